@@ -1,0 +1,1 @@
+//! Agents that fall well: the facade for Rust users.

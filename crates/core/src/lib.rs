@@ -1,0 +1,1 @@
+//! Faults and their catalog, domain events, the tool contract, sessions as a fold, the turn as a state machine.

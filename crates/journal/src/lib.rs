@@ -1,0 +1,1 @@
+//! Durable, ordered records per session: append, read, follow.

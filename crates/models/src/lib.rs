@@ -1,0 +1,1 @@
+//! Model providers: Anthropic, OpenAI-compatible, scripted, demo.

@@ -1,0 +1,1 @@
+//! Performs what the turn decides: model calls, tool calls, retries, permissions, resume.

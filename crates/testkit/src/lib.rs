@@ -1,0 +1,1 @@
+//! Scripted model, flaky journal, fault proxy, simulator; for tests only.

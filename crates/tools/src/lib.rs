@@ -1,0 +1,1 @@
+//! Typed tools: registry, validation, repair, isolated execution; the built-in set.
