@@ -1,1 +1,27 @@
-//! Faults and their catalog, domain events, the tool contract, sessions as a fold, the turn as a state machine.
+//! The pure middle of Budao: what can go wrong, what can happen, and what happens next.
+//!
+//! Nothing here does I/O, reads a clock, draws a random number or knows the name of a protocol.
+//! Everything that happened is an [`event::Event`]; a session is the fold of its records
+//! ([`session::Session`]); a turn is a state machine over that fold ([`turn`]). What went wrong is a
+//! [`fault::Fault`], classified once by its row in the catalog.
+
+pub mod brake;
+pub mod engine;
+pub mod event;
+pub mod fault;
+pub mod lang;
+pub mod limits;
+pub mod message;
+pub mod retry;
+pub mod scrub;
+pub mod seams;
+pub mod session;
+pub mod time;
+pub mod tool;
+pub mod trace;
+pub mod turn;
+
+pub use event::{Event, Record};
+pub use fault::{Fault, Kind};
+pub use lang::Lang;
+pub use time::Timestamp;

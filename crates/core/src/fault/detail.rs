@@ -1,0 +1,312 @@
+//! The facts of one fault: typed, not prose.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{MapAccess, Visitor},
+    ser::SerializeMap,
+};
+use serde_json::Value;
+
+use super::Fact;
+use crate::scrub::Scrubber;
+
+/// What sort of value a fact has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Words, a name, a path.
+    Text,
+    /// A count, a size, milliseconds.
+    Number,
+    /// Several words.
+    List,
+    /// Anything: a value somebody sent.
+    Json,
+}
+
+/// The value of a fact.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FactValue {
+    /// A count, a size, milliseconds.
+    Number(i64),
+    /// Words, a name, a path.
+    Text(Cow<'static, str>),
+    /// Several words.
+    List(Vec<String>),
+    /// Anything: a value somebody sent.
+    Json(Value),
+}
+
+impl FactValue {
+    /// The shape this value has.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        match self {
+            Self::Number(_) => Shape::Number,
+            Self::Text(_) => Shape::Text,
+            Self::List(_) => Shape::List,
+            Self::Json(_) => Shape::Json,
+        }
+    }
+}
+
+impl fmt::Display for FactValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => f.write_str(text),
+            Self::List(items) => f.write_str(&items.join(", ")),
+            Self::Json(Value::String(text)) => f.write_str(text),
+            Self::Json(value) => value.fmt(f),
+        }
+    }
+}
+
+macro_rules! from_number {
+    ($($number:ty),*) => {$(
+        impl From<$number> for FactValue {
+            fn from(number: $number) -> Self {
+                Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+            }
+        }
+    )*};
+}
+from_number!(u8, u16, u32, u64, usize, i32, i64, u128);
+
+impl From<&'static str> for FactValue {
+    fn from(text: &'static str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for FactValue {
+    fn from(text: String) -> Self {
+        Self::Text(Cow::Owned(text))
+    }
+}
+
+impl From<Cow<'static, str>> for FactValue {
+    fn from(text: Cow<'static, str>) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Vec<String>> for FactValue {
+    fn from(items: Vec<String>) -> Self {
+        Self::List(items)
+    }
+}
+
+impl From<Value> for FactValue {
+    fn from(value: Value) -> Self {
+        Self::Json(value)
+    }
+}
+
+impl From<std::time::Duration> for FactValue {
+    /// Milliseconds.
+    fn from(duration: std::time::Duration) -> Self {
+        duration.as_millis().into()
+    }
+}
+
+/// The facts of one fault, in the order of the catalog. Few, so a sorted vector.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Detail(Vec<(Fact, FactValue)>);
+
+impl Detail {
+    /// No facts.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Are there none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a fact, for building in one expression.
+    #[must_use]
+    pub fn with(mut self, fact: Fact, value: impl Into<FactValue>) -> Self {
+        self.set(fact, value.into());
+        self
+    }
+
+    /// Sets a fact; the last word wins.
+    pub fn set(&mut self, fact: Fact, value: FactValue) {
+        let value = fit(fact.shape(), value);
+        match self.0.binary_search_by_key(&fact, |(known, _)| *known) {
+            Ok(index) => self.0[index].1 = value,
+            Err(index) => self.0.insert(index, (fact, value)),
+        }
+    }
+
+    /// A fact's value.
+    #[must_use]
+    pub fn get(&self, fact: Fact) -> Option<&FactValue> {
+        let index = self.0.binary_search_by_key(&fact, |(known, _)| *known).ok()?;
+        Some(&self.0[index].1)
+    }
+
+    /// A fact's value as text, if it is text.
+    #[must_use]
+    pub fn text(&self, fact: Fact) -> Option<&str> {
+        match self.get(fact)? {
+            FactValue::Text(text) | FactValue::Json(Value::String(text)) if text.is_empty() => None,
+            FactValue::Text(text) => Some(text),
+            FactValue::Json(Value::String(text)) => Some(text),
+            FactValue::Json(_) | FactValue::Number(_) | FactValue::List(_) => None,
+        }
+    }
+
+    /// A fact's value as a number, if it is one.
+    #[must_use]
+    pub fn number(&self, fact: Fact) -> Option<i64> {
+        match self.get(fact)? {
+            FactValue::Number(number) => Some(*number),
+            FactValue::Text(_) | FactValue::List(_) | FactValue::Json(_) => None,
+        }
+    }
+
+    /// All facts, in catalog order.
+    pub fn iter(&self) -> impl Iterator<Item = (Fact, &FactValue)> {
+        self.0.iter().map(|(fact, value)| (*fact, value))
+    }
+
+    pub(super) fn scrub(&mut self, scrubber: &Scrubber) {
+        for (_, value) in &mut self.0 {
+            match value {
+                FactValue::Number(_) => {}
+                FactValue::Text(text) => {
+                    if let Cow::Owned(clean) = scrubber.scrub(text) {
+                        *text = Cow::Owned(clean);
+                    }
+                }
+                FactValue::List(items) => {
+                    for item in items {
+                        scrub_string(item, scrubber);
+                    }
+                }
+                FactValue::Json(value) => scrubber.scrub_json(value),
+            }
+        }
+    }
+}
+
+/// A value in the shape its fact has, so that what was recorded reads back as the same value.
+fn fit(shape: Shape, value: FactValue) -> FactValue {
+    match (shape, value) {
+        (Shape::Text, FactValue::Text(text)) => FactValue::Text(text),
+        (Shape::Text, FactValue::Json(Value::String(text))) => FactValue::Text(text.into()),
+        (Shape::Text, other) => FactValue::Text(other.to_string().into()),
+        (Shape::List, FactValue::Text(text)) => FactValue::List(vec![text.into_owned()]),
+        (Shape::List, FactValue::Json(Value::Array(items))) => FactValue::List(
+            items.into_iter().map(|item| FactValue::Json(item).to_string()).collect(),
+        ),
+        (Shape::Json, FactValue::Number(number)) => FactValue::Json(number.into()),
+        (Shape::Json, FactValue::Text(text)) => FactValue::Json(Value::String(text.into_owned())),
+        (Shape::Json, FactValue::List(items)) => FactValue::Json(items.into()),
+        (Shape::Number, FactValue::Json(Value::Number(number))) => {
+            FactValue::Number(number.as_i64().unwrap_or(i64::MAX))
+        }
+        (_, value) => value,
+    }
+}
+
+pub(super) fn scrub_string(text: &mut String, scrubber: &Scrubber) {
+    if let Cow::Owned(clean) = scrubber.scrub(text) {
+        *text = clean;
+    }
+}
+
+impl Serialize for Detail {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (fact, value) in &self.0 {
+            map.serialize_entry(fact, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Detail {
+    /// Facts this version does not know are skipped: a newer writer may have added some.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Facts;
+        impl<'de> Visitor<'de> for Facts {
+            type Value = Detail;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of facts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Detail, A::Error> {
+                let mut detail = Detail::new();
+                while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+                    let value: Value = map.next_value()?;
+                    if let Ok(fact) = name.parse::<Fact>() {
+                        detail.set(fact, FactValue::Json(value));
+                    }
+                }
+                Ok(detail)
+            }
+        }
+        deserializer.deserialize_map(Facts)
+    }
+}
+
+/// One place where arguments do not fit their schema.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mismatch {
+    /// JSON pointer to the place, `/edits/0/path`; empty for the whole.
+    pub pointer: String,
+    /// The schema keyword that was broken: `required`, `type`, `enum` …
+    pub rule: Cow<'static, str>,
+    /// What would fit, in words.
+    pub expected: String,
+    /// What was sent, shortened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<String>,
+    /// The values that are allowed, when they are few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed: Vec<Value>,
+    /// The known key nearest to an unknown one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nearest: Option<String>,
+}
+
+impl Mismatch {
+    /// The pointer as people write it: `edits.0.path`; the whole is `arguments`.
+    #[must_use]
+    pub fn dotted(&self) -> String {
+        let path = self.pointer.trim_start_matches('/').replace('/', ".");
+        let path = path.replace("~1", "/").replace("~0", "~");
+        if path.is_empty() { "arguments".into() } else { path }
+    }
+
+    pub(super) fn scrub(&mut self, scrubber: &Scrubber) {
+        for text in [Some(&mut self.pointer), Some(&mut self.expected), self.received.as_mut()] {
+            if let Some(text) = text {
+                scrub_string(text, scrubber);
+            }
+        }
+    }
+}
+
+impl fmt::Display for Mismatch {
+    /// One line: `edits.0.path: required`, `times: must be at most 3 (you sent 9)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.dotted(), self.expected)?;
+        if let Some(received) = &self.received {
+            write!(f, " (you sent {received})")?;
+        }
+        if let Some(nearest) = &self.nearest {
+            write!(f, "; did you mean `{nearest}`?")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! The two languages people are spoken to in.
+
+use serde::{Deserialize, Serialize};
+
+/// A language we have every text in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Lang {
+    /// English, and what unknown languages fall back to.
+    #[default]
+    En,
+    /// Simplified Chinese.
+    Zh,
+}
+
+impl Lang {
+    /// The language a tag names (`zh-CN`, `zh_Hans`, `en_US.UTF-8`), or `None` for one we do not speak.
+    #[must_use]
+    pub fn from_tag(tag: &str) -> Option<Self> {
+        let primary = tag.split(['-', '_', '.', '@']).next().unwrap_or_default();
+        match primary.to_ascii_lowercase().as_str() {
+            "en" | "c" | "posix" => Some(Self::En),
+            "zh" | "cmn" => Some(Self::Zh),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_of_every_spelling_are_understood() {
+        for (tag, lang) in [
+            ("zh", Some(Lang::Zh)),
+            ("zh-CN", Some(Lang::Zh)),
+            ("zh_Hans_CN.UTF-8", Some(Lang::Zh)),
+            ("en_GB", Some(Lang::En)),
+            ("C.UTF-8", Some(Lang::En)),
+            ("tlh", None),
+            ("", None),
+        ] {
+            assert_eq!(Lang::from_tag(tag), lang, "{tag}");
+        }
+    }
+}
