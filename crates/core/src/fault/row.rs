@@ -161,6 +161,8 @@ pub enum EditorOutcome {
 pub struct Row {
     /// Snake case, the same as the kind's name in records: `invalid_arguments`.
     pub name: &'static str,
+    /// The id of its message in the texts: `invalid-arguments`.
+    pub message: &'static str,
     /// Permanent: `ERR_VAL_002`.
     pub code: &'static str,
     /// The class the model is told.
@@ -187,6 +189,8 @@ pub struct Row {
     pub event: Announcement,
     /// A2C-SMCP code.
     pub smcp: u16,
+    /// Is this the kind that explains that number? One per number is.
+    pub smcp_home: bool,
     /// HTTP status.
     pub http: u16,
     /// JSON-RPC code.
@@ -195,7 +199,9 @@ pub struct Row {
     pub editor: EditorOutcome,
     /// Facts that go into `metadata.context` of an `error.*` event, when present.
     pub context: &'static [super::Fact],
-    /// Facts its texts may use.
+    /// Facts that every fault of this kind carries; its texts use them bare.
+    pub always: &'static [super::Fact],
+    /// Facts its texts may use, those of `always` included.
     pub facts: &'static [super::Fact],
     /// How many general recommendations the catalog has for it.
     pub recommendations: usize,
