@@ -1,1 +1,38 @@
-//! Model providers: Anthropic, OpenAI-compatible, scripted, demo.
+//! Model providers: Anthropic, OpenAI-compatible, scripted, demo, all behind one small trait.
+//!
+//! A provider asks once and tells truthfully what came of it. It never tries again by itself: the
+//! fault says whether a repeat makes sense, and the runtime owns the only retry loop there is. Whoever
+//! asks a model does it through [`ask`], which keeps the two promises no provider may forget: nothing
+//! follows an end or an error, and a stream that stops without saying why is a fault.
+
+mod whole;
+
+use std::fmt;
+
+use async_trait::async_trait;
+use budao_core::{
+    fault::Fault,
+    message::{Piece, Request},
+};
+use futures::stream::BoxStream;
+
+pub use whole::{ask, whole};
+
+/// An answer as it comes in. An error ends it, and so does [`Piece::End`].
+pub type PieceStream = BoxStream<'static, Result<Piece, Fault>>;
+
+/// Something that answers.
+#[async_trait]
+pub trait Model: Send + Sync + fmt::Debug {
+    /// `anthropic`, `openai`, `demo`, `script`: retry budget and breaker are kept per provider.
+    fn provider(&self) -> &str;
+
+    /// The model's name, as its provider knows it. It goes into every fault.
+    fn name(&self) -> &str;
+
+    /// Starts an answer. Dropping the stream stops the request.
+    ///
+    /// # Errors
+    /// Whatever keeps the answer from starting, classified.
+    async fn stream(&self, request: Request) -> Result<PieceStream, Fault>;
+}
