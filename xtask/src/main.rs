@@ -1,1 +1,53 @@
-fn main() {}
+//! `cargo xtask`: the project's chores. `test` runs every check, `bench` measures, `peers` fetches
+//! the programs of others that tests talk to.
+//!
+//! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to its terminal")]
+
+mod bench;
+mod metadata;
+mod peers;
+mod process;
+mod repo;
+mod steps;
+mod table;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's chores.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Run every check, in order
+    Test(test::Args),
+    /// Measure, and hold the numbers against their bars
+    Bench(bench::Args),
+    /// Fetch the programs of others that tests talk to
+    Peers(peers::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().chore {
+        Chore::Test(args) => test::main(&args),
+        Chore::Bench(args) => bench::main(&args),
+        Chore::Peers(args) => peers::main(&args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! `cargo xtask bench`: runs every bench target and holds its numbers against their bars.
+//!
+//! A bench target is a program (`harness = false`) that prints one JSON line per number:
+//! `{"bench":"fault/render_model","value":1.2,"unit":"µs CPU","bar":2.0,"better":"lower","low":1.1,"high":1.4}`.
+//! `budao_testkit::bench` writes them. Programs run in turns, round after round, so that what else
+//! happens on the machine hits all of them alike; a number is the median over its rounds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::metadata::Metadata;
+use crate::process::{self, Stream};
+use crate::table::{self, Align};
+use crate::{peers, repo};
+
+/// A bench program that takes longer hangs.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only benches whose name holds this text
+    filter: Option<String>,
+    /// Measure other frameworks too; builds them on first use, which takes minutes
+    #[arg(long)]
+    peers: bool,
+    /// How often each program runs, in turns
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// The cargo profile; `dev` is for trying a new bench, not for numbers
+    #[arg(long, default_value = "bench")]
+    profile: String,
+}
+
+/// One number as a bench program reports it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Line {
+    bench: String,
+    value: f64,
+    unit: String,
+    /// What the project promises.
+    bar: Option<f64>,
+    #[serde(default)]
+    better: Better,
+    /// The middle half of the program's own rounds.
+    low: Option<f64>,
+    high: Option<f64>,
+    note: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Better {
+    #[default]
+    Lower,
+    Higher,
+}
+
+/// A number against its bar.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Verdict {
+    Met,
+    /// By this part of the bar: 0.25 is a quarter.
+    MissedBy(f64),
+    NoBar,
+}
+
+/// A program that prints [`Line`]s.
+#[derive(Debug)]
+struct Program {
+    name: String,
+    path: PathBuf,
+    dir: PathBuf,
+}
+
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
+    let root = repo::root();
+    let metadata = Metadata::load(&root)?;
+    let mut programs = build(&root, &metadata, &args.profile)?;
+    if args.peers {
+        for (peer, dir) in peers::ensure_for_benches()? {
+            let path = dir.join(peer.probe.program);
+            programs.push(Program { name: format!("peer {}", peer.name), path, dir });
+        }
+    }
+    let mut lines = Vec::new();
+    let mut broken = Vec::new();
+    for round in 1..=args.rounds {
+        for program in &programs {
+            println!("round {round}/{}: {}", args.rounds, program.name);
+            match measure(program, args.filter.as_deref()) {
+                Ok(heard) => lines.extend(heard),
+                Err(error) => {
+                    eprintln!("{}: FAILED: {error:#}", program.name);
+                    broken.push(program.name.clone());
+                }
+            }
+        }
+    }
+    broken.sort_unstable();
+    broken.dedup();
+    let rows = merge(&lines);
+    if let Some(filter) = args.filter.as_ref().filter(|_| rows.is_empty() && broken.is_empty()) {
+        bail!("no bench has a name with `{filter}` in it");
+    }
+    let file = metadata.target_directory.join("bench.json");
+    save(&file, &root, &rows, args)?;
+    print!("\n{}", report(&rows, &broken, &args.profile));
+    Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds every bench target at once and returns the programs.
+fn build(root: &Path, metadata: &Metadata, profile: &str) -> Result<Vec<Program>> {
+    let mut cargo = process::cargo(root);
+    cargo.args(["bench", "--locked", "--no-run", "--profile", profile]);
+    cargo.args(["--message-format", "json-render-diagnostics"]);
+    let mut dirs = BTreeMap::new();
+    for (package, target) in metadata.targets("bench") {
+        cargo.args(["--package", &package.name, "--bench", &target.name]);
+        let name = format!("{} {}", package.name, target.name);
+        dirs.insert((package.dir().join("Cargo.toml"), target.name.clone()), (name, package.dir()));
+    }
+    if dirs.is_empty() {
+        bail!("there is no bench target in the workspace");
+    }
+    println!("$ {}", process::shown(&cargo));
+    let mut programs = Vec::new();
+    let status = process::follow(&mut cargo, None, |stream, line| match stream {
+        Stream::Err => eprintln!("{line}"),
+        Stream::Out => {
+            let Ok(artifact) = serde_json::from_str::<Artifact>(line) else { return };
+            let key = (artifact.manifest_path, artifact.target.name);
+            if let (Some(path), Some((name, dir))) = (artifact.executable, dirs.get(&key)) {
+                programs.push(Program { name: name.clone(), path, dir: dir.to_path_buf() });
+            }
+        }
+    })?;
+    process::ended_well(&cargo, status)?;
+    programs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(programs)
+}
+
+/// The part of cargo's `compiler-artifact` message that leads to a program.
+#[derive(Debug, Deserialize)]
+struct Artifact {
+    manifest_path: PathBuf,
+    target: ArtifactTarget,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ArtifactTarget {
+    name: String,
+}
+
+/// Runs a program once. Lines of its standard output that are no numbers are shown to the reader.
+fn measure(program: &Program, filter: Option<&str>) -> Result<Vec<Line>> {
+    let mut command: Command = process::command(&program.path.to_string_lossy(), &program.dir);
+    command.arg("--bench").args(filter);
+    let deadline = Some(std::time::Instant::now() + PROGRAM_LIMIT);
+    let mut lines = Vec::new();
+    let mut odd = None;
+    let status =
+        process::follow(&mut command, deadline, |stream, line| match (stream, understand(line)) {
+            (Stream::Out, Some(Ok(number))) => lines.push(number),
+            (Stream::Out, Some(Err(error))) => odd = Some(error),
+            _ => println!("  {line}"),
+        })?;
+    process::ended_well(&command, status)?;
+    if let Some(error) = odd {
+        return Err(error);
+    }
+    lines.retain(|line| filter.is_none_or(|filter| line.bench.contains(filter)));
+    Ok(lines)
+}
+
+/// A line of the protocol, or none if the line is only talk.
+fn understand(line: &str) -> Option<Result<Line>> {
+    if !line.starts_with('{') {
+        return None;
+    }
+    Some(serde_json::from_str(line).with_context(|| format!("understand the bench line `{line}`")))
+}
+
+/// One row per bench, in the order first heard: the median over the rounds, and the widest spread.
+fn merge(lines: &[Line]) -> Vec<Line> {
+    let mut rows: Vec<Line> = Vec::new();
+    for line in lines {
+        if rows.iter().any(|row| row.bench == line.bench) {
+            continue;
+        }
+        let same: Vec<&Line> = lines.iter().filter(|other| other.bench == line.bench).collect();
+        let lows = same.iter().map(|line| line.low.unwrap_or(line.value));
+        let highs = same.iter().map(|line| line.high.unwrap_or(line.value));
+        rows.push(Line {
+            value: median(same.iter().map(|line| line.value).collect()),
+            low: lows.reduce(f64::min),
+            high: highs.reduce(f64::max),
+            ..line.clone()
+        });
+    }
+    rows
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        f64::midpoint(values[middle - 1], values[middle])
+    }
+}
+
+fn judge(line: &Line) -> Verdict {
+    let Some(bar) = line.bar else { return Verdict::NoBar };
+    let beyond = match line.better {
+        Better::Lower => line.value - bar,
+        Better::Higher => bar - line.value,
+    };
+    if beyond <= 0.0 {
+        Verdict::Met
+    } else {
+        Verdict::MissedBy(beyond / bar.abs().max(f64::MIN_POSITIVE))
+    }
+}
+
+/// Three digits that matter: `1.23`, `45.6`, `789`, `12300`.
+fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size >= 100.0 || size == 0.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+fn report(rows: &[Line], broken: &[String], profile: &str) -> String {
+    let head = [
+        ("bench", Align::Left),
+        ("value", Align::Right),
+        ("unit", Align::Left),
+        ("spread", Align::Left),
+        ("bar", Align::Left),
+        ("verdict", Align::Left),
+    ];
+    let verdicts: Vec<Verdict> = rows.iter().map(judge).collect();
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .zip(&verdicts)
+        .map(|(row, verdict)| {
+            let sign = if row.better == Better::Lower { "≤" } else { "≥" };
+            let verdict = match verdict {
+                Verdict::Met => "met".to_owned(),
+                Verdict::MissedBy(part) => format!("MISSED by {} %", number(part * 100.0)),
+                Verdict::NoBar => "no bar".to_owned(),
+            };
+            let spread = match (row.low, row.high) {
+                (Some(low), Some(high)) => format!("{} … {}", number(low), number(high)),
+                _ => String::new(),
+            };
+            vec![
+                row.bench.clone(),
+                number(row.value),
+                row.unit.clone(),
+                spread,
+                row.bar.map_or_else(String::new, |bar| format!("{sign} {bar}")),
+                verdict,
+            ]
+        })
+        .collect();
+    let mut text = table::render(&head, &cells);
+    let mut say = |line: String| writeln!(text, "{line}").expect("a string takes all");
+    let notes = rows.iter().filter_map(|row| Some((&row.bench, row.note.as_ref()?)));
+    for (index, (bench, note)) in notes.enumerate() {
+        say(format!("{}{bench}: {note}", if index == 0 { "\n" } else { "" }));
+    }
+    if profile != "bench" {
+        say(format!("\n!! Built with the profile `{profile}`: these numbers mean nothing."));
+    }
+    if !broken.is_empty() {
+        say(format!("\n!! FAILED, so not measured: {}", broken.join(", ")));
+    }
+    let count = |wanted: fn(&Verdict) -> bool| verdicts.iter().filter(|v| wanted(v)).count();
+    say(format!(
+        "\nxtask bench: {} measured, {} met their bar, {} missed it, {} have none",
+        rows.len(),
+        count(|verdict| *verdict == Verdict::Met),
+        count(|verdict| matches!(verdict, Verdict::MissedBy(_))),
+        count(|verdict| *verdict == Verdict::NoBar)
+    ));
+    text
+}
+
+/// Keeps the numbers, with what is needed to compare them another day.
+fn save(file: &Path, root: &Path, rows: &[Line], args: &Args) -> Result<()> {
+    let said = |command: &mut Command| {
+        process::output_of(command, Duration::from_secs(30)).map_or_else(
+            |_| "unknown".to_owned(),
+            |text| text.trim().lines().next().unwrap_or_default().to_owned(),
+        )
+    };
+    let mut git = process::command("git", root);
+    git.args(["describe", "--always", "--dirty"]);
+    let mut rustc = process::command("rustc", root);
+    rustc.arg("--version");
+    let document = serde_json::json!({
+        "measured_at": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "commit": said(&mut git),
+        "rustc": said(&mut rustc),
+        "cpu": cpu_model(),
+        "profile": args.profile,
+        "rounds": args.rounds,
+        "benches": rows,
+    });
+    let text = serde_json::to_string_pretty(&document).context("write the numbers")?;
+    fs::write(file, text + "\n").with_context(|| format!("write `{}`", file.display()))
+}
+
+fn cpu_model() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find(|line| line.starts_with("model name"));
+    let model = line.and_then(|line| line.split_once(": ")).map_or("unknown", |(_, model)| model);
+    model.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(bench: &str, value: f64, bar: Option<f64>, better: Better) -> Line {
+        Line {
+            bench: bench.to_owned(),
+            value,
+            unit: "µs CPU".to_owned(),
+            bar,
+            better,
+            low: None,
+            high: None,
+            note: None,
+        }
+    }
+
+    #[test]
+    fn understands_the_protocol_and_leaves_talk_alone() {
+        let full =
+            r#"{"bench":"a/b","value":1.5,"unit":"MB/s","bar":300,"better":"higher","note":"n"}"#;
+        let heard = understand(full).unwrap().unwrap();
+        assert_eq!(
+            (heard.bench.as_str(), heard.bar, heard.better),
+            ("a/b", Some(300.0), Better::Higher)
+        );
+        let short = understand(r#"{"bench":"a","value":1,"unit":"s"}"#).unwrap().unwrap();
+        assert_eq!((short.bar, short.better), (None, Better::Lower));
+        assert!(understand("running 3 cases").is_none());
+        assert!(understand(r#"{"bench":"a"}"#).unwrap().is_err());
+    }
+
+    #[test]
+    fn rounds_become_one_row_with_their_median() {
+        let mut lines: Vec<Line> =
+            [3.0, 1.0, 2.0].map(|value| line("a", value, None, Better::Lower)).to_vec();
+        lines.insert(1, line("b", 9.0, None, Better::Lower));
+        let rows = merge(&lines);
+        assert_eq!(rows.len(), 2);
+        assert_eq!((rows[0].value, rows[0].low, rows[0].high), (2.0, Some(1.0), Some(3.0)));
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.5);
+    }
+
+    #[test]
+    fn a_bar_is_met_or_missed_by_a_part_of_it() {
+        assert_eq!(judge(&line("a", 2.0, Some(2.0), Better::Lower)), Verdict::Met);
+        assert_eq!(judge(&line("a", 2.5, Some(2.0), Better::Lower)), Verdict::MissedBy(0.25));
+        assert_eq!(judge(&line("a", 150.0, Some(300.0), Better::Higher)), Verdict::MissedBy(0.5));
+        assert_eq!(judge(&line("a", 1.0, None, Better::Higher)), Verdict::NoBar);
+    }
+
+    #[test]
+    fn the_table_says_it_all() {
+        let mut slow = line("scrub/clean", 150.0, Some(300.0), Better::Higher);
+        slow.unit = "MB/s".to_owned();
+        (slow.low, slow.high) = (Some(149.0), Some(152.0));
+        slow.note = Some("1 MiB of logs".to_owned());
+        let rows = [line("fault/make", 1.234, Some(2.0), Better::Lower), slow];
+        assert_eq!(
+            report(&rows, &[], "bench"),
+            "\
+bench        value  unit    spread     bar    verdict
+───────────  ─────  ──────  ─────────  ─────  ────────────────
+fault/make    1.23  µs CPU             ≤ 2    met
+scrub/clean    150  MB/s    149 … 152  ≥ 300  MISSED by 50.0 %
+
+scrub/clean: 1 MiB of logs
+
+xtask bench: 2 measured, 1 met their bar, 1 missed it, 0 have none
+"
+        );
+    }
+}

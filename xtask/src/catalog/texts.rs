@@ -1,0 +1,187 @@
+//! The texts of one language, and what they ask for.
+
+use std::collections::BTreeMap;
+
+use fluent_syntax::ast::{Entry, Expression, InlineExpression, Pattern, PatternElement, VariantKey};
+use fluent_syntax::parser;
+
+/// One `.ftl` file.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    pub(super) file: &'static str,
+    pub(super) messages: BTreeMap<String, Message>,
+}
+
+/// One message: a line of its own, or a kind's set of attributes.
+#[derive(Debug, Default)]
+pub(super) struct Message {
+    pub(super) line: usize,
+    pub(super) value: Option<Pattern<String>>,
+    pub(super) attributes: BTreeMap<String, Pattern<String>>,
+}
+
+/// One place where a text uses an argument.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Use {
+    pub(super) name: String,
+    /// The variants it chooses between, when it is a selector.
+    pub(super) chooses: Option<Vec<String>>,
+    /// Does it stand where it is known to be present?
+    pub(super) guarded: bool,
+}
+
+impl Texts {
+    pub(super) fn read(file: &'static str, text: &str, problems: &mut Vec<String>) -> Self {
+        let (resource, errors) = match parser::parse(text.to_owned()) {
+            Ok(resource) => (resource, Vec::new()),
+            Err((resource, errors)) => (resource, errors),
+        };
+        for error in errors {
+            let line = line_at(text, error.pos.start);
+            problems.push(format!("{file}:{line}: not Fluent: {}", error.kind));
+        }
+        let mut texts = Self { file, messages: BTreeMap::new() };
+        for entry in resource.body {
+            match entry {
+                Entry::Message(message) => texts.add(text, message, problems),
+                Entry::Term(term) => {
+                    problems.push(format!("{file}: term `-{}`: texts do without terms", term.id.name));
+                }
+                _ => {}
+            }
+        }
+        texts
+    }
+
+    fn add(
+        &mut self,
+        text: &str,
+        message: fluent_syntax::ast::Message<String>,
+        problems: &mut Vec<String>,
+    ) {
+        let (file, id) = (self.file, message.id.name);
+        let head = format!("{id} =");
+        let line = text.lines().position(|line| line.starts_with(&head)).map_or(0, |line| line + 1);
+        let mut attributes = BTreeMap::new();
+        for attribute in message.attributes {
+            let name = attribute.id.name;
+            if attributes.insert(name.clone(), attribute.value).is_some() {
+                problems.push(format!("{file}:{line}: message `{id}`, `.{name}`: written twice"));
+            }
+        }
+        let message = Message { line, value: message.value, attributes };
+        if self.messages.insert(id.clone(), message).is_some() {
+            problems.push(format!("{file}:{line}: message `{id}`: written twice"));
+        }
+    }
+
+    /// An attribute as a page shows it; empty when there is none.
+    pub(super) fn shown(&self, id: &str, attribute: &str) -> String {
+        let message = self.messages.get(id);
+        message.and_then(|message| message.attributes.get(attribute)).map(shown).unwrap_or_default()
+    }
+
+    /// A line of its own as a page shows it; empty when there is none.
+    pub(super) fn line(&self, id: &str) -> String {
+        let message = self.messages.get(id);
+        message.and_then(|message| message.value.as_ref()).map(shown).unwrap_or_default()
+    }
+}
+
+/// A text without values: every argument as `‹name›`, every choice as its usual variant.
+fn shown(pattern: &Pattern<String>) -> String {
+    let mut out = String::new();
+    for element in &pattern.elements {
+        match element {
+            PatternElement::TextElement { value } => out.push_str(value),
+            PatternElement::Placeable { expression: Expression::Inline(inline) } => {
+                out.push_str(&shown_inline(inline));
+            }
+            PatternElement::Placeable { expression: Expression::Select { variants, .. } } => {
+                let usual = variants.iter().find(|variant| variant.default);
+                out.push_str(&usual.map(|variant| shown(&variant.value)).unwrap_or_default());
+            }
+        }
+    }
+    out
+}
+
+fn shown_inline(inline: &InlineExpression<String>) -> String {
+    match inline {
+        InlineExpression::StringLiteral { value } | InlineExpression::NumberLiteral { value } => {
+            value.clone()
+        }
+        _ => argument(inline).map(|name| format!("‹{name}›")).unwrap_or_default(),
+    }
+}
+
+/// The argument an expression stands for: `$path`, or `NUMBER($limit)`.
+fn argument(inline: &InlineExpression<String>) -> Option<&str> {
+    match inline {
+        InlineExpression::VariableReference { id } => Some(&id.name),
+        InlineExpression::FunctionReference { id, arguments } if id.name == "NUMBER" => {
+            arguments.positional.first().and_then(argument)
+        }
+        _ => None,
+    }
+}
+
+/// Everything a text uses, and whatever is in it that a text may not have.
+pub(super) fn uses(pattern: &Pattern<String>) -> (Vec<Use>, Vec<String>) {
+    let mut found = (Vec::new(), Vec::new());
+    walk(pattern, &mut Vec::new(), &mut found);
+    found
+}
+
+fn walk<'p>(
+    pattern: &'p Pattern<String>,
+    known: &mut Vec<&'p str>,
+    found: &mut (Vec<Use>, Vec<String>),
+) {
+    for element in &pattern.elements {
+        let PatternElement::Placeable { expression } = element else { continue };
+        match expression {
+            Expression::Inline(InlineExpression::StringLiteral { .. }) => {}
+            Expression::Inline(InlineExpression::NumberLiteral { .. }) => {}
+            Expression::Inline(inline) => match argument(inline) {
+                Some(name) => found.0.push(Use {
+                    name: name.to_owned(),
+                    chooses: None,
+                    guarded: known.contains(&name),
+                }),
+                None => found.1.push("may use arguments and NUMBER() only".to_owned()),
+            },
+            Expression::Select { selector, variants } => {
+                let Some(name) = argument(selector) else {
+                    found.1.push("can choose by an argument only".to_owned());
+                    continue;
+                };
+                let keys: Vec<String> = variants.iter().map(|variant| key(&variant.key)).collect();
+                let has_none = keys.iter().any(|key| key == "none");
+                let guarded = has_none || known.contains(&name);
+                found.0.push(Use { name: name.to_owned(), chooses: Some(keys), guarded });
+                for variant in variants {
+                    let is_present = has_none && key(&variant.key) != "none";
+                    if is_present {
+                        known.push(name);
+                    }
+                    walk(&variant.value, known, found);
+                    if is_present {
+                        known.pop();
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn key(key: &VariantKey<String>) -> String {
+    match key {
+        VariantKey::Identifier { name } => name.clone(),
+        VariantKey::NumberLiteral { value } => value.clone(),
+    }
+}
+
+fn line_at(text: &str, position: usize) -> usize {
+    text.as_bytes()[..position.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+}

@@ -1,0 +1,65 @@
+//! What cargo knows about the workspace: its packages, their targets, where artefacts go.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+
+use crate::process;
+
+/// The part of `cargo metadata --no-deps` that the chores use.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) packages: Vec<Package>,
+    pub(crate) target_directory: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) manifest_path: PathBuf,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) kind: Vec<String>,
+}
+
+/// A dependency as a package's manifest asks for it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// Absent for a normal dependency, else `dev` or `build`.
+    pub(crate) kind: Option<String>,
+}
+
+impl Metadata {
+    /// Asks cargo. It does not look at the lock file for this; `cargo tree` does.
+    pub(crate) fn load(root: &Path) -> Result<Self> {
+        let mut cargo = process::cargo(root);
+        cargo.args(["metadata", "--no-deps", "--format-version", "1"]);
+        let text = process::output_of(&mut cargo, Duration::from_secs(120))?;
+        serde_json::from_str(&text).context("understand `cargo metadata`")
+    }
+
+    /// Every target of a kind, such as `bench`, with its package.
+    pub(crate) fn targets(&self, kind: &str) -> impl Iterator<Item = (&Package, &Target)> {
+        self.packages.iter().flat_map(move |package| {
+            let targets = package.targets.iter();
+            targets
+                .filter(move |target| target.kind.iter().any(|k| k == kind))
+                .map(move |target| (package, target))
+        })
+    }
+}
+
+impl Package {
+    /// The folder of the package's manifest.
+    pub(crate) fn dir(&self) -> &Path {
+        self.manifest_path.parent().unwrap_or(Path::new("."))
+    }
+}

@@ -1,0 +1,338 @@
+//! Peers: programs of others that our tests and benchmarks talk to, in exactly known versions.
+//!
+//! They live outside the repository, in `BUDAO_PEERS` or else the user's cache folder, so that a fresh
+//! clone finds them again. `PEERS/<name>` is a link to a folder under `PEERS/.store`. A peer is built in its
+//! final place, because a Python environment remembers where it was made, and becomes visible by one
+//! rename of the link: there is never half a peer.
+
+mod install;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::table::{self, Align};
+use crate::{repo, test};
+
+/// A program of others.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) use_in: UseIn,
+    pub(crate) probe: Probe,
+}
+
+/// Where a peer comes from.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// Packages as `name@version`.
+    Npm(&'static [&'static str]),
+    /// Requirements as `name==version`, in a virtual environment of their own.
+    Python(&'static [&'static str]),
+    /// A small project of ours in `xtask/peers/<name>`, built with `--release`; its binary has the
+    /// peer's name.
+    Cargo,
+}
+
+/// What a peer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UseIn {
+    Tests,
+    /// Fetched by `cargo xtask bench --peers`, or by name.
+    Benches,
+}
+
+/// A command that shows the peer to be alive, and a text it must print.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    /// In the peer's folder if it has a slash, else on the path.
+    pub(crate) program: &'static str,
+    pub(crate) args: &'static [&'static str],
+    pub(crate) stdin: &'static str,
+    pub(crate) prints: &'static str,
+}
+
+pub(crate) static PEERS: &[Peer] = &[
+    Peer {
+        name: "mcp-everything",
+        about: "the MCP project's own test server",
+        kind: Kind::Npm(&["@modelcontextprotocol/server-everything@2026.8.31"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &["node_modules/@modelcontextprotocol/server-everything/dist/index.js", "stdio"],
+            stdin: concat!(
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","#,
+                r#""capabilities":{},"clientInfo":{"name":"probe","version":"0"}}}"#,
+                "\n"
+            ),
+            prints: r#""serverInfo""#,
+        },
+    },
+    Peer {
+        name: "schema-js",
+        about: "ajv and zod: what JavaScript says to a JSON Schema",
+        kind: Kind::Npm(&["ajv@8.17.1", "zod@4.3.6"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &[
+                "-e",
+                "const Ajv = require('ajv'), { z } = require('zod'); \
+                 const ajv = new Ajv.default().validate({ type: 'integer' }, 7); \
+                 console.log('ajv', ajv, 'zod', z.number().int().safeParse(7).success)",
+            ],
+            stdin: "",
+            prints: "ajv true zod true",
+        },
+    },
+    Peer {
+        name: "langgraph",
+        about: "LangGraph with its SQLite checkpoints",
+        kind: Kind::Python(&["langgraph==1.2.20", "langgraph-checkpoint-sqlite==3.1.2"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import langgraph.graph, langgraph.checkpoint.sqlite; \
+                 from importlib.metadata import version; print('langgraph', version('langgraph'))",
+            ],
+            stdin: "",
+            prints: "langgraph 1.2.20",
+        },
+    },
+    Peer {
+        name: "openai-agents",
+        about: "OpenAI's agents library",
+        kind: Kind::Python(&["openai-agents==0.24.0"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import agents; from importlib.metadata import version; \
+                 print('openai-agents', version('openai-agents'), agents.Runner.__name__)",
+            ],
+            stdin: "",
+            prints: "openai-agents 0.24.0 Runner",
+        },
+    },
+    Peer {
+        name: "litellm",
+        about: "LiteLLM's proxy, an OpenAI-compatible server",
+        kind: Kind::Python(&["litellm[proxy]==1.108.4"]),
+        use_in: UseIn::Tests,
+        probe: Probe { program: "bin/litellm", args: &["--version"], stdin: "", prints: "1.108.4" },
+    },
+    Peer {
+        name: "autoagents",
+        about: "another agent framework in Rust, to measure against",
+        kind: Kind::Cargo,
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "target/release/autoagents",
+            args: &["--version"],
+            stdin: "",
+            prints: "autoagents 0.4.0",
+        },
+    },
+];
+
+/// Written into a peer's folder when it is complete.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stamp {
+    /// What was asked for; a different wish means a new installation.
+    wanted: Vec<String>,
+    /// What it was resolved to, down to the last dependency.
+    resolved: Vec<String>,
+    installed_at: String,
+}
+
+const STAMP: &str = "peer.json";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Which ones; all that tests use unless told
+    names: Vec<String>,
+    /// Say which peers there are and which are present, and fetch nothing
+    #[arg(long)]
+    list: bool,
+    /// Fetch those that a run of `cargo xtask test` needs
+    #[arg(long, conflicts_with = "names")]
+    needed: bool,
+    /// Fetch again even what is present
+    #[arg(long)]
+    again: bool,
+}
+
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
+    let dir = dir()?;
+    if args.list {
+        println!("peers are in {}\n", dir.display());
+        print!("{}", listing(&dir));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let chosen = choose(args)?;
+    if chosen.is_empty() {
+        println!("peers: none needed");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut failed = 0;
+    for peer in &chosen {
+        if let Err(error) = install::ensure(peer, &dir, args.again) {
+            eprintln!("{}: FAILED: {error:#}", peer.name);
+            failed += 1;
+        }
+    }
+    println!("peers: {} ready, {failed} failed, in {}", chosen.len() - failed, dir.display());
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn choose(args: &Args) -> Result<Vec<&'static Peer>> {
+    let needed = test::needed_peers(false);
+    if let Some(unknown) = args.names.iter().find(|name| PEERS.iter().all(|p| p.name != **name)) {
+        let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+        bail!("there is no peer `{unknown}`; the peers are: {}", names.join(", "));
+    }
+    let wanted = |peer: &&Peer| {
+        if args.needed {
+            needed.contains(&peer.name)
+        } else if args.names.is_empty() {
+            peer.use_in == UseIn::Tests
+        } else {
+            args.names.iter().any(|name| name == peer.name)
+        }
+    };
+    Ok(PEERS.iter().filter(wanted).collect())
+}
+
+/// Fetches every peer that benchmarks are held against, and tells where each is.
+pub(crate) fn ensure_for_benches() -> Result<Vec<(&'static Peer, PathBuf)>> {
+    let dir = dir()?;
+    let wanted = PEERS.iter().filter(|peer| peer.use_in == UseIn::Benches);
+    wanted.map(|peer| Ok((peer, install::ensure(peer, &dir, false)?))).collect()
+}
+
+/// Where peers live, whether or not there is one yet.
+pub(crate) fn dir() -> Result<PathBuf> {
+    let from = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let dir = from("BUDAO_PEERS")
+        .or_else(|| Some(from("XDG_CACHE_HOME")?.join("budao/peers")))
+        .or_else(|| Some(from("HOME")?.join(".cache/budao/peers")))
+        .context("nowhere to keep peers: set `BUDAO_PEERS`, or `HOME`")?;
+    // Not canonicalised: a link the user put there is the name the user knows.
+    std::path::absolute(&dir).with_context(|| format!("find `{}`", dir.display()))
+}
+
+/// The folder of a peer that is present in the version we want.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    let peer = PEERS.iter().find(|peer| peer.name == name)?;
+    let place = dir().ok()?.join(name);
+    (presence(peer, &place) == Presence::Present).then_some(place)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Presence {
+    Present,
+    /// There, but not what we want today.
+    Outdated,
+    Absent,
+}
+
+fn presence(peer: &Peer, place: &Path) -> Presence {
+    let Ok(text) = fs::read_to_string(place.join(STAMP)) else { return Presence::Absent };
+    let Ok(stamp) = serde_json::from_str::<Stamp>(&text) else { return Presence::Outdated };
+    // The interpreter a Python environment was made with may have been upgraded away.
+    let is_alive = !peer.probe.program.contains('/') || place.join(peer.probe.program).exists();
+    match wanted(peer) {
+        Ok(wanted) if stamp.wanted == wanted && is_alive => Presence::Present,
+        _ => Presence::Outdated,
+    }
+}
+
+/// What a peer is made from, exactly. Two equal lists mean the same peer.
+fn wanted(peer: &Peer) -> Result<Vec<String>> {
+    let packages = |sort: &str, list: &[&str]| {
+        let all = list.iter().map(|package| format!("{sort} {package}"));
+        Ok(all.collect())
+    };
+    match peer.kind {
+        Kind::Npm(list) => packages("npm", list),
+        Kind::Python(list) => packages("python", list),
+        Kind::Cargo => {
+            let source = repo::root().join("xtask/peers").join(peer.name);
+            ["Cargo.toml", "main.rs"]
+                .map(|name| {
+                    let path = source.join(name);
+                    fs::read_to_string(&path).with_context(|| format!("read `{}`", path.display()))
+                })
+                .into_iter()
+                .collect()
+        }
+    }
+}
+
+fn listing(dir: &Path) -> String {
+    let needed = test::needed_peers(true);
+    let rows: Vec<Vec<String>> = PEERS
+        .iter()
+        .map(|peer| {
+            let versions = match peer.kind {
+                Kind::Npm(list) => format!("npm {}", list.join(" ")),
+                Kind::Python(list) => format!("python {}", list.join(" ")),
+                Kind::Cargo => format!("cargo xtask/peers/{}", peer.name),
+            };
+            let state = match presence(peer, &dir.join(peer.name)) {
+                Presence::Present => "present",
+                Presence::Outdated => "outdated",
+                Presence::Absent => "absent",
+            };
+            let use_in = match peer.use_in {
+                UseIn::Benches => "bench --peers",
+                UseIn::Tests if needed.contains(&peer.name) => "test",
+                UseIn::Tests => "not yet",
+            };
+            [peer.name, state, use_in, &versions, peer.about].map(str::to_owned).to_vec()
+        })
+        .collect();
+    let head = ["peer", "state", "needed by", "made of", "what"].map(|title| (title, Align::Left));
+    table::render(&head, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_package_is_pinned_to_one_version() {
+        for peer in PEERS {
+            match peer.kind {
+                Kind::Npm(list) => {
+                    for package in list {
+                        let (_, version) = package.rsplit_once('@').expect("a version");
+                        assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{package}");
+                    }
+                }
+                Kind::Python(list) => {
+                    assert!(list.iter().all(|package| package.contains("==")), "{}", peer.name);
+                }
+                Kind::Cargo => assert_eq!(wanted(peer).unwrap().len(), 2),
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), PEERS.len());
+    }
+}

@@ -1,0 +1,240 @@
+//! Fetching one peer: under a lock, into its store folder, probed, stamped, and only then linked.
+
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{self as std_process, Command};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{Kind, Peer, Presence, STAMP, Stamp, presence, wanted};
+use crate::{process, repo, table};
+
+/// A download or build that takes longer hangs.
+const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
+const PROBE_LIMIT: Duration = Duration::from_secs(60);
+
+/// How often a long installation says that it is alive.
+const PULSE: Duration = Duration::from_secs(5);
+
+/// Makes sure that a peer is there, fetching it if need be, and tells where.
+pub(super) fn ensure(peer: &Peer, dir: &Path, again: bool) -> Result<PathBuf> {
+    let place = dir.join(peer.name);
+    let is_ready = || !again && presence(peer, &place) == Presence::Present;
+    if is_ready() {
+        println!("{}: present", peer.name);
+        return Ok(place);
+    }
+    let store = dir.join(".store");
+    fs::create_dir_all(&store).with_context(|| format!("make `{}`", store.display()))?;
+    let _lock = lock(&store.join(format!("{}.lock", peer.name)), peer.name)?;
+    if is_ready() {
+        println!("{}: present; somebody else has just fetched it", peer.name);
+        return Ok(place);
+    }
+    sweep(&store, peer.name, &place)?;
+    let started = Instant::now();
+    let home = store.join(format!("{}.{}", peer.name, unique()));
+    fs::create_dir(&home).with_context(|| format!("make `{}`", home.display()))?;
+    let resolved = fill(peer, &home)?;
+    probe(peer, &home)?;
+    let stamp = Stamp {
+        wanted: wanted(peer)?,
+        resolved,
+        installed_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    };
+    let text = serde_json::to_string_pretty(&stamp).context("write the stamp")?;
+    fs::write(home.join(STAMP), text + "\n").context("write the stamp")?;
+    publish(&home, &place)?;
+    sweep(&store, peer.name, &place)?;
+    println!(
+        "{}: ready in {} ({} packages)",
+        peer.name,
+        table::duration(started.elapsed()),
+        stamp.resolved.len()
+    );
+    Ok(place)
+}
+
+/// Waits until nobody else fetches this peer. The lock goes with the returned file.
+fn lock(path: &Path, name: &str) -> Result<File> {
+    let file = File::create(path).with_context(|| format!("make `{}`", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            println!("{name}: somebody else is fetching it; waiting for them");
+            file.lock().with_context(|| format!("wait for `{}`", path.display()))?;
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("lock `{}`", path.display()));
+        }
+    }
+    Ok(file)
+}
+
+/// Removes this peer's folders that the link does not lead to: old versions, interrupted attempts.
+fn sweep(store: &Path, name: &str, place: &Path) -> Result<()> {
+    let current = fs::read_link(place).ok();
+    let current = current.as_deref().and_then(Path::file_name);
+    for entry in fs::read_dir(store).with_context(|| format!("read `{}`", store.display()))? {
+        let entry = entry?;
+        let file_name = entry.file_name();
+        let belongs = file_name.to_str().is_some_and(|entry| {
+            entry.strip_prefix(name).is_some_and(|rest| rest.starts_with('.') && rest != ".lock")
+        });
+        if belongs && Some(file_name.as_os_str()) != current {
+            let path = entry.path();
+            fs::remove_dir_all(&path).with_context(|| format!("remove `{}`", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Points the peer's name at its new folder, in one step.
+fn publish(home: &Path, place: &Path) -> Result<()> {
+    let folder = home.file_name().context("a store folder has a name")?;
+    let link = home.with_extension("link");
+    symlink(Path::new(".store").join(folder), &link).context("make the peer's link")?;
+    if place.is_dir() && !place.is_symlink() {
+        bail!("`{}` is a folder; remove it, peers are links", place.display());
+    }
+    fs::rename(&link, place).with_context(|| format!("put `{}` in place", place.display()))
+}
+
+fn unique() -> String {
+    format!("{}-{}", jiff::Timestamp::now().as_millisecond(), std_process::id())
+}
+
+/// Puts the peer's files into its folder; returns everything they were resolved to.
+fn fill(peer: &Peer, home: &Path) -> Result<Vec<String>> {
+    match peer.kind {
+        Kind::Npm(packages) => npm(peer.name, packages, home),
+        Kind::Python(requirements) => python(peer.name, requirements, home),
+        Kind::Cargo => cargo(peer.name, home),
+    }
+}
+
+fn npm(name: &str, packages: &[&str], home: &Path) -> Result<Vec<String>> {
+    let mut npm = process::command("npm", home);
+    npm.args(["install", "--prefix"]).arg(home);
+    npm.args(["--save-exact", "--no-audit", "--no-fund", "--loglevel=error"]).args(packages);
+    work(name, &mut npm)?;
+    let lock =
+        fs::read_to_string(home.join("package-lock.json")).context("read npm's lock file")?;
+    npm_versions(&lock)
+}
+
+/// Every package in npm's lock file as `name@version`.
+fn npm_versions(lock: &str) -> Result<Vec<String>> {
+    let lock: serde_json::Value =
+        serde_json::from_str(lock).context("understand npm's lock file")?;
+    let packages = lock["packages"].as_object().context("npm's lock file lists no packages")?;
+    let mut versions: Vec<String> = packages
+        .iter()
+        .filter_map(|(path, package)| {
+            let (_, name) = path.rsplit_once("node_modules/")?;
+            Some(format!("{name}@{}", package["version"].as_str()?))
+        })
+        .collect();
+    versions.sort();
+    versions.dedup();
+    Ok(versions)
+}
+
+fn python(name: &str, requirements: &[&str], home: &Path) -> Result<Vec<String>> {
+    work(name, process::command("python3", home).args(["-m", "venv", "."]))?;
+    let python = home.join("bin/python");
+    let python = python.to_string_lossy();
+    let mut pip = process::command(&python, home);
+    pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check"]);
+    pip.args(["--progress-bar", "off"]).args(requirements);
+    work(name, &mut pip)?;
+    let mut freeze = process::command(&python, home);
+    freeze.args(["-m", "pip", "freeze", "--disable-pip-version-check"]);
+    let listed = process::output_of(&mut freeze, PROBE_LIMIT)?;
+    Ok(listed.lines().filter(|line| line.contains("==")).map(str::to_owned).collect())
+}
+
+/// Builds the project of `xtask/peers/<name>` in a copy, with a target folder of its own.
+fn cargo(name: &str, home: &Path) -> Result<Vec<String>> {
+    let source = repo::root().join("xtask/peers").join(name);
+    for file in ["Cargo.toml", "main.rs"] {
+        fs::copy(source.join(file), home.join(file))
+            .with_context(|| format!("copy `{file}` of the peer `{name}`"))?;
+    }
+    let mut cargo = process::cargo(home);
+    cargo.args(["build", "--release", "--target-dir"]).arg(home.join("target"));
+    work(name, &mut cargo)?;
+    let lock = fs::read_to_string(home.join("Cargo.lock")).context("read the peer's lock file")?;
+    cargo_versions(&lock)
+}
+
+/// Every package in a `Cargo.lock` as `name@version`.
+fn cargo_versions(lock: &str) -> Result<Vec<String>> {
+    #[derive(serde::Deserialize)]
+    struct Lock {
+        package: Vec<Package>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Package {
+        name: String,
+        version: String,
+    }
+    let lock: Lock = toml::from_str(lock).context("understand the peer's lock file")?;
+    Ok(lock.package.iter().map(|package| format!("{}@{}", package.name, package.version)).collect())
+}
+
+/// Runs one command of an installation. Its own words are shown only if it fails; now and then a line
+/// shows that it is alive.
+fn work(name: &str, command: &mut Command) -> Result<()> {
+    println!("{name}: {}", short(command));
+    let started = Instant::now();
+    let mut heard: Vec<String> = Vec::new();
+    let mut pulse = Instant::now();
+    let status = process::follow(command, Some(started + INSTALL_LIMIT), |_, line| {
+        if pulse.elapsed() > PULSE && !line.trim().is_empty() {
+            let line: String = line.trim().chars().take(80).collect();
+            println!("{name}:   {} … {line}", table::duration(started.elapsed()));
+            pulse = Instant::now();
+        }
+        heard.push(line.to_owned());
+    })?;
+    if !status.success() {
+        let tail = heard.len().saturating_sub(30);
+        bail!("`{}` failed ({status}):\n{}", short(command), heard[tail..].join("\n"));
+    }
+    Ok(())
+}
+
+/// The command without the long path of the folder it works in.
+fn short(command: &Command) -> String {
+    let shown = process::shown(command);
+    match command.get_current_dir().and_then(Path::to_str) {
+        Some(dir) => shown.replace(dir, "."),
+        None => shown,
+    }
+}
+
+/// Sees for itself that the peer works, before anybody relies on it.
+fn probe(peer: &Peer, home: &Path) -> Result<()> {
+    let probe = &peer.probe;
+    let program = if probe.program.contains('/') {
+        home.join(probe.program).to_string_lossy().into_owned()
+    } else {
+        probe.program.to_owned()
+    };
+    let mut command = process::command(&program, home);
+    command.args(probe.args);
+    let deadline = Instant::now() + PROBE_LIMIT;
+    let (said, is_heard) = process::converse(&mut command, probe.stdin, probe.prints, deadline)?;
+    if !is_heard {
+        bail!(
+            "it was installed, but `{}` did not print {:?}:\n{said}",
+            short(&command),
+            probe.prints
+        );
+    }
+    println!("{}: probed, it answers", peer.name);
+    Ok(())
+}

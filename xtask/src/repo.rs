@@ -1,0 +1,51 @@
+//! Where things are: the repository's root, its tracked files, the small TOML tables beside this crate.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::de::DeserializeOwned;
+
+/// The repository's root. Asked of cargo at run time, so that a moved clone still finds itself.
+pub(crate) fn root() -> PathBuf {
+    let xtask = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    xtask.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// True where nobody is watching and a missing tool must not pass for a green run.
+pub(crate) fn is_ci() -> bool {
+    env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1")
+}
+
+/// Every file git tracks, relative to the root. A file deleted but not yet staged is left out.
+pub(crate) fn tracked_files(root: &Path) -> Result<Vec<String>> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root)
+        .output()
+        .context("run `git ls-files`")?;
+    ensure!(
+        output.status.success(),
+        "`git ls-files` failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    let listed = String::from_utf8(output.stdout).context("a tracked file's name is not UTF-8")?;
+    let mut files: Vec<String> = listed
+        .split('\0')
+        .filter(|name| !name.is_empty() && root.join(name).is_file())
+        .map(str::to_owned)
+        .collect();
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+/// Reads one of the tables that live beside this crate, such as `xtask/smoke.toml`.
+pub(crate) fn read_table<T: DeserializeOwned>(root: &Path, name: &str) -> Result<T> {
+    let path = root.join("xtask").join(name);
+    let text = fs::read_to_string(&path).with_context(|| format!("read `xtask/{name}`"))?;
+    toml::from_str(&text).with_context(|| format!("understand `xtask/{name}`"))
+}

@@ -1,0 +1,187 @@
+//! The steps of `cargo xtask test`. Adding a check is adding a row to [`STEPS`].
+//!
+//! All cargo steps share the default target folder, the dev profile and `--locked`, and select the whole
+//! workspace, so that a dependency is compiled once with one set of features. Only the release step
+//! builds anew, because its subject is the release build.
+
+mod cargo;
+mod dependencies;
+mod examples;
+mod release;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::{process, tidy};
+
+/// One check.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// What it may take on two cores from a cold start. Over it is a warning, not a failure.
+    pub(crate) budget: Duration,
+    pub(crate) when: When,
+    pub(crate) needs: &'static [Need],
+    pub(crate) run: fn(&Run) -> Result<Done>,
+}
+
+/// Whether a step belongs to every run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    Always,
+    /// Only with `--full`, or when asked for by name.
+    Full,
+}
+
+/// What must be there before a step can run.
+#[derive(Debug)]
+pub(crate) enum Need {
+    /// A program on the path.
+    Tool(&'static str),
+    /// A peer fetched by `cargo xtask peers`.
+    #[expect(dead_code, reason = "no step needs a peer yet")]
+    Peer(&'static str),
+}
+
+/// How a step that did not fail ended.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// With a word on what was checked, such as a count.
+    Passed(String),
+    /// There was nothing to check, or an optional tool is absent. Never a failure.
+    Skipped(String),
+}
+
+/// What a step gets to know.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) root: PathBuf,
+    pub(crate) is_ci: bool,
+    /// When everything must be over.
+    pub(crate) deadline: Option<Instant>,
+}
+
+const fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(minutes * 60)
+}
+
+pub(crate) static STEPS: &[Step] = &[
+    Step {
+        name: "format",
+        about: "rustfmt has nothing to change",
+        budget: Duration::from_secs(20),
+        when: When::Always,
+        needs: &[],
+        run: cargo::format,
+    },
+    Step {
+        name: "clippy",
+        about: "no warning in any target",
+        budget: minutes(8),
+        when: When::Always,
+        needs: &[],
+        run: cargo::clippy,
+    },
+    Step {
+        name: "tests",
+        about: "unit and integration tests",
+        budget: minutes(12),
+        when: When::Always,
+        needs: &[],
+        run: cargo::tests,
+    },
+    Step {
+        name: "doctests",
+        about: "the examples in the documentation work",
+        budget: minutes(3),
+        when: When::Always,
+        needs: &[],
+        run: cargo::doctests,
+    },
+    Step {
+        name: "docs",
+        about: "rustdoc has no warning",
+        budget: minutes(2),
+        when: When::Always,
+        needs: &[],
+        run: cargo::docs,
+    },
+    Step {
+        name: "examples",
+        about: "every example builds; those in xtask/examples.toml do what they say",
+        budget: minutes(4),
+        when: When::Always,
+        needs: &[],
+        run: examples::run,
+    },
+    Step {
+        name: "dependencies",
+        about: "lock file, banned crates, the purity of core, fences",
+        budget: Duration::from_secs(30),
+        when: When::Always,
+        needs: &[],
+        run: dependencies::run,
+    },
+    Step {
+        name: "tidy",
+        about: "paths, module headers, unfinished work, links",
+        budget: Duration::from_secs(20),
+        when: When::Always,
+        needs: &[Need::Tool("git")],
+        run: |run| Ok(Done::Passed(tidy::check(&run.root)?)),
+    },
+    Step {
+        name: "release",
+        about: "the release binary builds",
+        budget: minutes(10),
+        when: When::Always,
+        needs: &[],
+        run: release::build,
+    },
+    Step {
+        name: "smoke",
+        about: "README's commands, on the release binary (xtask/smoke.toml)",
+        budget: minutes(1),
+        when: When::Always,
+        needs: &[],
+        run: release::smoke,
+    },
+    Step {
+        name: "deny",
+        about: "licences, advisories, bans and sources (deny.toml)",
+        budget: minutes(2),
+        when: When::Full,
+        needs: &[],
+        run: cargo::deny,
+    },
+];
+
+impl Run {
+    /// Runs a cargo command whose output is for the reader.
+    fn cargo(&self, args: &[&str]) -> Result<()> {
+        process::run(process::cargo(&self.root).args(args), self.deadline)
+    }
+}
+
+impl Need {
+    /// What is missing, and how to get it.
+    pub(crate) fn remedy(&self) -> String {
+        match self {
+            Self::Tool(name) => format!("the program `{name}` is not on the path"),
+            Self::Peer(name) => format!("peer `{name}`: run `cargo xtask peers {name}`"),
+        }
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tool(name) => write!(f, "{name}"),
+            Self::Peer(name) => write!(f, "peer {name}"),
+        }
+    }
+}

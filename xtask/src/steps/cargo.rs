@@ -1,0 +1,147 @@
+//! The steps that are one cargo command each.
+
+use anyhow::Result;
+
+use super::{Done, Run};
+use crate::{peers, process};
+
+pub(super) fn format(run: &Run) -> Result<Done> {
+    run.cargo(&["fmt", "--all", "--check"])?;
+    Ok(Done::Passed(String::new()))
+}
+
+pub(super) fn clippy(run: &Run) -> Result<Done> {
+    run.cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    Ok(Done::Passed(String::new()))
+}
+
+/// Runs the tests with nextest if it is there, else with cargo's own runner, and repeats their count.
+pub(super) fn tests(run: &Run) -> Result<Done> {
+    let mut cargo = process::cargo(&run.root);
+    if which::which("cargo-nextest").is_ok() {
+        cargo.args(["nextest", "run", "--no-fail-fast", "--locked", "--workspace"]);
+    } else {
+        println!("(cargo-nextest is not installed; cargo's own runner will do)");
+        cargo.args(["test", "--no-fail-fast", "--locked", "--workspace"]);
+    }
+    cargo.args(["--lib", "--bins", "--tests"]).env("BUDAO_PEERS", peers::dir()?);
+    println!("$ {}", process::shown(&cargo));
+    let mut tally = Tally::default();
+    let status = process::follow(&mut cargo, run.deadline, |_, line| {
+        println!("{line}");
+        tally.hear(line);
+    })?;
+    if !status.success() && tally.failed > 0 {
+        anyhow::bail!("{} of {} tests failed", tally.failed, tally.passed + tally.failed);
+    }
+    process::ended_well(&cargo, status)?;
+    Ok(Done::Passed(format!("{} tests", tally.passed)))
+}
+
+pub(super) fn doctests(run: &Run) -> Result<Done> {
+    let mut cargo = process::cargo(&run.root);
+    cargo.args(["test", "--locked", "--workspace", "--doc"]);
+    println!("$ {}", process::shown(&cargo));
+    let mut tally = Tally::default();
+    let status = process::follow(&mut cargo, run.deadline, |_, line| {
+        println!("{line}");
+        tally.hear(line);
+    })?;
+    process::ended_well(&cargo, status)?;
+    Ok(Done::Passed(format!("{} examples in the documentation", tally.passed)))
+}
+
+/// Only libraries: the facade and the binary are both called `budao` and would overwrite each other.
+pub(super) fn docs(run: &Run) -> Result<Done> {
+    let mut cargo = process::cargo(&run.root);
+    cargo.args(["doc", "--locked", "--workspace", "--no-deps", "--lib"]);
+    cargo.env("RUSTDOCFLAGS", "-D warnings");
+    process::run(&mut cargo, run.deadline)?;
+    Ok(Done::Passed(String::new()))
+}
+
+pub(super) fn deny(run: &Run) -> Result<Done> {
+    if which::which("cargo-deny").is_err() {
+        return Ok(Done::Skipped("cargo-deny is not installed".to_owned()));
+    }
+    run.cargo(&["deny", "--locked", "check"])?;
+    Ok(Done::Passed(String::new()))
+}
+
+/// Counts tests from what the runners print about themselves.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+}
+
+impl Tally {
+    /// Understands nextest's `Summary [ 0.1s] 3 tests run: 2 passed, 1 failed, 0 skipped` and cargo's
+    /// `test result: ok. 3 passed; 0 failed; …`, of which there is one per test binary.
+    fn hear(&mut self, line: &str) {
+        let plain = without_colour(line);
+        let plain = plain.trim_start();
+        let is_nextest = plain.starts_with("Summary [") && plain.contains(" run: ");
+        if !is_nextest && !plain.starts_with("test result: ") {
+            return;
+        }
+        let mut words = plain.split([' ', ',', ';', '.', ':']).filter(|word| !word.is_empty());
+        let mut count = None;
+        for word in words.by_ref() {
+            match word {
+                "passed" => self.passed += count.unwrap_or(0),
+                "failed" => self.failed += count.unwrap_or(0),
+                _ => {}
+            }
+            count = word.parse::<u64>().ok();
+        }
+    }
+}
+
+/// The text without its terminal colours (`ESC [ … m`).
+fn without_colour(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        plain.push_str(before);
+        rest = after.split_once('m').map_or("", |(_, after)| after);
+    }
+    plain.push_str(rest);
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(lines: &[&str]) -> Tally {
+        let mut tally = Tally::default();
+        lines.iter().for_each(|line| tally.hear(line));
+        tally
+    }
+
+    #[test]
+    fn understands_nextest() {
+        let line =
+            "     Summary [   1.024s] 41/42 tests run: 40 passed (1 slow), 1 failed, 3 skipped";
+        assert_eq!(tally(&[line]), Tally { passed: 40, failed: 1 });
+        let coloured = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.1s] \u{1b}[1m5\u{1b}[0m tests run: \
+                        \u{1b}[1m5\u{1b}[0m \u{1b}[32;1mpassed\u{1b}[0m, 0 skipped";
+        assert_eq!(tally(&[coloured]), Tally { passed: 5, failed: 0 });
+    }
+
+    #[test]
+    fn adds_up_cargos_own_runner() {
+        let lines = [
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "running 2 tests",
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out",
+        ];
+        assert_eq!(tally(&lines), Tally { passed: 4, failed: 1 });
+    }
+
+    #[test]
+    fn other_lines_count_nothing() {
+        assert_eq!(tally(&["7 passed", "PASS [ 0.1s] 3 failed"]), Tally::default());
+    }
+}

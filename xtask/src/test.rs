@@ -1,0 +1,313 @@
+//! `cargo xtask test`: every check, in order, each with its time against its budget.
+//!
+//! A failed step does not stop the rest, so that one run tells all. What was not checked is told as
+//! loudly as what failed, and where nobody is watching (`CI=true`) a missing tool or peer is a failure.
+//! The last two lines are for readers in a hurry: one for a machine, one for a person.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::steps::{Done, Need, Run, STEPS, Step, When};
+use crate::table::{self, Align};
+use crate::{peers, repo};
+
+/// With `CI=true` a run that takes longer is a failure: people wait for it.
+const TOTAL_LIMIT: Duration = Duration::from_secs(45 * 60);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Add what is too heavy for every run; the limit on the total time does not apply then
+    #[arg(long)]
+    full: bool,
+    /// Run only these steps, in their usual order
+    #[arg(long, num_args = 1.., value_name = "STEP")]
+    only: Vec<String>,
+    /// Say what the steps are, and run nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// How one step ended.
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    budget: Duration,
+    took: Duration,
+    end: End,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// With a word on what was checked, for the table.
+    Passed(String),
+    Failed(String),
+    Skipped(String),
+}
+
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
+    if args.list {
+        print!("{}", listing());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let steps = choose(args)?;
+    let run = Run {
+        root: repo::root(),
+        is_ci: repo::is_ci(),
+        deadline: (repo::is_ci() && !args.full).then(|| Instant::now() + TOTAL_LIMIT),
+    };
+    let started = Instant::now();
+    let total = steps.len();
+    let rows: Vec<Row> = steps
+        .into_iter()
+        .enumerate()
+        .map(|(index, step)| perform(step, &run, index + 1, total))
+        .collect();
+    let took = started.elapsed();
+    let is_late = run.deadline.is_some() && took > TOTAL_LIMIT;
+    print!("\n{}", report(&rows, took, is_late));
+    let is_green = !is_late && !rows.iter().any(|row| matches!(row.end, End::Failed(_)));
+    Ok(if is_green { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn choose(args: &Args) -> Result<Vec<&'static Step>> {
+    if let Some(unknown) = args.only.iter().find(|name| STEPS.iter().all(|s| s.name != **name)) {
+        let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+        bail!("there is no step `{unknown}`; the steps are: {}", names.join(", "));
+    }
+    // Asking for a heavy step by name is asking for it.
+    let wanted = |step: &&Step| {
+        if args.only.is_empty() {
+            args.full || step.when == When::Always
+        } else {
+            args.only.iter().any(|name| name == step.name)
+        }
+    };
+    Ok(STEPS.iter().filter(wanted).collect())
+}
+
+fn listing() -> String {
+    let rows: Vec<Vec<String>> = STEPS
+        .iter()
+        .map(|step| {
+            let when = match step.when {
+                When::Always => "every run",
+                When::Full => "--full",
+            };
+            let needs: Vec<String> = step.needs.iter().map(ToString::to_string).collect();
+            vec![
+                step.name.to_owned(),
+                when.to_owned(),
+                table::duration(step.budget),
+                step.about.to_owned(),
+                needs.join(", "),
+            ]
+        })
+        .collect();
+    let head = ["step", "when", "budget", "what", "needs"].map(|title| (title, Align::Left));
+    table::render(&head, &rows)
+}
+
+fn perform(step: &'static Step, run: &Run, number: usize, total: usize) -> Row {
+    println!("\n━━ {number}/{total} {}: {}", step.name, step.about);
+    let started = Instant::now();
+    let end = attempt(step, run);
+    let row = Row { name: step.name, budget: step.budget, took: started.elapsed(), end };
+    let word = match &row.end {
+        End::Passed(note) if note.is_empty() => "passed".to_owned(),
+        End::Passed(note) => format!("passed ({note})"),
+        End::Failed(why) => format!("FAILED: {why}"),
+        End::Skipped(why) => format!("SKIPPED: {why}"),
+    };
+    println!("── {}: {word}; {} of {}", row.name, table::duration(row.took), budget(&row));
+    row
+}
+
+fn attempt(step: &Step, run: &Run) -> End {
+    if run.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+        return End::Failed(format!("not started: {} are over", table::duration(TOTAL_LIMIT)));
+    }
+    let missing: Vec<String> =
+        step.needs.iter().filter(|need| !is_there(need)).map(Need::remedy).collect();
+    if !missing.is_empty() {
+        let why = format!("missing: {}", missing.join("; "));
+        return if run.is_ci { End::Failed(why) } else { End::Skipped(why) };
+    }
+    match (step.run)(run) {
+        Ok(Done::Passed(note)) => End::Passed(note),
+        Ok(Done::Skipped(why)) => End::Skipped(why),
+        Err(error) => End::Failed(format!("{error:#}")),
+    }
+}
+
+fn is_there(need: &Need) -> bool {
+    match need {
+        Need::Tool(name) => which::which(name).is_ok(),
+        Need::Peer(name) => peers::find(name).is_some(),
+    }
+}
+
+fn budget(row: &Row) -> String {
+    let budget = table::duration(row.budget);
+    if row.took > row.budget { format!("{budget} OVER BUDGET") } else { budget }
+}
+
+/// The end of a run: the table, what deserves a second look, and the two last lines.
+fn report(rows: &[Row], took: Duration, is_late: bool) -> String {
+    let head = [
+        ("step", Align::Left),
+        ("result", Align::Left),
+        ("time", Align::Right),
+        ("budget", Align::Left),
+        ("what", Align::Left),
+    ];
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let (result, note) = match &row.end {
+                End::Passed(note) => ("passed", note.as_str()),
+                End::Failed(_) => ("FAILED", ""),
+                End::Skipped(_) => ("skipped", ""),
+            };
+            vec![
+                row.name.to_owned(),
+                result.to_owned(),
+                table::duration(row.took),
+                budget(row),
+                note.to_owned(),
+            ]
+        })
+        .collect();
+    let mut text = table::render(&head, &cells);
+    let mut say = |line: String| writeln!(text, "{line}").expect("a string takes all");
+
+    let reasons = |pick: fn(&End) -> Option<&String>| {
+        rows.iter().filter_map(move |row| Some((row.name, pick(&row.end)?))).collect::<Vec<_>>()
+    };
+    let failed = reasons(|end| if let End::Failed(why) = end { Some(why) } else { None });
+    let skipped = reasons(|end| if let End::Skipped(why) = end { Some(why) } else { None });
+    for (title, list) in [("FAILED", &failed), ("SKIPPED, so not checked", &skipped)] {
+        if !list.is_empty() {
+            say(format!("\n!! {title}:"));
+        }
+        for (name, why) in list {
+            say(format!("!!   {name}: {}", why.replace('\n', "\n!!     ")));
+        }
+    }
+    for row in rows.iter().filter(|row| row.took > row.budget) {
+        let (took, budget) = (table::duration(row.took), table::duration(row.budget));
+        say(format!("\n!! OVER BUDGET: {} took {took}, its budget is {budget}.", row.name));
+    }
+    if is_late {
+        let limit = table::duration(TOTAL_LIMIT);
+        say(format!("\n!! TOO SLOW: the whole run may take {limit}. That alone fails it."));
+    }
+
+    let passed = rows.len() - failed.len() - skipped.len();
+    let skips =
+        if skipped.is_empty() { String::new() } else { format!(", {} skipped", skipped.len()) };
+    say(format!("\n{passed} passed, {} failed{skips}", failed.len()));
+    let steps = if passed == 1 { "step" } else { "steps" };
+    let late = if is_late { ", which is too slow" } else { "" };
+    say(format!(
+        "xtask test: {passed} {steps} passed, {} failed{skips} in {}{late}",
+        failed.len(),
+        table::duration(took)
+    ));
+    text
+}
+
+/// The peers that the usual steps need, or all steps with `full`.
+pub(crate) fn needed_peers(full: bool) -> Vec<&'static str> {
+    let mut names: Vec<&str> = STEPS
+        .iter()
+        .filter(|step| full || step.when == When::Always)
+        .flat_map(|step| step.needs)
+        .filter_map(|need| if let Need::Peer(name) = need { Some(*name) } else { None })
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &'static str, took_s: u64, end: End) -> Row {
+        Row { name, budget: Duration::from_secs(60), took: Duration::from_secs(took_s), end }
+    }
+
+    #[test]
+    fn a_report_tells_what_passed_failed_was_skipped_and_was_slow() {
+        let rows = [
+            row("format", 10, End::Passed(String::new())),
+            row("clippy", 90, End::Failed("`cargo clippy` failed\nexit 101".to_owned())),
+            row("tests", 30, End::Passed("12 tests".to_owned())),
+            row("deny", 0, End::Skipped("cargo-deny is not installed".to_owned())),
+        ];
+        let text = report(&rows, Duration::from_secs(130), false);
+        assert_eq!(
+            text,
+            "\
+step    result         time  budget             what
+──────  ───────  ──────────  ─────────────────  ────────
+format  passed         10 s  1 min
+clippy  FAILED   1 min 30 s  1 min OVER BUDGET
+tests   passed         30 s  1 min              12 tests
+deny    skipped       0.0 s  1 min
+
+!! FAILED:
+!!   clippy: `cargo clippy` failed
+!!     exit 101
+
+!! SKIPPED, so not checked:
+!!   deny: cargo-deny is not installed
+
+!! OVER BUDGET: clippy took 1 min 30 s, its budget is 1 min.
+
+2 passed, 1 failed, 1 skipped
+xtask test: 2 steps passed, 1 failed, 1 skipped in 2 min 10 s
+"
+        );
+    }
+
+    #[test]
+    fn a_green_report_ends_in_its_two_lines() {
+        let rows = [row("format", 1, End::Passed(String::new()))];
+        let text = report(&rows, Duration::from_secs(1), false);
+        assert!(
+            text.ends_with(
+                "\n\n1 passed, 0 failed\nxtask test: 1 step passed, 0 failed in 1.0 s\n"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn being_late_is_said() {
+        let rows = [row("format", 1, End::Passed(String::new()))];
+        let text = report(&rows, TOTAL_LIMIT + Duration::from_secs(60), true);
+        assert!(text.contains("!! TOO SLOW: the whole run may take 45 min."), "{text}");
+        assert!(text.ends_with("in 46 min, which is too slow\n"), "{text}");
+    }
+
+    #[test]
+    fn the_usual_budgets_fit_into_the_limit() {
+        let usual = STEPS.iter().filter(|step| step.when == When::Always);
+        assert!(usual.map(|step| step.budget).sum::<Duration>() <= TOTAL_LIMIT);
+    }
+
+    #[test]
+    fn step_names_are_unique_and_their_peers_exist() {
+        let mut names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), STEPS.len());
+        for name in needed_peers(true) {
+            assert!(peers::PEERS.iter().any(|peer| peer.name == name), "no peer `{name}`");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Rules about the repository's own files that no compiler knows: no path of anybody's machine, no
+//! unfinished work, a header on each source file, no dead link.
+//!
+//! An exception is a row in `xtask/tidy.toml` with a reason, and a row that no longer excuses anything
+//! is itself a mistake.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+use crate::repo;
+
+/// Invented people whose home folders may appear in samples.
+const INVENTED: &[&str] = &["alice", "bob", "carol", "user", "username", "you", "me", "dev"];
+
+/// Text files larger than this are data; nobody reads them line by line.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exceptions {
+    #[serde(default, rename = "except")]
+    rows: Vec<Exception>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exception {
+    rule: Rule,
+    /// A file, or a folder with a slash at its end.
+    under: String,
+    /// Read by people only.
+    #[expect(dead_code, reason = "it must be written, and is for the reader")]
+    reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Rule {
+    /// No absolute path of a home folder or of the machine a file was written on.
+    MachinePath,
+    /// No test switched off, no code left for later.
+    Unfinished,
+    /// Each source file says at its top what it is.
+    ModuleHeader,
+    /// Links between our own documents lead somewhere.
+    DeadLink,
+}
+
+/// A place that breaks a rule. Line 0 means the file as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    file: String,
+    line: usize,
+    rule: Rule,
+    what: String,
+}
+
+/// Checks every tracked file; a word on what was checked, or an error that names each place.
+pub(crate) fn check(root: &Path) -> Result<String> {
+    let exceptions: Exceptions = repo::read_table(root, "tidy.toml")?;
+    let files = repo::tracked_files(root)?;
+    let mut findings = Vec::new();
+    for file in &files {
+        let bytes = fs::read(root.join(file)).with_context(|| format!("read `{file}`"))?;
+        let Ok(text) = String::from_utf8(bytes) else { continue };
+        if text.len() <= TEXT_BYTES_MAX {
+            let exists = |path: &str| root.join(path).exists();
+            findings.extend(inspect(file, &text, exists));
+        }
+    }
+    let (findings, idle) = excuse(findings, &exceptions.rows);
+    let mut wrong: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    wrong.extend(idle.iter().map(|row| {
+        format!(
+            "xtask/tidy.toml: the exception of `{}` from {:?} excuses nothing",
+            row.under, row.rule
+        )
+    }));
+    if !wrong.is_empty() {
+        bail!("{}", wrong.join("\n"));
+    }
+    Ok(format!("{} files", files.len()))
+}
+
+/// Takes out what is excused, and tells which exceptions excused nothing.
+fn excuse(findings: Vec<Finding>, rows: &[Exception]) -> (Vec<Finding>, Vec<&Exception>) {
+    let covers = |row: &Exception, finding: &Finding| {
+        let is_under = if row.under.ends_with('/') {
+            finding.file.starts_with(&row.under)
+        } else {
+            finding.file == row.under
+        };
+        row.rule == finding.rule && is_under
+    };
+    let idle =
+        rows.iter().filter(|row| !findings.iter().any(|finding| covers(row, finding))).collect();
+    let left = findings
+        .into_iter()
+        .filter(|finding| !rows.iter().any(|row| covers(row, finding)))
+        .collect();
+    (left, idle)
+}
+
+/// All rules on one file. `exists` answers for paths relative to the root, as links give them.
+fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let finding =
+        |line: usize, rule: Rule, what: String| Finding { file: file.to_owned(), line, rule, what };
+    let mut findings = Vec::new();
+    let is_rust = has_extension(file, "rs");
+    for (index, line) in text.lines().enumerate() {
+        if let Some(path) = machine_path(line) {
+            findings.push(finding(index + 1, Rule::MachinePath, format!("holds `{path}`")));
+        }
+        if is_rust && let Some(mark) = unfinished(line) {
+            findings.push(finding(index + 1, Rule::Unfinished, format!("holds `{mark}`")));
+        }
+    }
+    if is_rust && file.split('/').any(|folder| folder == "src") && !has_header(text) {
+        let what = "does not begin with a header (`//!`) that says what it is".to_owned();
+        findings.push(finding(0, Rule::ModuleHeader, what));
+    }
+    if has_extension(file, "md") {
+        for (line, link) in links(text) {
+            let dead = resolve(file, &link).is_some_and(|path| !exists(&path));
+            if dead {
+                findings.push(finding(
+                    line,
+                    Rule::DeadLink,
+                    format!("links to `{link}`: not there"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+fn has_extension(file: &str, extension: &str) -> bool {
+    Path::new(file).extension().is_some_and(|found| found == extension)
+}
+
+/// The first absolute path of somebody's machine in a line: a home folder, or the working folder of a
+/// build machine. `/home` in the middle of a web address is none.
+fn machine_path(line: &str) -> Option<String> {
+    for top in ["home", "Users", "root", "work", "farm"] {
+        let needle = format!("/{top}/");
+        for (at, _) in line.match_indices(&needle) {
+            let before = line[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || "_.-~})]>/*".contains(c)) {
+                continue;
+            }
+            let rest = &line[at + needle.len()..];
+            let name: String =
+                rest.chars().take_while(|c| c.is_alphanumeric() || "_.-".contains(*c)).collect();
+            let is_home = matches!(top, "home" | "Users");
+            if is_home && (name.is_empty() || INVENTED.contains(&name.as_str())) {
+                continue;
+            }
+            return Some(format!("{needle}{name}"));
+        }
+    }
+    None
+}
+
+/// Marks of unfinished work. Written in two halves here, so that this file does not find itself.
+fn unfinished(line: &str) -> Option<&'static str> {
+    let marks = [concat!("#[ign", "ore"), concat!("to", "do!("), concat!("unimpl", "emented!(")];
+    marks.into_iter().find(|mark| line.contains(mark))
+}
+
+/// True if the first thing in a file, after plain comments and crate attributes, is its header.
+fn has_header(text: &str) -> bool {
+    text.lines()
+        .map(str::trim_start)
+        .find(|line| {
+            let is_comment = line.starts_with("//") && !line.starts_with("//!");
+            !line.is_empty() && !is_comment && !line.starts_with("#!")
+        })
+        .is_some_and(|line| line.starts_with("//!"))
+}
+
+/// Every link target in a Markdown text with its line, code left out: `[a](target)`, `[a]: target`.
+fn links(text: &str) -> BTreeSet<(usize, String)> {
+    let mut found = BTreeSet::new();
+    let mut fence: Option<&str> = None;
+    for (index, line) in text.lines().enumerate() {
+        let start = line.trim_start();
+        let mark = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
+        match (fence, mark) {
+            (None, Some(mark)) => fence = Some(mark),
+            (Some(open), Some(mark)) if open == mark => fence = None,
+            _ => {}
+        }
+        if fence.is_some() || mark.is_some() {
+            continue;
+        }
+        let line = without_code(line);
+        for (at, _) in line.match_indices("](") {
+            found.extend(target(&line[at + 2..], ')').map(|link| (index + 1, link)));
+        }
+        if line.starts_with('[')
+            && !line.starts_with("[^")
+            && let Some((_, rest)) = line.split_once("]: ")
+        {
+            found.extend(target(rest.trim_start(), ' ').map(|link| (index + 1, link)));
+        }
+    }
+    found
+}
+
+/// The line with `code` blanked out.
+fn without_code(line: &str) -> String {
+    let mut parts = line.split('`');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    while let (Some(_code), Some(after)) = (parts.next(), parts.next()) {
+        text.push(' ');
+        text.push_str(after);
+    }
+    text
+}
+
+/// A link's target: `path`, `<path with spaces>` or `path "title"`, up to `end`.
+fn target(text: &str, end: char) -> Option<String> {
+    let raw = if let Some(angled) = text.strip_prefix('<') {
+        angled.split_once('>').map(|(path, _)| path)?
+    } else {
+        text.split([end, ' ']).next()?
+    };
+    (!raw.is_empty()).then(|| raw.to_owned())
+}
+
+/// The path from the root that a link in `file` means; none if it leaves the repository by its scheme
+/// or stays in the same document.
+fn resolve(file: &str, link: &str) -> Option<String> {
+    let path = link.split(['#', '?']).next().unwrap_or_default();
+    let has_scheme = path.split_once(':').is_some_and(|(scheme, _)| {
+        !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    });
+    if path.is_empty() || has_scheme {
+        return None;
+    }
+    if let Some(from_root) = path.strip_prefix('/') {
+        return Some(from_root.to_owned());
+    }
+    let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+    Some(format!("{folder}/{path}").trim_start_matches('/').to_owned())
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{} {}", self.file, self.what),
+            line => write!(f, "{}:{line} {}", self.file, self.what),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whats(file: &str, text: &str) -> Vec<String> {
+        let exists = |path: &str| ["docs/there.md", "docs/../README.md", "LICENSE"].contains(&path);
+        inspect(file, text, exists).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn finds_paths_of_a_machine() {
+        let home = format!("let p = \"/{}/jane/.ssh\";", "home");
+        assert_eq!(whats("a.txt", &home), [format!("a.txt:1 holds `/{}/jane`", "home")]);
+        for top in ["work", "root", "farm"] {
+            let line = format!("see\n/{top}/main/x");
+            assert_eq!(whats("a.txt", &line), [format!("a.txt:2 holds `/{top}/main`")]);
+        }
+    }
+
+    #[test]
+    fn invented_homes_and_other_folders_are_fine() {
+        let fine = [
+            format!("/{}/alice/notes", "home"),
+            format!("/{}/", "home"),
+            format!("https://example.org/{}/page", "work"),
+            format!("src/{}/mod.rs", "root"),
+            "/workspace/x, /homely/x, ~/x".to_owned(),
+        ];
+        for line in fine {
+            assert_eq!(whats("a.txt", &line), [""; 0], "{line}");
+        }
+    }
+
+    #[test]
+    fn finds_unfinished_work_in_rust_only() {
+        let line = format!("{}!()", concat!("to", "do"));
+        assert_eq!(whats("tests/a.rs", &line).len(), 1);
+        assert_eq!(whats("notes.md", &line), [""; 0]);
+        assert_eq!(whats("tests/a.rs", concat!("#[ign", "ore = \"slow\"]")).len(), 1);
+    }
+
+    #[test]
+    fn a_source_file_begins_with_its_header() {
+        let wants = "crates/x/src/a.rs does not begin with a header (`//!`) that says what it is";
+        assert_eq!(whats("crates/x/src/a.rs", "use std::fs;\n//! late\n"), [wants]);
+        assert_eq!(whats("crates/x/src/a.rs", ""), [wants]);
+        assert_eq!(whats("crates/x/src/a.rs", "//! What it is.\n"), [""; 0]);
+        assert_eq!(
+            whats("crates/x/src/a.rs", "// @generated\n#![expect(x)]\n\n//! It.\n"),
+            [""; 0]
+        );
+        assert_eq!(whats("crates/x/tests/a.rs", "use std::fs;\n"), [""; 0]);
+    }
+
+    #[test]
+    fn follows_links_to_our_own_files() {
+        let text = "[a](there.md) [b](../README.md#top \"t\") [c](https://x.y/z) [d](#here) [e](/LICENSE)\n\
+                    ![f](gone.png) and `[g](code.md)`\n```\n[h](fenced.md)\n```\n[i]: <gone too.md>\n";
+        assert_eq!(
+            whats("docs/a.md", text),
+            [
+                "docs/a.md:2 links to `gone.png`: not there",
+                "docs/a.md:6 links to `gone too.md`: not there"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_exception_excuses_its_rule_and_folder_only() {
+        let exceptions: Exceptions = toml::from_str(
+            "[[except]]\nrule = \"unfinished\"\nunder = \"a/\"\nreason = \"r\"\n\
+             [[except]]\nrule = \"dead-link\"\nunder = \"a/b.md\"\nreason = \"r\"\n",
+        )
+        .unwrap();
+        let finding = |file: &str| Finding {
+            file: file.to_owned(),
+            line: 1,
+            rule: Rule::Unfinished,
+            what: String::new(),
+        };
+        let (left, idle) = excuse(vec![finding("a/x.rs"), finding("ab/x.rs")], &exceptions.rows);
+        assert_eq!(left, [finding("ab/x.rs")]);
+        assert_eq!(idle.iter().map(|row| row.under.as_str()).collect::<Vec<_>>(), ["a/b.md"]);
+    }
+}
