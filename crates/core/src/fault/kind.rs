@@ -364,7 +364,7 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::Mismatches],
                 facts: &[Fact::Mismatches, Fact::ToolName],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::MalformedArguments => &Row {
                 name: "malformed_arguments",
@@ -389,7 +389,7 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[],
                 facts: &[Fact::ToolName, Fact::Position, Fact::Excerpt],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::SchemaRefused => &Row {
                 name: "schema_refused",
@@ -670,7 +670,7 @@ impl Kind {
                     Fact::TimeoutMs,
                     Fact::ElapsedMs,
                 ],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::DeadlinePassed => &Row {
                 name: "deadline_passed",
@@ -695,7 +695,7 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::TimeoutMs],
                 facts: &[Fact::TimeoutMs, Fact::ToolName, Fact::ElapsedMs],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::ModelRateLimited => &Row {
                 name: "model_rate_limited",
@@ -759,7 +759,7 @@ impl Kind {
                     Fact::RateLimitReset,
                     Fact::WaitMs,
                 ],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::ModelAuthentication => &Row {
                 name: "model_authentication",
@@ -884,7 +884,7 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Reason],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::DeniedByPerson => &Row {
                 name: "denied_by_person",
@@ -909,7 +909,7 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Note],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::DeniedByHook => &Row {
                 name: "denied_by_hook",
@@ -1159,7 +1159,7 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Reason],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::ToolPanicked => &Row {
                 name: "tool_panicked",
@@ -1234,7 +1234,7 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::CallId],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::OutputTooLarge => &Row {
                 name: "output_too_large",
@@ -1284,7 +1284,7 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::Times, Fact::Mismatches],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::ToolAbandoned => &Row {
                 name: "tool_abandoned",
@@ -1309,7 +1309,7 @@ impl Kind {
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
                 facts: &[Fact::ToolName, Fact::TimeoutMs],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::LateResultDropped => &Row {
                 name: "late_result_dropped",
@@ -1434,7 +1434,7 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Path],
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::NearestPath],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::FilePermission => &Row {
                 name: "file_permission",
@@ -1984,7 +1984,7 @@ impl Kind {
                 context: &[Fact::Path, Fact::LastOperation],
                 always: &[],
                 facts: &[Fact::Path, Fact::NeededBytes, Fact::FreeBytes],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::QuotaExceeded => &Row {
                 name: "quota_exceeded",
@@ -2284,7 +2284,7 @@ impl Kind {
                 context: &[Fact::Service, Fact::Model],
                 always: &[Fact::Service],
                 facts: &[Fact::Service, Fact::Model, Fact::Limit, Fact::Actual],
-                recommendations: 2,
+                recommendations: 3,
             },
             Self::OutputLimit => &Row {
                 name: "output_limit",
@@ -3887,6 +3887,8 @@ pub enum Fact {
     Allowed,
     /// Known names close to an unknown one, closest first.
     Nearest,
+    /// The smallest call that fits.
+    Example,
     /// Where it went wrong, in bytes from the beginning.
     Position,
     /// A short piece of the text around that place.
@@ -4089,7 +4091,7 @@ impl Fact {
             | Self::Nearest
             | Self::RequiredConfig
             | Self::Supported => Shape::List,
-            Self::ProvidedValue | Self::Query => Shape::Json,
+            Self::ProvidedValue | Self::Example | Self::Query => Shape::Json,
             _ => Shape::Text,
         }
     }

@@ -1,0 +1,1726 @@
+### The words of the fault catalog, in English.
+###
+### One message per kind, named after it, with these attributes:
+###
+###   .title   a few words, no full stop
+###   .model   what the model reads: the facts of this failure in a sentence or two
+###   .user    what a person reads: what happened, why, what happens now; no jargon
+###   .about   what the kind means, for its page
+###   .check   what an operator looks at, for its page
+###   .rec-1 … what to do, most useful first; said to whoever has the next move
+###
+### A fact that may be absent arrives as the word "none": choose with a [none] variant. Facts listed in
+### `always` of the kind's row can be used as they are. `_ms` facts are also there as `_seconds`.
+### `cargo xtask codegen` checks all of this, and that both languages have the same messages.
+
+## VAL: input that does not fit
+
+constraint-violated =
+    .title = A constraint is not met
+    .model = The constraint { $constraint } is not met.
+    .user = The input does not meet a rule: { $constraint }. Please correct it and send it again.
+    .about = A value was of the right type but broke a rule, for example a number that must be greater than zero. Nothing was started. Whoever sent the value corrects it and sends it again; the same value will be refused again.
+    .check = Usually nothing. If it comes from a form or a script of yours, make it check the rule before sending.
+    .rec-1 = Change the value so that it meets the rule, then send it again
+    .rec-2 = Do not repeat the same value; it will be refused again
+
+invalid-arguments =
+    .title = Arguments do not fit the tool
+    .model = Invalid parameters: { $mismatches }
+    .user = { $tool_name ->
+        [none] A tool was called with the wrong input. The assistant has been told what to correct.
+       *[other] { $tool_name } was called with the wrong input. The assistant has been told what to correct.
+    }
+    .about = The arguments are valid JSON but do not fit the schema the model was given. Every mismatch is listed at once, each with its place, what was expected and what was sent. The tool did not run.
+    .check = If one tool is called wrongly again and again, its description or its schema misleads the model: add examples, or loosen what need not be strict.
+    .rec-1 = Correct every listed place, then call the tool again
+    .rec-2 = Give every required parameter, with the type the schema names
+    .rec-3 = Do not repeat the same arguments
+
+malformed-arguments =
+    .title = Arguments are not valid JSON
+    .model = { $position ->
+        [none] The arguments are not valid JSON, so the tool did not run.
+       *[other] The arguments are not valid JSON: the mistake is at byte { $position }. The tool did not run.
+    }
+    .user = The assistant called a tool with text that could not be read. It has been told and will try again.
+    .about = What the model sent as arguments could not be parsed. Broken arguments are never executed, and they are not guessed at when the tool has side effects. The position and a short excerpt go back to the model.
+    .check = If it happens often with one model, its output may be cut off: look at the output token limit and at streamed arguments that end early.
+    .rec-1 = Send the arguments as one complete JSON object
+    .rec-2 = Escape quotes, backslashes and line breaks inside strings
+    .rec-3 = If the arguments are long, split the work into smaller calls
+
+schema-refused =
+    .title = Tool schema refused
+    .model = { $reason ->
+        [none] The tool { $tool_name } is not available: its schema cannot be used.
+       *[other] The tool { $tool_name } is not available: its schema cannot be used ({ $reason }).
+    }
+    .user = The tool { $tool_name } could not be added, because its description is faulty. The other tools work.
+    .about = A tool brought a schema that does not compile, so its arguments could never be checked. It is refused when it is registered and not at the first call. All other tools stay available.
+    .check = Look at the schema the tool or its MCP server announces; the reason names the place. Correct it and register the tool again.
+    .rec-1 = Correct the schema of this tool and register it again
+    .rec-2 = Go on without this tool
+
+tool-name-refused =
+    .title = Tool name refused
+    .model = { $reason ->
+        [none] The tool { $tool_name } is not available: its name cannot be used.
+       *[other] The tool { $tool_name } is not available: its name cannot be used ({ $reason }).
+    }
+    .user = The tool { $tool_name } could not be added, because its name cannot be used. The other tools work.
+    .about = A tool's name is empty, too long, has characters the model services do not accept, or is taken already. Two tools under one name would make every call a guess, so the second one is refused.
+    .check = Rename the tool, or give its MCP server a prefix in the configuration.
+    .rec-1 = Give the tool a name of letters, digits, `_` and `-` that no other tool has
+    .rec-2 = Go on without this tool
+
+bad-request =
+    .title = Request does not fit the protocol
+    .model = { $field ->
+        [none] The request does not fit the protocol.
+       *[other] The request does not fit the protocol: the field { $field } is missing or wrong.
+    }
+    .user = The request could not be understood, because something in it is missing or wrong. Please correct it and send it again.
+    .about = A request or a handshake has a missing field, a wrong type or a value the protocol does not allow. It was refused before anything was done. The details name the field where that is known.
+    .check = Compare what the client sends with the protocol's description. A client of another version is the usual cause.
+    .rec-1 = Correct the named field and send the request again
+    .rec-2 = Check that both sides speak the same version of the protocol
+
+malformed-json =
+    .title = Message is not valid JSON
+    .model = { $position ->
+        [none] The message is not valid JSON.
+       *[other] The message is not valid JSON: the mistake is at byte { $position }.
+    }
+    .user = A message could not be read. Please send it again; if that does not help, update the app you use.
+    .about = A frame or a request body is not JSON. It was dropped, the connection stays open, and the answer says where the mistake is.
+    .check = Look at what the client sends at that position. A body that was cut off on the way, or two messages in one frame, are the usual causes.
+    .rec-1 = Send one complete JSON value per message
+    .rec-2 = Check for text that was cut off or not escaped
+
+invalid-utf8 =
+    .title = Text is not UTF-8
+    .model = { $position ->
+        [none] The text is not valid UTF-8.
+       *[other] The text is not valid UTF-8: byte { $position } does not belong there.
+    }
+    .user = The text has characters in an encoding that cannot be read. Please save or send it as UTF-8.
+    .about = All text on the wire is UTF-8. Some bytes are not, which mostly means another encoding or a text that was cut in the middle of a character.
+    .check = Find out which encoding the sender uses and convert at its side.
+    .rec-1 = Send the text as UTF-8
+    .rec-2 = Send binary data as base64, not as text
+
+json-too-deep =
+    .title = JSON is nested too deeply
+    .model = The JSON is nested deeper than the limit of { $limit } levels.
+    .user = The message has too many levels inside each other (the limit is { $limit }). Please send it in a flatter form.
+    .about = Deep nesting is the cheapest way to make a parser run out of stack, so there is a limit. The message was not processed; the connection stays open.
+    .check = Raise the limit only if an honest client needs it. Otherwise look at who sends such messages.
+    .rec-1 = Send a flatter structure
+    .rec-2 = Split the message into several
+
+frame-too-large =
+    .title = Message is too large
+    .model = The message is larger than the limit of { $limit } bytes.
+    .user = The message is too large (the limit is { $limit } bytes). Please send less at once, or attach it as a file.
+    .about = A frame or a request body is above the limit for one message and was not processed. Far above it the connection is closed too, because reading on would cost memory for nothing.
+    .check = Raise the limit if honest clients need it, in the server and in any proxy before it.
+    .rec-1 = Send the content in smaller pieces
+    .rec-2 = Store large data and send a reference to it
+
+unknown-event =
+    .title = Unknown event
+    .model = { $nearest ->
+        [none] There is no event or method called { $event_name }.
+       *[other] There is no event or method called { $event_name }. Close to it: { $nearest }.
+    }
+    .user = The app asked for something the server does not know ({ $event_name }). Please update the app or the server.
+    .about = A client sent an event, a method or a command whose name is not known here. It was ignored, and the connection stays open. A misspelt name and a client that is newer than the server are the usual causes.
+    .check = Compare the versions of client and server. The name is in the log line.
+    .rec-1 = Use one of the known names
+    .rec-2 = Check that client and server have matching versions
+
+duplicate-call-id =
+    .title = Call id used twice
+    .model = The call id { $call_id } was used before, so this call did not run. Every call needs an id of its own.
+    .user = The assistant used one number for two actions. Only the first one ran; it has been told.
+    .about = Two calls came with the same id. Results are matched to calls by id, so the second one could not be told from the first; it did not run and the first one keeps its result.
+    .check = If a provider does this often, report it there; the ids are in the recorded answer.
+    .rec-1 = Make the call again with a fresh id
+    .rec-2 = Use the result of the first call if it is what you need
+
+plan-coercion-failed =
+    .title = Plan could not be read
+    .model = { $mismatches ->
+        [none] The plan does not have the expected form.
+       *[other] The plan does not have the expected form: { $mismatches }
+    }
+    .user = The assistant's plan could not be read. It has been asked for a better one.
+    .about = The model was asked for a plan and answered something that cannot be turned into tasks. The places that do not fit go back to it, and it writes the plan again within the usual limits.
+    .check = If it happens often, make the plan's schema simpler, or use a model that keeps to schemas.
+    .rec-1 = Write the plan again and correct every listed place
+    .rec-2 = Answer with the plan only, without text around it
+
+## TIMEOUT: no answer in time
+
+request-timed-out =
+    .title = No answer in time
+    .model = { $timeout_seconds ->
+        [none] The request got no answer in time.
+       *[other] The request got no answer within { $timeout_seconds } s.
+    }
+    .user = { $timeout_seconds ->
+        [none] A service did not answer in time.
+       *[other] A service did not answer within { $timeout_seconds } seconds.
+    }
+    .about = A service was asked and did not answer within its time limit. That usually passes, so the runtime asks again after a pause, if asking twice is safe. Only when the tries are used up does anybody else have to act.
+    .check = See whether one service or all of them are slow. Compare the elapsed time with the limit: answers that come just too late need a higher limit.
+    .rec-1 = Try the same request again a little later
+    .rec-2 = Ask for less at once, so that the answer comes sooner
+    .rec-3 = Use another source if this one stays silent
+
+deadline-passed =
+    .title = Deadline passed
+    .model = { $tool_name ->
+        [none] Stopped after { $timeout_seconds } s: the deadline had passed.
+       *[other] { $tool_name } was stopped after { $timeout_seconds } s: its deadline had passed.
+    }
+    .user = This took longer than the allowed { $timeout_seconds } seconds and was stopped. The assistant has been told.
+    .about = A tool did not finish by its hard deadline. It was cancelled, and everything it had started was ended with it. Part of its work may already be done. The same call would most likely run into the same deadline.
+    .check = If the work is honestly that long, raise the deadline of this tool. Otherwise look at what it was waiting for.
+    .rec-1 = Split the work into smaller calls
+    .rec-2 = Check what was already done before you go on
+    .rec-3 = Run a long command in the background and look at its output later
+
+## RATE: too many requests
+
+model-rate-limited =
+    .title = Model rate limit reached
+    .model = { $limit_per_minute ->
+        [none] { $service } is limiting requests.
+       *[other] { $service } allows { $limit_per_minute } requests per minute, and there were more.
+    }
+    .user = { $wait_seconds ->
+        [none] The model service is receiving too many requests. Trying again shortly.
+       *[other] The model service is receiving too many requests. It can be asked again in { $wait_seconds } seconds.
+    }
+    .about = The model service accepts only so many requests or tokens a minute for this account. The runtime waits, at least as long as the service asks for, and tries again with growing pauses. No work is lost while it waits.
+    .check = See how many sessions share the account. Ask the provider for a higher limit, run fewer sessions at once, or spread them over the day.
+    .rec-1 = Wait; the request is repeated by itself
+    .rec-2 = Run fewer sessions at once, or ask for a higher limit
+
+service-rate-limited =
+    .title = Service rate limit reached
+    .model = { $service ->
+        [none] The service behind this tool is limiting requests.
+       *[other] { $service } is limiting requests.
+    }
+    .user = { $wait_seconds ->
+        [none] A service the assistant uses is receiving too many requests. Trying again shortly.
+       *[other] A service the assistant uses is receiving too many requests. It can be asked again in { $wait_seconds } seconds.
+    }
+    .about = A service that a tool depends on accepts only so many requests in a given time. If the tool says that repeating is safe, the runtime waits and calls it again; otherwise the model decides.
+    .check = See which tool calls the service so often, and whether its answers could be kept for a while.
+    .rec-1 = Make the same call again after the pause
+    .rec-2 = Put several questions into one call
+    .rec-3 = Go on with other work in the meantime
+
+## AUTH: keys and sign-ins
+
+model-authentication =
+    .title = Model service refused the key
+    .model = { $service } did not accept the credentials.
+    .user = Signing in to the model service { $service } failed: the key is missing, wrong or expired. Nothing can go on until it is replaced.
+    .about = The model service did not accept the key or the sign-in. Trying again cannot help, so the run ends at once and says so. The key itself is never logged or shown.
+    .check = { $required_config ->
+        [none] Set the key of this service again, and make sure that it belongs to the right account and has not expired. Then restart the session.
+       *[other] Set { $required_config } again, and make sure that it belongs to the right account and has not expired. Then restart the session.
+    }
+    .rec-1 = { $required_config ->
+        [none] Set a valid key for { $service }, or sign in again
+       *[other] Set { $required_config } to a valid key, or sign in again
+    }
+    .rec-2 = Send the message again afterwards; nothing was lost
+
+not-authenticated =
+    .title = Not signed in
+    .model = The request came without valid credentials.
+    .user = You are not signed in, or your sign-in has expired. Please sign in and try again.
+    .about = A client asked without credentials, or with ones that are not accepted. The answer does not say which of the two, so that nobody can try out names.
+    .check = Check the token the client sends, its expiry, and the clocks of both machines.
+    .rec-1 = Sign in again, or send a valid token
+    .rec-2 = Do not repeat the request with the same token
+
+upstream-sign-in-needed =
+    .title = Tool server needs a sign-in
+    .model = The tool server { $mcp_server } needs a sign-in that only a person can do.
+    .user = { $uri ->
+        [none] The tool server { $mcp_server } needs you to sign in before it can be used.
+       *[other] The tool server { $mcp_server } needs you to sign in before it can be used: { $uri }
+    }
+    .about = The service behind a tool has never been authorised, or asks for a sign-in. A person has to do that once in a browser. The call is not repeated by itself, because every repeat would ask again.
+    .check = Start the sign-in of this MCP server at the computer where it runs. Look at whether it can keep what it is given.
+    .rec-1 = Ask the user to sign in to { $mcp_server }
+    .rec-2 = Go on without this tool until that is done
+
+upstream-sign-in-refused =
+    .title = Tool server refused the sign-in
+    .model = The tool server { $mcp_server } refused its sign-in: it has expired, was revoked, or does not cover this call.
+    .user = The sign-in for the tool server { $mcp_server } is no longer enough. Please sign in again and grant what it asks for.
+    .about = There is a sign-in for the service behind the tool, but it was refused: expired and not renewable, revoked, or without the needed rights. Repeating the call cannot help.
+    .check = Renew the authorisation of this MCP server and compare the rights it has with the rights it asks for.
+    .rec-1 = Ask the user to sign in to { $mcp_server } again with the needed rights
+    .rec-2 = Go on without this tool until that is done
+
+## PERM: permissions and questions
+
+denied-by-policy =
+    .title = Denied by policy
+    .model = { $reason ->
+        [none] The policy does not allow { $tool_name } here. The call did not run.
+       *[other] The policy does not allow { $tool_name } here: { $reason }. The call did not run.
+    }
+    .user = { $tool_name } is not allowed by the rules that are set, so it was not run.
+    .about = A rule of the configuration forbids this call. It did not run, and asking again will give the same answer. The turn goes on, so that the model can find another way.
+    .check = If the call should be allowed, change the permission rules; the rule that decided is in the record of the call.
+    .rec-1 = Reach the goal in a way that does not need this call
+    .rec-2 = If there is no other way, tell the user what is not allowed and why it would be needed
+    .rec-3 = Do not try to get around the rule
+
+denied-by-person =
+    .title = Denied by a person
+    .model = { $note ->
+        [none] A person decided that { $tool_name } must not run. The call did not run.
+       *[other] A person decided that { $tool_name } must not run, and wrote: { $note }
+    }
+    .user = { $tool_name } was not run, because it was denied.
+    .about = Somebody was asked whether the call may run and said no. Their note, if they wrote one, is passed to the model word for word. The turn goes on.
+    .check = Nothing. If the same question is denied all the time, a policy rule saves people the asking.
+    .rec-1 = Respect the decision and do not make the same call again
+    .rec-2 = Take the note into account and go another way
+    .rec-3 = If you are unsure what is wanted, ask the user
+
+denied-by-hook =
+    .title = Denied by a hook
+    .model = { $reason ->
+        [none] A hook did not allow { $tool_name }. The call did not run.
+       *[other] A hook did not allow { $tool_name }: { $reason }. The call did not run.
+    }
+    .user = { $tool_name } was stopped by a check that is set up here, so it was not run.
+    .about = A hook that runs before tool calls said no. It works as it was set up to; the call did not run and the turn goes on. A hook that breaks down is another fault.
+    .check = If the decision is wrong, look at the hook; its name and its reason are in the record of the call.
+    .rec-1 = Read the reason and change the call accordingly
+    .rec-2 = Reach the goal in a way that does not need this call
+
+needs-confirmation =
+    .title = Approval needed
+    .model = { $tool_name } needs a person's approval before it runs. It has not run.
+    .user = { $tool_name } is waiting for your approval.
+    .about = The call may run only after a person has agreed. The question is kept, survives a restart, can be answered once and expires. Until then nothing happens.
+    .check = Nothing, unless questions pile up: then see whether the people who should answer are told of them.
+    .rec-1 = Wait for the decision, or ask the user to approve
+    .rec-2 = Go on with work that does not depend on this call
+
+guard-failed =
+    .title = Guard failed, call denied
+    .model = The check { $hook }, which decides about this call, broke down. To be safe the call did not run.
+    .user = A safety check could not be carried out, so the action was not run. The operator has to look at it.
+    .about = A guard is a hook that was registered to decide. When it fails or takes too long nobody has decided, so the answer is no. The turn goes on; other calls are decided as usual.
+    .check = Look at the log of the guard with this trace id: an exception, a missing program or a time limit of five seconds are the usual causes.
+    .rec-1 = Do not repeat this call; the check will most likely fail again
+    .rec-2 = Go on another way, and tell the user that a check is broken
+
+question-expired =
+    .title = Question expired unanswered
+    .model = Nobody answered whether { $tool_name } may run, so it was denied.
+    .user = The question whether { $tool_name } may run was not answered in time, so the answer is no. Ask the assistant again if you still want it.
+    .about = A question for approval was open longer than its time limit. Silence counts as no. The turn goes on or ends with that answer.
+    .check = See whether the people who should answer learn of questions in time. The time limit is a setting.
+    .rec-1 = Go on without this call
+    .rec-2 = Tell the user that the question has expired and can be asked again
+
+question-not-open =
+    .title = Question is not open
+    .model = The question { $question_id } is not open: it was answered before, has expired, or never existed.
+    .user = This question is no longer open. Somebody may have answered it before you.
+    .about = An answer came for a question that is not waiting for one. The first answer counts, so that two people cannot decide differently. Nothing was changed.
+    .check = Nothing. A client that answers twice should reuse its command id, then it gets the first result back.
+    .rec-1 = Load the session again and look at which questions are open
+    .rec-2 = Do not send the answer again
+
+not-allowed =
+    .title = Not allowed
+    .model = { $event_name ->
+        [none] This is not allowed with the present rights.
+       *[other] { $event_name } is not allowed with the present rights.
+    }
+    .user = You do not have the right to do this. Ask whoever runs the server if you need it.
+    .about = Whoever asks is known, but may not do this: another person's session, another role's command, a setting that is reserved. Repeating it will not change the answer.
+    .check = Look at the rights of the token or role. If many are refused at once, see whether a client uses the wrong role.
+    .rec-1 = Use an account or a role that has the right
+    .rec-2 = Do not repeat the request as it is
+
+## TOOL: calling tools
+
+unknown-tool =
+    .title = No tool has that name
+    .model = { $nearest ->
+        [none] There is no tool called { $tool_name }.
+       *[other] There is no tool called { $tool_name }. Did you mean: { $nearest }?
+    }
+    .user = The assistant asked for a tool that does not exist ({ $tool_name }). It has been told which ones there are.
+    .about = The model called a name that is not in the set of tools it was given. Nothing ran. The nearest names go back to it.
+    .check = If the name looks right, see whether its MCP server or computer is connected, and whether a prefix was added to its tools.
+    .rec-1 = Use one of the tools you were given, with its exact name
+    .rec-2 = Go on without it if none of them fits
+
+tool-disabled =
+    .title = Tool is switched off
+    .model = The tool { $tool_name } exists but is switched off.
+    .user = The tool { $tool_name } is switched off here.
+    .about = The tool is known, but the configuration of its server or of this session has switched it off. Calling it again gives the same answer until somebody switches it on.
+    .check = Switch it on in the configuration of its MCP server, or take it out of the list that the model sees.
+    .rec-1 = Use another tool
+    .rec-2 = Tell the user that { $tool_name } is switched off if there is no other way
+
+tool-said-no =
+    .title = Tool answered no
+    .model = { $reason ->
+        [none] { $tool_name } ran and reported a failure without a reason.
+       *[other] { $reason }
+    }
+    .user = { $tool_name } could not do what was asked. The assistant has been told why.
+    .about = The tool ran as it should and its answer is no: the thing is not there, the content does not match, the request is not possible. That is a result and not a breakdown; the tool's own words and advice go to the model.
+    .check = Nothing, unless one tool says no all the time. Then read its reasons in the records.
+    .rec-1 = Read what the tool said and change the call accordingly
+    .rec-2 = Check that what you assume is really so before you call again
+
+tool-failed =
+    .title = Tool failed
+    .model = { $reason ->
+        [none] { $tool_name } failed while it was running.
+       *[other] { $tool_name } failed while it was running: { $reason }.
+    }
+    .user = { $tool_name } failed. The assistant has been told and will look for another way.
+    .about = The tool started and then failed in a way it did not describe itself, for example because something it depends on failed. The text of that error stays with the operator; the model learns which tool failed and what it may do.
+    .check = Find the log line with this trace id: it has the whole chain of causes.
+    .rec-1 = Try once more if the call is safe to repeat
+    .rec-2 = Check what was already done before you go on
+    .rec-3 = Use another tool or another way
+
+tool-panicked =
+    .title = Tool crashed
+    .model = { $tool_name } crashed while it was running. Part of its work may be done.
+    .user = { $tool_name } crashed. Everything else goes on; the operator can find the details by the trace id.
+    .about = The code of the tool panicked. The panic was caught at the edge of the call, so the session and the other calls go on. It is a mistake in the tool and not in the call, although another call may avoid it.
+    .check = Report it to the tool's author with the log lines of this trace id. A tool that crashes often can be run in a process of its own.
+    .rec-1 = Check what was already done
+    .rec-2 = Call it with different arguments, or use another tool
+
+cancelled =
+    .title = Cancelled
+    .model = { $tool_name ->
+        [none] Cancelled at the user's request.
+       *[other] { $tool_name } was cancelled at the user's request. Part of its work may be done.
+    }
+    .user = Cancelled.
+    .about = Somebody cancelled the turn, or the call in it. Model and tools were stopped, and everything they had started was ended. What was recorded until then stays.
+    .check = Nothing.
+    .rec-1 = Wait for the user's next message
+    .rec-2 = Do not take the work up again by yourself
+
+outcome-unknown =
+    .title = Outcome unknown
+    .model = { $tool_name } had started when the program was interrupted. It may or may not have done its work.
+    .user = The program was interrupted while { $tool_name } was running. Whether it was finished is not known; the assistant will check.
+    .about = The process ended while a call was running, and nobody recorded how it ended. Because the tool is not known to be safe to repeat, it was not repeated: running it twice could do harm. The model is told to look first.
+    .check = If you know how it ended, say so in the session. If the tool is safe to repeat, mark it as idempotent and it will be run again after a crash.
+    .rec-1 = Check whether the work was done before anything else
+    .rec-2 = Make the call again only if it is clear that nothing happened
+    .rec-3 = If you cannot find out, ask the user
+
+output-too-large =
+    .title = Output too large
+    .model = { $path ->
+        [none] The output is larger than the limit of { $limit } bytes.
+       *[other] The output is larger than the limit of { $limit } bytes. All of it is in { $path }.
+    }
+    .user = The result was too long to show to the assistant in full (the limit is { $limit } bytes).
+    .about = A tool gave back more than the model can usefully read. Beginning and end are passed on where that makes sense, and the full text is kept aside up to a limit of its own.
+    .check = Nothing. If one tool does this all the time, give it a parameter to ask for less.
+    .rec-1 = Ask for less: a range of lines, a filter, a smaller directory
+    .rec-2 = Read the kept output piece by piece
+
+repeated-call-stopped =
+    .title = Same failing call stopped
+    .model = { $mismatches ->
+        [none] This is exactly the call to { $tool_name } that failed before, so it did not run again.
+       *[other] This is exactly the call to { $tool_name } that failed before, so it did not run again. Still wrong: { $mismatches }
+    }
+    .user = The assistant repeated a call that cannot work, so it was stopped. If that goes on, the turn ends.
+    .about = The model repeated an invalid call without changing it. It was answered without running, and told what is still the same. After the third one the turn ends, because a stuck model only costs money.
+    .check = Look at the call in the records. Often the schema asks for something the model cannot know; say it in the tool's description.
+    .rec-1 = Change what is named before you call again
+    .rec-2 = If you do not have the needed value, ask the user for it
+    .rec-3 = Use another tool or another way
+
+tool-abandoned =
+    .title = Tool ignored cancellation
+    .model = { $tool_name } did not stop when it was told to and was left behind. Its result will not be used.
+    .user = { $tool_name } did not stop when it was told to. The session goes on without it.
+    .about = A tool was cancelled or had passed its deadline, and still did not end. The session does not wait for it: the call is closed, and whatever comes later is dropped and counted. The task may go on using the machine.
+    .check = See which tool it is and make it check for cancellation. Many of these cost memory and threads; a restart frees them.
+    .rec-1 = Do not call this tool again for the same work
+    .rec-2 = Check what it has changed so far
+    .rec-3 = Go on another way
+
+late-result-dropped =
+    .title = Late answer dropped
+    .model = An answer came after its call had already been closed, and was dropped.
+    .user = An answer came too late and was not used.
+    .about = A tool or a model answered after the call had been closed by a deadline, a cancel or a restart. The outcome that was recorded first stays: a late answer never ends, feeds or colours another turn. It is counted.
+    .check = A few of these are normal. Many of one tool mean that its deadline is a little too short.
+    .rec-1 = Go by the outcome that was recorded
+    .rec-2 = Check the real state if the late answer would have mattered
+
+unsupported-operation =
+    .title = Operation not supported
+    .model = { $reason ->
+        [none] This operation is not supported.
+       *[other] This operation is not supported: { $reason }.
+    }
+    .user = What was asked for is not supported here.
+    .about = The tool, the service or the platform cannot do this at all, whatever the arguments are. It is not a passing condition.
+    .check = Look at whether a newer version or another platform supports it.
+    .rec-1 = Do not ask for this again
+    .rec-2 = Reach the goal in another way, or tell the user that it is not possible here
+
+mcp-server-failed =
+    .title = MCP server failed
+    .model = { $reason ->
+        [none] The tool server { $mcp_server } failed.
+       *[other] The tool server { $mcp_server } failed: { $reason }.
+    }
+    .user = The tool server { $mcp_server } failed. It is being started again.
+    .about = An MCP server ended, answered something that cannot be understood, or cannot be reached. The runtime starts it or connects again with growing pauses. Calls that had started are closed; those that are safe to repeat are repeated.
+    .check = Look at the server's error output in the log, its command and its settings. Try to start it by hand with the same command.
+    .rec-1 = Try again a little later
+    .rec-2 = Use tools of another server in the meantime
+
+computer-gone =
+    .title = Remote computer is gone
+    .model = The computer { $computer }, which offers this tool, is no longer connected. A call that had started may or may not have finished.
+    .user = The computer { $computer } is no longer connected, so its tools cannot be used. Please bring it back online.
+    .about = The computer whose tools are used has left its room or lost its connection. Calls in flight are closed at once instead of running into their time limit. When it comes back its tools appear again.
+    .check = See whether the computer is on and connected, and what its own log says about the last minutes.
+    .rec-1 = Go on with tools of other computers, or without
+    .rec-2 = When it is back, check what was already done before you repeat a call
+
+## FILE: files
+
+file-not-found =
+    .title = File not found
+    .model = File not found: { $path }
+    .user = The file { $path } does not exist.
+    .about = A path was given that does not exist. Usually it is misspelt, moved, or meant relative to another directory. The nearest existing path is suggested where there is one.
+    .check = Nothing.
+    .rec-1 = List or search for the file to find its right path
+    .rec-2 = Check spelling, letter case and the directory the path starts from
+    .rec-3 = Create the file first if it is meant to be new
+
+file-permission =
+    .title = No permission for the file
+    .model = No permission for { $path }.
+    .user = The program has no permission for { $path }. Change the permissions, or choose another place.
+    .about = The operating system refused access to a file or a directory. The program keeps the rights it was started with and does not try to get around them.
+    .check = Look at the owner and mode of the file, and at the user the program runs as. Sandbox rules can be the cause too.
+    .rec-1 = Use another path that is writable
+    .rec-2 = Tell the user which permission is missing
+
+outside-workspace =
+    .title = Path is outside the workspace
+    .model = The path { $path } is outside the workspace.
+    .user = { $path } is outside the folder the assistant may work in, so it was not touched.
+    .about = File tools work inside the workspace only. Absolute paths, `..` and links that lead out of it are refused before anything is opened.
+    .check = If the path should be reachable, add its directory to the workspace.
+    .rec-1 = Use a path inside the workspace, relative to its root
+    .rec-2 = Ask the user to bring the file into the workspace
+
+file-changed =
+    .title = File changed underneath
+    .model = { $path } was changed by somebody else since it was last read. Nothing was written.
+    .user = { $path } was changed in the meantime. The assistant reads it again before it changes anything.
+    .about = Between reading the file and writing it, its content changed. Writing would have destroyed that change, so nothing was written.
+    .check = Nothing. If it happens all the time, find the program that rewrites the file, for example a formatter.
+    .rec-1 = Read the file again
+    .rec-2 = Make the change on the new content
+
+edit-no-match =
+    .title = Text to replace not found
+    .model = { $line ->
+        [none] The text to replace does not occur in { $path }. Nothing was changed.
+       *[other] The text to replace does not occur in { $path }. The closest place is line { $line }. Nothing was changed.
+    }
+    .user = A change to { $path } did not fit its content, so nothing was changed. The assistant will look again.
+    .about = An edit names a text that must be in the file, letter by letter, and it is not. Spaces, indentation or line endings are the usual difference; or the file looks different by now.
+    .check = Nothing.
+    .rec-1 = Read the file again and copy the text exactly, with its spaces and line breaks
+    .rec-2 = Use a shorter piece that surely occurs
+
+edit-several-matches =
+    .title = Text to replace found several times
+    .model = { $matches ->
+        [one] The text to replace occurs { $matches } time in { $path }, which is not clear enough. Nothing was changed.
+       *[other] The text to replace occurs { $matches } times in { $path }, and it is not clear which one is meant. Nothing was changed.
+    }
+    .user = A change to { $path } could have meant several places, so nothing was changed. The assistant will be more exact.
+    .about = An edit names a text that occurs more than once. Changing the first one would be a guess, so nothing was changed.
+    .check = Nothing.
+    .rec-1 = Add lines before and after, so that the text occurs only once
+    .rec-2 = Ask for all occurrences to be replaced if that is what you want
+
+not-a-file =
+    .title = Not a regular file
+    .model = { $received ->
+        [none] { $path } is not a regular file.
+       *[other] { $path } is not a regular file but a { $received }.
+    }
+    .user = { $path } is not a file that can be opened as text.
+    .about = The path leads to a directory, a device, a socket or something else that cannot be read or written like a file. Opening some of these would block for ever, so they are refused.
+    .check = Nothing.
+    .rec-1 = Give the path of a file
+    .rec-2 = List the directory to see which files are in it
+
+file-not-text =
+    .title = Not a text file
+    .model = { $path } is not a text file, so it cannot be shown or edited as text.
+    .user = { $path } is not a text file.
+    .about = The file has bytes that are not text in any encoding we recognise. It was left as it is; editing it as text would destroy it.
+    .check = Nothing.
+    .rec-1 = Use a command that understands this kind of file
+    .rec-2 = Look for a text version of the same content
+
+## PROC: commands and shells
+
+exit-status =
+    .title = Command ended with an error
+    .model = { $stderr_tail ->
+        [none] The command ended with exit code { $exit_code }.
+       *[other] The command ended with exit code { $exit_code }. The end of its error output: { $stderr_tail }
+    }
+    .user = A command ended with an error (exit code { $exit_code }). The assistant has been told.
+    .about = A command ran to its end and reported failure by its exit code. That is an answer, like a failing test; the model reads the output and decides.
+    .check = Nothing, unless the command works by hand. Then compare directory, environment and user.
+    .rec-1 = Read the output to find the cause
+    .rec-2 = Correct the command or what it works on, then run it again
+
+killed-by-signal =
+    .title = Command was killed
+    .model = The command was ended by { $signal } before it finished.
+    .user = A command was ended from outside ({ $signal }) before it finished.
+    .about = Something ended the command by a signal: a crash of its own, the system when memory runs short, or a person. Part of its work may be done.
+    .check = For SIGKILL, look at the system's log for an out-of-memory kill. For SIGSEGV or SIGABRT, the program itself crashed.
+    .rec-1 = Check what was already done
+    .rec-2 = Run it with less work at once if memory may have run short
+
+command-not-started =
+    .title = Command could not start
+    .model = { $reason ->
+        [none] The command could not be started: { $command }
+       *[other] The command could not be started ({ $reason }): { $command }
+    }
+    .user = A command could not be started. The program may not be installed.
+    .about = The operating system could not start the program: it does not exist, is not executable, or its directory is missing. Nothing ran.
+    .check = Check that the program is installed and in the search path of the user the process runs as.
+    .rec-1 = Check the name of the program, and whether it is installed
+    .rec-2 = Use another program that does the same
+
+shell-unknown =
+    .title = Unknown shell
+    .model = { $allowed ->
+        [none] There is no background shell { $shell_id }.
+       *[other] There is no background shell { $shell_id }. Running: { $allowed }.
+    }
+    .user = The assistant asked for a background command that does not exist. It has been told.
+    .about = Output was asked of a background shell whose id is not known in this session. A misspelt id, or a shell that was cleared away after it ended, are the usual causes.
+    .check = Nothing.
+    .rec-1 = Use an id that was given when a background command was started
+    .rec-2 = Start the command again if its output is still needed
+
+shell-lost =
+    .title = Shell ended with a restart
+    .model = The background shell { $shell_id } ended when the program restarted. Its further output is lost.
+    .user = A background command ended because the program was restarted.
+    .about = Background commands belong to the process that started them and end with it. After a restart they are not started again by themselves, because nobody knows whether that would be safe.
+    .check = Nothing. Long-running services are better started outside of the agent.
+    .rec-1 = Check what the command had done so far
+    .rec-2 = Start it again if it is still needed and safe to repeat
+
+sandbox-unavailable =
+    .title = Sandbox is not available
+    .model = The command did not run, because the sandbox it must run in is not available.
+    .user = The action was not run, because it must be shut in a sandbox and that does not work on this machine.
+    .about = The configuration demands that commands run in a sandbox, and the operating system does not offer what it needs. Running without it would break the promise, so the command did not run.
+    .check = Check the kernel version and whether the container allows sandboxing. Or change the setting, knowing what that means.
+    .rec-1 = Do not repeat the command
+    .rec-2 = Go on without commands, and tell the user that the sandbox is missing
+
+## NET: the network
+
+network-unavailable =
+    .title = Network unavailable
+    .model = { $service ->
+        [none] The network is not available.
+       *[other] The network is not available, so { $service } could not be reached.
+    }
+    .user = There is no network connection. Trying again shortly.
+    .about = No way to the other side was found at all: no network, no route, or a firewall that swallows everything. The runtime tries again with growing pauses.
+    .check = Check the machine's network, its proxy settings and the firewall.
+    .rec-1 = Try again when the network is back
+    .rec-2 = Go on with work that needs no network
+
+name-not-resolved =
+    .title = Name not found in DNS
+    .model = The host name { $host } could not be resolved.
+    .user = The address { $host } could not be found. Trying again shortly.
+    .about = The name of a host could not be turned into an address. That passes when the name service was only briefly away, and stays when the name is misspelt.
+    .check = Resolve the name by hand on the same machine. Check the configured address and the DNS settings, in containers above all.
+    .rec-1 = Check the spelling of the host name
+    .rec-2 = Try again a little later
+
+connection-refused =
+    .title = Connection refused
+    .model = { $service ->
+        [none] The connection was refused: nothing is listening there.
+       *[other] { $service } refused the connection: nothing is listening there.
+    }
+    .user = A service could not be reached, because it is not running or does not accept connections. Trying again shortly.
+    .about = The machine was reached, but nothing accepts connections at that address. A service that is restarting looks like this, so the runtime tries again with growing pauses.
+    .check = See whether the service runs, on which address and port it listens, and whether the configured one is the same.
+    .rec-1 = Try again a little later
+    .rec-2 = Check the address if it stays like this
+
+tls-failed =
+    .title = Secure connection failed
+    .model = { $host ->
+        [none] No secure connection could be made.
+       *[other] No secure connection to { $host } could be made.
+    }
+    .user = No secure connection could be made, so nothing was sent. The operator has to look at the certificates.
+    .about = The encrypted connection failed: a certificate that is expired, unknown or for another name, or two sides with no method in common. We never fall back to an insecure connection.
+    .check = Look at the certificate's dates and names, at the clock of this machine, and at whether a proxy puts its own certificate in between.
+    .rec-1 = Correct the certificate, the clock or the proxy setting
+    .rec-2 = Do not switch the check off
+
+## RETRY: trying again
+
+breaker-open =
+    .title = Service paused after failures
+    .model = { $wait_seconds ->
+        [none] { $service } failed several times in a row and is not asked at the moment.
+       *[other] { $service } failed several times in a row and is not asked for another { $wait_seconds } s.
+    }
+    .user = { $service } has failed several times in a row. It is given a short rest and then tried again.
+    .about = After several failures in a row a service is left alone for a while, so that many sessions do not storm it while it is down. Then one request tries whether it works again. Requests in between fail at once with this fault.
+    .check = Find out why the service failed before: those faults stand in the log just ahead of this one.
+    .rec-1 = Try again after the pause
+    .rec-2 = Use another service if there is one
+
+retry-budget-spent =
+    .title = Retry budget is spent
+    .model = { $service } fails so often at the moment that nothing more is repeated.
+    .user = { $service } is failing often at the moment, so trying again was given up. Please try later.
+    .about = Only a small part of all requests to a service may be repeats; more would add to its load just when it is weak. That part is used up for this minute, so the failure is passed on instead of repeated.
+    .check = Look at the rate of failures of this service over all sessions.
+    .rec-1 = Send the message again in a few minutes
+    .rec-2 = Use another service if there is one
+
+retry-after-too-long =
+    .title = Asked to wait too long
+    .model = { $service } asks for a pause of { $wait_seconds } s, which is longer than we wait.
+    .user = { $service } can be asked again only in { $wait_seconds } seconds. Please try again then.
+    .about = A service named a time before which it does not want to be asked again, and that time is beyond our ceiling. Holding a session open for so long would help nobody, so it fails at once and says when it can go on.
+    .check = A pause this long mostly means a daily limit or an exhausted account. The ceiling is a setting.
+    .rec-1 = Send the message again after the named time
+    .rec-2 = Use another account or another service until then
+
+## RES: memory, disk, quotas, limits
+
+out-of-memory =
+    .title = Out of memory
+    .model = There was not enough memory for this.
+    .user = There was not enough memory for this action. The rest goes on.
+    .about = An action needed more memory than it was allowed or than the machine has. It was ended so that the process could live. Caches are emptied once and it is tried once more before anybody is asked.
+    .check = Look at the memory of the machine and of this process, and at what ran at the same time. Lower the number of parallel calls, or give it more memory.
+    .rec-1 = Work on less data at once
+    .rec-2 = Run fewer things at the same time
+
+disk-full =
+    .title = Disk is full
+    .model = { $path ->
+        [none] The disk is full. Nothing more can be written.
+       *[other] The disk is full: { $path } could not be written.
+    }
+    .user = The disk is full, so nothing more can be saved. Please free some space.
+    .about = There is no room left where something should be written. Old data that may go is cleared away once and the write is tried once more; then the operator has to act. Room is kept in reserve, so that this fault itself can still be recorded.
+    .check = Free space on that disk, or shorten the time sessions are kept. Look for large outputs in the temporary directory.
+    .rec-1 = Delete files that are no longer needed, after asking
+    .rec-2 = Write to another disk
+    .rec-3 = Tell the user that the disk is full
+
+quota-exceeded =
+    .title = Quota used up
+    .model = { $rate_limit_reset ->
+        [none] A quota is used up.
+       *[other] A quota is used up. It is renewed at { $rate_limit_reset }.
+    }
+    .user = { $service ->
+        [none] A quota is used up. Raise it, or wait until it is renewed.
+       *[other] The quota at { $service } is used up. Raise it, or wait until it is renewed.
+    }
+    .about = An account or a machine may use only so much of something, and that is used up. Trying again does not help until the quota is renewed or raised.
+    .check = Look at the account's usage. Decide whether the quota or the use of it should change.
+    .rec-1 = Go on without this service
+    .rec-2 = Tell the user which quota is used up and when it is renewed
+
+limit-reached =
+    .title = A limit was reached
+    .model = The limit { $limit_name } of { $limit } was reached.
+    .user = A limit was reached: { $limit_name } ({ $limit }). Use less, or raise it in the settings.
+    .about = Everything here has a bound, and this one was hit. It is named as in the configuration. What was beyond it was refused; what was within it goes on.
+    .check = Look at whether the use is honest. If it is, raise the limit of that name; if not, find out who causes it.
+    .rec-1 = Ask for less at once
+    .rec-2 = Wait until something else is finished, then try again
+
+## MODEL: model services
+
+model-permission =
+    .title = Model not permitted
+    .model = { $model ->
+        [none] The account may not use this at { $service }.
+       *[other] The account may not use { $model } at { $service }.
+    }
+    .user = The account at { $service } is not permitted to do this. Choose another model, or have the account's rights changed.
+    .about = The key is valid, but the account may not use this model, this region or this feature. Trying again cannot help, so the run ends at once.
+    .check = Look at the rights of the account and of the key at the provider. Some models have to be enabled first.
+    .rec-1 = Choose a model that the account may use
+    .rec-2 = Have the rights of the account extended
+
+model-quota =
+    .title = Model quota used up
+    .model = The account's quota at { $service } is used up.
+    .user = { $rate_limit_reset ->
+        [none] The account at { $service } has no credit or quota left. Please top it up.
+       *[other] The account at { $service } has no quota left until { $rate_limit_reset }. Please top it up, or wait.
+    }
+    .about = The account has no credit left, or its monthly quota is used up. That is not a rate limit: it does not pass within minutes, so it is not repeated.
+    .check = Look at billing and limits at the provider. Set an alarm there before it happens again.
+    .rec-1 = Top up the account or raise its limit
+    .rec-2 = Use another account or another model service
+
+model-overloaded =
+    .title = Model service overloaded
+    .model = { $service } is overloaded at the moment.
+    .user = The model service is overloaded at the moment. Trying again shortly.
+    .about = The service has more work than it can do, for everybody and not only for this account. It passes by itself; the runtime tries again with growing pauses.
+    .check = Look at the provider's status page. If it lasts, switch to another model.
+    .rec-1 = Wait; the request is repeated by itself
+    .rec-2 = Use another model if it lasts
+
+model-server-error =
+    .title = Model service failed
+    .model = { $status ->
+        [none] { $service } failed on its side.
+       *[other] { $service } failed on its side (status { $status }).
+    }
+    .user = The model service had an error of its own. Trying again shortly.
+    .about = The service answered that it failed inside. The request was in order as far as one can tell. It is repeated with growing pauses.
+    .check = Look at the provider's status page. Give them the request id from the log if it goes on.
+    .rec-1 = Wait; the request is repeated by itself
+    .rec-2 = Use another model if it lasts
+
+model-connect-timeout =
+    .title = Model service not reached in time
+    .model = { $service } could not be reached within { $timeout_seconds } s.
+    .user = The model service could not be reached within { $timeout_seconds } seconds. Trying again shortly.
+    .about = No connection to the model service came about in time. Nothing was sent, so a repeat is safe and happens by itself.
+    .check = Check network, proxy and firewall on the way to the provider.
+    .rec-1 = Wait; the request is repeated by itself
+    .rec-2 = Check the network if it lasts
+
+model-first-token-timeout =
+    .title = Model did not begin to answer
+    .model = { $service } did not begin to answer within { $timeout_seconds } s.
+    .user = The model did not begin to answer within { $timeout_seconds } seconds. Trying again shortly.
+    .about = The request was accepted, but the first piece of the answer did not come in time. Very long conversations and busy services cause this. The request is made again.
+    .check = Compare with the length of the conversation. Raise the limit for first answers if this model honestly needs longer.
+    .rec-1 = Wait; the request is repeated by itself
+    .rec-2 = Shorten the conversation if it happens again
+
+model-stalled =
+    .title = Model stopped in mid-answer
+    .model = { $service } stopped in the middle of its answer and sent nothing for { $timeout_seconds } s.
+    .user = The model stopped in the middle of its answer. Asking it again.
+    .about = The answer had begun, and then nothing came any more although the connection was open. What had come so far is not used as an answer; the request is made again.
+    .check = Many of these point at a proxy that holds answers back. Otherwise look at the provider's status page.
+    .rec-1 = Wait; the request is repeated by itself
+    .rec-2 = Use another model if it lasts
+
+model-stream-cut =
+    .title = Model stream was cut
+    .model = The connection to { $service } broke in the middle of an answer.
+    .user = The connection to the model broke in the middle of its answer. Asking it again.
+    .about = The connection ended before the answer did. A half answer is never taken for a whole one: the request is made again, and text already shown is marked as replaced.
+    .check = Check proxies and load balancers on the way; many cut connections after a fixed time.
+    .rec-1 = Wait; the request is repeated by itself
+    .rec-2 = Ask for shorter answers if it always breaks after the same time
+
+model-malformed-stream =
+    .title = Model stream not readable
+    .model = The answer of { $service } could not be understood.
+    .user = The model's answer could not be read. Asking it again.
+    .about = The service sent something that is not in its own protocol: broken JSON, events in a wrong order, a part that belongs to nothing. It is not guessed at; the request is made again.
+    .check = If it repeats, the provider has changed its protocol, or a proxy changes the answers. The beginning of what came is in the log.
+    .rec-1 = Wait; the request is repeated by itself
+    .rec-2 = Check the configured address and protocol of the service if it lasts
+
+context-too-long =
+    .title = Conversation too long for the model
+    .model = The conversation is longer than { $service } accepts.
+    .user = The conversation has become too long for the model. It is being shortened.
+    .about = Everything the model has to read is more than it accepts. The runtime shortens the history, keeping calls and their results together, and asks again. If that is not enough, the turn ends with this fault.
+    .check = Look at which tool results fill the conversation. A model with a longer context, or smaller outputs, helps.
+    .rec-1 = Begin a new session and give it a summary of this one
+    .rec-2 = Ask tools for smaller results
+    .rec-3 = Choose a model that reads longer conversations
+
+output-limit =
+    .title = Answer cut at the token limit
+    .model = The answer was cut off, because it reached the limit for one answer.
+    .user = The answer was longer than allowed and was cut off. You can ask to continue.
+    .about = The model reached the number of tokens it may write in one answer. What it wrote until then is kept. A tool call that was cut in half did not run.
+    .check = Raise the output limit if answers are often cut.
+    .rec-1 = Go on where the answer was cut, in smaller parts
+    .rec-2 = Raise the output limit
+
+model-refused =
+    .title = Model declined to answer
+    .model = The model declined to answer, or a content filter stopped the answer.
+    .user = The model declined to answer this. You can put it differently.
+    .about = The model, or a filter of its provider, declined. That is a decision and not a breakdown, so it is not repeated. The turn ends as refused, and the session goes on with the next message.
+    .check = If harmless requests are declined, look at the system prompt and at the provider's filter settings.
+    .rec-1 = Put the request differently
+    .rec-2 = Use another model if the request is in order
+
+model-bad-request =
+    .title = Model service rejected the request
+    .model = { $service } rejected the request as not valid.
+    .user = The model service rejected the request. This has to be looked at; sending it again will not help.
+    .about = The service says that our request is wrong: a parameter it does not know, a history it does not accept. The same request will be rejected again, so it is not repeated.
+    .check = Look at the settings of this model: parameters it does not support are the usual cause. If the settings are right, it is a mistake of ours; report it with the trace id.
+    .rec-1 = Check the settings of the model, such as its parameters and its address
+    .rec-2 = Report it with the trace id if the settings are right
+
+unknown-model =
+    .title = Unknown model
+    .model = { $nearest ->
+        [none] There is no model called { $model }.
+       *[other] There is no model called { $model }. Close to it: { $nearest }.
+    }
+    .user = There is no model called { $model }. Please choose another one in the settings.
+    .about = The configured model does not exist at this service, has another name there, or was retired. The run cannot begin.
+    .check = Compare the configured name with the provider's list.
+    .rec-1 = Set the name of a model that the service offers
+    .rec-2 = Check that the model belongs to the configured service
+
+empty-answer =
+    .title = Model answered nothing
+    .model = The model answered with nothing: no text and no call.
+    .user = The model sent an empty answer. Asking it again.
+    .about = The answer came to a proper end and has nothing in it. A turn that ends in silence looks like a finished one, so it is not accepted; the request is made again.
+    .check = If one model does this often, look at its output limit and its stop sequences.
+    .rec-1 = Wait; the request is repeated by itself
+    .rec-2 = Send the message again in other words
+
+## TURN: the turn and its budgets
+
+steps-exhausted =
+    .title = Step limit reached
+    .model = The turn reached its limit of { $limit } steps.
+    .user = The assistant used all { $limit } steps of this turn and stopped. Send a message to let it go on.
+    .about = A turn may ask the model only so many times, so that a run in circles ends. Everything done until then is kept, and the next message begins with a fresh count.
+    .check = Raise the limit if honest work needs more steps. Otherwise look at whether the model was going round in circles.
+    .rec-1 = Send a message to go on from here
+    .rec-2 = Give a smaller task, or raise the limit
+
+tokens-exhausted =
+    .title = Token budget spent
+    .model = The turn has used its budget of { $limit } tokens.
+    .user = This turn has used all of its { $limit } tokens and stopped. Send a message to let the assistant go on.
+    .about = A turn may use only so many tokens in all its steps together. The budget is spent, so no further request is made. Everything done until then is kept.
+    .check = Look at which steps were so expensive; long tool results are read again in every step.
+    .rec-1 = Send a message to go on from here
+    .rec-2 = Give a smaller task, or raise the budget
+
+failures-exhausted =
+    .title = Too many failures in a row
+    .model = { $times ->
+        [one] The turn ended after { $times } failed call that could not be recovered.
+       *[other] The turn ended after { $times } failed calls in a row.
+    }
+    .user = { $times ->
+        [one] The assistant stopped after { $times } failed attempt. Please tell it how to go on.
+       *[other] The assistant stopped after { $times } failed attempts in a row. Please tell it how to go on.
+    }
+    .about = One call after another failed without any progress, or the same invalid call came again and again. Going on would cost money and change nothing, so the turn ends. A success, or a new kind of failure, would have set the count back.
+    .check = Read the failures in the session: they mostly have one cause, such as a missing program or a path that does not exist.
+    .rec-1 = Read what failed, and say how to go on
+    .rec-2 = Remove the cause first, then send the message again
+
+depth-exceeded =
+    .title = Sub-agents nested too deeply
+    .model = { $limit ->
+        [one] A sub-agent may not start further ones: the limit is { $limit } level.
+       *[other] A sub-agent may not start further ones here: the limit is { $limit } levels.
+    }
+    .user = The assistant passed work on too many times. It has been told to do the rest itself.
+    .about = Agents may start agents, but only so many levels deep, so that they cannot multiply without end. The start was refused; the agent that asked goes on.
+    .check = Raise the limit only if a plan honestly needs more levels.
+    .rec-1 = Do the work yourself instead of passing it on
+    .rec-2 = Give the result back to the agent that started you
+
+budget-spent =
+    .title = Spending limit reached
+    .model = The spending limit of this run is reached.
+    .user = The spending limit of this run is reached, so it was stopped. Raise the limit if it should go on.
+    .about = A limit was set for what a run may cost, and it is reached. No further request is made. Everything done until then is kept.
+    .check = Look at the cost of the session and decide on the limit.
+    .rec-1 = Raise the spending limit, then send a message to go on
+    .rec-2 = Give a smaller task
+
+task-failed =
+    .title = Task failed
+    .model = { $reason ->
+        [none] The task { $task_id } failed.
+       *[other] The task { $task_id } failed: { $reason }.
+    }
+    .user = A part of the plan failed (task { $task_id }). The assistant goes on with what it has.
+    .about = One task of a plan could not be solved after its own retries. The other tasks are not affected; the result is put together from what there is and says what is missing.
+    .check = Read the faults of this task in the session; the last one is the cause.
+    .rec-1 = Plan this task differently, or divide it
+    .rec-2 = Use the results of the other tasks and name what is missing
+
+## HOOK: hooks and listeners
+
+hook-failed =
+    .title = Hook failed
+    .model = The hook { $hook } failed. The work goes on without it.
+    .user = An additional step ({ $hook }) failed. The work goes on without it.
+    .about = A hook threw an error or took longer than its time limit. Hooks cannot stop the flow by failing: the failure is recorded and the work goes on. A hook that must be able to stop calls is registered as a guard.
+    .check = Look at the hook's own error in the log with this trace id.
+    .rec-1 = Correct the hook
+    .rec-2 = Register it as a guard if calls must not run without it
+
+listener-failed =
+    .title = Listener failed
+    .model = The listener { $listener } failed. The work goes on without it.
+    .user = Something that follows along ({ $listener }) failed. The work goes on.
+    .about = A listener that is told of events threw an error or took too long. It was isolated, so the run and the other listeners did not notice. It may have missed events; they are in the journal.
+    .check = Look at the listener's own error in the log with this trace id. Let it read what it missed from the journal.
+    .rec-1 = Correct the listener
+    .rec-2 = Let it catch up from the journal
+
+## CONN: connections and replay
+
+connection-lost =
+    .title = Connection lost
+    .model = The connection was lost.
+    .user = The connection was lost. Reconnecting…
+    .about = The line between client and server broke. The run itself does not stop: it goes on, and what it says is kept. A client connects again, names the last event it has seen and gets everything after it.
+    .check = A few of these are normal. Many at once point at a proxy, a load balancer or a server restart; the close code tells which side ended it.
+    .rec-1 = Connect again and resume from the last event you have
+    .rec-2 = Do not send the last message again; if it was accepted it will be answered
+
+history-gap =
+    .title = Part of the history is missing
+    .model = The events { $from_seq } to { $to_seq } are missing.
+    .user = A part of this conversation can no longer be shown. What follows is complete.
+    .about = Events between two positions cannot be given any more, and the exact range is named instead of hiding it. Everything after it follows in order.
+    .check = Look at the reason in the details: retention, a damaged part of the journal, or an import that was not complete.
+    .rec-1 = Show that something is missing, and go on after the gap
+    .rec-2 = Load a snapshot of the session if there is one
+
+history-expired =
+    .title = History has expired
+    .model = The history from that point on is no longer kept.
+    .user = This conversation is too old to be continued where you left it. Please start a new one.
+    .about = The client wants to go on from a point that retention has removed. What was there is gone for good. Newer events, if any, can still be read.
+    .check = Nothing. The time that sessions are kept is a setting.
+    .rec-1 = Read from the oldest event that is still kept
+    .rec-2 = Start a new session
+
+epoch-mismatch =
+    .title = History was replaced
+    .model = The history was replaced; positions from before are not valid any more.
+    .user = This conversation was restored from another copy. It is being loaded again from the beginning.
+    .about = The epoch names one life of a history. It changes only when the history was replaced, for example by a restored backup or an import. Old positions would point at other events, so they are refused.
+    .check = Check that the import or restore was intended. If nobody did one, two journals may be mixed up.
+    .rec-1 = Drop what you have, and read the session again from the beginning
+    .rec-2 = Take the new epoch from the answer
+
+observer-too-slow =
+    .title = Reader too slow
+    .model = The reader did not keep up and was disconnected. It can resume.
+    .user = Your connection was too slow for all the updates. Reconnecting…
+    .about = A client read more slowly than the run produced, and its queue was full. The run never waits for one reader, so it was disconnected with a position to resume from. Nothing is lost.
+    .check = Look at the client: a page in the background or a slow network are usual. The size of the queue is a setting.
+    .rec-1 = Connect again and resume from the last event you have
+    .rec-2 = Ask for fewer kinds of events
+
+shutting-down =
+    .title = Server is stopping
+    .model = The server is stopping. Work that is not finished is resumed when it is back.
+    .user = The server is being restarted. You will be reconnected, and nothing is lost.
+    .about = The server was asked to stop. It takes no new work, closes connections with a position to resume from, and picks unfinished turns up again after the start.
+    .check = Nothing, if the stop was intended.
+    .rec-1 = Connect again after a short pause and resume from the last event you have
+    .rec-2 = Keep commands that were not accepted, and send them again with the same id
+
+## STATE: signed state
+
+state-forged =
+    .title = State was not signed by us
+    .model = The saved state does not have a valid signature.
+    .user = The saved state could not be verified, so it was not used. Please start a new session.
+    .about = A client brought a saved state whose signature does not fit. It was changed, made by somebody else, or signed with a key that is no longer known. It was not used.
+    .check = After a change of keys this is normal for a while. Otherwise see where it came from; somebody may be trying.
+    .rec-1 = Start a new session
+    .rec-2 = Do not send the same state again
+
+state-expired =
+    .title = State has expired
+    .model = The saved state is too old to be used.
+    .user = The saved state is too old. Please start a new session.
+    .about = A signed state is valid for a limited time, so that a lost copy is not a key for ever. This one is past it.
+    .check = Nothing. The time is a setting; compare the clocks if it seems wrong.
+    .rec-1 = Open the session by its id if it still exists
+    .rec-2 = Start a new session
+
+state-reused =
+    .title = State was used before
+    .model = The saved state was used before; it is valid only once.
+    .user = The saved state was used before, perhaps in another window. Please go on there, or start a new session.
+    .about = A signed state resumes a session once. A second use by another command is refused, because two clients would believe they go on from the same point. The same command with the same id gets its first answer again.
+    .check = If it happens to honest users, their client sends the state twice with different command ids.
+    .rec-1 = Use the newest state you were given
+    .rec-2 = Open the session by its id, or start a new one
+
+## SESS: sessions and commands
+
+unknown-session =
+    .title = Session not found
+    .model = There is no session { $session }.
+    .user = This session does not exist, or has been deleted. Please start a new one.
+    .about = No session with this id is in the journal: it is misspelt, was removed after its time, or lives in another journal.
+    .check = See whether the server uses the journal you think it uses, and how long sessions are kept.
+    .rec-1 = Check the id of the session
+    .rec-2 = Start a new session
+
+session-busy =
+    .title = Session is busy
+    .model = { $holder ->
+        [none] The session { $session } is in use elsewhere at the moment.
+       *[other] The session { $session } is in use by { $holder } at the moment.
+    }
+    .user = This session is in use elsewhere at the moment. Trying again shortly.
+    .about = Another process is the writer of this session right now. One session has one writer at a time, so that nothing is written twice. Messages and cancels can still be handed in; the writer takes them up.
+    .check = See which process holds the session. If it is dead, its hold ends by itself within seconds.
+    .rec-1 = Try again in a few seconds
+    .rec-2 = Hand the message in as a command instead of opening the session for writing
+
+command-repeated =
+    .title = Command id used before
+    .model = The command id { $command_id } was used before for something else.
+    .user = The app sent two different requests under one number. Please send it again.
+    .about = Commands carry ids, so that sending one twice does no harm: the same command gets its first answer again. This id came again with different content, so it is not clear what is meant; nothing was done.
+    .check = The client makes its ids in a way that repeats, for example by counting from one after a restart.
+    .rec-1 = Send the command again with a fresh id
+    .rec-2 = Keep an id only for sending exactly the same command again
+
+too-many-sessions =
+    .title = Too many sessions
+    .model = The limit of { $limit } running sessions is reached.
+    .user = The server is running as many sessions as it can. Please try again later.
+    .about = Only so many sessions may run at once, so that those which do run stay quick. No new one was opened.
+    .check = See whether sessions run that nobody needs. Raise the limit if the machine has room, or add a machine.
+    .rec-1 = Try again later
+    .rec-2 = Close sessions that are no longer needed
+
+## CLI: external agent programs
+
+cli-not-installed =
+    .title = Agent program not installed
+    .model = The program { $program } is not installed or was not found.
+    .user = The program { $program } was not found. Please install it, or set its path.
+    .about = The external agent program that this session should use could not be found on this machine. Nothing can begin without it.
+    .check = Install it, or set its path in the configuration. An editor starts programs with another search path than a terminal does.
+    .rec-1 = Install { $program }, or set its full path
+    .rec-2 = Use the built-in engine instead
+
+cli-exited =
+    .title = Agent program exited
+    .model = { $exit_code ->
+        [none] The program { $program } ended before its answer was complete.
+       *[other] The program { $program } ended with exit code { $exit_code } before its answer was complete.
+    }
+    .user = The agent program ended unexpectedly. It is being started again.
+    .about = The external program ended in the middle of a turn. It is started again and goes on from its last saved state, with growing pauses. A turn that was cut is never shown as finished.
+    .check = Its last lines of error output are in the log. Try the same command by hand.
+    .rec-1 = Wait; it is started again by itself
+    .rec-2 = Check its version and its sign-in if it ends again
+
+cli-silent =
+    .title = Agent program went silent
+    .model = The program { $program } has said nothing for { $timeout_seconds } s.
+    .user = The agent program has not answered for { $timeout_seconds } seconds. It is being started again.
+    .about = The external program runs but says nothing, longer than it ever should. It was asked to stop, then ended with everything it had started, and the turn is tried again.
+    .check = See what it was waiting for: a question nobody sees, the network, a tool without a time limit.
+    .rec-1 = Wait; the turn is tried again by itself
+    .rec-2 = Raise the limit if its work honestly takes so long
+
+cli-wrong-turn =
+    .title = Answer belongs to another turn
+    .model = An answer of { $program } belonged to another turn and was set aside.
+    .user = The agent program answered an earlier message. That answer was set aside; the right one is awaited.
+    .about = The external program sent a result that belongs to an earlier request. Taking it would end the present turn at once with somebody else's answer. It is put with its own turn or dropped and counted, and the turn goes on waiting.
+    .check = A few of these after a cancel are normal. Many of them are a fault of the program; report them there with its version.
+    .rec-1 = Wait for the answer to the present message
+    .rec-2 = Send the message again if none comes
+
+cli-protocol =
+    .title = Agent program not understood
+    .model = The program { $program } said something that could not be understood.
+    .user = The agent program speaks in a way that is not understood here. Please update one of the two.
+    .about = Lines of the external program are not in the protocol we know. Unknown additions are ignored; this was something that could not be ignored.
+    .check = Compare the program's version with the supported ones. The beginning of the line is in the log.
+    .rec-1 = Update { $program }, or use a version that is known to work
+    .rec-2 = Report it with the trace id
+
+cli-turn-failed =
+    .title = Agent program reported a failure
+    .model = { $reason ->
+        [none] The program { $program } reported that the turn failed.
+       *[other] The program { $program } reported that the turn failed: { $reason }.
+    }
+    .user = The agent program could not finish this. You can send the message again.
+    .about = The external program ended the turn itself and said that it failed while working. It is passed on as a failure, never as a finished turn. The session can go on with the next message.
+    .check = Look at the reason and the request id in the log.
+    .rec-1 = Send the message again
+    .rec-2 = Start a new session if it fails again
+
+## SMCP: rooms, computers, documents, skills, blobs
+
+room-full =
+    .title = Room already has an agent
+    .model = { $holder ->
+        [none] The room { $room } already has an agent.
+       *[other] The room { $room } already has an agent: { $holder }.
+    }
+    .user = The room { $room } already has an agent. Use another room, or let that agent leave first.
+    .about = A room has room for one agent, so that computers take orders from one place only. The second agent was refused; the first one is not affected.
+    .check = See who is in the room. An agent that lost its connection leaves by itself after the heartbeat's time.
+    .rec-1 = Join another room
+    .rec-2 = Try again after the other agent has left
+
+room-not-found =
+    .title = Room not found
+    .model = There is no room { $room }.
+    .user = The room { $room } does not exist.
+    .about = A room was named that nobody is in. Rooms come into being when somebody joins, so the name is usually misspelt, or everybody has left.
+    .check = Compare the names on both sides, letter by letter.
+    .rec-1 = Check the name of the room
+    .rec-2 = Join it first, or let the computer join
+
+not-in-room =
+    .title = Not in a room
+    .model = This needs a room, and none was joined.
+    .user = Please join a room first.
+    .about = The request makes sense only inside a room, for example calling the tools of its computers. Whoever asked is connected but has joined none, or was removed from it by a lost connection.
+    .check = A client has to join again after every reconnect. See whether it does.
+    .rec-1 = Join a room, then repeat the request
+    .rec-2 = After a reconnect, join again before anything else
+
+cross-room-access =
+    .title = Other room refused
+    .model = The target is in another room, which is not allowed.
+    .user = This belongs to another room and cannot be reached from here.
+    .about = Rooms are walls: an agent reaches only computers in its own room. A request to another room was refused and nothing was passed on.
+    .check = If it is meant to work, put both into one room. If not, see who tried.
+    .rec-1 = Use only computers of your own room
+    .rec-2 = Do not repeat the request
+
+computer-not-found =
+    .title = Computer not found
+    .model = { $nearest ->
+        [none] There is no computer { $computer } in this room.
+       *[other] There is no computer { $computer } in this room. Close to it: { $nearest }.
+    }
+    .user = The computer { $computer } is not in this room.
+    .about = A call names a computer that is not in the room: misspelt, not connected, or in another room. Nothing was passed on.
+    .check = List the computers of the room and compare the names. See whether the computer is connected.
+    .rec-1 = List the computers of the room and use an exact name
+    .rec-2 = Ask the user to connect the computer
+
+document-not-found =
+    .title = Document not found
+    .model = { $nearest ->
+        [none] There is no document { $doc_ref }.
+       *[other] There is no document { $doc_ref }. Close to it: { $nearest }.
+    }
+    .user = The document { $doc_ref } does not exist.
+    .about = A reference names a document the Finder does not know. It may have been removed, or the reference is misspelt.
+    .check = See whether the document was indexed and is still there.
+    .rec-1 = Search for the document, and use the reference you are given
+    .rec-2 = Ask the user which document is meant
+
+page-out-of-range =
+    .title = No such page
+    .model = { $page_count ->
+        [none] The document has no page { $page }.
+        [one] The document has no page { $page }: it has { $page_count } page.
+       *[other] The document has no page { $page }: it has { $page_count } pages.
+    }
+    .user = The document has no page { $page }.
+    .about = A page was asked for that is beyond the end of the document, or below the first.
+    .check = Nothing.
+    .rec-1 = Ask for a page within the document
+    .rec-2 = Read the document's description first to learn how many pages it has
+
+element-not-found =
+    .title = Element not found
+    .model = { $nearest ->
+        [none] The document has no element { $element_id }.
+       *[other] The document has no element { $element_id }. Close to it: { $nearest }.
+    }
+    .user = The part { $element_id } is not in the document.
+    .about = A document was found, but it has no element with this id. Ids change when a document is indexed again.
+    .check = See whether the document was indexed again in the meantime.
+    .rec-1 = Read the page again and use the ids you find there
+    .rec-2 = Search the document for the text instead
+
+document-uri-invalid =
+    .title = Not a document address
+    .model = { $reason ->
+        [none] { $uri } is not a valid document address.
+       *[other] { $uri } is not a valid document address: { $reason }.
+    }
+    .user = The address of a document is not valid.
+    .about = A `dpe://` address is misspelt or has parts that do not belong together. Nothing was looked up.
+    .check = Nothing, unless our own tools gave out the address. Then it is a mistake of ours.
+    .rec-1 = Use an address exactly as a tool gave it to you
+    .rec-2 = Search for the document to get a fresh address
+
+version-mismatch =
+    .title = Protocol versions do not fit
+    .model = { $version ->
+        [none] The two sides speak versions of the protocol that do not fit together.
+       *[other] The other side speaks version { $version } of the protocol, which does not fit.
+    }
+    .user = The two programs are of versions that do not work together. Please update the older one.
+    .about = Client and server compared their protocol versions when they connected, and they are not compatible. The connection was closed with the supported range; connecting again will not help.
+    .check = Update the older side. The answer names both versions and the range that is supported.
+    .rec-1 = Update the older of the two programs
+    .rec-2 = Do not connect again before that
+
+mcp-server-not-found =
+    .title = MCP server not found
+    .model = { $nearest ->
+        [none] There is no tool server { $mcp_server } here.
+       *[other] There is no tool server { $mcp_server } here. Close to it: { $nearest }.
+    }
+    .user = The tool server { $mcp_server } is not set up here.
+    .about = A request names an MCP server that this computer does not have. It is misspelt, was removed from the configuration, or goes by its bundle id and not by its display name.
+    .check = Compare with the computer's configuration.
+    .rec-1 = List the tools again and use the names you find there
+    .rec-2 = Ask the user to set the server up
+
+capability-unsupported =
+    .title = Capability not offered
+    .model = The tool server { $mcp_server } does not offer { $capability }.
+    .user = The tool server { $mcp_server } cannot do this.
+    .about = An MCP server says at its start what it can do. Something else was asked of it, for example resources of a server that has tools only. It was not asked.
+    .check = Nothing. A newer version of the server may offer it.
+    .rec-1 = Use what the server offers
+    .rec-2 = Reach the goal with another server
+
+skill-name-invalid =
+    .title = Not a skill name
+    .model = { $skill } is not a valid skill name.
+    .user = { $skill } is not a valid name of a skill.
+    .about = Names of skills have one to three parts, divided by colons, in small letters, digits and dashes. This one does not, so nothing was looked up.
+    .check = Nothing.
+    .rec-1 = Use a name exactly as the list of skills gives it
+    .rec-2 = List the skills first
+
+skill-not-found =
+    .title = Skill not found
+    .model = { $nearest ->
+        [none] There is no skill { $skill }.
+       *[other] There is no skill { $skill }. Close to it: { $nearest }.
+    }
+    .user = The skill { $skill } does not exist here.
+    .about = The name is well formed, but no such skill is installed, or the source it comes from is offline.
+    .check = See whether the skill's source is connected and the skill is installed.
+    .rec-1 = List the skills and use one of them
+    .rec-2 = Go on without it
+
+skill-resource-unavailable =
+    .title = Skill file not available
+    .model = { $reason ->
+        [none] A file of the skill { $skill } cannot be given.
+       *[other] A file of the skill { $skill } cannot be given: { $reason }.
+    }
+    .user = A file of the skill { $skill } cannot be opened.
+    .about = A file inside a skill was asked for and is not given: it does not exist, lies outside the skill, is protected, or is too large. For protected files the answer does not tell whether they exist.
+    .check = Look at the reason in the details and at the skill's directory.
+    .rec-1 = Ask only for files that the skill's description names
+    .rec-2 = Use a path inside the skill, without `..`
+
+blob-unavailable =
+    .title = Stored data not available
+    .model = { $reason ->
+        [none] The stored data cannot be given.
+       *[other] The stored data cannot be given: { $reason }.
+    }
+    .user = Stored data is no longer available. It has to be made again.
+    .about = Large results are handed over by a handle. This handle is not valid, belongs to somebody else, its data is gone by now, or the range that was asked for is beyond its end.
+    .check = Handles live for a limited time. Raise it if readers come honestly late.
+    .rec-1 = Make the call again to get a fresh handle
+    .rec-2 = Read within the size that was announced
+
+blob-write-failed =
+    .title = Upload failed
+    .model = { $reason ->
+        [none] The data could not be stored.
+       *[other] The data could not be stored: { $reason }.
+    }
+    .user = The upload failed. Please try it again.
+    .about = Data was being handed over in pieces and could not be stored: a piece out of range, a size or checksum that does not fit, no room, or a store that is busy. Nothing of it is kept.
+    .check = Look at the reason in the details, and at room and permissions of the blob directory.
+    .rec-1 = Begin the upload again from the first piece
+    .rec-2 = Check size and checksum before sending
+
+peer-failed =
+    .title = Remote side reported an error
+    .model = { $peer_code ->
+        [none] The remote side reported an error.
+       *[other] The remote side reported error { $peer_code }.
+    }
+    .user = The other side reported an error. The assistant has been told.
+    .about = A server or computer answered with an error that has no kind of its own here. Its number is kept; its text stays with the operator.
+    .check = Look the number up in the other side's documentation, and its log by this trace id.
+    .rec-1 = Try once more if the call is safe to repeat
+    .rec-2 = Go on another way
+
+## JRNL: the journal
+
+journal-damaged =
+    .title = Journal is damaged
+    .model = The journal is damaged, so the session cannot go on.
+    .user = The saved conversation is damaged, so it cannot go on. The operator has to look at it.
+    .about = What was read from the journal is not what was written: a checksum does not fit, or the file's structure is broken. Records before the damage are still good. Nothing more is written, so that it does not get worse.
+    .check = Copy { $path } before anything else. Run the journal check, restore from a backup, and look at the disk's health.
+    .rec-1 = Copy the journal, then run the journal check
+    .rec-2 = Restore the last good backup
+
+journal-full =
+    .title = Journal is full
+    .model = The journal is full, so nothing more can be recorded.
+    .user = There is no room left for saving, so the session has stopped. The operator has to make room.
+    .about = The journal has reached its limit or its disk is full. Since nothing may happen that is not recorded, the session stops. Reserved room was used to write this fault and the end of the turn.
+    .check = Free room on the disk of { $path }, shorten retention, or raise the journal's limit. Sessions go on where they stopped.
+    .rec-1 = Free room, or raise the limit
+    .rec-2 = Send the message again afterwards
+
+fenced =
+    .title = Another writer took over
+    .model = { $holder ->
+        [none] Another process has taken over the session { $session }.
+       *[other] { $holder } has taken over the session { $session }.
+    }
+    .user = This session was taken over in another place and goes on there.
+    .about = One session has one writer at a time. This process was the writer, did not renew its hold in time, and another one took over. Its late writes are refused, so that the history has only one author.
+    .check = A long pause of this process is the usual cause: a sleeping laptop, a stopped container, a very slow disk.
+    .rec-1 = Follow the session; the other process carries it on
+    .rec-2 = Hand messages in as commands
+
+journal-newer =
+    .title = Journal is from a newer version
+    .model = The journal was written by a newer version of the program.
+    .user = The saved data comes from a newer version of this program. Please update the program.
+    .about = The journal has a format that this version does not know yet. It was not opened, because an old version could destroy what it does not understand.
+    .check = Update this program, or give it another journal than { $path }.
+    .rec-1 = Update the program
+    .rec-2 = Use another journal
+
+journal-read-only =
+    .title = Journal is read-only
+    .model = The journal cannot be written.
+    .user = Nothing can be saved, because the storage is read-only. The operator has to look at it.
+    .about = The journal can be read but not written: permissions, a disk that was mounted read-only, or a disk that went read-only after an error. Reading and replay still work.
+    .check = Look at the permissions of { $path }, and at whether the system has remounted the disk after an error.
+    .rec-1 = Make the journal writable, then send the message again
+    .rec-2 = Use another journal
+
+journal-gone =
+    .title = Journal is gone
+    .model = The journal is no longer there.
+    .user = The saved data is no longer where it was. The operator has to look at it.
+    .about = The journal's file was deleted, moved or unmounted while it was in use. Writing on would go nowhere, so everything that needs it stops.
+    .check = See who moved or deleted { $path }. Put it back before restarting, or a new, empty journal will be made.
+    .rec-1 = Put the journal back in its place, then restart
+    .rec-2 = Restore it from a backup
+
+sync-failed =
+    .title = Disk did not confirm a write
+    .model = The disk did not confirm a write, so it is not certain what was saved.
+    .user = The disk had an error while saving. To be safe, the session has stopped.
+    .about = The operating system reported that written data could not be brought to the disk. After that nobody can say what is really there, so nothing more is written until the journal has been opened and checked anew.
+    .check = Look at the system's log and the disk's health. Copy { $path }, restart, and run the journal check.
+    .rec-1 = Check the disk, then restart and run the journal check
+    .rec-2 = Move the journal to another disk
+
+journal-busy =
+    .title = Journal is busy
+    .model = The journal is locked by another process at the moment.
+    .user = Saving has to wait for another program. Trying again shortly.
+    .about = Another process holds the lock on the journal for longer than usual, for example a backup or a check. The write is repeated.
+    .check = See which processes use { $path }. A copy or a check that runs for long should use the journal's own backup command.
+    .rec-1 = Wait; it is repeated by itself
+    .rec-2 = End the other program if it hangs
+
+## CONF: configuration
+
+configuration-wrong =
+    .title = Configuration is wrong
+    .model = The setting { $config_key } is wrong.
+    .user = { $expected ->
+        [none] The setting { $config_key } is wrong.
+       *[other] The setting { $config_key } is wrong: it must be { $expected }.
+    }
+    .about = A setting has a value that is not allowed, or a name that is not known. Unknown names are refused and not ignored, because a misspelt limit would be no limit.
+    .check = Correct the named setting; file and line are given where they are known.
+    .rec-1 = Correct the setting and start again
+    .rec-2 = Look up its allowed values in the documentation
+
+credential-missing =
+    .title = Credential not set
+    .model = A needed credential is not set: { $required_config }.
+    .user = A needed key is not set: { $required_config }. Please set it and start again.
+    .about = A service is configured, but the key or token it needs is not there. It is found at the start and not at the first request.
+    .check = Set { $required_config } in the environment or the configuration of the process.
+    .rec-1 = Set { $required_config } and start again
+    .rec-2 = Choose a service that needs no key, such as the demo model
+
+address-in-use =
+    .title = Address already in use
+    .model = The address { $endpoint } is already in use.
+    .user = The address { $endpoint } is already used by another program. Choose another port, or stop that program.
+    .about = The server should listen at an address where another program is listening already, often an older copy of the server itself.
+    .check = Find the program that listens there, or choose another port.
+    .rec-1 = Choose another port
+    .rec-2 = Stop the other program
+
+## BUG: our own mistakes
+
+bug =
+    .title = A mistake in our own code
+    .model = Something went wrong inside the program itself. It is not your mistake.
+    .user = Something went wrong inside the program. It has been recorded; the session goes on where it can.
+    .about = The program met a state that its authors believed impossible. It was caught, recorded with everything needed to find it, and kept from spreading. Repeating the same thing may work or may fail in the same way.
+    .check = Report it with the trace id and the log lines around it. Please say what was being done.
+    .rec-1 = Try once more
+    .rec-2 = Go another way if it fails again, and tell the user
+
+## What we were doing
+##
+## Phrases that fit behind "Could not …".
+
+op-generate-plan = make a plan
+op-solve-task = work on a task
+op-aggregate = put the results together
+op-run-turn = run the turn
+op-model-request = ask the model
+op-count-tokens = count the tokens
+op-compact-history = shorten the conversation
+op-tool-call = call the tool
+op-start-tool = start the tool
+op-register-tool = add the tool
+op-ask-permission = ask for permission
+op-answer-question = take up the answer
+op-run-hook = run the hook
+op-notify-listener = tell the listener
+op-start-agent = start the sub-agent
+op-resume-session = resume the session
+op-clean-up = clean up
+op-run-command = run the command
+op-read-shell = read the shell's output
+op-kill-shell = end the shell
+op-read-file = read the file
+op-write-file = write the file
+op-edit-file = change the file
+op-list-files = list the files
+op-search-files = search the files
+op-update-todos = change the to-do list
+op-open-journal = open the journal
+op-append-records = write to the journal
+op-read-records = read the journal
+op-follow-records = follow the journal
+op-check-journal = check the journal
+op-back-up-journal = back up the journal
+op-import-session = import the session
+op-apply-retention = remove old sessions
+op-take-lease = become the session's writer
+op-open-session = open the session
+op-submit-command = hand in the command
+op-cancel-turn = cancel the turn
+op-accept-frame = read the message
+op-send-frame = send the message
+op-replay-events = send the missed events
+op-verify-state = verify the saved state
+op-authenticate = check who is asking
+op-serve-request = answer the request
+op-start-server = start the server
+op-deliver-alert = deliver the alert
+op-export-traces = export traces and metrics
+op-load-config = load the configuration
+op-start-cli = start the agent program
+op-read-cli = read from the agent program
+op-write-cli = write to the agent program
+op-talk-to-editor = talk to the editor
+op-connect = connect
+op-start-mcp-server = start the MCP server
+op-discover-tools = find the tools
+op-join-room = join the room
+op-leave-room = leave the room
+op-relay-call = pass on the call
+op-read-document = read the document
+op-read-skill = read the skill
+op-read-blob = read the stored data
+op-write-blob = store the data
+
+## Areas of the catalog
+
+area-val = Input that does not fit
+area-timeout = No answer in time
+area-rate = Too many requests
+area-auth = Keys and sign-ins
+area-perm = Permissions and questions
+area-tool = Calling tools
+area-file = Files
+area-proc = Commands and shells
+area-net = The network
+area-retry = Trying again
+area-res = Memory, disk, quotas, limits
+area-model = Model services
+area-turn = The turn and its budgets
+area-hook = Hooks and listeners
+area-conn = Connections and replay
+area-state = Signed state
+area-sess = Sessions and commands
+area-cli = External agent programs
+area-smcp = Rooms, computers, documents, skills, blobs
+area-jrnl = The journal
+area-conf = Configuration
+area-bug = Our own mistakes
+
+## Words of the columns
+
+word-error-type-validation = the arguments do not fit
+word-error-type-runtime = something the call depends on failed
+word-error-type-logical = the tool ran and its answer is no
+word-error-type-aborted = it was stopped
+word-error-type-exception = nobody foresaw it
+
+word-category-validation = input that does not fit
+word-category-transient = passes by itself
+word-category-resource = something is used up
+word-category-permanent = stays until somebody changes something
+word-category-connection = a line was lost
+
+word-remedy-runtime = the runtime: it tries again
+word-remedy-model = the model: it changes the call
+word-remedy-user = the user: decide, correct or sign in
+word-remedy-operator = the operator: look at the machine or the code
+
+word-next-retry-same = the same call may work
+word-next-retry-changed = a changed call may work
+word-next-stop = do not repeat the call
+
+word-severity-info = part of normal work
+word-severity-warn = worth a look if it repeats
+word-severity-error = something did not work
+word-severity-critical = nothing goes on until somebody acts
+
+word-strategy-retry = try again
+word-strategy-fallback = take another way
+word-strategy-escalate = hand it to whoever is responsible
+word-strategy-terminate = end the run
+word-strategy-escalate-to-user = ask the user
+word-strategy-exponential-backoff = wait longer each time, as the service asks
+word-strategy-reconnect-with-state = connect again and resume from the last event
+word-strategy-retry-with-exponential-backoff = try again, later each time
+word-strategy-create-new-session = start a new session
+
+word-editor-tool-call-failed = the tool call is shown as failed
+word-editor-cancelled = the turn ends as cancelled
+word-editor-refusal = the turn ends as refused
+word-editor-max-tokens = the turn ends at the token limit
+word-editor-max-turn-requests = the turn ends at the step limit
+word-editor-error = the turn ends with an error
+
+## Labels of a page
+
+label-code = Code
+label-name = Name
+label-error-type = Class, for the model
+label-category = Class, for people
+label-remedy = Next move
+label-next = The model's call
+label-retry = Trying again
+label-retryable = Same call worth repeating
+label-recoverable = Somebody can fix it
+label-auto-retry = Repeated by itself
+label-severity = Severity
+label-strategy = Way out
+label-event = Event
+label-editor = In an editor
+label-facts = Facts
+label-about = What it means
+label-model = What the model is told
+label-user = What the user sees
+label-operator = What the operator checks
+label-recommendations = What to do
+label-numbers = Numbers for other programs
+label-yes = yes
+label-no = no
+
+## Trying again
+
+retry-scheduled = { $seconds ->
+    [one] Trying again in { $seconds } second (attempt { $attempt } of { $max_attempts } failed)
+   *[other] Trying again in { $seconds } seconds (attempt { $attempt } of { $max_attempts } failed)
+}
+recovered = { $attempt ->
+    [one] It worked after { $attempt } attempt
+   *[other] It worked after { $attempt } attempts
+}
+gave-up = { $attempt ->
+    [one] Given up after { $attempt } attempt
+   *[other] Given up after { $attempt } attempts
+}
+
+## Advice
+##
+## Lines written for one fault from its facts: `advice-…`. They stand before the kind's own
+## recommendations. Arguments are facts.
