@@ -91,6 +91,19 @@ impl Record {
     }
 }
 
+/// An event on its way into the journal, which gives it its position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// When, UTC.
+    pub at: Timestamp,
+    /// The trace it belongs to.
+    pub trace: Trace,
+    /// The turn it belongs to, 0 for none.
+    pub turn: TurnNumber,
+    /// What happened.
+    pub event: Event,
+}
+
 /// What a session was set to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -164,8 +177,18 @@ pub enum Origin {
 }
 
 /// A stage of plan → solve → aggregate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[derive(strum::IntoStaticStr, strum::Display)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::Display,
+)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Stage {
@@ -247,8 +270,18 @@ pub enum Decision {
 }
 
 /// Why a turn ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[derive(strum::IntoStaticStr, strum::Display)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::Display,
+)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum StopReason {
@@ -267,8 +300,7 @@ pub enum StopReason {
 }
 
 /// How a session ended. A later message re-opens it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum SessionEnd {
@@ -437,6 +469,8 @@ pub enum Event {
         repairs: Vec<Repair>,
         /// Hash over tool and arguments; the answer is bound to it.
         digest: String,
+        /// May it run again after a crash?
+        idempotent: bool,
         /// Why it is asked.
         reason: String,
         /// Unanswered by then, it is denied.

@@ -12,6 +12,7 @@
 mod detail;
 mod kind;
 mod row;
+pub mod tell;
 pub mod text;
 
 use std::{borrow::Cow, fmt, time::Duration};

@@ -85,8 +85,8 @@ impl Policy {
         match fault.retry_hint() {
             Some(hint) if hint > self.hint_ceiling => Verdict::GiveUp(
                 Fault::new(Kind::RetryAfterTooLong, fault.operation())
-                    .with(Fact::RetryAfterMs, hint)
-                    .with(Fact::Limit, self.hint_ceiling)
+                    .with(Fact::WaitMs, hint)
+                    .with(Fact::LimitMs, self.hint_ceiling)
                     .because(fault.to_string())
                     .attempt(attempt, attempt)
                     .retry_after(hint)
@@ -142,11 +142,12 @@ impl fmt::Debug for Schedule {
     }
 }
 
-impl BackoffBuilder for Schedule {
-    type Backoff = Self;
+impl BackoffBuilder for Policy {
+    type Backoff = Schedule;
 
-    fn build(self) -> Self {
-        self
+    /// With jitter from a fixed seed; [`Policy::schedule`] takes one, and is a builder itself.
+    fn build(self) -> Schedule {
+        self.schedule(0)
     }
 }
 

@@ -80,6 +80,9 @@ mod tests {
     fn a_clock_that_jumps_back_gives_zero_not_nonsense() {
         let (early, late) = (Timestamp::from_micros(5), Timestamp::from_micros(9));
         assert_eq!(early.since(late), Duration::ZERO);
-        assert_eq!(Timestamp::from_micros(i64::MAX).after(Duration::from_secs(1)).as_micros(), i64::MAX);
+        assert_eq!(
+            Timestamp::from_micros(i64::MAX).after(Duration::from_secs(1)).as_micros(),
+            i64::MAX
+        );
     }
 }

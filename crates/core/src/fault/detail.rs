@@ -156,7 +156,6 @@ impl Detail {
     #[must_use]
     pub fn text(&self, fact: Fact) -> Option<&str> {
         match self.get(fact)? {
-            FactValue::Text(text) | FactValue::Json(Value::String(text)) if text.is_empty() => None,
             FactValue::Text(text) => Some(text),
             FactValue::Json(Value::String(text)) => Some(text),
             FactValue::Json(_) | FactValue::Number(_) | FactValue::List(_) => None,

@@ -1,0 +1,184 @@
+//! The brake: stops a model that repeats itself, and never one that makes progress.
+//!
+//! It is a pure part: its memory is folded from the outcomes of one turn's calls. A call that repeats an
+//! *invalid* call exactly is answered without running; the third time ends the turn. Failing calls in a
+//! row end it after a budget. Progress lets go: a success, or a kind of failure not seen since the last
+//! success.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{fault::Kind, limits::Limits};
+
+/// What the brake remembers of one turn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Brake {
+    /// Invalid calls since the last progress, with how often each came.
+    invalid: BTreeMap<String, u32>,
+    /// Kinds of failure since the last success.
+    kinds: BTreeSet<Kind>,
+    /// Failures since the last progress.
+    failures: u32,
+}
+
+/// Why the brake ends a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tripped {
+    /// The same invalid call came this often.
+    SameInvalidCall(u32),
+    /// This many calls failed in a row.
+    FailuresInARow(u32),
+}
+
+impl Brake {
+    /// How often this very invalid call came before, since the last progress.
+    #[must_use]
+    pub fn repeats(&self, key: &str) -> u32 {
+        self.invalid.get(key).copied().unwrap_or(0)
+    }
+
+    /// A call worked.
+    pub fn note_success(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A call failed. `invalid` is the key of a call that never ran because it does not fit.
+    pub fn note_failure(&mut self, kind: Kind, invalid: Option<String>) {
+        // The brake's own answer is not a new kind of failure: it says the old one again.
+        let repeated = kind == Kind::RepeatedCallStopped;
+        if !repeated && self.kinds.insert(kind) && !self.kinds.is_empty() {
+            self.invalid.clear();
+            self.failures = 0;
+        }
+        self.failures = self.failures.saturating_add(1);
+        if let Some(key) = invalid {
+            let count = self.invalid.entry(key).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// Must the turn end?
+    #[must_use]
+    pub fn tripped(&self, limits: &Limits) -> Option<Tripped> {
+        let most = self.invalid.values().copied().max().unwrap_or(0);
+        if most >= limits.identical_invalid_calls {
+            Some(Tripped::SameInvalidCall(most))
+        } else if self.failures >= limits.failures_in_a_row {
+            Some(Tripped::FailuresInARow(self.failures))
+        } else {
+            None
+        }
+    }
+}
+
+/// What makes two calls the same: the tool, and the arguments as a value where they are JSON at all.
+#[must_use]
+pub fn call_key(tool: &str, arguments: &str) -> String {
+    let mut key = format!("{tool} ");
+    match serde_json::from_str::<Value>(arguments) {
+        Ok(value) => canonical(&value, &mut key),
+        Err(_) => key.push_str(arguments.trim()),
+    }
+    // A key is kept in memory and in snapshots; a long one is as good as its hash.
+    if key.len() > 256 { hash(&key) } else { key }
+}
+
+/// JSON with sorted keys, whatever order the map type keeps.
+fn canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let mut keys: Vec<_> = map.keys().collect();
+            keys.sort_unstable();
+            out.push('{');
+            for key in keys {
+                out.push_str(&Value::String(key.clone()).to_string());
+                out.push(':');
+                canonical(&map[key], out);
+                out.push(',');
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for item in items {
+                canonical(item, out);
+                out.push(',');
+            }
+            out.push(']');
+        }
+        scalar => out.push_str(&scalar.to_string()),
+    }
+}
+
+fn hash(text: &str) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invalid(brake: &mut Brake, arguments: &str) {
+        brake.note_failure(Kind::InvalidArguments, Some(call_key("t", arguments)));
+    }
+
+    #[test]
+    fn the_third_identical_invalid_call_ends_the_turn() {
+        let (mut brake, limits) = (Brake::default(), Limits::default());
+        invalid(&mut brake, r#"{"a":1,"b":2}"#);
+        assert_eq!(brake.tripped(&limits), None);
+        brake.note_failure(Kind::RepeatedCallStopped, Some(call_key("t", r#"{"b":2, "a":1}"#)));
+        assert_eq!(brake.tripped(&limits), None);
+        brake.note_failure(Kind::RepeatedCallStopped, Some(call_key("t", r#"{"a":1,"b":2}"#)));
+        assert_eq!(brake.tripped(&limits), Some(Tripped::SameInvalidCall(3)));
+    }
+
+    #[test]
+    fn two_invalid_calls_in_turns_do_not_slip_through() {
+        let (mut brake, limits) = (Brake::default(), Limits::default());
+        for _ in 0..3 {
+            assert_eq!(brake.tripped(&limits), None);
+            invalid(&mut brake, "{}");
+            invalid(&mut brake, r#"{"a":1}"#);
+        }
+        assert!(brake.tripped(&limits).is_some());
+    }
+
+    #[test]
+    fn different_failing_calls_end_after_a_budget() {
+        let (mut brake, limits) = (Brake::default(), Limits::default());
+        for number in 0..8 {
+            assert_eq!(brake.tripped(&limits), None, "{number}");
+            brake.note_failure(Kind::ToolSaidNo, None);
+        }
+        assert_eq!(brake.tripped(&limits), Some(Tripped::FailuresInARow(8)));
+    }
+
+    #[test]
+    fn progress_lets_go() {
+        let (mut brake, limits) = (Brake::default(), Limits::default());
+        for _ in 0..1000 {
+            for _ in 0..2 {
+                invalid(&mut brake, "{}");
+            }
+            for _ in 0..7 {
+                brake.note_failure(Kind::ToolSaidNo, None);
+            }
+            assert_eq!(brake.tripped(&limits), None);
+            brake.note_success();
+        }
+    }
+
+    #[test]
+    fn a_brake_never_grows_past_its_budget() {
+        let mut brake = Brake::default();
+        for number in 0..1000 {
+            invalid(&mut brake, &number.to_string());
+        }
+        assert!(brake.tripped(&Limits::default()).is_some());
+    }
+}

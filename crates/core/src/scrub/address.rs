@@ -1,0 +1,139 @@
+//! Private addresses, with their ports.
+
+use super::span::{Marker, Span};
+use super::text::{Class, Text};
+
+/// `10.0.0.7`, `192.168.1.5:8080`: the first octets were the trigger.
+pub(super) fn ipv4(text: &Text<'_>, start: usize) -> Option<Span> {
+    let before = text.before(start);
+    let joined = Class::Alnum.has(before) || matches!(before, b'.' | b'_');
+    if joined && !text.escape_ends(start) {
+        return None;
+    }
+    let (octets, end) = octets(text, start, b'.')?;
+    if !is_private(octets) || continues(text, end) {
+        return None;
+    }
+    let mapped = b"::ffff:";
+    let head = if text.ends(start, mapped) { start - mapped.len() } else { start };
+    let (head, end) = bracketed(text, head, end);
+    Some(Span::new(head, port(text, end), Marker::Address))
+}
+
+/// `ip-10-0-0-7`: how a cloud names a machine by its private address.
+pub(super) fn dashed(text: &Text<'_>, start: usize, literal: &[u8]) -> Option<Span> {
+    if !text.word_starts(start) {
+        return None;
+    }
+    let (octets, end) = octets(text, start + literal.len(), b'-')?;
+    (is_private(octets) && !Class::Word.has(text.at(end)))
+        .then(|| Span::new(start, port(text, end), Marker::Address))
+}
+
+/// `localhost:5432`; the bare word says nothing and stays.
+pub(super) fn localhost(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    let before = text.before(start);
+    let joined = Class::Dotted.has(before) && !text.escape_ends(start);
+    let stop = port(text, end - 1);
+    (!joined && stop > end).then(|| Span::new(start, stop, Marker::Address))
+}
+
+/// `::1`, `fd00::1`, `[fe80::1%eth0]:443`: the trigger is how the address begins.
+pub(super) fn ipv6(text: &Text<'_>, start: usize) -> Option<Span> {
+    let before = text.before(start);
+    let joined = Class::Alnum.has(before) || matches!(before, b':' | b'.' | b'_' | b'-');
+    if joined && !text.escape_ends(start) {
+        return None;
+    }
+    let end = hextets(text, start)?;
+    let zone = if text.at(end) == b'%' { text.run_within(Class::Word, end + 1, 16) } else { end };
+    let end = if zone > end + 1 { zone } else { end };
+    if continues(text, end) {
+        return None;
+    }
+    let (head, end) = match bracketed(text, start, end) {
+        (head, end) if head < start => (head, port(text, end)),
+        plain => plain,
+    };
+    Some(Span::new(head, end, Marker::Address))
+}
+
+/// Four octets with `separator` between them, and where they end.
+fn octets(text: &Text<'_>, start: usize, separator: u8) -> Option<([u8; 4], usize)> {
+    let mut octets = [0; 4];
+    let mut at = start;
+    for (index, octet) in octets.iter_mut().enumerate() {
+        if index > 0 {
+            if text.at(at) != separator {
+                return None;
+            }
+            at += 1;
+        }
+        let end = text.run_within(Class::Digit, at, 4);
+        *octet = std::str::from_utf8(text.slice(at, end)).ok()?.parse().ok()?;
+        at = end;
+    }
+    Some((octets, at))
+}
+
+fn is_private(octets: [u8; 4]) -> bool {
+    matches!(
+        octets,
+        [10 | 127, ..] | [192, 168, ..] | [169, 254, ..] | [172, 16..=31, ..] | [100, 64..=127, ..]
+    )
+}
+
+/// Where the hextets from `start` end, if they make one address: eight of them, or fewer around one
+/// `::`. A dotted tail (`::ffff:10.0.0.1`) is left to [`ipv4`].
+fn hextets(text: &Text<'_>, start: usize) -> Option<usize> {
+    let mut groups = 0;
+    let mut gaps = 0;
+    let mut at = start;
+    loop {
+        let end = text.run_within(Class::Hex, at, 5);
+        if end > at + 4 {
+            return None;
+        }
+        groups += usize::from(end > at);
+        if text.at(end) != b':' {
+            let whole = if gaps == 1 { groups >= 1 && groups < 8 } else { gaps == 0 && groups == 8 };
+            return whole.then_some(end);
+        }
+        if text.at(end + 1) == b':' {
+            gaps += 1;
+            at = end + 2;
+        } else if Class::Hex.has(text.at(end + 1)) && end > at {
+            at = end + 1;
+        } else {
+            // A colon that is punctuation: `fd00::1: connection refused`.
+            return (gaps == 1 && groups >= 1 && groups < 8 || groups == 8).then_some(end);
+        }
+        if gaps > 1 || groups > 8 {
+            return None;
+        }
+    }
+}
+
+/// Whether the word goes on, so that what was read is part of something else.
+fn continues(text: &Text<'_>, end: usize) -> bool {
+    let next = text.at(end);
+    Class::Alnum.has(next) || next == b'_' || (next == b'.' && Class::Digit.has(text.at(end + 1)))
+}
+
+/// Widens an address to the brackets around it.
+fn bracketed(text: &Text<'_>, start: usize, end: usize) -> (usize, usize) {
+    let inside = text.before(start) == b'[' && text.at(end) == b']';
+    // Only where a URL or a port makes the brackets part of the address.
+    let owned = inside && (text.at(end + 1) == b':' || text.ends(start - 1, b"//"));
+    if owned { (start - 1, end + 1) } else { (start, end) }
+}
+
+/// Skips a port, if one stands at `end`.
+fn port(text: &Text<'_>, end: usize) -> usize {
+    if text.at(end) != b':' {
+        return end;
+    }
+    let stop = text.run_within(Class::Digit, end + 1, 6);
+    let digits = stop - end - 1;
+    if (1..=5).contains(&digits) && !Class::Alnum.has(text.at(stop)) { stop } else { end }
+}

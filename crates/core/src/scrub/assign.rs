@@ -1,0 +1,300 @@
+//! Names that say their value is secret: `password=…`, `"api_key": "…"`, `--token …`, `密码：…`.
+
+use super::span::{Marker, Span, marker_at};
+use super::text::{Class, Text};
+use super::value::{self, Case, Says, Tie, Value};
+
+pub(super) use super::value::is_placeholder;
+
+/// A word that makes a name a secret's name when it stands at its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word {
+    pub(super) literal: &'static str,
+    says: Says,
+    marker: Marker,
+}
+
+const fn word(literal: &'static str, says: Says, marker: Marker) -> Word {
+    Word { literal, says, marker }
+}
+
+/// The words, in lower case.
+#[rustfmt::skip]
+pub(super) const WORDS: &[Word] = &[
+    word("password", Says::Password, Marker::Password),
+    word("passwd", Says::Password, Marker::Password),
+    word("passphrase", Says::Password, Marker::Password),
+    word("passcode", Says::Password, Marker::Password),
+    word("_pass", Says::Password, Marker::Password),
+    word("-pass", Says::Password, Marker::Password),
+    word("pwd", Says::Password, Marker::Password),
+    word("密码", Says::Password, Marker::Password),
+    word("口令", Says::Password, Marker::Password),
+    word("api_key", Says::Key, Marker::ApiKey),
+    word("apikey", Says::Key, Marker::ApiKey),
+    word("api-key", Says::Key, Marker::ApiKey),
+    word("api key", Says::Key, Marker::ApiKey),
+    word("access_key", Says::Key, Marker::ApiKey),
+    word("accesskey", Says::Key, Marker::ApiKey),
+    word("access-key", Says::Key, Marker::ApiKey),
+    word("accountkey", Says::Key, Marker::ApiKey),
+    word("account_key", Says::Key, Marker::ApiKey),
+    word("authkey", Says::Key, Marker::ApiKey),
+    word("auth_key", Says::Key, Marker::ApiKey),
+    word("subscription-key", Says::Key, Marker::ApiKey),
+    word("app_key", Says::Key, Marker::ApiKey),
+    word("appkey", Says::Key, Marker::ApiKey),
+    word("application_key", Says::Key, Marker::ApiKey),
+    word("private_key", Says::Key, Marker::PrivateKey),
+    word("privatekey", Says::Key, Marker::PrivateKey),
+    word("private-key", Says::Key, Marker::PrivateKey),
+    word("signing_key", Says::Key, Marker::Secret),
+    word("encryption_key", Says::Key, Marker::Secret),
+    word("encryptionkey", Says::Key, Marker::Secret),
+    word("master_key", Says::Key, Marker::Secret),
+    word("accesstoken", Says::Key, Marker::Token),
+    word("access_token", Says::Key, Marker::Token),
+    word("access-token", Says::Key, Marker::Token),
+    word("refresh_token", Says::Key, Marker::Token),
+    word("refreshtoken", Says::Key, Marker::Token),
+    word("auth_token", Says::Key, Marker::Token),
+    word("authtoken", Says::Key, Marker::Token),
+    word("auth-token", Says::Key, Marker::Token),
+    word("client_secret", Says::Key, Marker::Secret),
+    word("clientsecret", Says::Key, Marker::Secret),
+    word("client-secret", Says::Key, Marker::Secret),
+    word("app_secret", Says::Key, Marker::Secret),
+    word("appsecret", Says::Key, Marker::Secret),
+    word("secret", Says::Loosely, Marker::Secret),
+    word("token", Says::Loosely, Marker::Token),
+    word("credential", Says::Loosely, Marker::Credentials),
+    word("密钥", Says::Loosely, Marker::Secret),
+    word("令牌", Says::Loosely, Marker::Token),
+    word("jsessionid", Says::Key, Marker::Cookie),
+    word("phpsessid", Says::Key, Marker::Cookie),
+    word("sessionid", Says::Loosely, Marker::Cookie),
+];
+
+/// What may follow the word inside a name and leave it a secret's name.
+const SUFFIXES: &str = " key key_base keybase value val b64 base64 plain plaintext raw old new current prod \
+    production live test dev staging main default primary secondary text txt string str hash_key data confirm \
+    confirmation again 1 2 3 ";
+
+/// What may stand before `token` and make it something to read text or pages with.
+const HARMLESS: [&str; 22] = [
+    "next", "page", "prev", "previous", "continuation", "sync", "resume", "eos", "bos", "pad", "unk", "sep",
+    "cls", "mask", "special", "stop", "start", "end", "max", "min", "num", "cancellation",
+];
+
+/// The secret that belongs to the name around `start..end`.
+pub(super) fn find(text: &Text<'_>, start: usize, end: usize, word: &Word) -> Option<Span> {
+    let name = Name::around(text, start, end)?;
+    if !name.is_secret(text, word) {
+        return None;
+    }
+    let (tie, at) = name.tie(text, word.says)?;
+    let (tie, at) = annotated(text, tie, at);
+    let open = opening(text, at);
+    let value = if is_quote(text, open) {
+        value::quoted(text, open)?
+    } else if open == at {
+        plain(text, at, tie, name.left)?
+    } else {
+        return None;
+    };
+    let case = Case {
+        says: word.says,
+        tie,
+        quoted: value.quoted,
+        next: text.at(value.end),
+        alone: text.line_starts(name.left) && line_ends(text, value.end),
+    };
+    let length = value.end - value.start;
+    if length == 0 || marker_at(text, value.start) {
+        return None;
+    }
+    let judged = text.slice(value.start, value.end.min(value.start + value::JUDGED_MAX + 1));
+    value::is_secret(judged, case).then(|| Span::new(value.start, value.end, word.marker))
+}
+
+/// A bare value; one that says `Comma` or a blank before must be quoted.
+fn plain(text: &Text<'_>, at: usize, tie: Tie, left: usize) -> Option<Value> {
+    // The working directory is not a password.
+    let directory = text.starts(left, b"PWD=/") || text.starts(left, b"OLDPWD=/");
+    (!directory && tie >= Tie::Words).then(|| value::bare(text, at))
+}
+
+/// Whether `name` (a JSON key) says that its value is secret, and how.
+pub(super) fn secret_name(name: &str) -> Option<(Says, Marker)> {
+    let lower = name.to_ascii_lowercase();
+    let text = Text::new(lower.as_bytes());
+    WORDS.iter().find_map(|word| {
+        let start = lower.rfind(word.literal)?;
+        let name = Name::around(&text, start, start + word.literal.len())?;
+        name.is_secret(&text, word).then_some((word.says, word.marker))
+    })
+}
+
+/// A name in the text, and where the secret word in it ends.
+struct Name {
+    left: usize,
+    word: usize,
+    word_end: usize,
+    right: usize,
+}
+
+const NAME_MAX: usize = 48;
+
+impl Name {
+    fn around(text: &Text<'_>, start: usize, end: usize) -> Option<Self> {
+        let mut left = text.run_back(Class::Word, start, NAME_MAX);
+        if text.before(left) == b'\\' && left < start && text.escape_ends(left + 1) {
+            left += 1;
+        }
+        let right = text.run_within(Class::Word, end, NAME_MAX);
+        (right < end + NAME_MAX).then_some(Self { left, word: start, word_end: end, right })
+    }
+
+    fn is_flag(&self, text: &Text<'_>) -> bool {
+        text.at(self.left) == b'-'
+    }
+
+    fn is_secret(&self, text: &Text<'_>, word: &Word) -> bool {
+        let suffix = text.slice(self.word_end, self.right);
+        let prefix = text.slice(self.left, self.word);
+        let bare_pass = matches!(word.literal, "_pass" | "-pass");
+        let joined = bare_pass && !suffix.is_empty();
+        !joined && suffix_keeps(suffix, word.literal) && !(word.says == Says::Loosely && is_harmless(text, self.left, prefix))
+    }
+
+    /// What ties the name to a value, and where the value may start.
+    fn tie(&self, text: &Text<'_>, says: Says) -> Option<(Tie, usize)> {
+        let (closed, quoted) = self.close(text);
+        let at = text.skip_blanks(closed, 4);
+        let spaced = at > closed;
+        let sealed = self.is_sealed(text);
+        let tight = if sealed { Tie::Sealed } else { Tie::Tight };
+        let (tie, next) = match text.at(at) {
+            b'=' if matches!(text.at(at + 1), b'=' | b'~') => return None,
+            b'=' if text.at(at + 1) == b'>' => (Tie::Spaced, at + 2),
+            b'=' if spaced || text.at(at + 1) == b' ' => (Tie::Spaced, at + 1),
+            b'=' => (tight, at + 1),
+            b':' if text.at(at + 1) == b':' || text.starts(at + 1, b"//") => return None,
+            b':' if text.at(at + 1) == b'=' => (Tie::Spaced, at + 2),
+            b':' => (Tie::Spaced, at + 1),
+            b'%' if text.starts_folded(at, b"%3d") => (Tie::Sealed, at + 3),
+            b'%' if text.starts_folded(at, b"%3a") => (Tie::Spaced, at + 3),
+            b'\\' if text.starts_folded(at, b"\\u003d") => (Tie::Sealed, at + 6),
+            b'>' if !quoted && text.before(self.left) == b'<' => (Tie::Tight, at + 1),
+            b',' if quoted && is_quote(text, text.skip_blanks(at + 1, 4)) => (Tie::Spaced, at + 1),
+            b'"' | b'\'' if spaced && says == Says::Password && !quoted => (Tie::Tight, at),
+            _ if text.starts(at, "：".as_bytes()) || text.starts(at, "＝".as_bytes()) => (Tie::Spaced, at + 3),
+            _ if text.starts(at, "是".as_bytes()) || text.starts(at, "为".as_bytes()) => (Tie::Words, at + 3),
+            _ if spaced && self.is_flag(text) && text.at(at) != b'-' => (Tie::Tight, at),
+            _ if spaced && !quoted => (Tie::Words, after_verb(text, at)?),
+            _ => return None,
+        };
+        let next = text.skip_blanks(next, 8);
+        Some((tie, block(text, next)))
+    }
+
+    /// Skips what closes a quoted name: `"password"`, `\"password\"`, `["password"]`, `%22password%22`.
+    fn close(&self, text: &Text<'_>) -> (usize, bool) {
+        if text.starts(self.right, b"%22") {
+            return (self.right + 3, true);
+        }
+        let slashes = text.backslashes(self.right);
+        let quote = self.right + slashes;
+        if !matches!(text.at(quote), b'"' | b'\'' | b'`') {
+            return (self.right, false);
+        }
+        let bracket = usize::from(text.at(quote + 1) == b']');
+        (quote + 1 + bracket, true)
+    }
+
+    /// Whether the name is that of an environment variable or of a query parameter.
+    fn is_sealed(&self, text: &Text<'_>) -> bool {
+        let name = text.slice(self.left, self.right);
+        let shouted = !name.iter().any(u8::is_ascii_lowercase) && name.iter().any(u8::is_ascii_uppercase);
+        shouted || matches!(text.before(self.left), b'?' | b'&' | b';')
+    }
+}
+
+fn suffix_keeps(suffix: &[u8], literal: &str) -> bool {
+    let plural = literal == "credential" && suffix.eq_ignore_ascii_case(b"s");
+    let trimmed = suffix.trim_ascii();
+    let Ok(trimmed) = std::str::from_utf8(trimmed) else { return false };
+    let bare = trimmed.trim_start_matches(['_', '-']).to_ascii_lowercase();
+    let digits = bare.bytes().all(|byte| byte.is_ascii_digit());
+    suffix.is_empty() || plural || digits || SUFFIXES.contains(&format!(" {bare} "))
+}
+
+fn is_harmless(text: &Text<'_>, left: usize, prefix: &[u8]) -> bool {
+    let prefix = prefix.to_ascii_lowercase();
+    let stem = prefix.strip_suffix(b"_").or(prefix.strip_suffix(b"-")).unwrap_or(&prefix);
+    HARMLESS.iter().any(|word| stem.ends_with(word.as_bytes()))
+        || text.ends(left, b"nexpected ")
+        || text.ends(left, b"xpected ")
+}
+
+/// `is`, `was`, `provided:` and the like, and where they end.
+fn after_verb(text: &Text<'_>, at: usize) -> Option<usize> {
+    let verbs: [&[u8]; 6] = [b"is: ", b"is ", b"was ", b"provided: ", b"provided is ", b"used: "];
+    verbs.iter().find(|verb| text.starts_folded(at, verb)).map(|verb| at + verb.len())
+}
+
+/// A YAML block (`|` and a new line): where its first line starts.
+fn block(text: &Text<'_>, at: usize) -> usize {
+    if !matches!(text.at(at), b'|' | b'>') {
+        return at;
+    }
+    let sign = at + 1 + usize::from(matches!(text.at(at + 1), b'-' | b'+'));
+    text.line_break(sign).map_or(at, |length| text.skip_blanks(sign + length, 32))
+}
+
+/// `password: str = "…"`: skips a type that stands between name and value.
+fn annotated(text: &Text<'_>, tie: Tie, at: usize) -> (Tie, usize) {
+    let typed = |byte: u8| byte.is_ascii_alphabetic() || b"_<>[]&' .?|".contains(&byte);
+    let first = text.at(at);
+    if tie != Tie::Spaced || !(first.is_ascii_alphabetic() || first == b'&') {
+        return (tie, at);
+    }
+    let end = (at..at + 32).find(|&index| !typed(text.at(index))).unwrap_or(at);
+    let assigned = text.at(end) == b'=' && text.before(end) == b' ' && text.at(end + 1) == b' ';
+    if assigned { (tie, text.skip_blanks(end + 1, 8)) } else { (tie, at) }
+}
+
+fn is_quote(text: &Text<'_>, at: usize) -> bool {
+    matches!(text.at(at + text.backslashes(at)), b'"' | b'\'' | b'`')
+}
+
+/// Skips what may stand before a quote: `b`, `[`, `Some(`, `String::from(`.
+fn opening(text: &Text<'_>, at: usize) -> usize {
+    let mut open = at;
+    for _ in 0..3 {
+        let next = match text.at(open) {
+            b'[' if !marker_at(text, open) => open + 1,
+            b'b' | b'r' | b'f' | b'u' | b'@' | b'$' => open + 1,
+            byte if byte.is_ascii_uppercase() => {
+                let end = (open..open + 40)
+                    .find(|&index| !Class::Alnum.has(text.at(index)) && text.at(index) != b':')
+                    .unwrap_or(open);
+                let end = if text.at(end) == b'_' { text.run_within(Class::Word, end, 16) } else { end };
+                if text.at(end) != b'(' {
+                    return at;
+                }
+                end + 1
+            }
+            _ => break,
+        };
+        open = next;
+        if is_quote(text, open) {
+            return open;
+        }
+    }
+    if is_quote(text, open) { open } else { at }
+}
+
+fn line_ends(text: &Text<'_>, at: usize) -> bool {
+    text.line_break(at).is_some() || (text.at(at) == 0 && at >= text.len()) || text.at(at) == b'\r'
+}

@@ -1,0 +1,83 @@
+//! Private keys written out in blocks.
+
+use super::span::{Marker, Span};
+use super::text::{Class, Text};
+
+const DASHES: &[u8] = b"-----";
+
+/// `-----BEGIN … PRIVATE KEY-----` with its body and its end, if the end is there.
+pub(super) fn block(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    let label_end = (end..end + 48).find(|&index| text.at(index) == b'-')?;
+    let label = text.slice(end, label_end);
+    let private = label.windows(11).any(|window| window == b"PRIVATE KEY");
+    if !private || !text.starts(label_end, DASHES) {
+        return None;
+    }
+    let stop = body(text, label_end + DASHES.len());
+    Some(Span::new(start, stop, Marker::PrivateKey))
+}
+
+/// The private half of a PuTTY key file: `Private-Lines: 14`, then base64.
+pub(super) fn putty(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+    let count = text.run_within(Class::Digit, text.skip_blanks(end, 4), 4);
+    let first = gap(text, count);
+    let stop = body(text, count);
+    (stop > first).then(|| Span::new(first, stop, Marker::PrivateKey))
+}
+
+/// Walks the words of a key's body; returns where the key ends.
+fn body(text: &Text<'_>, start: usize) -> usize {
+    let mut end = start;
+    loop {
+        let word = gap(text, end);
+        if let Some(stop) = closing(text, word) {
+            return stop;
+        }
+        let stop = text.run(Class::Padded, word);
+        let header = if text.at(stop) == b':' { header(text, stop) } else { None };
+        end = match header {
+            Some(stop) => stop,
+            None if stop >= word + 16 => stop,
+            // The last line may be short, and then the end must follow.
+            None if stop > word => match closing(text, gap(text, stop)) {
+                Some(stop) => return stop,
+                None => return end,
+            },
+            None => return end,
+        };
+    }
+}
+
+/// Skips what stands between the lines of a key: blanks, line breaks, real or escaped, and the
+/// quotes and signs of a string that is glued together.
+fn gap(text: &Text<'_>, start: usize) -> usize {
+    let mut at = start;
+    loop {
+        at += match text.at(at) {
+            b' ' | b'\t' | b'\n' | b'\r' => 1,
+            b'\\' => match text.line_break(at) {
+                Some(length) => length,
+                None => return at,
+            },
+            _ => return at,
+        };
+    }
+}
+
+/// `-----END … -----`: where it stops.
+fn closing(text: &Text<'_>, start: usize) -> Option<usize> {
+    if !text.starts(start, b"-----END") {
+        return None;
+    }
+    let label = start + 8;
+    let dashes = (label..label + 48).find(|&index| text.at(index) == b'-')?;
+    Some(text.run_within(Class::Word, dashes, DASHES.len()).min(dashes + DASHES.len()))
+}
+
+/// A header inside the block (`Proc-Type: 4,ENCRYPTED`): where its line ends.
+fn header(text: &Text<'_>, colon: usize) -> Option<usize> {
+    if text.at(colon + 1) != b' ' {
+        return None;
+    }
+    (colon..colon + 100).find(|&index| text.line_break(index).is_some())
+}

@@ -1,0 +1,112 @@
+//! What is replaced, and by which words.
+
+use super::text::Text;
+
+/// What stands where a secret stood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marker {
+    ApiKey,
+    Token,
+    Password,
+    Secret,
+    Credentials,
+    PrivateKey,
+    Cookie,
+    Signature,
+    Webhook,
+    Base64,
+    Address,
+    Home,
+    /// So many lines of a stack trace.
+    Trace(usize),
+}
+
+/// Every marker whose words never vary.
+const FIXED: [(Marker, &str); 12] = [
+    (Marker::ApiKey, "[redacted api key]"),
+    (Marker::Token, "[redacted token]"),
+    (Marker::Password, "[redacted password]"),
+    (Marker::Secret, "[redacted secret]"),
+    (Marker::Credentials, "[redacted credentials]"),
+    (Marker::PrivateKey, "[redacted private key]"),
+    (Marker::Cookie, "[redacted cookie]"),
+    (Marker::Signature, "[redacted signature]"),
+    (Marker::Webhook, "[redacted webhook]"),
+    (Marker::Base64, "[redacted base64]"),
+    (Marker::Address, "[private address]"),
+    (Marker::Home, "~"),
+];
+
+/// How a marker's bracket begins; no value that holds one is looked at again.
+const OPENINGS: [&[u8]; 3] = [b"[redacted ", b"[private address]", b"[stack trace, "];
+
+impl Marker {
+    pub(super) fn write(self, out: &mut String) {
+        match self {
+            Self::Trace(1) => out.push_str("[stack trace, 1 line]"),
+            Self::Trace(lines) => {
+                out.push_str("[stack trace, ");
+                out.push_str(&lines.to_string());
+                out.push_str(" lines]");
+            }
+            fixed => out.push_str(fixed.words()),
+        }
+    }
+
+    /// The marker's words; empty for the one that counts lines.
+    pub(super) fn words(self) -> &'static str {
+        FIXED.iter().find(|(marker, _)| *marker == self).map_or("", |(_, words)| words)
+    }
+}
+
+/// Whether one of our own markers starts at `index`.
+pub(super) fn marker_at(text: &Text<'_>, index: usize) -> bool {
+    text.at(index) == b'[' && OPENINGS.iter().any(|opening| text.starts(index, opening))
+}
+
+/// Whether a value (cut at its first blank, as bare values are) holds a marker's beginning.
+pub(super) fn holds_marker(value: &[u8]) -> bool {
+    memchr::memchr_iter(b'[', value).any(|at| {
+        OPENINGS.iter().any(|opening| {
+            let stem = opening.split(|&byte| byte == b' ').next().unwrap_or(opening);
+            value[at..].starts_with(stem)
+        })
+    })
+}
+
+/// A piece of the text, and what replaces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) marker: Marker,
+}
+
+impl Span {
+    pub(super) fn new(start: usize, end: usize, marker: Marker) -> Self {
+        Self { start, end, marker }
+    }
+}
+
+/// Sorts spans and joins those that overlap; the earlier one's marker stays.
+pub(super) fn join(spans: &mut Vec<Span>) {
+    spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
+    spans.dedup_by(|next, last| {
+        let overlap = next.start < last.end;
+        if overlap {
+            last.end = last.end.max(next.end);
+        }
+        overlap
+    });
+}
+
+/// Writes `text[from..to]` with its spans replaced. The spans are sorted, disjoint and inside.
+pub(super) fn replace(text: &str, from: usize, to: usize, spans: &[Span], out: &mut String) {
+    let mut at = from;
+    for span in spans {
+        out.push_str(&text[at..span.start]);
+        span.marker.write(out);
+        at = span.end;
+    }
+    out.push_str(&text[at..to]);
+}

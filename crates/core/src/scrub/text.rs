@@ -1,0 +1,249 @@
+//! The text under the scan: bytes, byte classes, and a note of whether anyone looked past the end.
+//!
+//! Every rule reads through [`Text`]. A read beyond the end answers `0` and sets a flag, so a rule's
+//! verdict depends on later text exactly when the flag is set. That one fact is what makes the stream
+//! correct: it holds back what is undecided, and nothing else.
+
+use std::cell::Cell;
+
+/// A set of bytes. Runs of a class are measured once and remembered, see [`Text::run`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Class {
+    Digit,
+    Hex,
+    Upper,
+    Alnum,
+    /// Letters, digits, `_` and `-`: identifiers and most tokens.
+    Word,
+    /// [`Class::Word`] and `.`.
+    Dotted,
+    /// Both base64 alphabets, without padding.
+    Base64,
+    /// Both base64 alphabets and `=`.
+    Padded,
+    /// What a bearer token may hold (RFC 9110 `token68`).
+    Bearer,
+    /// What may stand between `://` and the path.
+    Authority,
+    /// What a bare, unquoted value may hold.
+    Value,
+    /// What a login name may hold.
+    Login,
+}
+
+const CLASSES: usize = 12;
+
+static TABLE: [u16; 256] = table();
+
+const fn table() -> [u16; 256] {
+    let mut table = [0u16; 256];
+    let mut index = 0;
+    while index < 256 {
+        let byte = index as u8;
+        let alnum = byte.is_ascii_alphanumeric();
+        let word = alnum || byte == b'_' || byte == b'-';
+        let base64 = word || byte == b'+' || byte == b'/';
+        let graphic = byte.is_ascii_graphic();
+        let quote = matches!(byte, b'"' | b'\'' | b'`' | b'\\' | b'<' | b'>');
+        let mut bits = 0;
+        bits |= (byte.is_ascii_digit() as u16) << Class::Digit as u8;
+        bits |= (byte.is_ascii_hexdigit() as u16) << Class::Hex as u8;
+        bits |= ((byte.is_ascii_uppercase() || byte.is_ascii_digit()) as u16) << Class::Upper as u8;
+        bits |= (alnum as u16) << Class::Alnum as u8;
+        bits |= (word as u16) << Class::Word as u8;
+        bits |= ((word || byte == b'.') as u16) << Class::Dotted as u8;
+        bits |= (base64 as u16) << Class::Base64 as u8;
+        bits |= ((base64 || byte == b'=') as u16) << Class::Padded as u8;
+        bits |= ((base64 || matches!(byte, b'=' | b'.' | b'~')) as u16) << Class::Bearer as u8;
+        let authority =
+            (graphic && !quote && !matches!(byte, b'/' | b'?' | b'#')) || !byte.is_ascii();
+        bits |= (authority as u16) << Class::Authority as u8;
+        let value = graphic && !quote && !matches!(byte, b'|' | b'&' | b';');
+        bits |= (value as u16) << Class::Value as u8;
+        bits |= ((word || byte == b'.' || !byte.is_ascii()) as u16) << Class::Login as u8;
+        table[index] = bits;
+        index += 1;
+    }
+    table
+}
+
+impl Class {
+    #[inline]
+    pub(super) fn has(self, byte: u8) -> bool {
+        TABLE[byte as usize] >> self as u8 & 1 == 1
+    }
+}
+
+/// The bytes of one scan.
+pub(super) struct Text<'a> {
+    bytes: &'a [u8],
+    peeked: Cell<bool>,
+    runs: [Cell<(usize, usize)>; CLASSES],
+}
+
+impl<'a> Text<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, peeked: Cell::new(false), runs: [const { Cell::new((0, 0)) }; CLASSES] }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether anything beyond the end was asked for since the last call.
+    pub(super) fn take_peeked(&self) -> bool {
+        self.peeked.replace(false)
+    }
+
+    /// Notes that the verdict depends on what may come after the end.
+    pub(super) fn peek(&self) {
+        self.peeked.set(true);
+    }
+
+    /// The byte at `index`, or `0` beyond the end.
+    #[inline]
+    pub(super) fn at(&self, index: usize) -> u8 {
+        match self.bytes.get(index) {
+            Some(&byte) => byte,
+            None => {
+                self.peek();
+                0
+            }
+        }
+    }
+
+    /// The byte before `index`, or `0` at the start.
+    #[inline]
+    pub(super) fn before(&self, index: usize) -> u8 {
+        index.checked_sub(1).and_then(|index| self.bytes.get(index)).copied().unwrap_or(0)
+    }
+
+    /// The bytes of a range that was walked already.
+    pub(super) fn slice(&self, start: usize, end: usize) -> &'a [u8] {
+        let end = end.min(self.bytes.len());
+        &self.bytes[start.min(end)..end]
+    }
+
+    /// Whether `literal` stands at `index`, byte for byte.
+    pub(super) fn starts(&self, index: usize, literal: &[u8]) -> bool {
+        literal.iter().enumerate().all(|(offset, &byte)| self.at(index + offset) == byte)
+    }
+
+    /// Whether `literal` (in lower case) stands at `index`, in any case.
+    pub(super) fn starts_folded(&self, index: usize, literal: &[u8]) -> bool {
+        literal
+            .iter()
+            .enumerate()
+            .all(|(offset, &byte)| self.at(index + offset).to_ascii_lowercase() == byte)
+    }
+
+    /// Whether `literal` ends right before `index`.
+    pub(super) fn ends(&self, index: usize, literal: &[u8]) -> bool {
+        self.bytes.get(..index).is_some_and(|head| head.ends_with(literal))
+    }
+
+    /// Where the run of `class` that covers `start` ends.
+    ///
+    /// The last run of each class is remembered, so many triggers inside one long run cost one walk.
+    pub(super) fn run(&self, class: Class, start: usize) -> usize {
+        let memo = &self.runs[class as usize];
+        let (low, high) = memo.get();
+        let mut end = start;
+        if !(low <= start && start < high) {
+            while end < self.bytes.len() && class.has(self.bytes[end]) {
+                end += 1;
+                if end == low {
+                    end = high.max(end);
+                }
+            }
+            if end > start {
+                memo.set((start, end));
+            }
+        } else {
+            end = high;
+        }
+        if end >= self.bytes.len() {
+            self.peek();
+        }
+        end
+    }
+
+    /// Like [`Text::run`] but walks at most `limit` bytes, for classes whose runs overlap.
+    pub(super) fn run_within(&self, class: Class, start: usize, limit: usize) -> usize {
+        (start..start + limit).find(|&index| !class.has(self.at(index))).unwrap_or(start + limit)
+    }
+
+    /// Where the run of `class` that ends right before `end` starts, at most `limit` bytes back.
+    pub(super) fn run_back(&self, class: Class, end: usize, limit: usize) -> usize {
+        let floor = end.saturating_sub(limit);
+        let mut start = end;
+        while start > floor && class.has(self.bytes[start - 1]) {
+            start -= 1;
+        }
+        start
+    }
+
+    /// Whether a word can start at `index`: nothing before it that would make it part of a longer
+    /// word. The `n` of an escaped line break and the digits of `%3D` or `\u003d` do not count.
+    pub(super) fn word_starts(&self, index: usize) -> bool {
+        !Class::Alnum.has(self.before(index)) || self.escape_ends(index)
+    }
+
+    /// Whether an escape sequence (`\n`, `%3D`, `\u003d`) ends right before `index`.
+    pub(super) fn escape_ends(&self, index: usize) -> bool {
+        let back = |count: usize| index.checked_sub(count).map_or(0, |index| self.bytes[index]);
+        let hex = |from: usize, to: usize| (from..=to).all(|count| back(count).is_ascii_hexdigit());
+        (matches!(back(1), b'n' | b't' | b'r' | b'b' | b'f') && back(2) == b'\\')
+            || (back(3) == b'%' && hex(1, 2))
+            || (back(6) == b'\\' && back(5) == b'u' && hex(1, 4))
+    }
+
+    /// The number of backslashes from `index` on, at most 8.
+    pub(super) fn backslashes(&self, index: usize) -> usize {
+        (0..8).take_while(|&offset| self.at(index + offset) == b'\\').count()
+    }
+
+    /// The length of the line break at `index`: a real one, or one escaped once or more (`\n`).
+    pub(super) fn line_break(&self, index: usize) -> Option<usize> {
+        match self.at(index) {
+            b'\n' => Some(1),
+            b'\r' if self.at(index + 1) == b'\n' => Some(2),
+            b'\\' => {
+                let slashes = self.backslashes(index);
+                match self.at(index + slashes) {
+                    b'n' => Some(slashes + 1),
+                    b'r' => {
+                        let next = index + slashes + 1;
+                        let again = self.backslashes(next);
+                        (again > 0 && self.at(next + again) == b'n')
+                            .then_some(slashes + 1 + again + 1)
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Skips spaces and tabs, at most `limit`.
+    pub(super) fn skip_blanks(&self, start: usize, limit: usize) -> usize {
+        (start..start + limit)
+            .find(|&index| !matches!(self.at(index), b' ' | b'\t'))
+            .unwrap_or(start + limit)
+    }
+
+    /// Whether only blanks or list dashes stand between the start of the line and `index`.
+    pub(super) fn line_starts(&self, index: usize) -> bool {
+        let mut at = index;
+        for _ in 0..48 {
+            match self.before(at) {
+                b' ' | b'\t' | b'-' => at -= 1,
+                0 | b'\n' => return true,
+                b'n' | b't' if self.escape_ends(at) => return true,
+                _ => return false,
+            }
+        }
+        false
+    }
+}

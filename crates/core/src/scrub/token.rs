@@ -1,0 +1,264 @@
+//! Keys and tokens that say what they are by how they begin.
+
+use super::span::{Marker, Span};
+use super::text::{Class, Text};
+
+/// One format: a prefix, then at least `least` bytes of `class`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token {
+    pub(super) prefix: &'static str,
+    class: Class,
+    least: usize,
+    marker: Marker,
+    looks: Looks,
+}
+
+/// What the body must look like, so that a long hyphenated word is not taken for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looks {
+    /// Holds a digit, or both upper and lower case.
+    Random,
+    /// Anything of the class: the prefix says enough.
+    Any,
+}
+
+const fn key(prefix: &'static str, class: Class, least: usize) -> Token {
+    Token { prefix, class, least, marker: Marker::ApiKey, looks: Looks::Random }
+}
+
+const fn token(prefix: &'static str, class: Class, least: usize) -> Token {
+    Token { prefix, class, least, marker: Marker::Token, looks: Looks::Random }
+}
+
+const fn sure(prefix: &'static str, class: Class, least: usize) -> Token {
+    Token { prefix, class, least, marker: Marker::ApiKey, looks: Looks::Any }
+}
+
+/// The formats, by vendor. Lengths are a little below the real ones: a truncated key is a key.
+#[rustfmt::skip]
+pub(super) const TOKENS: &[Token] = &[
+    // Models. `sk-` alone serves OpenAI, Anthropic, DeepSeek, DashScope, Moonshot, OpenRouter and more.
+    key("sk-", Class::Word, 18),
+    key("gsk_", Class::Word, 20),
+    key("xai-", Class::Word, 20),
+    key("pplx-", Class::Word, 20),
+    key("hf_", Class::Alnum, 30),
+    key("api_org_", Class::Alnum, 30),
+    key("r8_", Class::Alnum, 30),
+    key("nvapi-", Class::Word, 20),
+    key("csk-", Class::Word, 20),
+    key("fw_", Class::Alnum, 20),
+    key("tgp_v1_", Class::Word, 20),
+    key("pcsk_", Class::Word, 20),
+    key("tvly-", Class::Word, 16),
+    key("jina_", Class::Word, 20),
+    key("lsv2_", Class::Word, 20),
+    key("sk_", Class::Alnum, 32),
+    key("sk_live_", Class::Alnum, 16),
+    key("sk_test_", Class::Alnum, 16),
+    key("rk_live_", Class::Word, 16),
+    key("rk_test_", Class::Word, 16),
+    key("whsec_", Class::Padded, 16),
+    // Clouds.
+    sure("AKIA", Class::Upper, 16),
+    sure("ASIA", Class::Upper, 16),
+    sure("ABIA", Class::Upper, 16),
+    sure("ACCA", Class::Upper, 16),
+    key("ABSK", Class::Padded, 40),
+    key("bedrock-api-key-", Class::Padded, 20),
+    key("AIza", Class::Word, 30),
+    key("GOCSPX-", Class::Word, 20),
+    token("ya29.", Class::Dotted, 20),
+    token("1//0", Class::Word, 30),
+    key("LTAI", Class::Alnum, 12),
+    key("AKID", Class::Alnum, 28),
+    key("AKLT", Class::Padded, 20),
+    token("dop_v1_", Class::Alnum, 32),
+    token("doo_v1_", Class::Alnum, 32),
+    token("dor_v1_", Class::Alnum, 32),
+    key("HRKU-", Class::Word, 30),
+    token("fo1_", Class::Word, 20),
+    token("fm1r_", Class::Padded, 20),
+    token("fm1a_", Class::Padded, 20),
+    token("fm2_", Class::Padded, 20),
+    token("nfp_", Class::Alnum, 30),
+    key("rnd_", Class::Alnum, 24),
+    token("tskey-", Class::Word, 16),
+    // Code and packages.
+    token("ghp_", Class::Word, 20),
+    token("gho_", Class::Word, 20),
+    token("ghu_", Class::Word, 20),
+    token("ghs_", Class::Word, 20),
+    token("ghr_", Class::Word, 20),
+    token("github_pat_", Class::Word, 22),
+    token("glpat-", Class::Dotted, 16),
+    token("gldt-", Class::Word, 16),
+    token("glrt-", Class::Dotted, 16),
+    token("glptt-", Class::Word, 16),
+    token("glcbt-", Class::Word, 16),
+    token("ATATT3", Class::Padded, 40),
+    token("ATCTT3", Class::Padded, 40),
+    token("ATBB", Class::Padded, 24),
+    token("npm_", Class::Alnum, 30),
+    token("pypi-", Class::Word, 32),
+    token("cio", Class::Alnum, 32),
+    key("rubygems_", Class::Hex, 32),
+    token("oy2", Class::Alnum, 43),
+    token("dckr_pat_", Class::Word, 20),
+    token("dckr_oat_", Class::Word, 20),
+    token("CCIPAT_", Class::Word, 20),
+    token("bkua_", Class::Alnum, 32),
+    token("sqp_", Class::Alnum, 32),
+    token("squ_", Class::Alnum, 32),
+    token("sqa_", Class::Alnum, 32),
+    key("AKCp", Class::Alnum, 60),
+    token("CLOJARS_", Class::Alnum, 40),
+    // Databases and platforms.
+    token("dapi", Class::Hex, 32),
+    token("pscale_tkn_", Class::Dotted, 20),
+    token("pscale_pw_", Class::Dotted, 20),
+    token("pscale_oauth_", Class::Dotted, 20),
+    token("sbp_", Class::Alnum, 32),
+    key("sb_secret_", Class::Word, 16),
+    token("hvs.", Class::Word, 20),
+    token("hvb.", Class::Word, 20),
+    token("dp.pt.", Class::Alnum, 32),
+    token("dp.st.", Class::Dotted, 32),
+    token("dp.ct.", Class::Alnum, 32),
+    token("dp.sa.", Class::Alnum, 32),
+    token("ops_ey", Class::Padded, 100),
+    token("pul-", Class::Hex, 32),
+    token("dt0c01.", Class::Dotted, 40),
+    // Seeing.
+    token("glsa_", Class::Word, 24),
+    token("glc_", Class::Padded, 24),
+    key("NRAK-", Class::Alnum, 20),
+    key("NRII-", Class::Word, 20),
+    token("sntrys_", Class::Padded, 32),
+    token("sntryu_", Class::Alnum, 32),
+    key("PMAK-", Class::Word, 32),
+    // Work, shops, messages.
+    token("xoxb-", Class::Word, 16),
+    token("xoxp-", Class::Word, 16),
+    token("xoxa-", Class::Word, 16),
+    token("xoxr-", Class::Word, 16),
+    token("xoxs-", Class::Word, 16),
+    token("xoxe-", Class::Word, 16),
+    token("xoxe.xox", Class::Word, 16),
+    token("xoxd-", Class::Bearer, 16),
+    token("xoxc-", Class::Word, 16),
+    token("xapp-", Class::Word, 16),
+    key("SG.", Class::Dotted, 40),
+    key("key-", Class::Hex, 32),
+    key("xkeysib-", Class::Word, 40),
+    key("lin_api_", Class::Alnum, 30),
+    key("lin_oauth_", Class::Alnum, 30),
+    key("ntn_", Class::Alnum, 30),
+    key("secret_", Class::Alnum, 32),
+    token("figd_", Class::Word, 24),
+    token("shpat_", Class::Hex, 24),
+    token("shpss_", Class::Hex, 24),
+    token("shpca_", Class::Hex, 24),
+    token("shppa_", Class::Hex, 24),
+    token("sq0atp-", Class::Word, 20),
+    token("sq0csp-", Class::Word, 20),
+    token("EAAAE", Class::Word, 50),
+    token("EAACEdEose0cBA", Class::Alnum, 10),
+    token("CFPAT-", Class::Word, 32),
+    token("duffel_live_", Class::Word, 32),
+    token("FLWSECK-", Class::Word, 12),
+    token("shippo_live_", Class::Hex, 32),
+    token("tfp_", Class::Dotted, 32),
+    token("access-production-", Class::Word, 32),
+    sure("AGE-SECRET-KEY-1", Class::Upper, 50),
+];
+
+/// The token whose prefix stands at `start..end`.
+pub(super) fn find(text: &Text<'_>, start: usize, end: usize, token: &Token) -> Option<Span> {
+    if !text.word_starts(start) || !text.starts(start, token.prefix.as_bytes()) {
+        return None;
+    }
+    let mut stop = text.run(token.class, end);
+    while stop > end && text.before(stop) == b'.' {
+        stop -= 1;
+    }
+    let long_enough = stop >= end + token.least;
+    if !long_enough || Class::Alnum.has(text.at(stop)) {
+        return None;
+    }
+    let body = text.slice(end, stop.min(end + 64));
+    (token.looks == Looks::Any || looks_random(body)).then(|| Span::new(start, stop, token.marker))
+}
+
+/// Whether a body is more than a word: it holds a digit, or both cases.
+pub(super) fn looks_random(body: &[u8]) -> bool {
+    body.iter().any(u8::is_ascii_digit)
+        || (body.iter().any(u8::is_ascii_uppercase) && body.iter().any(u8::is_ascii_lowercase))
+}
+
+/// `eyJ….eyJ….…`: a signed or encrypted JSON token of at least two parts.
+pub(super) fn jwt(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    if !text.word_starts(start) || !text.starts(start, b"eyJ") {
+        return None;
+    }
+    let head = text.run(Class::Word, end);
+    if head < end + 8 || text.at(head) != b'.' || text.run_within(Class::Word, head + 1, 4) < head + 5
+    {
+        return None;
+    }
+    let mut stop = text.run(Class::Dotted, start);
+    while text.before(stop) == b'.' {
+        stop -= 1;
+    }
+    Some(Span::new(start, stop, Marker::Token))
+}
+
+/// `hooks.slack.com/services/…` and its like: the address is the secret, its host is not.
+pub(super) fn webhook(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    let path = |index: usize| {
+        let byte = text.at(index);
+        Class::Base64.has(byte) || byte == b'.' || byte == b'@'
+    };
+    if Class::Alnum.has(text.before(start)) || text.at(end) == b'[' {
+        return None;
+    }
+    let mut stop = end;
+    while path(stop) {
+        stop += 1;
+    }
+    while text.before(stop) == b'.' {
+        stop -= 1;
+    }
+    (stop >= end + 16).then(|| Span::new(end, stop, Marker::Webhook))
+}
+
+/// Terraform: fourteen letters and digits, `.atlasv1.`, then the body. Found by its middle.
+pub(super) fn terraform(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    let head = text.run_back(Class::Alnum, start, 24);
+    let stop = text.run(Class::Word, end);
+    (start >= head + 10 && stop >= end + 32).then(|| Span::new(head, stop, Marker::Token))
+}
+
+/// Azure client secrets: three characters, a digit, `Q~`, then the body. Found by `Q~`.
+pub(super) fn azure_client(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    let exact = text.starts(start, b"Q~") && text.before(start).is_ascii_digit();
+    let head = text.run_back(Class::Dotted, start, 4);
+    if !exact || start != head + 4 || !text.word_starts(head) {
+        return None;
+    }
+    let stop = text.run(Class::Bearer, end);
+    (stop >= end + 31).then(|| Span::new(head, stop, Marker::Secret))
+}
+
+/// Airtable: `pat`, fourteen letters and digits, a dot, 64 hex digits. Found by its beginning.
+pub(super) fn airtable(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    if !text.word_starts(start) || !text.starts(start, b"pat") {
+        return None;
+    }
+    let id = text.run_within(Class::Alnum, end, 15);
+    if id != end + 14 || text.at(id) != b'.' {
+        return None;
+    }
+    let stop = text.run(Class::Hex, id + 1);
+    (stop >= id + 33).then(|| Span::new(start, stop, Marker::Token))
+}

@@ -1,0 +1,80 @@
+//! Passwords and tokens in URLs and connection strings.
+
+use super::assign::is_placeholder;
+use super::span::{Marker, Span, holds_marker, marker_at};
+use super::text::{Class, Text};
+use super::token::looks_random;
+
+/// How far a password that holds a raw `/` is followed.
+const SLASHED_MAX: usize = 64;
+
+/// `scheme://user:password@host`: the password; or the user, if it is a token by itself.
+pub(super) fn userinfo(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+    let stop = text.run(Class::Authority, end);
+    let authority = text.slice(end, stop);
+    let colon = memchr::memchr(b':', authority).map(|offset| end + offset);
+    if colon.is_some_and(|colon| marker_at(text, colon + 1)) {
+        return None;
+    }
+    let at = match memchr::memrchr(b'@', authority) {
+        Some(offset) => end + offset,
+        None => slashed(text, colon?, stop)?,
+    };
+    match colon.filter(|&colon| colon < at) {
+        Some(colon) => {
+            let password = text.slice(colon + 1, at);
+            let known = is_placeholder(password) || holds_marker(password);
+            (!known).then(|| Span::new(colon + 1, at, Marker::Password))
+        }
+        None => {
+            let user = text.slice(end, at);
+            let secret = user.len() >= 16 && user.iter().any(u8::is_ascii_digit);
+            let bare = user.iter().all(|&byte| Class::Word.has(byte)) && looks_random(user);
+            (secret && bare).then(|| Span::new(end, at, Marker::Token))
+        }
+    }
+}
+
+/// Looks for the `@` of a password with a `/` in it. What looks like a port is one.
+fn slashed(text: &Text<'_>, colon: usize, stop: usize) -> Option<usize> {
+    let port = text.slice(colon + 1, stop);
+    if text.at(stop) != b'/' || port.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let mut at = stop;
+    while at < stop + SLASHED_MAX {
+        match text.at(at) {
+            b'@' => return Some(at),
+            byte if Class::Authority.has(byte) || matches!(byte, b'/' | b'?' | b'#') => at += 1,
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// `jdbc:oracle:thin:scott/tiger@host`: the password.
+pub(super) fn oracle(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+    let user = text.run_within(Class::Dotted, end, 64);
+    if text.at(user) != b'/' || user == end {
+        return None;
+    }
+    let at = (user + 1..user + 129).find(|&index| !Class::Value.has(text.at(index)) || text.at(index) == b'@')?;
+    (text.at(at) == b'@' && at > user + 1 && !marker_at(text, user + 1))
+        .then(|| Span::new(user + 1, at, Marker::Password))
+}
+
+/// `curl -u user:password`: the password. The trigger ends before the user.
+pub(super) fn user_flag(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    if Class::Word.has(text.before(start)) && text.at(start) != b' ' {
+        return None;
+    }
+    let open = usize::from(matches!(text.at(end), b'"' | b'\''));
+    let user = text.run_within(Class::Dotted, end + open, 64);
+    if text.at(user) != b':' || user == end + open || marker_at(text, user + 1) {
+        return None;
+    }
+    let stop = (user + 1..user + 129).find(|&index| !Class::Value.has(text.at(index)))?;
+    let password = text.slice(user + 1, stop);
+    let plain = password.iter().all(u8::is_ascii_digit) || is_placeholder(password);
+    (!plain && !holds_marker(password)).then(|| Span::new(user + 1, stop, Marker::Password))
+}

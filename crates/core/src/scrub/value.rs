@@ -1,0 +1,302 @@
+//! Whether a value beside a name such as `password` is a secret, or a word, a type or a piece of code.
+
+use super::span::holds_marker;
+use super::text::{Class, Text};
+use super::token::looks_random;
+
+/// How much of a value is judged. What is longer, and in one piece, is a secret.
+pub(super) const JUDGED_MAX: usize = 128;
+
+/// How much a name says about its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    /// `password`: whatever follows is one, if it is a value at all.
+    Password,
+    /// `api_key`, `client_secret`: follows a key, unless it is plainly a word or code.
+    Key,
+    /// `token`, `secret`: many innocent things are called so; the value must look like a secret.
+    Loosely,
+}
+
+/// How firmly name and value are tied together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tie {
+    /// `the password is …`
+    Words,
+    /// `password: …`, `password = …`
+    Spaced,
+    /// `password=…`, `--password …`, and whatever is quoted.
+    Tight,
+    /// `PASSWORD=…`, `?password=…`: cannot be code.
+    Sealed,
+}
+
+/// A value as it stands in the text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) quoted: bool,
+}
+
+/// Reads the quoted value whose quote (with its backslashes) starts at `open`.
+///
+/// A quote closes if it has as many backslashes as the one that opened, so JSON inside JSON works.
+pub(super) fn quoted(text: &Text<'_>, open: usize) -> Option<Value> {
+    let depth = text.backslashes(open);
+    let quote = text.at(open + depth);
+    let start = open + depth + 1;
+    let mut at = start;
+    let mut blank = false;
+    loop {
+        match text.at(at) {
+            b'\\' => {
+                let slashes = text.backslashes(at);
+                if text.at(at + slashes) != quote {
+                    at += slashes;
+                } else if slashes > depth {
+                    at += slashes + 1;
+                } else {
+                    break;
+                }
+                continue;
+            }
+            byte if byte == quote => break,
+            b'\n' => break,
+            0 if at >= text.len() => break,
+            b' ' | b'\t' => blank = true,
+            _ => {}
+        }
+        if blank && at > start + JUDGED_MAX {
+            return None;
+        }
+        at += 1;
+    }
+    Some(Value { start, end: at, quoted: true })
+}
+
+/// Reads a bare value: up to a blank, a quote, or punctuation that ends it.
+pub(super) fn bare(text: &Text<'_>, start: usize) -> Value {
+    let mut open = 0usize;
+    let mut at = start;
+    loop {
+        match text.at(at) {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' if open == 0 => break,
+            b')' | b']' | b'}' => open -= 1,
+            b',' if comma_ends(text, at) => break,
+            b'%' if encoded_end(text, at) => break,
+            b'\\' if escapes(text.at(at + 1)) => break,
+            b'\\' => {}
+            byte if !Class::Value.has(byte) => break,
+            _ => {}
+        }
+        at += 1;
+    }
+    while at > start && matches!(text.before(at), b'.' | b',' | b':' | b'?') {
+        at -= 1;
+    }
+    Value { start, end: at, quoted: false }
+}
+
+/// Whether a backslash before `next` is an escape and not part of a password.
+fn escapes(next: u8) -> bool {
+    matches!(next, b'n' | b't' | b'r' | b'u' | b'"' | b'\'' | b'\\' | 0)
+}
+
+/// Whether the comma at `at` separates: a blank follows, or the next name.
+fn comma_ends(text: &Text<'_>, at: usize) -> bool {
+    if !Class::Value.has(text.at(at + 1)) {
+        return true;
+    }
+    let name = text.run_within(Class::Word, at + 1, 24);
+    name > at + 1 && matches!(text.at(name), b'=' | b':')
+}
+
+/// Whether a percent-encoded `"`, `&`, `,` or `}` stands at `at`.
+fn encoded_end(text: &Text<'_>, at: usize) -> bool {
+    [&b"%22"[..], b"%26", b"%2c", b"%7d"].iter().any(|end| text.starts_folded(at, end))
+}
+
+/// What the judge knows besides the value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case {
+    pub(super) says: Says,
+    pub(super) tie: Tie,
+    pub(super) quoted: bool,
+    /// The byte after the value.
+    pub(super) next: u8,
+    /// Name and value have the line to themselves, as in a settings file.
+    pub(super) alone: bool,
+}
+
+/// Whether `value` is a secret.
+pub(super) fn is_secret(value: &[u8], case: Case) -> bool {
+    if is_placeholder(value) || holds_marker(value) {
+        return false;
+    }
+    let blank = value.iter().any(|byte| matches!(byte, b' ' | b'\t'));
+    if value.len() > JUDGED_MAX {
+        return !blank;
+    }
+    if blank {
+        return case.says == Says::Password && !is_sentence(value);
+    }
+    if !value[0].is_ascii() && !case.quoted || is_word(value) || is_place(value) {
+        return false;
+    }
+    let firm = case.quoted || case.tie >= Tie::Tight;
+    if !case.quoted && case.tie != Tie::Sealed && is_code(value, case.next) {
+        return false;
+    }
+    match case.says {
+        Says::Password => is_password(value, case, firm),
+        Says::Key if firm => is_key(value),
+        Says::Key => is_opaque(value),
+        Says::Loosely => {
+            let sealed = case.tie == Tie::Sealed && value.len() >= 12 && is_key(value);
+            is_opaque(value) || sealed
+        }
+    }
+}
+
+fn is_password(value: &[u8], case: Case, firm: bool) -> bool {
+    let letters = value.iter().all(|&byte| byte.is_ascii_alphabetic() || b"_-.".contains(&byte));
+    if !letters {
+        return case.tie != Tie::Words || (value.len() >= 6 && looks_random(value));
+    }
+    let variable = mentions_secret(value);
+    let type_name = value[0].is_ascii_uppercase();
+    let settled = case.tie == Tie::Spaced && case.alone && !type_name;
+    value.len() >= 3 && !variable && (firm || settled)
+}
+
+fn is_key(value: &[u8]) -> bool {
+    let number = value.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+    let random = value.len() >= 6 && looks_random(value);
+    !(number && value.len() < 16) && !mentions_secret(value) && (random || value.len() >= 8)
+}
+
+/// Whether a value looks like nobody would write it as a word: letters and digits interleaved, or
+/// many changes of case, or signs.
+pub(super) fn is_opaque(value: &[u8]) -> bool {
+    let number = value.iter().all(|byte| byte.is_ascii_digit() || b".,-:/%".contains(byte));
+    if value.len() < 8 || (number && value.len() < 16) {
+        return false;
+    }
+    let mut parts = value.split(|byte| b"_-./:".contains(byte));
+    let wordy = |part: &[u8]| {
+        let letters = part.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let digits = part[letters..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let whole = letters + digits == part.len();
+        whole && (digits <= 2 || (letters == 0 && digits <= 4)) && changes_of_case(part) < 6
+    };
+    !parts.all(wordy)
+}
+
+fn changes_of_case(part: &[u8]) -> usize {
+    part.windows(2).filter(|pair| pair[0].is_ascii_uppercase() != pair[1].is_ascii_uppercase()).count()
+}
+
+/// Whether the value stands for one that is not here: masked, cut short, to be filled in, looked up.
+pub(super) fn is_placeholder(value: &[u8]) -> bool {
+    let Some(&first) = value.first() else { return true };
+    let same = value.iter().all(|&byte| byte == first) && !first.is_ascii_digit();
+    let masked = ["***", "...", "…", "•••", "xxxx", "XXXX"]
+        .iter()
+        .any(|mask| memchr::memmem::find(&value[..value.len().min(JUDGED_MAX)], mask.as_bytes()).is_some());
+    let second = value.get(1).copied().unwrap_or(0);
+    let filled = match first {
+        b'$' => {
+            matches!(second, b'{' | b'(' | b'[')
+                || value[1..].iter().all(|&byte| byte == b'_' || byte.is_ascii_alphanumeric())
+                    && !value.iter().any(u8::is_ascii_digit)
+        }
+        b'{' | b'<' => true,
+        b'%' => value.len() < 4 || second == b'(' || second == b'{' || value.ends_with(b"%"),
+        b'#' => second == b'{',
+        b'[' => value.ends_with(b"]") || !value.iter().any(u8::is_ascii_digit),
+        b'@' | b':' | b'?' => value[1..].iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'_'),
+        _ => false,
+    };
+    let looked_up: [&[u8]; 8] =
+        [b"your", b"op://", b"vault:", b"env:", b"env.", b"file:", b"ref+", b"arn:aws:"];
+    let lookup = looked_up.iter().any(|start| {
+        value.len() >= start.len() && value[..start.len()].eq_ignore_ascii_case(start)
+    });
+    value.len() < 3 || same || masked || filled || lookup
+}
+
+/// Words that stand where a value might: types, states, and what sentences go on with.
+const WORDS: &str = " null none nil undefined true false yes no on off string str text bytes char varchar \
+    bool boolean int integer number object array any unknown void option type required optional missing \
+    invalid incorrect wrong expired empty hidden masked redacted filtered removed omitted default changed \
+    reset set unset ok failed failure denied refused revoked rejected accepted valid verified not is was \
+    has have had must should shall cannot can could will would may might does did the an and for from with \
+    without your our their this that these those when while where which what who why how than then there \
+    here into onto out over under after before because since until unless use using used see set sent \
+    password passwd passphrase secret token key apikey value values example sample test user username name \
+    login email field flag option argument parameter param header variable setting settings config file \
+    path prompt input output error message authentication authorization basic bearer digest negotiate oauth \
+    plain plaintext encrypted hashed stdin stdout env environment keyring keychain disabled enabled needed \
+    provided supplied given found returned received length count size limit type kind self async await new \
+    function const let var return static public private protected final auto mut ref raise throw lambda \
+    sensitive confidential protected private public external internal managed generated random \
+    only also all any each every other same such both either neither always never now again already \
+    and/or n/a tbd todo asterisk asterisks minimum maximum mismatch mismatched correct reused weak strong short long ";
+
+fn is_word(value: &[u8]) -> bool {
+    let Ok(value) = std::str::from_utf8(value) else { return false };
+    let stem = value.trim_end_matches(['.', ',', ':', ';', '!', '?']);
+    let padded = format!(" {} ", stem.to_ascii_lowercase());
+    WORDS.contains(&padded)
+}
+
+/// Whether a quoted text with blanks reads like a message and not like a passphrase.
+fn is_sentence(value: &[u8]) -> bool {
+    let words = value.split(|byte| byte.is_ascii_whitespace());
+    words.filter(|word| word.len() > 1).any(is_word)
+        || value.ends_with(b".")
+        || value.ends_with(b"?")
+        || !value[0].is_ascii()
+}
+
+/// Whether the value says where a secret is kept: a file or an address.
+fn is_place(value: &[u8]) -> bool {
+    let starts = [&b"./"[..], b"../", b"~/", b"http://", b"https://", b"file://", b"s3://"];
+    if starts.iter().any(|start| value.starts_with(start)) {
+        return true;
+    }
+    let Some(rest) = value.strip_prefix(b"/") else { return false };
+    let part = rest.iter().take_while(|byte| byte.is_ascii_lowercase()).count();
+    part >= 2 && rest.get(part).is_none_or(|&byte| byte == b'/')
+}
+
+/// Whether a bare value is an expression: a call, a path of names, a variable, a type.
+fn is_code(value: &[u8], next: u8) -> bool {
+    let name = |part: &[u8]| {
+        let digits = part.iter().filter(|byte| byte.is_ascii_digit()).count();
+        let plain = part.iter().all(|&byte| byte == b'_' || byte.is_ascii_alphanumeric());
+        plain && digits <= 2 && !part.first().is_none_or(u8::is_ascii_digit)
+    };
+    let head = value.iter().take_while(|&&byte| Class::Alnum.has(byte) || b"_.:".contains(&byte));
+    let head = &value[..head.count()];
+    let called = head.len() < value.len() && matches!(value[head.len()], b'(' | b'[' | b'{');
+    let path = head.len() == value.len()
+        && head.iter().any(|byte| b".:".contains(byte))
+        && head.split(|byte| b".:".contains(byte)).all(|part| part.is_empty() || name(part));
+    let typed = matches!(value[0], b'&' | b'*' | b'!' | b'?') && value.get(1).is_some_and(u8::is_ascii_alphabetic)
+        && !value.iter().any(u8::is_ascii_digit);
+    let variable = name(value) && mentions_secret(value);
+    (called && !head.is_empty()) || path || typed || variable || (name(value) && matches!(next, b'(' | b'[' | b'<'))
+}
+
+/// Whether a value is a name for a secret and so not the secret.
+fn mentions_secret(value: &[u8]) -> bool {
+    let letters = value.iter().all(|&byte| byte.is_ascii_alphabetic() || b"_-.".contains(&byte));
+    let lower = value.to_ascii_lowercase();
+    letters
+        && ["pass", "pwd", "secret", "token", "key", "cred", "auth"]
+            .iter()
+            .any(|word| memchr::memmem::find(&lower, word.as_bytes()).is_some())
+}

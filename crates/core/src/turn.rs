@@ -1,0 +1,488 @@
+//! The turn: decides what happens next. No clock, no I/O, no waiting.
+//!
+//! Two functions are the whole of it. [`step`] takes one [`Input`] and answers with the events that
+//! follow from it; they are applied to the session at once, and the caller makes them durable before it
+//! acts on them or throws the session away. [`due`] says which work must be under way in a given state.
+//! The caller starts what is due and not running, and drops what is running and no longer due. So a
+//! restart needs no code of its own: what was due is due again, and [`Input::Resumed`] only settles the
+//! calls nobody can vouch for.
+//!
+//! Everything in flight carries its turn number. What comes for another turn is dropped and counted; it
+//! never ends, feeds or colours this one.
+
+mod calls;
+mod command;
+mod model;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{
+    brake::Tripped,
+    event::{
+        Answer, Ask, Command, CommandId, Entry, Event, QuestionId, SessionEnd, StopReason,
+        TurnNumber,
+    },
+    fault::{Fact, Fault, Kind, Operation, Severity},
+    limits::Limits,
+    message::{Block, CallId, ModelStop, Usage},
+    session::{CallState, Phase, Session, Turn, unpaired},
+    time::Timestamp,
+    tool::{Outcome, Repair},
+    trace::Trace,
+};
+
+/// Everything that can wake a session. Closed on purpose: this list is the whole story.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// Somebody asked for something.
+    Command(Command),
+    /// The session was loaded by a new writer.
+    Resumed,
+    /// Pieces of an answer came, already joined.
+    Delta {
+        /// For which turn.
+        turn: TurnNumber,
+        /// For which step.
+        step: u32,
+        /// For which try.
+        attempt: u32,
+        /// Words.
+        text: String,
+        /// Thought.
+        thought: String,
+    },
+    /// The model's answer is complete.
+    Answered {
+        /// For which turn.
+        turn: TurnNumber,
+        /// For which step.
+        step: u32,
+        /// For which try.
+        attempt: u32,
+        /// The whole of it.
+        content: Vec<Block>,
+        /// Why it stopped.
+        stop: ModelStop,
+        /// What it cost.
+        usage: Usage,
+    },
+    /// The model could not answer.
+    ModelFailed {
+        /// For which turn.
+        turn: TurnNumber,
+        /// For which step.
+        step: u32,
+        /// For which try.
+        attempt: u32,
+        /// Why.
+        fault: Fault,
+    },
+    /// History was compacted, or that failed and it was cut by rule.
+    Compacted {
+        /// For which turn.
+        turn: TurnNumber,
+        /// The oldest messages the summary stands for.
+        messages: u64,
+        /// The summary.
+        summary: String,
+        /// Written by a model?
+        by_model: bool,
+        /// About how many tokens are left.
+        tokens_after: u64,
+    },
+    /// The calls of a step were checked.
+    Checked {
+        /// For which turn.
+        turn: TurnNumber,
+        /// What is to be done with each.
+        verdicts: Vec<(CallId, Verdict)>,
+    },
+    /// Something happened beside the turn that is only to be recorded.
+    Noted {
+        /// For which turn; 0 for none.
+        turn: TurnNumber,
+        /// What.
+        event: Event,
+    },
+    /// A call ended.
+    CallEnded {
+        /// For which turn.
+        turn: TurnNumber,
+        /// Which.
+        call: CallId,
+        /// Which try.
+        attempt: u32,
+        /// How.
+        outcome: Outcome,
+    },
+    /// A time came that somebody was waiting for.
+    Woke {
+        /// For which turn.
+        turn: TurnNumber,
+    },
+}
+
+/// What is to be done with a checked call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Run it.
+    Run {
+        /// What with.
+        arguments: Value,
+        /// Repairs made to get them.
+        repairs: Vec<Repair>,
+        /// May it run again after a crash?
+        idempotent: bool,
+    },
+    /// Ask a person first.
+    Ask {
+        /// What it would run with.
+        arguments: Value,
+        /// Repairs made to get them.
+        repairs: Vec<Repair>,
+        /// May it run again after a crash?
+        idempotent: bool,
+        /// What the answer is bound to.
+        digest: String,
+        /// Why it is asked.
+        reason: String,
+    },
+    /// It has its outcome already: refused, denied, or supplied by a hook.
+    Settled(Outcome),
+}
+
+/// Work that must be under way. Equal work is the same work.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// Make the history shorter.
+    Compact {
+        /// For which turn.
+        turn: TurnNumber,
+        /// For which step.
+        step: u32,
+    },
+    /// Ask the model.
+    Model {
+        /// For which turn.
+        turn: TurnNumber,
+        /// For which step.
+        step: u32,
+        /// For which try.
+        attempt: u32,
+    },
+    /// Check the calls that have not been.
+    Check {
+        /// For which turn.
+        turn: TurnNumber,
+        /// Which.
+        calls: Vec<CallId>,
+    },
+    /// Run a call.
+    Call {
+        /// For which turn.
+        turn: TurnNumber,
+        /// Which.
+        call: CallId,
+        /// Which try.
+        attempt: u32,
+    },
+    /// Wake the session at a time.
+    Wake {
+        /// For which turn.
+        turn: TurnNumber,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// What a decision may use besides the session: all of it handed in.
+#[derive(Clone, Copy, Debug)]
+pub struct Env<'a> {
+    /// The time.
+    pub now: Timestamp,
+    /// In −1..=1, for delays.
+    pub jitter: f64,
+    /// May a failed model request be repeated, or is the provider's budget spent?
+    pub may_retry: bool,
+    /// A trace for a turn that nobody brought one for.
+    pub trace: Trace,
+    /// The bounds.
+    pub limits: &'a Limits,
+}
+
+/// What follows from an input.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decided {
+    /// To be made durable before anything else. Already applied to the session.
+    pub entries: Vec<Entry>,
+    /// To the command, if the input was one.
+    pub answer: Option<(CommandId, Answer)>,
+}
+
+/// Decides what follows from `input`, and applies it to the session.
+pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Decided {
+    let mut stepper = Stepper { session, env, decided: Decided::default() };
+    match input {
+        Input::Command(command) => stepper.command(command),
+        Input::Resumed => stepper.resumed(),
+        Input::Delta { turn, step, attempt, text, thought } => {
+            if stepper.awaits_model(turn, step, attempt) {
+                stepper.delta(step, text, thought);
+            }
+        }
+        Input::Answered { turn, step, attempt, content, stop, usage } => {
+            if stepper.awaits_model(turn, step, attempt) {
+                stepper.answered(step, attempt, content, stop, usage);
+            } else {
+                stepper.late(Operation::ModelRequest, turn, None);
+            }
+        }
+        Input::ModelFailed { turn, step, attempt, fault } => {
+            if stepper.awaits_model(turn, step, attempt) {
+                stepper.model_failed(step, attempt, fault);
+            } else {
+                stepper.late(Operation::ModelRequest, turn, None);
+            }
+        }
+        Input::Compacted { turn, messages, summary, by_model, tokens_after } => {
+            if stepper.is_current(turn) {
+                stepper.compacted(messages, summary, by_model, tokens_after);
+            }
+        }
+        Input::Checked { turn, verdicts } => {
+            if stepper.is_current(turn) {
+                stepper.checked(verdicts);
+            }
+        }
+        Input::Noted { turn, event } => {
+            if turn == 0 || stepper.is_current(turn) {
+                stepper.emit(event);
+            }
+        }
+        Input::CallEnded { turn, call, attempt, outcome } => {
+            stepper.call_ended(turn, call, attempt, outcome);
+        }
+        Input::Woke { turn } => {
+            if stepper.is_current(turn) {
+                stepper.woke();
+            }
+        }
+    }
+    stepper.decided
+}
+
+/// The work that must be under way in this state.
+#[must_use]
+pub fn due(session: &Session, limits: &Limits) -> Vec<Work> {
+    let Some(turn) = &session.turn else { return Vec::new() };
+    let number = turn.number;
+    match turn.phase {
+        Phase::Asking { .. } | Phase::Waiting { .. } if turn.cancelling => Vec::new(),
+        Phase::Asking { .. } if needs_compaction(session, turn, limits) => {
+            vec![Work::Compact { turn: number, step: turn.step }]
+        }
+        Phase::Asking { attempt } => vec![Work::Model { turn: number, step: turn.step, attempt }],
+        Phase::Waiting { until, .. } => vec![Work::Wake { turn: number, at: until }],
+        Phase::Calling => calls::due(turn),
+    }
+}
+
+fn needs_compaction(session: &Session, turn: &Turn, limits: &Limits) -> bool {
+    let too_long = turn.too_long || session.tokens > limits.context_tokens;
+    // Once a step: if it did not help, the provider's answer decides.
+    too_long && turn.compacted_in_step < turn.step && session.history.len() > 2
+}
+
+/// The events of one decision, applied as they are made, so that the next one sees them.
+struct Stepper<'a> {
+    session: &'a mut Session,
+    env: &'a Env<'a>,
+    decided: Decided,
+}
+
+impl Stepper<'_> {
+    fn emit(&mut self, event: Event) {
+        let (turn, trace) = match (&event, &self.session.turn) {
+            (Event::TurnStarted { message }, _) => {
+                let queued = self.session.queue.iter().find(|queued| queued.command == *message);
+                let brought = queued.map_or(Trace::NONE, |queued| queued.trace);
+                (self.session.turns + 1, brought.or(self.env.trace))
+            }
+            (_, Some(turn)) => (turn.number, turn.trace),
+            (_, None) => (0, Trace::NONE),
+        };
+        self.record(turn, trace, event);
+    }
+
+    fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
+        self.session.apply(&event, self.env.now, trace);
+        self.decided.entries.push(Entry { at: self.env.now, trace, turn, event });
+    }
+
+    fn is_current(&self, turn: TurnNumber) -> bool {
+        self.session.turn.as_ref().is_some_and(|current| current.number == turn)
+    }
+
+    fn awaits_model(&self, turn: TurnNumber, step: u32, attempt: u32) -> bool {
+        self.session.turn.as_ref().is_some_and(|current| {
+            current.number == turn
+                && current.step == step
+                && current.phase == Phase::Asking { attempt }
+                && !current.cancelling
+        })
+    }
+
+    fn late(&mut self, operation: Operation, of_turn: TurnNumber, call: Option<CallId>) {
+        self.emit(Event::LateArrivalDropped { operation, of_turn, call });
+    }
+
+    fn turn(&self) -> &Turn {
+        self.session.turn.as_ref().expect("only called while a turn is running")
+    }
+
+    /// Starts a turn for the next message, if there is one and nothing is running.
+    fn start_next(&mut self) {
+        if self.session.turn.is_some() {
+            return;
+        }
+        if let Some(next) = self.session.queue.front() {
+            let message = next.command.clone();
+            self.emit(Event::TurnStarted { message });
+            self.next_step();
+        }
+    }
+
+    /// The next model request of the turn, or its end if a budget is spent.
+    fn next_step(&mut self) {
+        let turn = self.turn();
+        let limits = self.env.limits;
+        let settings = &self.session.settings;
+        let steps_max = settings.max_steps.unwrap_or(limits.steps).min(limits.steps);
+        let tokens_max = settings.max_turn_tokens.unwrap_or(limits.turn_tokens);
+        let tokens = turn.usage.input_tokens + turn.usage.output_tokens;
+        if turn.step >= steps_max {
+            let fault = Fault::new(Kind::StepsExhausted, Operation::RunTurn)
+                .with(Fact::Limit, steps_max)
+                .with(Fact::LimitName, "steps");
+            return self.end_turn(StopReason::MaxTurnRequests, Some(fault));
+        }
+        if tokens_max > 0 && tokens >= tokens_max {
+            let fault = Fault::new(Kind::TokensExhausted, Operation::RunTurn)
+                .with(Fact::Limit, tokens_max)
+                .with(Fact::Actual, tokens)
+                .with(Fact::LimitName, "turn_tokens");
+            return self.give_up(fault);
+        }
+        if let Some(index) = unpaired(&self.session.history, turn.first_message) {
+            let fault = Fault::new(Kind::Bug, Operation::RunTurn)
+                .because(format!("history is not well paired at message {index}"));
+            return self.give_up(fault);
+        }
+        let (step, model) = (turn.step + 1, settings.model.clone());
+        self.emit(Event::StepStarted { step, attempt: 1, model });
+    }
+
+    /// Ends the turn as failed: recovery failed, then the end, then the session if nothing can go on.
+    fn give_up(&mut self, fault: Fault) {
+        let trace = self.session.trace();
+        let fault = fault.traced(trace);
+        let scope = crate::event::Scope { step: Some(self.turn().step), ..Default::default() };
+        self.emit(Event::RecoveryFailed { fault: fault.clone(), scope });
+        let fatal = fault.row().severity == Severity::Critical && !fault.row().recoverable;
+        self.close_turn(StopReason::Failed, Some(fault.clone()));
+        if fatal {
+            let number = self.session.turns;
+            let end = Event::SessionEnded { end: SessionEnd::Error, fault: Some(fault) };
+            self.record(number, trace, end);
+        }
+        self.start_next();
+    }
+
+    /// Ends the turn and goes on with the queue.
+    fn end_turn(&mut self, stop: StopReason, fault: Option<Fault>) {
+        let trace = self.session.trace();
+        self.close_turn(stop, fault.map(|fault| fault.traced(trace)));
+        self.start_next();
+    }
+
+    fn close_turn(&mut self, stop: StopReason, fault: Option<Fault>) {
+        let (steps, usage) = (self.turn().step, self.turn().usage);
+        self.abandon_partial();
+        self.emit(Event::TurnEnded { stop, fault, steps, usage });
+    }
+
+    /// Says that words which were shown are void.
+    fn abandon_partial(&mut self) {
+        let turn = self.turn();
+        if let (true, Phase::Asking { attempt }) = (turn.partial, turn.phase) {
+            let step = turn.step;
+            self.emit(Event::AnswerAbandoned { step, attempt });
+        }
+    }
+
+    /// A new process took the session up: settles what the old one left behind.
+    fn resumed(&mut self) {
+        if self.session.turn.is_none() {
+            return self.start_next();
+        }
+        self.abandon_partial();
+        let (again, lost) = calls::interrupted(self.turn());
+        let sealed = lost.iter().map(|(call, _)| call.clone()).collect();
+        self.emit(Event::SessionResumed { sealed });
+        for event in again {
+            self.emit(event);
+        }
+        for (call, tool) in lost {
+            let fault = calls::outcome_unknown(&tool).traced(self.session.trace());
+            self.end_call(call, fault.into());
+        }
+        self.after_calls();
+    }
+
+    /// Time passed: retries whose time has come, questions nobody answered.
+    fn woke(&mut self) {
+        if let Phase::Waiting { attempt, until } = self.turn().phase
+            && until <= self.env.now
+        {
+            let (step, model) = (self.turn().step, self.session.settings.model.clone());
+            self.emit(Event::StepStarted { step, attempt, model });
+        }
+        self.wake_calls();
+        self.after_calls();
+    }
+
+    /// All calls of the step have ended: on to the model, or to the end.
+    fn after_calls(&mut self) {
+        let Some(turn) = &self.session.turn else { return };
+        if turn.phase != Phase::Calling || turn.calls.iter().any(crate::session::Call::is_open) {
+            return;
+        }
+        if turn.cancelling {
+            return self.end_turn(StopReason::Cancelled, None);
+        }
+        match turn.brake.tripped(self.env.limits) {
+            Some(tripped) => self.give_up(stuck(tripped)),
+            None => self.next_step(),
+        }
+    }
+}
+
+fn stuck(tripped: Tripped) -> Fault {
+    match tripped {
+        Tripped::SameInvalidCall(times) => {
+            Fault::new(Kind::RepeatedCallStopped, Operation::RunTurn)
+                .with(Fact::Times, times)
+                .with(Fact::LimitName, "identical_invalid_calls")
+        }
+        Tripped::FailuresInARow(times) => Fault::new(Kind::FailuresExhausted, Operation::RunTurn)
+            .with(Fact::Times, times)
+            .with(Fact::Limit, times)
+            .with(Fact::LimitName, "failures_in_a_row"),
+    }
+}
+
+fn millis(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}

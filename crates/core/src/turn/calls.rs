@@ -1,0 +1,283 @@
+//! What becomes of the calls of a step.
+
+use super::{
+    CallId, CallState, Event, Fact, Fault, Kind, Operation, Outcome, QuestionId, Stepper,
+    TurnNumber, Verdict, Work, millis,
+};
+use crate::{
+    brake::call_key,
+    event::Scope,
+    fault::{Advice, ErrorType},
+    retry,
+    session::{Call, Failing, Turn},
+    tool::Failure,
+};
+
+/// The work that is due while calls are open.
+pub(super) fn due(turn: &Turn) -> Vec<Work> {
+    let number = turn.number;
+    let mut work = Vec::new();
+    let mut unchecked = Vec::new();
+    let mut wake = None;
+    for call in &turn.calls {
+        match &call.state {
+            CallState::Requested { .. } => unchecked.push(call.id.clone()),
+            CallState::Started { attempt, .. } => {
+                let (call, attempt) = (call.id.clone(), *attempt);
+                work.push(Work::Call { turn: number, call, attempt });
+            }
+            CallState::Asked { expires_at: at, .. } | CallState::Waiting { until: at, .. } => {
+                wake = Some(wake.map_or(*at, |earliest: crate::time::Timestamp| earliest.min(*at)));
+            }
+            CallState::Ended { .. } => {}
+        }
+    }
+    if !unchecked.is_empty() {
+        work.push(Work::Check { turn: number, calls: unchecked });
+    }
+    work.extend(wake.map(|at| Work::Wake { turn: number, at }));
+    work
+}
+
+/// After a crash: calls that run again, as the events that say so, and calls nobody can vouch for.
+pub(super) fn interrupted(turn: &Turn) -> (Vec<Event>, Vec<(CallId, String)>) {
+    let (mut again, mut lost) = (Vec::new(), Vec::new());
+    for call in &turn.calls {
+        match &call.state {
+            CallState::Started { attempt, arguments, idempotent: true, .. } if !turn.cancelling => {
+                again.push(Event::CallStarted {
+                    call: call.id.clone(),
+                    tool: call.tool.clone(),
+                    arguments: arguments.clone(),
+                    repairs: Vec::new(),
+                    attempt: attempt + 1,
+                    idempotent: true,
+                });
+            }
+            CallState::Started { .. } => lost.push((call.id.clone(), call.tool.clone())),
+            CallState::Requested { .. }
+            | CallState::Asked { .. }
+            | CallState::Waiting { .. }
+            | CallState::Ended { .. } => {}
+        }
+    }
+    (again, lost)
+}
+
+/// Calls that are open but not running.
+pub(super) fn not_running(turn: &Turn) -> Vec<(CallId, String)> {
+    let open = turn.calls.iter().filter(|call| call.is_open());
+    open.filter(|call| !matches!(call.state, CallState::Started { .. }))
+        .map(|call| (call.id.clone(), call.tool.clone()))
+        .collect()
+}
+
+pub(super) fn outcome_unknown(tool: &str) -> Fault {
+    Fault::new(Kind::OutcomeUnknown, Operation::ToolCall).with(Fact::ToolName, tool.to_owned())
+}
+
+pub(super) fn cancelled(tool: &str) -> Fault {
+    Fault::new(Kind::Cancelled, Operation::ToolCall).with(Fact::ToolName, tool.to_owned())
+}
+
+pub(super) fn denied_by_person(tool: &str, note: Option<String>) -> Fault {
+    let fault =
+        Fault::new(Kind::DeniedByPerson, Operation::ToolCall).with(Fact::ToolName, tool.to_owned());
+    match note {
+        Some(note) => fault.with(Fact::Note, note.clone()).advise([Advice::Said(note)]),
+        None => fault,
+    }
+}
+
+impl Stepper<'_> {
+    /// The calls of the step were checked: start, ask or settle each.
+    pub(super) fn checked(&mut self, verdicts: Vec<(CallId, Verdict)>) {
+        for (id, verdict) in verdicts {
+            let Some(call) = self.turn().call(&id) else { continue };
+            if !matches!(call.state, CallState::Requested { .. }) || self.turn().cancelling {
+                continue;
+            }
+            let tool = call.tool.clone();
+            match verdict {
+                Verdict::Settled(outcome) => self.settle(id, outcome),
+                Verdict::Run { arguments, repairs, idempotent } => self.emit(Event::CallStarted {
+                    call: id,
+                    tool,
+                    arguments,
+                    repairs,
+                    attempt: 1,
+                    idempotent,
+                }),
+                Verdict::Ask { arguments, repairs, idempotent, digest, reason } => {
+                    let question = QuestionId(format!("ask_{id}").into());
+                    let expires_at = self.env.now.after(self.env.limits.question);
+                    self.emit(Event::QuestionAsked {
+                        question,
+                        call: id,
+                        tool,
+                        arguments,
+                        repairs,
+                        digest,
+                        idempotent,
+                        reason,
+                        expires_at,
+                    });
+                }
+            }
+        }
+        self.after_calls();
+    }
+
+    /// A call that never ran. One that repeats an invalid call exactly is told so.
+    fn settle(&mut self, id: CallId, outcome: Outcome) {
+        let outcome = match outcome {
+            Outcome::Failed(failure) => Outcome::Failed(self.brake(&id, failure)),
+            done @ Outcome::Done(_) => done,
+        };
+        self.end_call(id, outcome);
+    }
+
+    fn brake(&self, id: &CallId, failure: Failure) -> Failure {
+        let Some(call) = self.turn().call(id) else { return failure };
+        let invalid = failure.fault.row().error_type == ErrorType::Validation
+            || failure.fault.kind() == Kind::UnknownTool;
+        let before = match invalid {
+            true => self.turn().brake.repeats(&call_key(&call.tool, &call.written)),
+            false => 0,
+        };
+        if before == 0 {
+            return failure;
+        }
+        let was = failure.fault;
+        let mut fault = Fault::new(Kind::RepeatedCallStopped, Operation::ToolCall)
+            .with(Fact::ToolName, call.tool.clone())
+            .with(Fact::Times, before + 1)
+            .with(Fact::Limit, self.env.limits.identical_invalid_calls)
+            .with(Fact::Cause, crate::fault::text::for_model(&was, self.session.settings.language))
+            .advise(was.advice().iter().cloned())
+            .traced(was.trace());
+        if let Some(example) = was.detail().get(Fact::Example) {
+            fault = fault.with(Fact::Example, example.clone());
+        }
+        for mismatch in was.mismatches() {
+            fault = fault.mismatch(mismatch.clone());
+        }
+        Failure { fault, ..failure }
+    }
+
+    /// A call's one outcome, recorded.
+    pub(super) fn end_call(&mut self, id: CallId, outcome: Outcome) {
+        let Some(call) = self.turn().call(&id).filter(|call| call.is_open()) else { return };
+        let tool = call.tool.clone();
+        let duration_ms = match &call.state {
+            CallState::Started { at, .. } => millis(self.env.now.since(*at)),
+            _ => 0,
+        };
+        self.emit(Event::CallEnded { call: id, tool, outcome, duration_ms });
+    }
+
+    /// A running call ended: its outcome, or another try.
+    pub(super) fn call_ended(
+        &mut self,
+        turn: TurnNumber,
+        id: CallId,
+        attempt: u32,
+        outcome: Outcome,
+    ) {
+        let running = self
+            .session
+            .turn
+            .as_ref()
+            .filter(|current| current.number == turn)
+            .and_then(|current| current.call(&id))
+            .and_then(|call| match &call.state {
+                CallState::Started { attempt: now, idempotent, failing, .. } if *now == attempt => {
+                    Some((*idempotent, failing.clone()))
+                }
+                _ => None,
+            });
+        let Some((idempotent, failing)) = running else {
+            return self.late(Operation::ToolCall, turn, Some(id));
+        };
+        if let Outcome::Failed(failure) = &outcome
+            && idempotent
+            && !self.turn().cancelling
+            && self.try_call_again(&id, attempt, failure)
+        {
+            return;
+        }
+        if let (Some(failing), Outcome::Done(_)) = (failing, &outcome) {
+            self.tell_call_recovery(&id, attempt, &failing);
+        }
+        self.end_call(id, outcome);
+        self.after_calls();
+    }
+
+    fn call_scope(&self, id: &CallId) -> Scope {
+        let tool = self.turn().call(id).map(|call| call.tool.clone());
+        Scope { step: Some(self.turn().step), call: Some(id.clone()), tool, ..Scope::default() }
+    }
+
+    /// Schedules another try of an idempotent call, if its fault and its tries allow one.
+    fn try_call_again(&mut self, id: &CallId, attempt: u32, failure: &Failure) -> bool {
+        let (env, policy) = (self.env, self.env.limits.retry);
+        let fault = failure.fault.clone().traced(self.session.trace());
+        let retry::Verdict::Retry(wait) = policy.after(fault.clone(), attempt, env.jitter) else {
+            return false;
+        };
+        let (scope, kind) = (self.call_scope(id), fault.kind());
+        let told = fault.attempt(attempt, policy.tries);
+        self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
+        self.emit(Event::RetryScheduled {
+            operation: Operation::ToolCall,
+            kind,
+            attempt,
+            next_attempt: attempt + 1,
+            max_attempts: policy.tries,
+            wait_ms: millis(wait),
+            due_at: env.now.after(wait),
+            scope,
+        });
+        true
+    }
+
+    fn tell_call_recovery(&mut self, id: &CallId, attempt: u32, failing: &Failing) {
+        let scope = self.call_scope(id);
+        self.emit(Event::Recovered {
+            operation: Operation::ToolCall,
+            kind: failing.kind,
+            attempts: attempt,
+            elapsed_ms: millis(self.env.now.since(failing.since)),
+            scope,
+        });
+    }
+
+    /// Retries whose time has come start; questions past their time are denied.
+    pub(super) fn wake_calls(&mut self) {
+        let now = self.env.now;
+        let calls: Vec<Call> = self.turn().calls.clone();
+        for call in calls {
+            match call.state {
+                CallState::Waiting { attempt, arguments, until, .. } if until <= now => {
+                    self.emit(Event::CallStarted {
+                        call: call.id,
+                        tool: call.tool,
+                        arguments,
+                        repairs: Vec::new(),
+                        attempt,
+                        idempotent: true,
+                    });
+                }
+                CallState::Asked { question, expires_at, .. } if expires_at <= now => {
+                    let fault = Fault::new(Kind::QuestionExpired, Operation::AskPermission)
+                        .with(Fact::ToolName, call.tool)
+                        .with(Fact::QuestionId, question.to_string())
+                        .traced(self.session.trace());
+                    self.emit(Event::QuestionExpired { question, call: call.id.clone() });
+                    self.end_call(call.id, fault.into());
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What commands do to a session.
+
+use super::{
+    Answer, Ask, CallState, Command, CommandId, Event, Fact, Fault, Kind, Operation, QuestionId,
+    SessionEnd, Stepper, StopReason, calls,
+};
+use crate::{
+    event::{Decision, Settings},
+    fault::FactValue,
+    message::CallId,
+    session::Phase,
+};
+
+impl Stepper<'_> {
+    /// Takes up a command. Each gets exactly one answer.
+    pub(super) fn command(&mut self, command: Command) {
+        let Command { id, by, trace, ask } = command;
+        let at = self.session.head;
+        let taken = match ask {
+            Ask::Message { content } => self.message(id.clone(), content, trace),
+            Ask::Decide { question, decision, note, arguments, digest } => {
+                let decided = Decided { question, decision, by, note, arguments, digest };
+                self.decide(decided)
+            }
+            Ask::Cancel { reason } => {
+                self.cancel(by, reason);
+                Ok(())
+            }
+            Ask::Settings { settings } => {
+                self.change_settings(*settings);
+                Ok(())
+            }
+            Ask::Close => {
+                self.cancel(by, None);
+                self.emit(Event::SessionEnded { end: SessionEnd::Closed, fault: None });
+                Ok(())
+            }
+            Ask::Note { topic, data } => {
+                self.emit(Event::Noted { topic, data });
+                Ok(())
+            }
+            Ask::Plan { .. }
+            | Ask::Solve { .. }
+            | Ask::CancelTask { .. }
+            | Ask::RestartTask { .. }
+            | Ask::CancelPlan
+            | Ask::Replan { .. } => {
+                Err(Fault::new(Kind::UnsupportedOperation, Operation::SubmitCommand)
+                    .because("pipeline commands are taken up by the pipeline"))
+            }
+        };
+        let answer = match taken {
+            Ok(()) => Answer::Accepted { at },
+            Err(fault) => Answer::Rejected { fault: fault.traced(trace) },
+        };
+        self.decided.answer = Some((id, answer));
+    }
+
+    fn message(
+        &mut self,
+        command: CommandId,
+        content: Vec<crate::message::Block>,
+        trace: crate::trace::Trace,
+    ) -> Result<(), Fault> {
+        let limit = self.env.limits.queued_messages;
+        if self.session.queue.len() >= limit {
+            return Err(Fault::new(Kind::LimitReached, Operation::SubmitCommand)
+                .with(Fact::Limit, limit)
+                .with(Fact::LimitName, "queued_messages"));
+        }
+        if content.is_empty() {
+            return Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
+                .with(Fact::Field, "content")
+                .with(Fact::Constraint, "content is not empty")
+                .with(Fact::ProvidedValue, FactValue::Json(serde_json::json!([]))));
+        }
+        let turn = self.session.turn.as_ref().map_or(0, |turn| turn.number);
+        self.record(turn, trace, Event::MessageAccepted { command, content });
+        self.start_next();
+        Ok(())
+    }
+
+    fn change_settings(&mut self, settings: Settings) {
+        if settings != self.session.settings {
+            self.emit(Event::SettingsChanged { settings });
+        }
+    }
+
+    /// Stops the turn; without one it does nothing. Running calls are waited for, and only they.
+    fn cancel(&mut self, by: String, reason: Option<String>) {
+        let Some(turn) = &self.session.turn else { return };
+        if turn.cancelling {
+            return;
+        }
+        let asking = turn.phase != Phase::Calling;
+        self.emit(Event::CancelRequested { by, reason });
+        if asking {
+            return self.end_turn(StopReason::Cancelled, None);
+        }
+        let trace = self.session.trace();
+        for (call, tool) in calls::not_running(self.turn()) {
+            let fault = calls::cancelled(&tool).traced(trace);
+            self.end_call(call, fault.into());
+        }
+        self.after_calls();
+    }
+
+    /// A person answered a question. Once, in time, for exactly these arguments.
+    fn decide(&mut self, decided: Decided) -> Result<(), Fault> {
+        let Decided { question, decision, by, note, arguments, digest } = decided;
+        let not_open = |reason: &'static str| {
+            Fault::new(Kind::QuestionNotOpen, Operation::AnswerQuestion)
+                .with(Fact::QuestionId, question.to_string())
+                .with(Fact::Reason, reason)
+        };
+        let open = self.open_question(&question).ok_or_else(|| not_open("it is not pending"))?;
+        if digest.is_some_and(|digest| digest != open.digest) {
+            return Err(not_open("the answer is for other arguments"));
+        }
+        if open.expires_at <= self.env.now {
+            self.woke();
+            return Err(not_open("it has expired"));
+        }
+        let edited = arguments.filter(|arguments| *arguments != open.arguments);
+        self.emit(Event::QuestionAnswered {
+            question,
+            call: open.call.clone(),
+            decision,
+            by,
+            note: note.clone(),
+            arguments: edited.clone(),
+        });
+        match decision {
+            Decision::Deny => {
+                let fault = calls::denied_by_person(&open.tool, note).traced(self.session.trace());
+                self.end_call(open.call, fault.into());
+                self.after_calls();
+            }
+            // Edited arguments are checked again before anything runs.
+            Decision::Allow if edited.is_some() => {}
+            Decision::Allow => self.emit(Event::CallStarted {
+                call: open.call,
+                tool: open.tool,
+                arguments: open.arguments,
+                repairs: open.repairs,
+                attempt: 1,
+                idempotent: open.idempotent,
+            }),
+        }
+        Ok(())
+    }
+
+    fn open_question(&self, wanted: &QuestionId) -> Option<OpenQuestion> {
+        let turn = self.session.turn.as_ref()?;
+        turn.calls.iter().find_map(|call| match &call.state {
+            CallState::Asked { question, arguments, repairs, digest, idempotent, expires_at }
+                if question == wanted =>
+            {
+                Some(OpenQuestion {
+                    call: call.id.clone(),
+                    tool: call.tool.clone(),
+                    arguments: arguments.clone(),
+                    repairs: repairs.clone(),
+                    digest: digest.clone(),
+                    idempotent: *idempotent,
+                    expires_at: *expires_at,
+                })
+            }
+            _ => None,
+        })
+    }
+}
+
+struct Decided {
+    question: QuestionId,
+    decision: Decision,
+    by: String,
+    note: Option<String>,
+    arguments: Option<serde_json::Value>,
+    digest: Option<String>,
+}
+
+struct OpenQuestion {
+    call: CallId,
+    tool: String,
+    arguments: serde_json::Value,
+    repairs: Vec<crate::tool::Repair>,
+    digest: String,
+    idempotent: bool,
+    expires_at: crate::time::Timestamp,
+}

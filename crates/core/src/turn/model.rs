@@ -1,0 +1,151 @@
+//! What a model's words, answers and failures do to a turn.
+
+use super::{Block, Event, Fault, Kind, ModelStop, Operation, Stepper, StopReason, Usage, millis};
+use crate::{
+    event::Scope,
+    fault::Fact,
+    message::{CallId, ToolUse},
+    retry,
+    session::Phase,
+};
+
+impl Stepper<'_> {
+    pub(super) fn delta(&mut self, step: u32, text: String, thought: String) {
+        if !thought.is_empty() {
+            self.emit(Event::ThoughtCame { step, text: thought });
+        }
+        if !text.is_empty() {
+            self.emit(Event::TextCame { step, text });
+        }
+    }
+
+    /// The answer is complete: calls to make, or the end of the turn.
+    pub(super) fn answered(
+        &mut self,
+        step: u32,
+        attempt: u32,
+        mut content: Vec<Block>,
+        stop: ModelStop,
+        usage: Usage,
+    ) {
+        content.retain(|block| !matches!(block, Block::Text(text) if text.is_empty()));
+        if content.is_empty() && stop != ModelStop::Refusal {
+            let fault = Fault::new(Kind::EmptyAnswer, Operation::ModelRequest)
+                .with(Fact::Model, self.session.settings.model.clone());
+            return self.model_failed(step, attempt, fault);
+        }
+        self.name_calls(step, &mut content);
+        self.tell_recovery(attempt);
+        self.emit(Event::ModelAnswered { step, content, stop, usage });
+        if !self.turn().calls.is_empty() {
+            return self.refuse_surplus_calls();
+        }
+        match stop {
+            ModelStop::EndTurn | ModelStop::ToolUse | ModelStop::Other => {
+                self.end_turn(StopReason::EndTurn, None);
+            }
+            ModelStop::MaxTokens => self.end_turn(StopReason::MaxTokens, None),
+            ModelStop::Refusal => {
+                let fault = Fault::new(Kind::ModelRefused, Operation::ModelRequest)
+                    .with(Fact::Model, self.session.settings.model.clone());
+                self.end_turn(StopReason::Refusal, Some(fault));
+            }
+        }
+    }
+
+    /// Gives every call a name that is unique in the session, whatever the provider called it.
+    fn name_calls(&self, step: u32, content: &mut [Block]) {
+        let turn = self.turn().number;
+        let calls = content.iter_mut().filter_map(|block| match block {
+            Block::ToolUse(ToolUse { id, .. }) => Some(id),
+            _ => None,
+        });
+        for (index, id) in calls.enumerate() {
+            *id = CallId::from(format!("call_{turn}_{step}_{}", index + 1).as_str());
+        }
+    }
+
+    /// More calls than a step may have are answered, not run.
+    fn refuse_surplus_calls(&mut self) {
+        let limit = self.env.limits.calls_per_step;
+        let surplus: Vec<CallId> =
+            self.turn().calls.iter().skip(limit).map(|call| call.id.clone()).collect();
+        for call in surplus {
+            let fault = Fault::new(Kind::LimitReached, Operation::ToolCall)
+                .with(Fact::Limit, limit)
+                .with(Fact::LimitName, "calls_per_step")
+                .traced(self.session.trace());
+            self.end_call(call, fault.into());
+        }
+        self.after_calls();
+    }
+
+    /// The request failed: tell it, then try again or give up.
+    pub(super) fn model_failed(&mut self, step: u32, attempt: u32, fault: Fault) {
+        let env = self.env;
+        let fault = fault.traced(self.session.trace());
+        let scope = Scope { step: Some(step), ..Scope::default() };
+        self.abandon_partial();
+        let policy = &env.limits.retry;
+        let told = fault.clone().attempt(attempt, policy.tries);
+        self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
+        if self.turn().too_long && self.turn().compacted_in_step < step {
+            return; // A shorter history is due now; the same try is made with it.
+        }
+        let kind = fault.kind();
+        let verdict = if env.may_retry || !fault.may_auto_retry() {
+            policy.after(fault, attempt, env.jitter)
+        } else {
+            let spent = Fault::new(Kind::RetryBudgetSpent, Operation::ModelRequest)
+                .because(fault.to_string())
+                .attempt(attempt, attempt);
+            retry::Verdict::GiveUp(spent)
+        };
+        match verdict {
+            retry::Verdict::GiveUp(fault) => self.give_up(fault),
+            retry::Verdict::Retry(wait) => self.emit(Event::RetryScheduled {
+                operation: Operation::ModelRequest,
+                kind,
+                attempt,
+                next_attempt: attempt + 1,
+                max_attempts: policy.tries,
+                wait_ms: millis(wait),
+                due_at: env.now.after(wait),
+                scope,
+            }),
+        }
+    }
+
+    /// After failed tries, a try worked.
+    fn tell_recovery(&mut self, attempt: u32) {
+        let turn = self.turn();
+        let Some(failing) = turn.failing.clone() else { return };
+        let scope = Scope { step: Some(turn.step), ..Scope::default() };
+        self.emit(Event::Recovered {
+            operation: Operation::ModelRequest,
+            kind: failing.kind,
+            attempts: attempt,
+            elapsed_ms: millis(self.env.now.since(failing.since)),
+            scope,
+        });
+    }
+
+    pub(super) fn compacted(
+        &mut self,
+        messages: u64,
+        summary: String,
+        by_model: bool,
+        tokens_after: u64,
+    ) {
+        if matches!(self.turn().phase, Phase::Asking { .. }) {
+            let tokens_before = self.session.tokens;
+            self.emit(Event::HistoryCompacted {
+                messages,
+                summary,
+                by_model,
+                tokens_before,
+                tokens_after,
+            });
+        }
+    }
+}
