@@ -302,6 +302,7 @@ impl Session {
         let index = self.queue.iter().position(|queued| queued.command == *message);
         let content = index.and_then(|index| self.queue.remove(index)).map(|queued| queued.content);
         self.turns += 1;
+        self.ended = None;
         self.turn = Some(Turn {
             number: self.turns,
             trace,

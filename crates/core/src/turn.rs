@@ -117,6 +117,11 @@ pub enum Input {
         /// How.
         outcome: Outcome,
     },
+    /// The session cannot go on as it is, though nothing in it is wrong: the turn ends here.
+    Halted {
+        /// Why.
+        fault: Fault,
+    },
     /// A time came that somebody was waiting for.
     Woke {
         /// For which turn.
@@ -264,6 +269,7 @@ pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Decided {
         Input::CallEnded { turn, call, attempt, outcome } => {
             stepper.call_ended(turn, call, attempt, outcome);
         }
+        Input::Halted { fault } => stepper.halted(fault),
         Input::Woke { turn } => {
             if stepper.is_current(turn) {
                 stepper.woke();
@@ -439,6 +445,28 @@ impl Stepper<'_> {
             self.end_call(call, fault.into());
         }
         self.after_calls();
+    }
+
+    /// Ends the turn with what is known: what ran is unknown, what did not run is cancelled. Only events
+    /// that bring something to its end, so that they fit on a full disk.
+    fn halted(&mut self, fault: Fault) {
+        let Some(turn) = &self.session.turn else { return };
+        let trace = turn.trace;
+        let open = turn.calls.iter().filter(|call| call.is_open());
+        let open: Vec<_> = open
+            .map(|call| {
+                let ran = matches!(call.state, CallState::Started { .. });
+                let fault = match ran {
+                    true => calls::outcome_unknown(&call.tool),
+                    false => calls::cancelled(&call.tool),
+                };
+                (call.id.clone(), fault.traced(trace))
+            })
+            .collect();
+        for (call, fault) in open {
+            self.end_call(call, fault.into());
+        }
+        self.give_up(fault);
     }
 
     /// Time passed: retries whose time has come, questions nobody answered.

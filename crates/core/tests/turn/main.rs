@@ -1,0 +1,5 @@
+//! The turn, played without a clock, a model or a tool: inputs in, events out.
+
+mod play;
+mod promises;
+mod walk;

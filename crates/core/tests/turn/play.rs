@@ -1,0 +1,242 @@
+//! Plays a session: feeds inputs, keeps the records, and checks what must hold after every one.
+
+use std::{collections::HashMap, time::Duration};
+
+use budao_core::{
+    Fault, Kind, Timestamp,
+    event::{Answer, Ask, Command, Decision, Entry, Event, QuestionId, Settings},
+    fault::Operation,
+    limits::Limits,
+    message::{Block, CallId, ModelStop, ToolUse, Usage},
+    session::{Session, unpaired},
+    tool::{Outcome, Output},
+    trace::Trace,
+    turn::{self, Env, Input, Verdict, Work},
+};
+use serde_json::{Value, json};
+
+pub(crate) struct Play {
+    pub(crate) session: Session,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) limits: Limits,
+    pub(crate) now: Timestamp,
+    pub(crate) may_retry: bool,
+    commands: u32,
+}
+
+impl Play {
+    pub(crate) fn new() -> Self {
+        let mut play = Self {
+            session: Session::default(),
+            entries: Vec::new(),
+            limits: Limits::default(),
+            now: Timestamp::from_micros(1_000_000),
+            may_retry: true,
+            commands: 0,
+        };
+        let settings = Settings { model: "m".into(), ..Settings::default() };
+        play.input(Input::Noted {
+            turn: 0,
+            event: Event::SessionOpened { settings, origin: None },
+        });
+        play
+    }
+
+    /// Feeds one input and returns the names of the events that followed.
+    pub(crate) fn input(&mut self, input: Input) -> Vec<&'static str> {
+        self.step(input).0
+    }
+
+    fn step(&mut self, input: Input) -> (Vec<&'static str>, Option<Answer>) {
+        let env = Env {
+            now: self.now,
+            jitter: 0.0,
+            may_retry: self.may_retry,
+            trace: Trace::from_random(7),
+            limits: &self.limits,
+        };
+        let decided = turn::step(&mut self.session, input, &env);
+        let names = decided.entries.iter().map(|entry| name(&entry.event)).collect();
+        self.entries.extend(decided.entries);
+        self.check();
+        (names, decided.answer.map(|(_, answer)| answer))
+    }
+
+    /// What must hold after every input.
+    fn check(&self) {
+        for work in self.due() {
+            if let Work::Model { .. } = work {
+                assert_eq!(unpaired(&self.session.history, 0), None, "asked with a broken history");
+            }
+        }
+        let waits = self.session.turn.is_some() == !self.due().is_empty();
+        assert!(waits, "a running turn always waits for something: {:?}", self.session.turn);
+    }
+
+    /// Reads the records back: must be the very session.
+    pub(crate) fn replayed(&self) -> Session {
+        let mut session = Session::default();
+        for entry in &self.entries {
+            let event = Event::decode(&entry.event.encode()).unwrap();
+            assert_eq!(event, entry.event, "an event survives being kept");
+            session.apply(&event, entry.at, entry.trace);
+        }
+        assert_eq!(session, self.session, "the fold of the records is the session");
+        session
+    }
+
+    pub(crate) fn due(&self) -> Vec<Work> {
+        turn::due(&self.session, &self.limits)
+    }
+
+    pub(crate) fn command(&mut self, ask: Ask) -> (Vec<&'static str>, Answer) {
+        self.commands += 1;
+        let id = format!("c{}", self.commands).as_str().into();
+        let command = Command { id, by: "ada".into(), trace: Trace::NONE, ask };
+        let (names, answer) = self.step(Input::Command(command));
+        (names, answer.expect("every command gets an answer"))
+    }
+
+    pub(crate) fn say(&mut self, text: &str) -> Vec<&'static str> {
+        self.command(Ask::Message { content: vec![Block::Text(text.into())] }).0
+    }
+
+    pub(crate) fn cancel(&mut self) -> Vec<&'static str> {
+        self.command(Ask::Cancel { reason: None }).0
+    }
+
+    pub(crate) fn decide(
+        &mut self,
+        question: &str,
+        decision: Decision,
+        edited: Option<Value>,
+    ) -> Answer {
+        let ask = Ask::Decide {
+            question: QuestionId(question.into()),
+            decision,
+            note: Some("because".into()),
+            arguments: edited,
+            digest: None,
+        };
+        self.command(ask).1
+    }
+
+    fn asking(&self) -> (u64, u32, u32) {
+        match self.due().as_slice() {
+            [Work::Model { turn, step, attempt }] => (*turn, *step, *attempt),
+            other => panic!("no model is due but {other:?}"),
+        }
+    }
+
+    pub(crate) fn delta(&mut self, text: &str) -> Vec<&'static str> {
+        let (turn, step, attempt) = self.asking();
+        self.input(Input::Delta { turn, step, attempt, text: text.into(), thought: String::new() })
+    }
+
+    pub(crate) fn answer(&mut self, content: Vec<Block>, stop: ModelStop) -> Vec<&'static str> {
+        let (turn, step, attempt) = self.asking();
+        let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
+        self.input(Input::Answered { turn, step, attempt, content, stop, usage })
+    }
+
+    pub(crate) fn answer_text(&mut self, text: &str) -> Vec<&'static str> {
+        self.answer(vec![Block::Text(text.into())], ModelStop::EndTurn)
+    }
+
+    /// The model asks for calls; returns their ids.
+    pub(crate) fn answer_calls(&mut self, calls: &[(&str, &str)]) -> Vec<CallId> {
+        let uses = calls.iter().map(|(tool, arguments)| {
+            // Providers repeat ids; we must not care.
+            let id = CallId::from("same");
+            Block::ToolUse(ToolUse { id, name: (*tool).into(), arguments: (*arguments).into() })
+        });
+        self.answer(uses.collect(), ModelStop::ToolUse);
+        match self.due().as_slice() {
+            [Work::Check { calls, .. }] => calls.clone(),
+            other => panic!("no check is due but {other:?}"),
+        }
+    }
+
+    pub(crate) fn model_fails(&mut self, kind: Kind) -> Vec<&'static str> {
+        let (turn, step, attempt) = self.asking();
+        let fault = Fault::new(kind, Operation::ModelRequest);
+        self.input(Input::ModelFailed { turn, step, attempt, fault })
+    }
+
+    pub(crate) fn turn(&self) -> u64 {
+        self.session.turns
+    }
+
+    pub(crate) fn check_calls(&mut self, verdicts: Vec<(CallId, Verdict)>) -> Vec<&'static str> {
+        self.input(Input::Checked { turn: self.turn(), verdicts })
+    }
+
+    pub(crate) fn run_all(&mut self, calls: &[CallId], idempotent: bool) -> Vec<&'static str> {
+        let verdicts = calls.iter().map(|id| (id.clone(), run(idempotent))).collect();
+        self.check_calls(verdicts)
+    }
+
+    pub(crate) fn end_call(
+        &mut self,
+        call: &CallId,
+        attempt: u32,
+        outcome: Outcome,
+    ) -> Vec<&'static str> {
+        let turn = self.turn();
+        self.input(Input::CallEnded { turn, call: call.clone(), attempt, outcome })
+    }
+
+    pub(crate) fn wait(&mut self, wait: Duration) -> Vec<&'static str> {
+        self.now = self.now.after(wait);
+        self.input(Input::Woke { turn: self.turn() })
+    }
+
+    pub(crate) fn count(&self, wanted: &str) -> usize {
+        self.entries.iter().filter(|entry| name(&entry.event) == wanted).count()
+    }
+
+    /// The outcome each call has in the records; panics if one has two.
+    pub(crate) fn outcomes(&self) -> HashMap<CallId, Outcome> {
+        let mut outcomes = HashMap::new();
+        for entry in &self.entries {
+            if let Event::CallEnded { call, outcome, .. } = &entry.event {
+                let before = outcomes.insert(call.clone(), outcome.clone());
+                assert_eq!(before, None, "{call} has two outcomes");
+            }
+        }
+        outcomes
+    }
+}
+
+pub(crate) fn run(idempotent: bool) -> Verdict {
+    Verdict::Run { arguments: json!({}), repairs: Vec::new(), idempotent }
+}
+
+pub(crate) fn ask() -> Verdict {
+    Verdict::Ask {
+        arguments: json!({"path": "a"}),
+        repairs: Vec::new(),
+        idempotent: false,
+        digest: "d".into(),
+        reason: "it writes".into(),
+    }
+}
+
+pub(crate) fn refuse(kind: Kind) -> Verdict {
+    Verdict::Settled(failed(kind))
+}
+
+pub(crate) fn failed(kind: Kind) -> Outcome {
+    Fault::new(kind, Operation::ToolCall).into()
+}
+
+pub(crate) fn done() -> Outcome {
+    Outcome::Done(Output { data: json!(1), ..Output::default() })
+}
+
+/// An event's name, as it is in the records.
+pub(crate) fn name(event: &Event) -> &'static str {
+    let value = serde_json::to_value(event).unwrap();
+    let name = value.as_object().unwrap().keys().next().unwrap().clone();
+    Box::leak(name.into_boxed_str())
+}
