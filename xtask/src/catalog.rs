@@ -8,6 +8,8 @@ mod check;
 mod pages;
 mod rows;
 mod rust;
+#[cfg(test)]
+mod tests;
 mod texts;
 
 use std::collections::BTreeMap;

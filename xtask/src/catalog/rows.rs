@@ -100,7 +100,8 @@ impl Kind {
 fn fact(text: &str, (name, value): Entry<'_>, problems: &mut Vec<String>) -> Fact {
     let Some(table) = value.get_ref().as_table() else {
         let line = line_of(text, value);
-        problems.push(format!("{ROWS}:{line}: fact `{name}`: must be a table with `type` and `about`"));
+        problems
+            .push(format!("{ROWS}:{line}: fact `{name}`: must be a table with `type` and `about`"));
         return Fact { name, shape: "text".to_owned(), about: String::new() };
     };
     let mut cells = Cells::new(text, format!("fact `{name}`"), table, problems);

@@ -62,7 +62,8 @@ fn kinds(out: &mut String, catalog: &Catalog, english: &Texts) {
 
 fn row(out: &mut String, kind: &Kind) {
     let facts = |names: &[String]| {
-        let paths: Vec<String> = names.iter().map(|name| format!("Fact::{}", camel(name))).collect();
+        let paths: Vec<String> =
+            names.iter().map(|name| format!("Fact::{}", camel(name))).collect();
         format!("&[{}]", paths.join(", "))
     };
     let event = kind.event.strip_prefix("error.").unwrap_or(&kind.event);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fluent_syntax::ast::{Entry, Expression, InlineExpression, Pattern, PatternElement, VariantKey};
+use fluent_syntax::ast::{
+    Entry, Expression, InlineExpression, Pattern, PatternElement, VariantKey,
+};
 use fluent_syntax::parser;
 
 /// One `.ftl` file.
@@ -41,11 +43,20 @@ impl Texts {
             problems.push(format!("{file}:{line}: not Fluent: {}", error.kind));
         }
         let mut texts = Self { file, messages: BTreeMap::new() };
+        let lines: BTreeMap<&str, usize> = text
+            .lines()
+            .enumerate()
+            .filter_map(|(index, line)| Some((line.split_once(" =")?.0, index + 1)))
+            .collect();
         for entry in resource.body {
             match entry {
-                Entry::Message(message) => texts.add(text, message, problems),
+                Entry::Message(message) => {
+                    let line = lines.get(message.id.name.as_str()).copied().unwrap_or_default();
+                    texts.add(line, message, problems);
+                }
                 Entry::Term(term) => {
-                    problems.push(format!("{file}: term `-{}`: texts do without terms", term.id.name));
+                    problems
+                        .push(format!("{file}: term `-{}`: texts do without terms", term.id.name));
                 }
                 _ => {}
             }
@@ -55,13 +66,11 @@ impl Texts {
 
     fn add(
         &mut self,
-        text: &str,
+        line: usize,
         message: fluent_syntax::ast::Message<String>,
         problems: &mut Vec<String>,
     ) {
         let (file, id) = (self.file, message.id.name);
-        let head = format!("{id} =");
-        let line = text.lines().position(|line| line.starts_with(&head)).map_or(0, |line| line + 1);
         let mut attributes = BTreeMap::new();
         for attribute in message.attributes {
             let name = attribute.id.name;
