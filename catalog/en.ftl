@@ -4,7 +4,8 @@
 ###
 ###   .title   a few words, no full stop
 ###   .model   what the model reads: the facts of this failure in a sentence or two
-###   .user    what a person reads: what happened, why, what happens now; no jargon
+###   .user    what a person reads: what happened, why, what to do; no jargon, and no promise of
+###            another try: that is `retry-scheduled`, said only when there is one
 ###   .about   what the kind means, for its page
 ###   .check   what an operator looks at, for its page
 ###   .rec-1 … what to do, most useful first; said to whoever has the next move
@@ -43,7 +44,7 @@ malformed-arguments =
         [none] The arguments are not valid JSON, so the tool did not run.
        *[other] The arguments are not valid JSON: the mistake is at byte { $position }. The tool did not run.
     }
-    .user = The assistant called a tool with text that could not be read. It has been told and will try again.
+    .user = The assistant called a tool with text that could not be read. It has been told.
     .about = What the model sent as arguments could not be parsed. Broken arguments are never executed, and they are not guessed at when the tool has side effects. The position and a short excerpt go back to the model.
     .check = If it happens often with one model, its output may be cut off: look at the output token limit and at streamed arguments that end early.
     .rec-1 = Send the arguments as one complete JSON object
@@ -112,7 +113,7 @@ invalid-utf8 =
 
 json-too-deep =
     .title = JSON is nested too deeply
-    .model = The JSON is nested deeper than the limit of { $limit } levels.
+    .model = The JSON is nested more deeply than allowed (levels at most: { $limit }).
     .user = The message has too many levels inside each other (the limit is { $limit }). Please send it in a flatter form.
     .about = Deep nesting is the cheapest way to make a parser run out of stack, so there is a limit. The message was not processed; the connection stays open.
     .check = Raise the limit only if an honest client needs it. Otherwise look at who sends such messages.
@@ -171,6 +172,7 @@ request-timed-out =
     }
     .user = { $timeout_seconds ->
         [none] A service did not answer in time.
+        [one] A service did not answer within { $timeout_seconds } second.
        *[other] A service did not answer within { $timeout_seconds } seconds.
     }
     .about = A service was asked and did not answer within its time limit. That usually passes, so the runtime asks again after a pause, if asking twice is safe. Only when the tries are used up does anybody else have to act.
@@ -185,7 +187,10 @@ deadline-passed =
         [none] Stopped after { $timeout_seconds } s: the deadline had passed.
        *[other] { $tool_name } was stopped after { $timeout_seconds } s: its deadline had passed.
     }
-    .user = This took longer than the allowed { $timeout_seconds } seconds and was stopped. The assistant has been told.
+    .user = { $timeout_seconds ->
+        [one] This took longer than the allowed { $timeout_seconds } second and was stopped. The assistant has been told.
+       *[other] This took longer than the allowed { $timeout_seconds } seconds and was stopped. The assistant has been told.
+    }
     .about = A tool did not finish by its hard deadline. It was cancelled, and everything it had started was ended with it. Part of its work may already be done. The same call would most likely run into the same deadline.
     .check = If the work is honestly that long, raise the deadline of this tool. Otherwise look at what it was waiting for.
     .rec-1 = Split the work into smaller calls
@@ -198,15 +203,17 @@ model-rate-limited =
     .title = Model rate limit reached
     .model = { $limit_per_minute ->
         [none] { $service } is limiting requests.
+        [one] { $service } allows { $limit_per_minute } request per minute, and there were more.
        *[other] { $service } allows { $limit_per_minute } requests per minute, and there were more.
     }
     .user = { $wait_seconds ->
-        [none] The model service is receiving too many requests. Trying again shortly.
+        [none] The model service is receiving too many requests.
+        [one] The model service is receiving too many requests. It can be asked again in { $wait_seconds } second.
        *[other] The model service is receiving too many requests. It can be asked again in { $wait_seconds } seconds.
     }
     .about = The model service accepts only so many requests or tokens a minute for this account. The runtime waits, at least as long as the service asks for, and tries again with growing pauses. No work is lost while it waits.
     .check = See how many sessions share the account. Ask the provider for a higher limit, run fewer sessions at once, or spread them over the day.
-    .rec-1 = Wait; the request is repeated by itself
+    .rec-1 = Send the message again in a little while
     .rec-2 = Run fewer sessions at once, or ask for a higher limit
 
 service-rate-limited =
@@ -216,7 +223,8 @@ service-rate-limited =
        *[other] { $service } is limiting requests.
     }
     .user = { $wait_seconds ->
-        [none] A service the assistant uses is receiving too many requests. Trying again shortly.
+        [none] A service the assistant uses is receiving too many requests.
+        [one] A service the assistant uses is receiving too many requests. It can be asked again in { $wait_seconds } second.
        *[other] A service the assistant uses is receiving too many requests. It can be asked again in { $wait_seconds } seconds.
     }
     .about = A service that a tool depends on accepts only so many requests in a given time. If the tool says that repeating is safe, the runtime waits and calls it again; otherwise the model decides.
@@ -501,7 +509,7 @@ mcp-server-failed =
         [none] The tool server { $mcp_server } failed.
        *[other] The tool server { $mcp_server } failed: { $reason }.
     }
-    .user = The tool server { $mcp_server } failed. It is being started again.
+    .user = The tool server { $mcp_server } failed.
     .about = An MCP server ended, answered something that cannot be understood, or cannot be reached. The runtime starts it or connects again with growing pauses. Calls that had started are closed; those that are safe to repeat are repeated.
     .check = Look at the server's error output in the log, its command and its settings. Try to start it by hand with the same command.
     .rec-1 = Try again a little later
@@ -569,10 +577,7 @@ edit-no-match =
 
 edit-several-matches =
     .title = Text to replace found several times
-    .model = { $matches ->
-        [one] The text to replace occurs { $matches } time in { $path }, which is not clear enough. Nothing was changed.
-       *[other] The text to replace occurs { $matches } times in { $path }, and it is not clear which one is meant. Nothing was changed.
-    }
+    .model = The text to replace occurs { $matches } times in { $path }, and it is not clear which one is meant. Nothing was changed.
     .user = A change to { $path } could have meant several places, so nothing was changed. The assistant will be more exact.
     .about = An edit names a text that occurs more than once. Changing the first one would be a guess, so nothing was changed.
     .check = Nothing.
@@ -659,7 +664,7 @@ shell-lost =
 sandbox-unavailable =
     .title = Sandbox is not available
     .model = The command did not run, because the sandbox it must run in is not available.
-    .user = The action was not run, because it must be shut in a sandbox and that does not work on this machine.
+    .user = The action was not run, because it may run in a sandbox only, and that does not work on this machine.
     .about = The configuration demands that commands run in a sandbox, and the operating system does not offer what it needs. Running without it would break the promise, so the command did not run.
     .check = Check the kernel version and whether the container allows sandboxing. Or change the setting, knowing what that means.
     .rec-1 = Do not repeat the command
@@ -673,7 +678,7 @@ network-unavailable =
         [none] The network is not available.
        *[other] The network is not available, so { $service } could not be reached.
     }
-    .user = There is no network connection. Trying again shortly.
+    .user = There is no network connection.
     .about = No way to the other side was found at all: no network, no route, or a firewall that swallows everything. The runtime tries again with growing pauses.
     .check = Check the machine's network, its proxy settings and the firewall.
     .rec-1 = Try again when the network is back
@@ -682,7 +687,7 @@ network-unavailable =
 name-not-resolved =
     .title = Name not found in DNS
     .model = The host name { $host } could not be resolved.
-    .user = The address { $host } could not be found. Trying again shortly.
+    .user = The address { $host } could not be found.
     .about = The name of a host could not be turned into an address. That passes when the name service was only briefly away, and stays when the name is misspelt.
     .check = Resolve the name by hand on the same machine. Check the configured address and the DNS settings, in containers above all.
     .rec-1 = Check the spelling of the host name
@@ -694,7 +699,7 @@ connection-refused =
         [none] The connection was refused: nothing is listening there.
        *[other] { $service } refused the connection: nothing is listening there.
     }
-    .user = A service could not be reached, because it is not running or does not accept connections. Trying again shortly.
+    .user = A service could not be reached, because it is not running or does not accept connections.
     .about = The machine was reached, but nothing accepts connections at that address. A service that is restarting looks like this, so the runtime tries again with growing pauses.
     .check = See whether the service runs, on which address and port it listens, and whether the configured one is the same.
     .rec-1 = Try again a little later
@@ -738,7 +743,10 @@ retry-budget-spent =
 retry-after-too-long =
     .title = Asked to wait too long
     .model = { $service } asks for a pause of { $wait_seconds } s, which is longer than we wait.
-    .user = { $service } can be asked again only in { $wait_seconds } seconds. Please try again then.
+    .user = { $wait_seconds ->
+        [one] { $service } can be asked again only in { $wait_seconds } second. Please try again then.
+       *[other] { $service } can be asked again only in { $wait_seconds } seconds. Please try again then.
+    }
     .about = A service named a time before which it does not want to be asked again, and that time is beyond our ceiling. Holding a session open for so long would help nobody, so it fails at once and says when it can go on.
     .check = A pause this long mostly means a daily limit or an exhausted account. The ceiling is a setting.
     .rec-1 = Send the message again after the named time
@@ -821,10 +829,10 @@ model-quota =
 model-overloaded =
     .title = Model service overloaded
     .model = { $service } is overloaded at the moment.
-    .user = The model service is overloaded at the moment. Trying again shortly.
+    .user = The model service is overloaded at the moment.
     .about = The service has more work than it can do, for everybody and not only for this account. It passes by itself; the runtime tries again with growing pauses.
     .check = Look at the provider's status page. If it lasts, switch to another model.
-    .rec-1 = Wait; the request is repeated by itself
+    .rec-1 = Send the message again in a little while
     .rec-2 = Use another model if it lasts
 
 model-server-error =
@@ -833,61 +841,67 @@ model-server-error =
         [none] { $service } failed on its side.
        *[other] { $service } failed on its side (status { $status }).
     }
-    .user = The model service had an error of its own. Trying again shortly.
+    .user = The model service had an error of its own.
     .about = The service answered that it failed inside. The request was in order as far as one can tell. It is repeated with growing pauses.
     .check = Look at the provider's status page. Give them the request id from the log if it goes on.
-    .rec-1 = Wait; the request is repeated by itself
+    .rec-1 = Send the message again in a little while
     .rec-2 = Use another model if it lasts
 
 model-connect-timeout =
     .title = Model service not reached in time
     .model = { $service } could not be reached within { $timeout_seconds } s.
-    .user = The model service could not be reached within { $timeout_seconds } seconds. Trying again shortly.
+    .user = { $timeout_seconds ->
+        [one] The model service could not be reached within { $timeout_seconds } second.
+       *[other] The model service could not be reached within { $timeout_seconds } seconds.
+    }
     .about = No connection to the model service came about in time. Nothing was sent, so a repeat is safe and happens by itself.
     .check = Check network, proxy and firewall on the way to the provider.
-    .rec-1 = Wait; the request is repeated by itself
+    .rec-1 = Send the message again in a little while
     .rec-2 = Check the network if it lasts
 
 model-first-token-timeout =
     .title = Model did not begin to answer
     .model = { $service } did not begin to answer within { $timeout_seconds } s.
-    .user = The model did not begin to answer within { $timeout_seconds } seconds. Trying again shortly.
+    .user = { $timeout_seconds ->
+        [one] The model did not begin to answer within { $timeout_seconds } second.
+       *[other] The model did not begin to answer within { $timeout_seconds } seconds.
+    }
     .about = The request was accepted, but the first piece of the answer did not come in time. Very long conversations and busy services cause this. The request is made again.
     .check = Compare with the length of the conversation. Raise the limit for first answers if this model honestly needs longer.
-    .rec-1 = Wait; the request is repeated by itself
+    .rec-1 = Send the message again in a little while
     .rec-2 = Shorten the conversation if it happens again
 
 model-stalled =
     .title = Model stopped in mid-answer
     .model = { $service } stopped in the middle of its answer and sent nothing for { $timeout_seconds } s.
-    .user = The model stopped in the middle of its answer. Asking it again.
+    .user = The model stopped in the middle of its answer.
     .about = The answer had begun, and then nothing came any more although the connection was open. What had come so far is not used as an answer; the request is made again.
     .check = Many of these point at a proxy that holds answers back. Otherwise look at the provider's status page.
-    .rec-1 = Wait; the request is repeated by itself
+    .rec-1 = Send the message again in a little while
     .rec-2 = Use another model if it lasts
 
 model-stream-cut =
     .title = Model stream was cut
     .model = The connection to { $service } broke in the middle of an answer.
-    .user = The connection to the model broke in the middle of its answer. Asking it again.
+    .user = The connection to the model broke in the middle of its answer.
     .about = The connection ended before the answer did. A half answer is never taken for a whole one: the request is made again, and text already shown is marked as replaced.
     .check = Check proxies and load balancers on the way; many cut connections after a fixed time.
-    .rec-1 = Wait; the request is repeated by itself
+    .rec-1 = Send the message again in a little while
     .rec-2 = Ask for shorter answers if it always breaks after the same time
 
 model-malformed-stream =
     .title = Model stream not readable
     .model = The answer of { $service } could not be understood.
-    .user = The model's answer could not be read. Asking it again.
+    .user = The model's answer could not be read.
     .about = The service sent something that is not in its own protocol: broken JSON, events in a wrong order, a part that belongs to nothing. It is not guessed at; the request is made again.
     .check = If it repeats, the provider has changed its protocol, or a proxy changes the answers. The beginning of what came is in the log.
-    .rec-1 = Wait; the request is repeated by itself
+    .rec-1 = Send the message again in a little while
     .rec-2 = Check the configured address and protocol of the service if it lasts
 
 context-too-long =
     .title = Conversation too long for the model
     .model = The conversation is longer than { $service } accepts.
-    .user = The conversation has become too long for the model. It is being shortened.
+    .user = The conversation has become too long for the model.
     .about = Everything the model has to read is more than it accepts. The runtime shortens the history, keeping calls and their results together, and asks again. If that is not enough, the turn ends with this fault.
     .check = Look at which tool results fill the conversation. A model with a longer context, or smaller outputs, helps.
     .rec-1 = Begin a new session and give it a summary of this one
@@ -936,18 +950,18 @@ unknown-model =
 empty-answer =
     .title = Model answered nothing
     .model = The model answered with nothing: no text and no call.
-    .user = The model sent an empty answer. Asking it again.
+    .user = The model sent an empty answer.
     .about = The answer came to a proper end and has nothing in it. A turn that ends in silence looks like a finished one, so it is not accepted; the request is made again.
     .check = If one model does this often, look at its output limit and its stop sequences.
-    .rec-1 = Wait; the request is repeated by itself
+    .rec-1 = Send the message again in a little while
     .rec-2 = Send the message again in other words
 
 ## TURN: the turn and its budgets
 
 steps-exhausted =
     .title = Step limit reached
-    .model = The turn reached its limit of { $limit } steps.
-    .user = The assistant used all { $limit } steps of this turn and stopped. Send a message to let it go on.
+    .model = The turn reached its step limit ({ $limit }).
+    .user = The assistant reached the step limit of this turn ({ $limit }) and stopped. Send a message to let it go on.
     .about = A turn may ask the model only so many times, so that a run in circles ends. Everything done until then is kept, and the next message begins with a fresh count.
     .check = Raise the limit if honest work needs more steps. Otherwise look at whether the model was going round in circles.
     .rec-1 = Send a message to go on from here
@@ -955,8 +969,8 @@ steps-exhausted =
 
 tokens-exhausted =
     .title = Token budget spent
-    .model = The turn has used its budget of { $limit } tokens.
-    .user = This turn has used all of its { $limit } tokens and stopped. Send a message to let the assistant go on.
+    .model = The turn has used up its token budget ({ $limit }).
+    .user = This turn has used up its token budget ({ $limit }) and stopped. Send a message to let the assistant go on.
     .about = A turn may use only so many tokens in all its steps together. The budget is spent, so no further request is made. Everything done until then is kept.
     .check = Look at which steps were so expensive; long tool results are read again in every step.
     .rec-1 = Send a message to go on from here
@@ -1132,7 +1146,7 @@ session-busy =
         [none] The session { $session } is in use elsewhere at the moment.
        *[other] The session { $session } is in use by { $holder } at the moment.
     }
-    .user = This session is in use elsewhere at the moment. Trying again shortly.
+    .user = This session is in use elsewhere at the moment.
     .about = Another process is the writer of this session right now. One session has one writer at a time, so that nothing is written twice. Messages and cancels can still be handed in; the writer takes them up.
     .check = See which process holds the session. If it is dead, its hold ends by itself within seconds.
     .rec-1 = Try again in a few seconds
@@ -1149,7 +1163,7 @@ command-repeated =
 
 too-many-sessions =
     .title = Too many sessions
-    .model = The limit of { $limit } running sessions is reached.
+    .model = No more sessions can run at once (the limit is { $limit }).
     .user = The server is running as many sessions as it can. Please try again later.
     .about = Only so many sessions may run at once, so that those which do run stay quick. No new one was opened.
     .check = See whether sessions run that nobody needs. Raise the limit if the machine has room, or add a machine.
@@ -1173,19 +1187,22 @@ cli-exited =
         [none] The program { $program } ended before its answer was complete.
        *[other] The program { $program } ended with exit code { $exit_code } before its answer was complete.
     }
-    .user = The agent program ended unexpectedly. It is being started again.
+    .user = The agent program ended unexpectedly.
     .about = The external program ended in the middle of a turn. It is started again and goes on from its last saved state, with growing pauses. A turn that was cut is never shown as finished.
     .check = Its last lines of error output are in the log. Try the same command by hand.
-    .rec-1 = Wait; it is started again by itself
+    .rec-1 = Send the message again; the program is started anew
     .rec-2 = Check its version and its sign-in if it ends again
 
 cli-silent =
     .title = Agent program went silent
     .model = The program { $program } has said nothing for { $timeout_seconds } s.
-    .user = The agent program has not answered for { $timeout_seconds } seconds. It is being started again.
+    .user = { $timeout_seconds ->
+        [one] The agent program has not answered for { $timeout_seconds } second.
+       *[other] The agent program has not answered for { $timeout_seconds } seconds.
+    }
     .about = The external program runs but says nothing, longer than it ever should. It was asked to stop, then ended with everything it had started, and the turn is tried again.
     .check = See what it was waiting for: a question nobody sees, the network, a tool without a time limit.
-    .rec-1 = Wait; the turn is tried again by itself
+    .rec-1 = Send the message again
     .rec-2 = Raise the limit if its work honestly takes so long
 
 cli-wrong-turn =
@@ -1493,10 +1510,10 @@ sync-failed =
 journal-busy =
     .title = Journal is busy
     .model = The journal is locked by another process at the moment.
-    .user = Saving has to wait for another program. Trying again shortly.
+    .user = Saving has to wait for another program.
     .about = Another process holds the lock on the journal for longer than usual, for example a backup or a check. The write is repeated.
     .check = See which processes use { $path }. A copy or a check that runs for long should use the journal's own backup command.
-    .rec-1 = Wait; it is repeated by itself
+    .rec-1 = Try again in a few seconds
     .rec-2 = End the other program if it hangs
 
 ## CONF: configuration
@@ -1711,10 +1728,7 @@ retry-scheduled = { $seconds ->
     [one] Trying again in { $seconds } second (attempt { $attempt } of { $max_attempts } failed)
    *[other] Trying again in { $seconds } seconds (attempt { $attempt } of { $max_attempts } failed)
 }
-recovered = { $attempt ->
-    [one] It worked after { $attempt } attempt
-   *[other] It worked after { $attempt } attempts
-}
+recovered = It worked on attempt { $attempt }
 gave-up = { $attempt ->
     [one] Given up after { $attempt } attempt
    *[other] Given up after { $attempt } attempts

@@ -272,11 +272,11 @@ fn a_choice_fits_the_type_of_its_fact() {
                  `[none]` variant, or add it to the row's `always`"; 2])
         .collect::<Vec<_>>()
     );
-    let problems = with_text("edit-several-matches", "[one]", "[single]");
+    let problems = with_text("failures-exhausted", "[one] The turn", "[single] The turn");
     assert_eq!(
         problems,
         [
-            "catalog/en.ftl: row `edit_several_matches`, `.model`: `$matches` is of type number, so it \
+            "catalog/en.ftl: row `failures_exhausted`, `.model`: `$times` is of type number, so it \
           cannot choose `[single]`"
         ]
     );
