@@ -5,7 +5,19 @@
 //! asks a model does it through [`ask`], which keeps the two promises no provider may forget: nothing
 //! follows an end or an error, and a stream that stops without saying why is a fault.
 
+mod answer;
+mod anthropic;
+mod demo;
+mod endpoint;
+mod failure;
+mod hint;
+mod openai;
+mod registry;
+pub mod script;
+mod spec;
+mod sse;
 mod whole;
+mod wire;
 
 use std::fmt;
 
@@ -16,6 +28,12 @@ use budao_core::{
 };
 use futures::stream::BoxStream;
 
+pub use anthropic::Anthropic;
+pub use demo::{Demo, Pace};
+pub use openai::OpenAi;
+pub use registry::{Keys, Models};
+pub use script::{Script, Scripted};
+pub use spec::Spec;
 pub use whole::{ask, whole};
 
 /// An answer as it comes in. An error ends it, and so does [`Piece::End`].

@@ -1,0 +1,100 @@
+//! Anthropic's Messages API, streamed.
+//!
+//! Thinking blocks go back exactly as they came, signature included, and so do blocks we do not know
+//! (`redacted_thinking` and whatever comes next): the service checks them.
+
+mod stream;
+mod wire;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use budao_core::{
+    fault::{Fault, Kind},
+    limits::Limits,
+    message::Request,
+    seams::World,
+};
+use http::{HeaderMap, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::{
+    Model, PieceStream, answer,
+    endpoint::{Endpoint, Setup, secret_header},
+};
+
+/// Where it is, unless told otherwise.
+pub(crate) const BASE: &str = "https://api.anthropic.com";
+/// The setting that holds its key.
+pub(crate) const KEY: &str = "ANTHROPIC_API_KEY";
+/// The version of the wire we speak.
+const VERSION: &str = "2023-06-01";
+
+/// A model behind Anthropic's Messages API.
+#[derive(Clone, Debug)]
+pub struct Anthropic {
+    model: String,
+    endpoint: Endpoint,
+}
+
+impl Anthropic {
+    /// A model by its name. `base` is the service's address, none for the official one.
+    ///
+    /// # Errors
+    /// `configuration_wrong` if the address cannot be one.
+    pub fn new(
+        model: &str,
+        base: Option<&str>,
+        key: Option<SecretString>,
+        world: &World,
+        limits: Arc<Limits>,
+    ) -> Result<Self, Fault> {
+        let setup = Setup {
+            provider: "anthropic",
+            model,
+            base: base.unwrap_or(BASE),
+            path: &["v1", "messages"],
+            key,
+            required_config: KEY,
+        };
+        Ok(Self { model: model.to_owned(), endpoint: Endpoint::new(setup, world, limits)? })
+    }
+
+    fn headers(&self) -> Result<HeaderMap, Fault> {
+        let mut headers = HeaderMap::new();
+        headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
+        if let Some(key) = &self.endpoint.service.key {
+            let key = secret_header(key.expose_secret()).ok_or_else(|| {
+                self.endpoint
+                    .service
+                    .fault(Kind::ModelAuthentication)
+                    .because("the key has characters no header may have")
+            })?;
+            headers.insert("x-api-key", key);
+        }
+        Ok(headers)
+    }
+}
+
+#[async_trait]
+impl Model for Anthropic {
+    fn provider(&self) -> &str {
+        "anthropic"
+    }
+
+    fn name(&self) -> &str {
+        &self.model
+    }
+
+    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+        let service = self.endpoint.service.clone();
+        let body = wire::body(&self.model, &request);
+        let (events, patience) =
+            self.endpoint.post(&service, self.headers()?, body, request.trace).await?;
+        let decoder = stream::Decoder::default();
+        Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))
+    }
+}
+
+#[cfg(test)]
+mod tests;

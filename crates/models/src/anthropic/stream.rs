@@ -1,0 +1,289 @@
+//! Anthropic's events, put together into blocks.
+//!
+//! What we know is read, what we do not know is kept: an unknown event is passed over, an unknown block
+//! becomes [`Block::Opaque`] with the service's own JSON.
+
+use std::collections::BTreeMap;
+
+use budao_core::message::{Block, CallId, ModelStop, ToolUse, Usage};
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    answer::{Decode, Out, Trouble},
+    sse::Event,
+};
+
+/// Blocks that may be open at once; the service opens one.
+const OPEN_BLOCKS: usize = 64;
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    index: u64,
+    #[serde(borrow, default)]
+    content_block: Option<&'a RawValue>,
+    #[serde(default)]
+    delta: Option<Value>,
+    #[serde(default)]
+    message: Option<Value>,
+    #[serde(default)]
+    usage: Option<Value>,
+}
+
+/// Puts an answer together.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    open: BTreeMap<u64, Open>,
+    stop: Option<ModelStop>,
+    usage: Counts,
+    called: bool,
+}
+
+/// A block that is not whole yet.
+#[derive(Debug)]
+enum Open {
+    Text(String),
+    Thinking {
+        text: String,
+        signature: Option<String>,
+    },
+    Tool {
+        id: String,
+        name: String,
+        arguments: String,
+        given: String,
+    },
+    /// The service's own JSON, and what was changed in it since, if anything was.
+    Other {
+        raw: String,
+        changed: Option<Value>,
+        input: String,
+    },
+}
+
+/// Tokens as the service counts them: cached ones apart.
+#[derive(Debug, Default)]
+struct Counts {
+    input: u64,
+    output: u64,
+    cache_written: u64,
+    cache_read: u64,
+}
+
+impl Decode for Decoder {
+    fn event(&mut self, event: Event, out: &mut Out) -> Result<(), Trouble> {
+        let Envelope { kind, index, content_block, delta, message, usage } =
+            serde_json::from_str(&event.data)?;
+        match kind.as_str() {
+            "message_start" => {
+                self.usage.read(message.as_ref().and_then(|message| message.get("usage")));
+            }
+            "content_block_start" => {
+                let block = content_block.ok_or_else(|| missing("content_block"))?;
+                if self.open.len() >= OPEN_BLOCKS {
+                    return Err(Trouble::Malformed("too many open blocks".into()));
+                }
+                self.open.insert(index, Open::start(block, out)?);
+            }
+            "content_block_delta" => {
+                let delta = delta.ok_or_else(|| missing("delta"))?;
+                if let Some(open) = self.open.get_mut(&index) {
+                    open.grow(&delta, out);
+                }
+            }
+            "content_block_stop" => {
+                if let Some(open) = self.open.remove(&index) {
+                    self.close(open, out);
+                }
+            }
+            "message_delta" => {
+                self.usage.read(usage.as_ref());
+                let reason = delta.as_ref().and_then(|delta| delta["stop_reason"].as_str());
+                self.stop = reason.map(stop).or(self.stop);
+            }
+            "message_stop" => self.end(out),
+            "error" => return Err(Trouble::Told(serde_json::from_str(&event.data)?)),
+            // A whole answer although we asked for a stream.
+            "message" => return Err(Trouble::Malformed("the answer was not streamed".into())),
+            // `ping`, and what may come one day.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Only `message_stop` ends an answer here.
+    fn finish(&mut self, _: &mut Out) {}
+}
+
+fn missing(name: &str) -> Trouble {
+    Trouble::Malformed(format!("{name} is missing"))
+}
+
+fn stop(reason: &str) -> ModelStop {
+    match reason {
+        "end_turn" => ModelStop::EndTurn,
+        "tool_use" => ModelStop::ToolUse,
+        "max_tokens" | "model_context_window_exceeded" => ModelStop::MaxTokens,
+        "refusal" => ModelStop::Refusal,
+        _ => ModelStop::Other,
+    }
+}
+
+impl Decoder {
+    fn close(&mut self, open: Open, out: &mut Out) {
+        self.called |= matches!(open, Open::Tool { .. });
+        if let Some(block) = open.close() {
+            out.block(block);
+        }
+    }
+
+    fn end(&mut self, out: &mut Out) {
+        for open in std::mem::take(&mut self.open).into_values() {
+            self.close(open, out);
+        }
+        let usual = if self.called { ModelStop::ToolUse } else { ModelStop::EndTurn };
+        out.end(self.stop.unwrap_or(usual), self.usage.total());
+    }
+}
+
+impl Open {
+    fn start(raw: &RawValue, out: &mut Out) -> Result<Self, Trouble> {
+        let block: Value = serde_json::from_str(raw.get())?;
+        let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
+        Ok(match text("type").as_str() {
+            "text" => {
+                let text = text("text");
+                out.text(&text);
+                Self::Text(text)
+            }
+            "thinking" => {
+                let thought = text("thinking");
+                out.thought(&thought);
+                let signature = Some(text("signature")).filter(|it| !it.is_empty());
+                Self::Thinking { text: thought, signature }
+            }
+            "tool_use" => {
+                let given =
+                    block.get("input").filter(|it| it.as_object().is_some_and(|it| !it.is_empty()));
+                let given = given.map(ToString::to_string).unwrap_or_default();
+                let (id, name) = (text("id"), text("name"));
+                out.grow(id.len() + name.len() + given.len());
+                Self::Tool { id, name, arguments: String::new(), given }
+            }
+            _ => {
+                out.grow(raw.get().len());
+                Self::Other { raw: raw.get().to_owned(), changed: None, input: String::new() }
+            }
+        })
+    }
+
+    fn grow(&mut self, delta: &Value, out: &mut Out) {
+        let said = |name: &str| delta[name].as_str().unwrap_or_default();
+        match (self, delta["type"].as_str().unwrap_or_default()) {
+            (Self::Text(text), "text_delta") => {
+                text.push_str(said("text"));
+                out.text(said("text"));
+            }
+            (Self::Thinking { text, .. }, "thinking_delta") => {
+                text.push_str(said("thinking"));
+                out.thought(said("thinking"));
+            }
+            (Self::Thinking { signature, .. }, "signature_delta") => {
+                signature.get_or_insert_default().push_str(said("signature"));
+                out.grow(said("signature").len());
+            }
+            (Self::Tool { arguments, .. }, "input_json_delta") => {
+                arguments.push_str(said("partial_json"));
+                out.grow(said("partial_json").len());
+            }
+            (Self::Other { raw, changed, input }, kind) => {
+                grow_other(raw, changed, input, kind, delta);
+                out.grow(delta.to_string().len());
+            }
+            // Citations and whatever else may come to a block we know.
+            _ => {}
+        }
+    }
+
+    fn close(self) -> Option<Block> {
+        Some(match self {
+            Self::Text(text) if text.is_empty() => return None,
+            Self::Text(text) => Block::Text(text),
+            Self::Thinking { text, signature } => Block::Thinking { text, signature },
+            Self::Tool { id, name, arguments, given } => {
+                let arguments =
+                    [arguments, given, "{}".into()].into_iter().find(|it| !it.is_empty());
+                let arguments = arguments.unwrap_or_default();
+                Block::ToolUse(ToolUse { id: CallId(id.into()), name, arguments })
+            }
+            Self::Other { raw, changed, input } => {
+                Block::Opaque(closed_other(raw, changed, &input))
+            }
+        })
+    }
+}
+
+/// Applies a delta to a block we do not know, as far as its sort says how.
+fn grow_other(
+    raw: &str,
+    changed: &mut Option<Value>,
+    input: &mut String,
+    kind: &str,
+    delta: &Value,
+) {
+    if kind == "input_json_delta" {
+        input.push_str(delta["partial_json"].as_str().unwrap_or_default());
+        return;
+    }
+    let block = changed.get_or_insert_with(|| serde_json::from_str(raw).unwrap_or_default());
+    let (Some(block), Some(delta)) = (block.as_object_mut(), delta.as_object()) else { return };
+    for (name, value) in delta.iter().filter(|(name, _)| *name != "type") {
+        match (block.get_mut(name), value) {
+            (Some(Value::String(text)), Value::String(more)) => text.push_str(more),
+            (Some(Value::Array(items)), Value::Array(more)) => items.extend(more.iter().cloned()),
+            _ => drop(block.insert(name.clone(), value.clone())),
+        }
+    }
+}
+
+fn closed_other(raw: String, mut changed: Option<Value>, input: &str) -> String {
+    if !input.is_empty()
+        && let Ok(input) = serde_json::from_str::<Value>(input)
+    {
+        let block = changed.get_or_insert_with(|| serde_json::from_str(&raw).unwrap_or_default());
+        if let Some(block) = block.as_object_mut() {
+            block.insert("input".into(), input);
+        }
+    }
+    changed.map_or(raw, |block| block.to_string())
+}
+
+impl Counts {
+    /// Takes what is there: a later event repeats or corrects an earlier one.
+    fn read(&mut self, usage: Option<&Value>) {
+        let Some(usage) = usage else { return };
+        let take = |count: &mut u64, name: &str| {
+            if let Some(number) = usage.get(name).and_then(Value::as_u64) {
+                *count = number;
+            }
+        };
+        take(&mut self.input, "input_tokens");
+        take(&mut self.output, "output_tokens");
+        take(&mut self.cache_written, "cache_creation_input_tokens");
+        take(&mut self.cache_read, "cache_read_input_tokens");
+    }
+
+    fn total(&self) -> Usage {
+        Usage {
+            input_tokens: self
+                .input
+                .saturating_add(self.cache_written)
+                .saturating_add(self.cache_read),
+            output_tokens: self.output,
+            cached_tokens: self.cache_read,
+        }
+    }
+}

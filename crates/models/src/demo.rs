@@ -1,0 +1,202 @@
+//! A model made of rules. It needs no network and no key, understands a handful of plain requests in
+//! English and Chinese, and uses the built-in tools to answer them.
+//!
+//! It errs on purpose: the first call of a session has a believable mistake in it. It does not know
+//! better. What the right call would have been it reads from the error it gets, and if the error does
+//! not say, it says so. That makes it a test of our errors as much as a demonstration.
+//!
+//! It remembers nothing: everything it does follows from the history it is given, so a session that was
+//! resumed goes on where it was.
+
+mod look;
+mod mend;
+mod task;
+mod tell;
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use budao_core::{
+    fault::Fault,
+    message::{Block, ModelStop, Piece, Request, ToolUse, Usage},
+    seams::Clock,
+};
+use serde_json::Value;
+
+use self::{
+    look::{Call, Turn},
+    mend::Mended,
+    task::{Goal, Tongue},
+};
+use crate::{
+    Model, PieceStream,
+    script::{Beat, call_id, play, rough_tokens},
+    whole,
+};
+
+/// Between words, at a pace people read.
+const WORD: Duration = Duration::from_millis(60);
+/// Between numbers, when asked to count slowly.
+const SLOW: Duration = Duration::from_millis(300);
+/// Tries to get one call right.
+const TRIES: usize = 4;
+
+/// How fast it speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// As fast as people read, so that a cancel or a cut can land.
+    #[default]
+    Reading,
+    /// Without waiting.
+    Fast,
+}
+
+/// The model made of rules.
+#[derive(Clone, Debug)]
+pub struct Demo {
+    pace: Pace,
+    clock: Arc<dyn Clock>,
+}
+
+impl Demo {
+    /// One that waits on this clock.
+    #[must_use]
+    pub fn new(pace: Pace, clock: Arc<dyn Clock>) -> Self {
+        Self { pace, clock }
+    }
+}
+
+#[async_trait]
+impl Model for Demo {
+    fn provider(&self) -> &str {
+        "demo"
+    }
+
+    fn name(&self) -> &str {
+        match self.pace {
+            Pace::Reading => "demo",
+            Pace::Fast => "demo:fast",
+        }
+    }
+
+    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+        let beats = self.perform(&request, decide(&request));
+        Ok(whole("demo", self.name(), play(beats, self.clock.clone())))
+    }
+}
+
+/// What it says, and whom it calls.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Move {
+    text: String,
+    call: Option<(String, Value)>,
+    slowly: bool,
+}
+
+impl Move {
+    fn say(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    fn call(text: impl Into<String>, tool: &str, arguments: Value) -> Self {
+        Self { text: text.into(), call: Some((tool.to_owned(), arguments)), slowly: false }
+    }
+}
+
+/// Decides what to do. All of the model's behaviour is in here.
+fn decide(request: &Request) -> Move {
+    let turn = Turn::of(request);
+    let tongue = Tongue::of(turn.text);
+    let goals = task::understand(turn.text);
+    if goals.is_empty() {
+        return Move::say(tell::help(tongue));
+    }
+    let progress = turn.progress();
+    let mut calls = goals.iter().filter(|goal| goal.is_call());
+    match calls.nth(progress.done) {
+        Some(goal) => next_call(request, &turn, goal, progress.failed, tongue),
+        None => answer(&goals, progress.results, tongue),
+    }
+}
+
+/// Makes the call a goal needs, or mends the one that failed.
+fn next_call(
+    request: &Request,
+    turn: &Turn<'_>,
+    goal: &Goal,
+    failed: &[Call<'_>],
+    tongue: Tongue,
+) -> Move {
+    let Some((tool, right)) = goal.call() else { return Move::default() };
+    if !request.tools.iter().any(|spec| &*spec.name == tool) {
+        return Move::say(tell::no_such_tool(tool, tongue));
+    }
+    let Some(last) = failed.last() else {
+        let arguments = if turn.first_of_session { goal.mistaken() } else { right };
+        return Move::call(tell::intention(goal, tongue), tool, arguments);
+    };
+    if failed.len() >= TRIES {
+        return Move::say(tell::gave_up(last, tongue));
+    }
+    match mend::mend(last, failed.len()) {
+        Mended::Call { tool, arguments, change } => {
+            Move::call(tell::correction(&change, tongue), &tool, arguments)
+        }
+        Mended::Stop => Move::say(tell::stopped(last, tongue)),
+        Mended::NoHelp => Move::say(tell::error_did_not_help(last, tongue)),
+    }
+}
+
+/// All calls are made: says what came of them.
+fn answer(goals: &[Goal], results: Vec<Value>, tongue: Tongue) -> Move {
+    let slowly = goals.iter().any(|goal| matches!(goal, Goal::CountTo { slowly: true, .. }));
+    let mut results = results.into_iter();
+    let said: Vec<String> = goals
+        .iter()
+        .map(|goal| {
+            let result = if goal.is_call() { results.next() } else { None };
+            tell::outcome(goal, result.as_ref(), tongue)
+        })
+        .collect();
+    Move { text: said.join("\n"), call: None, slowly }
+}
+
+impl Demo {
+    fn perform(&self, request: &Request, doing: Move) -> VecDeque<Beat> {
+        let Move { text, call, slowly } = doing;
+        let mut beats = VecDeque::new();
+        for word in words(&text) {
+            if self.pace == Pace::Reading {
+                beats.push_back(Beat::Wait(if slowly { SLOW } else { WORD }));
+            }
+            beats.push_back(Beat::Piece(Piece::Text(word.to_owned())));
+        }
+        let mut written = text.len();
+        if !text.is_empty() {
+            beats.push_back(Beat::Piece(Piece::Block(Block::Text(text))));
+        }
+        let stop = if call.is_some() { ModelStop::ToolUse } else { ModelStop::EndTurn };
+        if let Some((name, arguments)) = call {
+            let arguments = arguments.to_string();
+            written += name.len() + arguments.len();
+            let call = ToolUse { id: call_id(request, 1), name, arguments };
+            beats.push_back(Beat::Piece(Piece::Block(Block::ToolUse(call))));
+        }
+        let usage = Usage {
+            input_tokens: rough_tokens(request),
+            output_tokens: (written as u64).div_ceil(4),
+            cached_tokens: 0,
+        };
+        beats.push_back(Beat::Piece(Piece::End { stop, usage }));
+        beats
+    }
+}
+
+/// Words with the space behind them; a Chinese character is a word.
+fn words(text: &str) -> Vec<&str> {
+    let ends = |c: char| c.is_whitespace() || task::is_han(c);
+    text.split_inclusive(ends).collect()
+}
+
+#[cfg(test)]
+mod tests;

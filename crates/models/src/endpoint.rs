@@ -1,0 +1,333 @@
+//! One place on the net that answers for models: how to reach it, and what went wrong on the way.
+//!
+//! The client never tries again, follows no redirect and has no total timeout: retries belong to the
+//! runtime, a key must not travel to another host, and a stream may last as long as it moves.
+
+mod connect;
+
+use std::{error::Error, io, net::IpAddr, sync::Arc, time::Duration};
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    limits::Limits,
+    seams::{Clock, World},
+    trace::Trace,
+};
+use futures::{StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderValue, header};
+use reqwest::{Client, Response, Url};
+use secrecy::SecretString;
+
+use crate::{
+    answer::Patience,
+    failure::{Answer, Service},
+    hint::Hints,
+    sse::{self, ByteStream, Events},
+};
+
+/// How much of an error's body is read.
+const ERROR_BYTES: usize = 64 * 1024;
+/// Connections kept open for the next request, and for how long.
+const IDLE_CONNECTIONS: usize = 16;
+const IDLE: Duration = Duration::from_secs(90);
+
+/// A provider's address, client and bounds.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    client: Client,
+    url: Url,
+    pub(crate) service: Service,
+    pub(crate) limits: Arc<Limits>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn budao_core::seams::Entropy>,
+}
+
+/// What makes one provider's endpoint different from another's.
+#[derive(Debug)]
+pub(crate) struct Setup<'a> {
+    pub(crate) provider: &'static str,
+    pub(crate) model: &'a str,
+    pub(crate) base: &'a str,
+    /// Path segments behind the base; those the base already ends with are not repeated.
+    pub(crate) path: &'a [&'a str],
+    pub(crate) key: Option<SecretString>,
+    pub(crate) required_config: &'static str,
+}
+
+impl Endpoint {
+    /// Checks the address and makes a client for it.
+    pub(crate) fn new(setup: Setup<'_>, world: &World, limits: Arc<Limits>) -> Result<Self, Fault> {
+        let url = address(setup.base, setup.path)?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let shown = if is_private(&url) { String::new() } else { host.clone() };
+        let service = Service {
+            provider: setup.provider,
+            model: setup.model.into(),
+            endpoint: format!("{shown}{}", url.path()).into(),
+            host: host.into(),
+            required_config: setup.required_config,
+            key: setup.key,
+        };
+        let client = client(&url, &world.clock, &limits).map_err(|error| {
+            service.fault(Kind::ModelBadRequest).caused_by(&error.without_url())
+        })?;
+        let (clock, entropy) = (world.clock.clone(), world.entropy.clone());
+        Ok(Self { client, url, service, limits, clock, entropy })
+    }
+
+    /// Sends a request and waits until the answer starts.
+    pub(crate) async fn post(
+        &self,
+        service: &Service,
+        mut headers: HeaderMap,
+        body: Vec<u8>,
+        trace: Trace,
+    ) -> Result<(Events, Patience), Fault> {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if trace.is_some()
+            && let Ok(parent) = trace.to_traceparent(self.entropy.bits()).parse()
+        {
+            headers.insert("traceparent", parent);
+        }
+        let mut patience = Patience::new(self.clock.clone(), &self.limits);
+        let request = self.client.post(self.url.clone()).headers(headers).body(body);
+        let response = match patience.wait(request.send()).await {
+            Some(Ok(response)) => response,
+            Some(Err(error)) => return Err(self.unsent(service, error)),
+            None => return Err(patience.fault(service)),
+        };
+        if !response.status().is_success() {
+            return Err(self.refused(service, response, patience).await);
+        }
+        Ok((self.events(service, response)?, patience))
+    }
+
+    /// The events of a response, if it can be one.
+    fn events(&self, service: &Service, response: Response) -> Result<Events, Fault> {
+        let media = response.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let media = media.unwrap_or_default().to_ascii_lowercase();
+        // JSON escapes may double what an answer takes.
+        let bytes_max =
+            self.limits.model_answer_bytes.saturating_mul(2).saturating_add(ERROR_BYTES);
+        if media.starts_with("text/html") {
+            let reason = "a web page came instead of an event stream: is the address right?";
+            return Err(service
+                .fault(Kind::ModelMalformedStream)
+                .with(Fact::Position, 0)
+                .because(reason));
+        }
+        if media.starts_with("application/json") {
+            return Ok(Events::whole(bytes(response), bytes_max));
+        }
+        Ok(Events::new(bytes(response), bytes_max))
+    }
+
+    /// A status that is not a success.
+    async fn refused(&self, service: &Service, response: Response, mut wait: Patience) -> Fault {
+        let status = response.status().as_u16();
+        let hints = Hints::read(response.headers(), self.clock.now());
+        let body = wait.wait(sse::read_head(bytes(response), ERROR_BYTES)).await;
+        Answer::new(status, &body.unwrap_or_default()).hints(hints).fault(service)
+    }
+
+    /// The request did not get there, or no answer started.
+    fn unsent(&self, service: &Service, error: reqwest::Error) -> Fault {
+        let error = error.without_url();
+        let kind = classify(&error);
+        let mut fault = service.fault(kind);
+        if kind == Kind::ModelConnectTimeout {
+            fault = fault.with(Fact::TimeoutMs, self.limits.model_connect);
+        }
+        fault.with(Fact::Host, service.host.to_string()).caused_by(&error)
+    }
+}
+
+/// Which row a transport error belongs to, by the types in its chain.
+fn classify(error: &reqwest::Error) -> Kind {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(kind) = classify_one(error) {
+            return kind;
+        }
+        // An io::Error hides what it wraps from `source`.
+        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    match () {
+        () if error.is_builder() => Kind::ModelBadRequest,
+        () if error.is_connect() => Kind::NetworkUnavailable,
+        () if error.is_decode() => Kind::ModelMalformedStream,
+        () => Kind::ModelStreamCut,
+    }
+}
+
+fn classify_one(error: &(dyn Error + 'static)) -> Option<Kind> {
+    if error.is::<connect::TooSlow>() {
+        return Some(Kind::ModelConnectTimeout);
+    }
+    if error.is::<connect::NoSuchName>() {
+        return Some(Kind::NameNotResolved);
+    }
+    if error.is::<rustls::Error>() {
+        return Some(Kind::TlsFailed);
+    }
+    match error.downcast_ref::<io::Error>()?.kind() {
+        io::ErrorKind::ConnectionRefused => Some(Kind::ConnectionRefused),
+        io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkDown
+        | io::ErrorKind::AddrNotAvailable => Some(Kind::NetworkUnavailable),
+        _ => None,
+    }
+}
+
+fn bytes(response: Response) -> ByteStream {
+    let bytes = response.bytes_stream();
+    bytes.map_err(|error| io::Error::other(chain(&error.without_url()))).boxed()
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text = format!("{text}: {error}");
+        next = error.source();
+    }
+    text
+}
+
+/// The address to post to.
+fn address(base: &str, path: &[&str]) -> Result<Url, Fault> {
+    let wrong = |expected: &'static str| {
+        Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+            .with(Fact::ConfigKey, "model")
+            .with(Fact::Expected, expected)
+    };
+    let mut url = Url::parse(base).map_err(|error| {
+        wrong("a URL such as http://localhost:8080/v1").because(error.to_string())
+    })?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(wrong("an http or https URL with a host"));
+    }
+    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+        return Err(wrong("a URL without user, password or query; keys have their own setting"));
+    }
+    url.set_fragment(None);
+    let has: Vec<String> = url
+        .path_segments()
+        .into_iter()
+        .flatten()
+        .filter(|it| !it.is_empty())
+        .map(Into::into)
+        .collect();
+    let known = (0..=path.len()).rev().find(|&n| ends_with(&has, &path[..n])).unwrap_or(0);
+    url.set_path(
+        &has.iter()
+            .map(String::as_str)
+            .chain(path[known..].iter().copied())
+            .collect::<Vec<_>>()
+            .join("/"),
+    );
+    Ok(url)
+}
+
+fn ends_with(has: &[String], tail: &[&str]) -> bool {
+    has.len() >= tail.len() && has[has.len() - tail.len()..].iter().zip(tail).all(|(a, b)| a == b)
+}
+
+/// Is it an address of a private net? Those are not shown.
+fn is_private(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => ip.is_private() || ip.is_loopback() || ip.is_link_local(),
+        Ok(IpAddr::V6(ip)) => {
+            ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()
+        }
+        Err(_) => is_loopback(url) || !host.contains('.') || host.ends_with(".local"),
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.is_loopback())
+}
+
+fn client(url: &Url, clock: &Arc<dyn Clock>, limits: &Limits) -> Result<Client, reqwest::Error> {
+    // Whoever was first wins; without any, building a client panics.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = Client::builder()
+        .user_agent(concat!("budao/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .pool_idle_timeout(IDLE)
+        .dns_resolver(Arc::new(connect::Resolver))
+        .connector_layer(connect::Deadline::new(clock.clone(), limits.model_connect));
+    // What runs on this machine is not asked for through a proxy.
+    if is_loopback(url) { builder.no_proxy() } else { builder }.build()
+}
+
+/// A header with a key in it, hidden from debug output.
+pub(crate) fn secret_header(value: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_may_end_anywhere_in_the_path() {
+        let path = ["v1", "chat", "completions"];
+        for base in [
+            "http://localhost:8080",
+            "http://localhost:8080/",
+            "http://localhost:8080/v1",
+            "http://localhost:8080/v1/",
+            "http://localhost:8080/v1/chat/completions",
+        ] {
+            let url = address(base, &path).unwrap();
+            assert_eq!(url.as_str(), "http://localhost:8080/v1/chat/completions", "{base}");
+        }
+        let nested = address("https://gateway.example/openai", &path).unwrap();
+        assert_eq!(nested.as_str(), "https://gateway.example/openai/v1/chat/completions");
+    }
+
+    #[test]
+    fn an_address_with_secrets_in_it_is_refused() {
+        for base in [
+            "http://user:pass@host/v1",
+            "https://host/v1?key=x",
+            "ftp://host",
+            "localhost",
+            "http:",
+        ] {
+            let fault = address(base, &["v1"]).unwrap_err();
+            assert_eq!(fault.kind(), Kind::ConfigurationWrong, "{base}");
+            assert!(!format!("{fault:?}").contains("pass@"), "{base}");
+        }
+    }
+
+    #[test]
+    fn private_hosts_are_not_shown() {
+        let private = |base: &str| is_private(&Url::parse(base).unwrap());
+        for base in [
+            "http://127.0.0.1:1",
+            "http://[::1]:1",
+            "http://10.1.2.3",
+            "http://gpu-box",
+            "http://x.local",
+        ] {
+            assert!(private(base), "{base}");
+        }
+        assert!(!private("https://api.example.com"));
+    }
+}

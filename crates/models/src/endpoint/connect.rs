@@ -1,0 +1,113 @@
+//! Connecting: a deadline on the world's clock, and name errors that can be told from others.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use budao_core::seams::Clock;
+use futures::future::BoxFuture;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tower_layer::Layer;
+use tower_service::Service;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// No connection within the deadline.
+#[derive(Debug)]
+pub(super) struct TooSlow;
+
+impl fmt::Display for TooSlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no connection in time")
+    }
+}
+
+impl std::error::Error for TooSlow {}
+
+/// No address for a name.
+#[derive(Debug)]
+pub(super) struct NoSuchName(std::io::Error);
+
+impl fmt::Display for NoSuchName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot resolve the name: {}", self.0)
+    }
+}
+
+impl std::error::Error for NoSuchName {}
+
+/// Resolves names as the system does, and says so when that is what failed.
+#[derive(Debug)]
+pub(super) struct Resolver;
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found: Vec<_> = match tokio::net::lookup_host((name.as_str(), 0)).await {
+                Ok(found) => found.collect(),
+                Err(error) => return Err(NoSuchName(error).into()),
+            };
+            let addresses: Addrs = Box::new(found.into_iter());
+            Ok(addresses)
+        })
+    }
+}
+
+/// Puts a deadline on name, connection and TLS together.
+#[derive(Clone, Debug)]
+pub(super) struct Deadline {
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+}
+
+impl Deadline {
+    pub(super) fn new(clock: Arc<dyn Clock>, limit: Duration) -> Self {
+        Self { clock, limit }
+    }
+}
+
+impl<S> Layer<S> for Deadline {
+    type Service = Within<S>;
+
+    fn layer(&self, connector: S) -> Within<S> {
+        Within { connector, deadline: self.clone() }
+    }
+}
+
+/// A connector with a deadline.
+#[derive(Clone, Debug)]
+pub(super) struct Within<S> {
+    connector: S,
+    deadline: Deadline,
+}
+
+impl<S, R> Service<R> for Within<S>
+where
+    S: Service<R, Error = BoxError>,
+    S::Future: Send + 'static,
+    S::Response: 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.connector.poll_ready(cx)
+    }
+
+    fn call(&mut self, to: R) -> Self::Future {
+        let connecting = self.connector.call(to);
+        let late: BoxFuture<'static, ()> = self.deadline.clock.sleep(self.deadline.limit);
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                connected = connecting => connected,
+                () = late => Err(TooSlow.into()),
+            }
+        })
+    }
+}

@@ -1,0 +1,290 @@
+//! What a service's refusal means: status, body and headers in, one row of the catalog out.
+//!
+//! Vendors agree on little, so the words of the body (`type`, `code`, message) are asked before the
+//! status: `insufficient_quota` and a rate limit are both 429, a full context is 400 or 413 or 500.
+//! Foreign words only ever become causes, which are for the operator.
+
+use std::{fmt, sync::Arc};
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+
+use crate::hint::Hints;
+
+/// How much of a foreign text is kept for the operator.
+const EXCERPT_BYTES: usize = 2_048;
+
+/// Whom we asked. Every fault says so.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) provider: &'static str,
+    pub(crate) model: Arc<str>,
+    pub(crate) host: Arc<str>,
+    pub(crate) endpoint: Arc<str>,
+    /// The setting that holds the key.
+    pub(crate) required_config: &'static str,
+    pub(crate) key: Option<SecretString>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} at {}", self.provider, self.model, self.endpoint)
+    }
+}
+
+impl Service {
+    /// The one a script pretends to be.
+    pub(crate) fn scripted() -> Self {
+        Self {
+            provider: "script",
+            model: "script".into(),
+            host: "".into(),
+            endpoint: "".into(),
+            required_config: "model",
+            key: None,
+        }
+    }
+
+    /// A fault of this kind that says whom we asked.
+    pub(crate) fn fault(&self, kind: Kind) -> Fault {
+        let fault = Fault::new(kind, Operation::ModelRequest)
+            .with(Fact::Service, self.provider)
+            .with(Fact::Model, self.model.to_string());
+        if self.endpoint.is_empty() {
+            return fault;
+        }
+        fault
+            .with(Fact::Endpoint, self.endpoint.to_string())
+            .with(Fact::Host, self.host.to_string())
+    }
+
+    /// A foreign text, shortened, without our key should a server echo it.
+    pub(crate) fn excerpt(&self, text: &str) -> String {
+        let text = match &self.key {
+            Some(key) if !key.expose_secret().is_empty() => {
+                text.replace(key.expose_secret(), "[key]")
+            }
+            _ => text.to_owned(),
+        };
+        let mut end = text.len().min(EXCERPT_BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text[..end].trim().to_owned()
+    }
+}
+
+/// What a service answered instead of an answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    status: u16,
+    said: Said,
+    hints: Hints,
+    raw: String,
+}
+
+/// What an error body says, as far as vendors agree: each vendor has its own subset.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Said {
+    kind: String,
+    code: String,
+    message: String,
+    request_id: Option<String>,
+    /// The context a request had, and the most it may have, when the body has them as numbers.
+    context: Option<(u64, u64)>,
+}
+
+impl Answer {
+    /// An answer with a status and a body.
+    pub(crate) fn new(status: u16, body: &[u8]) -> Self {
+        let raw = String::from_utf8_lossy(body).into_owned();
+        let said = serde_json::from_str(&raw).map_or_else(|_| Said::default(), |v| Said::read(&v));
+        Self { status, said, hints: Hints::default(), raw }
+    }
+
+    /// An error in the middle of a stream: the status was 200, so only the words count.
+    pub(crate) fn in_stream(error: &Value) -> Self {
+        let said = Said::read(error);
+        // Some gateways put the status they got into the code.
+        let status = said.code.parse().ok().filter(|code| (400..600).contains(code));
+        Self {
+            status: status.unwrap_or(200),
+            said,
+            hints: Hints::default(),
+            raw: error.to_string(),
+        }
+    }
+
+    /// Adds what the headers say.
+    pub(crate) fn hints(mut self, hints: Hints) -> Self {
+        self.hints = hints;
+        self
+    }
+
+    /// The fault it is.
+    pub(crate) fn fault(self, service: &Service) -> Fault {
+        let kind = self.kind();
+        let mut fault = service.fault(kind);
+        if self.status != 200 {
+            fault = fault.with(Fact::Status, self.status);
+        }
+        if let Some(id) = self.hints.request_id.as_ref().or(self.said.request_id.as_ref()) {
+            fault = fault.with(Fact::RequestId, service.excerpt(id));
+        }
+        if kind == Kind::ModelAuthentication {
+            fault = fault
+                .with(Fact::Cause, "invalid_credentials")
+                .with(Fact::RequiredConfig, vec![service.required_config.to_owned()]);
+        }
+        if kind == Kind::ContextTooLong
+            && let Some((actual, limit)) = self.said.context_size()
+        {
+            fault = fault.with(Fact::Actual, actual).with(Fact::Limit, limit);
+        }
+        let fault = self.hints.tell(fault);
+        match self.words(service) {
+            words if words.is_empty() => fault,
+            words => fault.because(words),
+        }
+    }
+
+    /// The body in one line, for the operator.
+    fn words(&self, service: &Service) -> String {
+        let Said { kind, code, message, .. } = &self.said;
+        let named: Vec<_> =
+            [kind, code, message].into_iter().filter(|word| !word.is_empty()).cloned().collect();
+        let text = if named.is_empty() { self.raw.clone() } else { named.join(": ") };
+        service.excerpt(&text)
+    }
+
+    /// The row of the catalog. The order of the questions matters: the specific ones come first.
+    fn kind(&self) -> Kind {
+        let said = &self.said;
+        match self.status {
+            _ if said.is_quota() || self.status == 402 => Kind::ModelQuota,
+            429 => Kind::ModelRateLimited,
+            _ if said.is_context_too_long() || self.status == 413 => Kind::ContextTooLong,
+            _ if said.is_filtered() => Kind::ModelRefused,
+            _ if said.is_named(&["authentication_error", "invalid_api_key"]) => {
+                Kind::ModelAuthentication
+            }
+            401 => Kind::ModelAuthentication,
+            403 => Kind::ModelPermission,
+            404 => Kind::UnknownModel,
+            529 => Kind::ModelOverloaded,
+            408 => Kind::RequestTimedOut,
+            _ if said.is_named(&["permission_error"]) => Kind::ModelPermission,
+            _ if said.is_named(&["not_found_error", "model_not_found"]) => Kind::UnknownModel,
+            _ if said.is_named(&["rate_limit_error", "rate_limit_exceeded"]) => {
+                Kind::ModelRateLimited
+            }
+            _ if said.is_overloaded() => Kind::ModelOverloaded,
+            _ if said.is_named(&["timeout_error"]) => Kind::RequestTimedOut,
+            500.. => Kind::ModelServerError,
+            _ if said.is_named(&["invalid_request_error"]) => Kind::ModelBadRequest,
+            // In a stream an error we cannot place is the server's.
+            200 => Kind::ModelServerError,
+            _ => Kind::ModelBadRequest,
+        }
+    }
+}
+
+impl Said {
+    /// Finds the error in a body: `{"error":{…}}`, `{"error":"…"}`, `{"detail":"…"}`, or flat.
+    fn read(body: &Value) -> Self {
+        // One vendor answers with a list of one.
+        let body = body.get(0).unwrap_or(body);
+        let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
+        let word = |value: Option<&Value>| match value {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => String::new(),
+        };
+        let number = |name: &str| error.get(name).and_then(Value::as_u64);
+        let message = match error {
+            Value::String(text) => text.clone(),
+            _ => word(error.get("message").or_else(|| error.get("detail"))),
+        };
+        // A flat body's `type` may only say that it is an error.
+        let kind = Some(word(error.get("type"))).filter(|kind| kind != "error").unwrap_or_default();
+        Self {
+            kind,
+            code: word(error.get("code")),
+            message,
+            request_id: body.get("request_id").and_then(Value::as_str).map(str::to_owned),
+            context: number("n_prompt_tokens").zip(number("n_ctx")),
+        }
+    }
+
+    fn is_named(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.kind == *name || self.code == *name)
+    }
+
+    fn mentions(&self, phrases: &[&str]) -> bool {
+        let message = self.message.to_ascii_lowercase();
+        phrases.iter().any(|phrase| message.contains(phrase))
+    }
+
+    fn is_quota(&self) -> bool {
+        self.is_named(&[
+            "insufficient_quota",
+            "billing_error",
+            "billing_hard_limit_reached",
+            "quota_exceeded",
+            "insufficient_balance",
+        ]) || self.mentions(&["exceeded your current quota", "credit balance is too low"])
+    }
+
+    fn is_context_too_long(&self) -> bool {
+        self.is_named(&[
+            "context_length_exceeded",
+            "exceed_context_size_error",
+            "request_too_large",
+            "string_above_max_length",
+        ]) || self.mentions(&[
+            "prompt is too long",
+            "context length",
+            "context window",
+            "context size",
+            "maximum context",
+            "input is too long",
+            "exceed context limit",
+        ])
+    }
+
+    fn is_filtered(&self) -> bool {
+        self.is_named(&[
+            "content_filter",
+            "content_policy_violation",
+            "data_inspection_failed",
+            "responsible_ai_policy_violation",
+        ])
+    }
+
+    fn is_overloaded(&self) -> bool {
+        self.is_named(&["overloaded_error", "unavailable_error", "slow_down", "engine_overloaded"])
+            || self.mentions(&["overloaded", "loading model", "at capacity"])
+    }
+
+    /// The tokens a request had and the most it may have: from fields, or from the two phrasings in use,
+    /// `208310 tokens > 200000 maximum` and `maximum context length is 8192 tokens … 9000 tokens`.
+    fn context_size(&self) -> Option<(u64, u64)> {
+        if self.context.is_some() {
+            return self.context;
+        }
+        let words: Vec<&str> = self.message.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        let numbers: Vec<u64> = words
+            .windows(2)
+            .filter(|pair| ["tokens", "maximum", ""].contains(&pair[1]))
+            .filter_map(|pair| pair[0].parse().ok())
+            .collect();
+        match numbers[..] {
+            [first, second, ..] => Some((first.max(second), first.min(second))),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

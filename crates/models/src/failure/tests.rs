@@ -1,0 +1,96 @@
+//! Each vendor's way of saying no, and the row it belongs to.
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+
+fn service() -> Service {
+    Service {
+        provider: "anthropic",
+        model: "m".into(),
+        host: "api.example.com".into(),
+        endpoint: "api.example.com/v1/messages".into(),
+        required_config: "ANTHROPIC_API_KEY",
+        key: Some("sk-ant-0123456789".into()),
+    }
+}
+
+#[rstest]
+#[case::wrong_key(401, json!({"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}), Kind::ModelAuthentication)]
+#[case::key_said_with_400(400, json!({"error":{"code":"invalid_api_key","message":"Incorrect API key"}}), Kind::ModelAuthentication)]
+#[case::no_permission(403, json!({"error":{"type":"permission_error","message":"no"}}), Kind::ModelPermission)]
+#[case::no_such_model(404, json!({"error":{"type":"not_found_error","message":"model: x"}}), Kind::UnknownModel)]
+#[case::ollama_no_such_model(404, json!({"error":"model 'x' not found"}), Kind::UnknownModel)]
+#[case::rate(429, json!({"error":{"type":"rate_limit_error","message":"slow down"}}), Kind::ModelRateLimited)]
+#[case::token_rate(429, json!({"error":{"message":"Rate limit reached: too many tokens"}}), Kind::ModelRateLimited)]
+#[case::quota(429, json!({"error":{"type":"insufficient_quota","code":"insufficient_quota","message":"You exceeded your current quota"}}), Kind::ModelQuota)]
+#[case::anthropic_credit(400, json!({"error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the API"}}), Kind::ModelQuota)]
+#[case::payment(402, json!({}), Kind::ModelQuota)]
+#[case::overloaded(529, json!({"error":{"type":"overloaded_error","message":"Overloaded"}}), Kind::ModelOverloaded)]
+#[case::llama_loading(503, json!({"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}), Kind::ModelOverloaded)]
+#[case::server(500, json!({"error":{"type":"api_error","message":"Internal server error"}}), Kind::ModelServerError)]
+#[case::gateway(502, json!(null), Kind::ModelServerError)]
+#[case::timed_out(504, json!({"error":{"type":"timeout_error","message":"timed out"}}), Kind::RequestTimedOut)]
+#[case::request_timeout(408, json!({}), Kind::RequestTimedOut)]
+#[case::too_large(413, json!({"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}), Kind::ContextTooLong)]
+#[case::anthropic_context(400, json!({"error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}), Kind::ContextTooLong)]
+#[case::openai_context(400, json!({"error":{"code":"context_length_exceeded","type":"invalid_request_error","message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."}}), Kind::ContextTooLong)]
+#[case::llama_context(400, json!({"error":{"code":400,"type":"exceed_context_size_error","message":"the request exceeds the available context size","n_prompt_tokens":900,"n_ctx":512}}), Kind::ContextTooLong)]
+#[case::vllm_flat(400, json!({"object":"error","message":"This model's maximum context length is 4096 tokens","type":"BadRequestError","code":400}), Kind::ContextTooLong)]
+#[case::azure_filter(400, json!({"error":{"code":"content_filter","message":"filtered"}}), Kind::ModelRefused)]
+#[case::bad_request(400, json!({"error":{"type":"invalid_request_error","message":"max_tokens: required"}}), Kind::ModelBadRequest)]
+#[case::unprocessable(422, json!({"detail":"field required"}), Kind::ModelBadRequest)]
+#[case::redirect(302, json!(null), Kind::ModelBadRequest)]
+#[case::list_of_one(400, json!([{"error":{"code":400,"message":"API key not valid","status":"INVALID_ARGUMENT"}}]), Kind::ModelBadRequest)]
+fn every_refusal_has_its_row(#[case] status: u16, #[case] body: Value, #[case] kind: Kind) {
+    let fault = Answer::new(status, body.to_string().as_bytes()).fault(&service());
+    assert_eq!(fault.kind(), kind);
+    assert_eq!(fault.detail().text(Fact::Service), Some("anthropic"));
+    assert_eq!(fault.detail().number(Fact::Status), Some(i64::from(status)));
+}
+
+#[rstest]
+#[case(json!({"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}), Kind::ModelOverloaded)]
+#[case(json!({"type":"error","error":{"type":"api_error","message":"oops"}}), Kind::ModelServerError)]
+#[case(json!({"type":"error","error":{"type":"rate_limit_error","message":"later"}}), Kind::ModelRateLimited)]
+#[case(json!({"type":"error","error":{"type":"invalid_request_error","message":"no"}}), Kind::ModelBadRequest)]
+#[case(json!({"error":{"message":"Provider returned error","code":429}}), Kind::ModelRateLimited)]
+#[case(json!({"error":"something"}), Kind::ModelServerError)]
+fn an_error_in_a_stream_is_classified_by_its_words(#[case] error: Value, #[case] kind: Kind) {
+    assert_eq!(Answer::in_stream(&error).fault(&service()).kind(), kind);
+}
+
+#[test]
+fn the_size_of_a_context_is_read_from_whoever_tells_it() {
+    let size = |message: &str| Said { message: message.into(), ..Said::default() }.context_size();
+    assert_eq!(
+        size("prompt is too long: 208310 tokens > 200000 maximum"),
+        Some((208_310, 200_000))
+    );
+    let openai = "maximum context length is 8192 tokens. However, you requested 9000 tokens";
+    assert_eq!(size(openai), Some((9000, 8192)));
+    assert_eq!(size("too long"), None);
+}
+
+#[test]
+fn foreign_words_are_causes_and_nothing_else() {
+    let body = json!({"error":{"type":"api_error","message":"db at 10.0.0.7 said no"}});
+    let fault = Answer::new(500, body.to_string().as_bytes()).fault(&service());
+    assert_eq!(fault.causes(), ["api_error: db at 10.0.0.7 said no"]);
+    assert!(fault.detail().iter().all(|(_, value)| !value.to_string().contains("10.0.0.7")));
+}
+
+#[test]
+fn a_key_that_a_server_echoes_is_not_kept() {
+    let fault = Answer::new(401, b"bad key sk-ant-0123456789!").fault(&service());
+    assert_eq!(fault.causes(), ["bad key [key]!"]);
+    assert!(!format!("{:?}", service()).contains("0123456789"));
+}
+
+#[test]
+fn a_long_body_is_shortened_at_a_character() {
+    let body = "不".repeat(10_000);
+    let fault = Answer::new(500, body.as_bytes()).fault(&service());
+    assert!(fault.causes()[0].len() <= EXCERPT_BYTES);
+}

@@ -1,0 +1,104 @@
+//! OpenAI-compatible chat completions, streamed: the official service and everything that speaks like it
+//! (llama.cpp, vLLM, Ollama, LiteLLM, gateways).
+//!
+//! Compatible servers leave things out and write them differently, so nothing here insists on a field
+//! that can be done without. The key goes along only if there is one.
+
+mod stream;
+mod wire;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use budao_core::{
+    fault::{Fault, Kind},
+    limits::Limits,
+    message::Request,
+    seams::World,
+};
+use http::{HeaderMap, header};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::{
+    Model, PieceStream, answer,
+    endpoint::{Endpoint, Setup, secret_header},
+};
+
+/// Where it is, unless told otherwise.
+pub(crate) const BASE: &str = "https://api.openai.com";
+/// The setting that holds its key.
+pub(crate) const KEY: &str = "OPENAI_API_KEY";
+
+/// A model behind an OpenAI-compatible server.
+#[derive(Clone, Debug)]
+pub struct OpenAi {
+    model: String,
+    endpoint: Endpoint,
+    dialect: wire::Dialect,
+}
+
+impl OpenAi {
+    /// A model by its name. `base` is the server's address (`http://localhost:8080`, with `/v1` or
+    /// without), none for the official one.
+    ///
+    /// # Errors
+    /// `configuration_wrong` if the address cannot be one.
+    pub fn new(
+        model: &str,
+        base: Option<&str>,
+        key: Option<SecretString>,
+        world: &World,
+        limits: Arc<Limits>,
+    ) -> Result<Self, Fault> {
+        let setup = Setup {
+            provider: "openai",
+            model,
+            base: base.unwrap_or(BASE),
+            path: &["v1", "chat", "completions"],
+            key,
+            required_config: KEY,
+        };
+        let endpoint = Endpoint::new(setup, world, limits)?;
+        let official = BASE.ends_with(&*endpoint.service.host);
+        let dialect = if official { wire::Dialect::Official } else { wire::Dialect::Compatible };
+        Ok(Self { model: model.to_owned(), endpoint, dialect })
+    }
+
+    fn headers(&self) -> Result<HeaderMap, Fault> {
+        let mut headers = HeaderMap::new();
+        if let Some(key) = &self.endpoint.service.key {
+            let bearer = secret_header(&format!("Bearer {}", key.expose_secret()));
+            let bearer = bearer.ok_or_else(|| {
+                self.endpoint
+                    .service
+                    .fault(Kind::ModelAuthentication)
+                    .because("the key has characters no header may have")
+            })?;
+            headers.insert(header::AUTHORIZATION, bearer);
+        }
+        Ok(headers)
+    }
+}
+
+#[async_trait]
+impl Model for OpenAi {
+    fn provider(&self) -> &str {
+        "openai"
+    }
+
+    fn name(&self) -> &str {
+        &self.model
+    }
+
+    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+        let service = self.endpoint.service.clone();
+        let body = wire::body(&self.model, &request, self.dialect);
+        let (events, patience) =
+            self.endpoint.post(&service, self.headers()?, body, request.trace).await?;
+        let decoder = stream::Decoder::new(request.messages.len());
+        Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))
+    }
+}
+
+#[cfg(test)]
+mod tests;

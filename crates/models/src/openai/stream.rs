@@ -1,0 +1,259 @@
+//! Chunks of a chat completion, put together into blocks.
+//!
+//! What servers get wrong is read for what it means: a missing `index`, numbers written as text, an id
+//! only in the first delta or in none, a call whole or in crumbs, no usage, no `[DONE]`. The answer is
+//! whole when a `finish_reason` or `[DONE]` came.
+
+use budao_core::message::{Block, CallId, ModelStop, ToolUse, Usage};
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    answer::{Decode, Out, Trouble},
+    sse::Event,
+};
+
+/// Calls in one answer; the runtime allows fewer.
+const CALLS: usize = 1_024;
+
+/// Puts an answer together.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    thought: String,
+    text: String,
+    calls: Vec<Call>,
+    stop: Option<ModelStop>,
+    done: bool,
+    usage: Usage,
+    /// Messages in the history, which makes ids for calls that came without.
+    history: usize,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Call {
+    fn is_open(&self, name: &str) -> bool {
+        self.name == name && serde_json::from_str::<&RawValue>(&self.arguments).is_err()
+    }
+}
+
+impl Decoder {
+    /// For a request with this many messages.
+    pub(super) fn new(history: usize) -> Self {
+        Self { history, ..Self::default() }
+    }
+
+    fn choice(&mut self, choice: &Value, out: &mut Out) -> Result<(), Trouble> {
+        if number(choice.get("index")).unwrap_or(0) != 0 {
+            return Ok(());
+        }
+        // A server that does not stream sends `message` where others send `delta`.
+        let delta = ["delta", "message"].iter().find_map(|name| choice.get(*name));
+        if let Some(delta) = delta {
+            self.delta(delta, out)?;
+        } else if let Some(text) = choice.get("text") {
+            self.say(&words(text), out);
+        }
+        if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str)
+            && !reason.is_empty()
+        {
+            self.stop = Some(match reason {
+                "stop" | "eos" | "end_turn" => ModelStop::EndTurn,
+                "tool_calls" | "function_call" | "tool_use" => ModelStop::ToolUse,
+                "length" | "max_tokens" => ModelStop::MaxTokens,
+                "content_filter" | "refusal" => ModelStop::Refusal,
+                _ => ModelStop::Other,
+            });
+        }
+        Ok(())
+    }
+
+    fn delta(&mut self, delta: &Value, out: &mut Out) -> Result<(), Trouble> {
+        for name in ["reasoning_content", "reasoning"] {
+            let thought = delta.get(name).map(words).unwrap_or_default();
+            if !thought.is_empty() {
+                self.thought.push_str(&thought);
+                out.thought(&thought);
+                break;
+            }
+        }
+        self.say(&delta.get("content").map(words).unwrap_or_default(), out);
+        if let Some(refusal) = delta.get("refusal").and_then(Value::as_str)
+            && !refusal.is_empty()
+        {
+            self.say(refusal, out);
+            self.stop = Some(ModelStop::Refusal);
+        }
+        match delta.get("tool_calls") {
+            Some(Value::Array(calls)) => calls.iter().try_for_each(|call| self.call(call, out)),
+            Some(call @ Value::Object(_)) => self.call(call, out),
+            _ => Ok(()),
+        }?;
+        // How calls were written before there could be several.
+        match delta.get("function_call") {
+            Some(call @ Value::Object(_)) => self.call(call, out),
+            _ => Ok(()),
+        }
+    }
+
+    fn say(&mut self, text: &str, out: &mut Out) {
+        self.text.push_str(text);
+        out.text(text);
+    }
+
+    fn call(&mut self, delta: &Value, out: &mut Out) -> Result<(), Trouble> {
+        let function = delta.get("function").unwrap_or(delta);
+        let word = |value: Option<&Value>| match value {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => String::new(),
+        };
+        let (id, name) = (word(delta.get("id")), word(function.get("name")));
+        let arguments = match function.get("arguments") {
+            Some(Value::String(text)) => text.clone(),
+            None | Some(Value::Null) => String::new(),
+            Some(value) => value.to_string(),
+        };
+        out.grow(id.len() + name.len() + arguments.len());
+        let call = self.which(number(delta.get("index")), &id, &name)?;
+        if call.id.is_empty() {
+            call.id = id;
+        }
+        if call.name != name && call.arguments.is_empty() {
+            call.name.push_str(&name);
+        }
+        call.arguments.push_str(&arguments);
+        Ok(())
+    }
+
+    /// The call a delta belongs to: by index, by id, else the last one unless a new name begins.
+    fn which(&mut self, index: Option<u64>, id: &str, name: &str) -> Result<&mut Call, Trouble> {
+        let same_id = |call: &Call| id.is_empty() || call.id.is_empty() || call.id == id;
+        let known = match index {
+            Some(_) => self
+                .calls
+                .iter()
+                .rposition(|call| call.index == index)
+                .filter(|&at| same_id(&self.calls[at])),
+            None if !id.is_empty() => self.calls.iter().position(|call| call.id == id),
+            None if name.is_empty() => self.calls.len().checked_sub(1),
+            // The name again: the same call as long as its arguments are not whole.
+            None => self.calls.len().checked_sub(1).filter(|&at| self.calls[at].is_open(name)),
+        };
+        let at = match known {
+            Some(at) => at,
+            None if self.calls.len() >= CALLS => {
+                return Err(Trouble::Malformed("too many calls".into()));
+            }
+            None => {
+                self.calls.push(Call { index, ..Call::default() });
+                self.calls.len() - 1
+            }
+        };
+        Ok(&mut self.calls[at])
+    }
+
+    fn count(&mut self, usage: &Value) {
+        let count = |names: &[&str]| names.iter().find_map(|name| number(usage.get(*name)));
+        let cached = usage.pointer("/prompt_tokens_details/cached_tokens");
+        self.usage = Usage {
+            input_tokens: count(&["prompt_tokens", "input_tokens"])
+                .unwrap_or(self.usage.input_tokens),
+            output_tokens: count(&["completion_tokens", "output_tokens"])
+                .unwrap_or(self.usage.output_tokens),
+            cached_tokens: number(cached)
+                .or_else(|| count(&["prompt_cache_hit_tokens"]))
+                .unwrap_or(self.usage.cached_tokens),
+        };
+    }
+}
+
+impl Decode for Decoder {
+    fn event(&mut self, event: Event, out: &mut Out) -> Result<(), Trouble> {
+        let data = event.data.trim();
+        if data == "[DONE]" {
+            self.done = true;
+            self.finish(out);
+            return Ok(());
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let chunk: Value = serde_json::from_str(data)?;
+        let failed = chunk.get("error").is_some_and(|error| !error.is_null())
+            || chunk.get("object").is_some_and(|object| object == "error")
+            || event.name.as_deref() == Some("error");
+        if failed {
+            return Err(Trouble::Told(chunk));
+        }
+        if !chunk.is_object() {
+            return Err(Trouble::Malformed("a chunk is not an object".into()));
+        }
+        match chunk.get("choices") {
+            Some(Value::Array(choices)) => {
+                choices.iter().try_for_each(|choice| self.choice(choice, out))?;
+            }
+            _ => {}
+        }
+        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
+            self.count(usage);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Out) {
+        if self.stop.is_none() && !self.done {
+            return;
+        }
+        if !self.thought.is_empty() {
+            let text = std::mem::take(&mut self.thought);
+            out.block(Block::Thinking { text, signature: None });
+        }
+        if !self.text.is_empty() {
+            out.block(Block::Text(std::mem::take(&mut self.text)));
+        }
+        let called = !self.calls.is_empty();
+        for (at, call) in std::mem::take(&mut self.calls).into_iter().enumerate() {
+            let id = match call.id {
+                id if id.is_empty() => format!("call_{}_{}", self.history, at + 1),
+                id => id,
+            };
+            let arguments = Some(call.arguments).filter(|it| !it.trim().is_empty());
+            out.block(Block::ToolUse(ToolUse {
+                id: CallId(id.into()),
+                name: call.name,
+                arguments: arguments.unwrap_or_else(|| "{}".into()),
+            }));
+        }
+        // Servers say `stop` beside calls, and some say nothing at all.
+        let stop = match self.stop {
+            Some(ModelStop::EndTurn | ModelStop::Other) | None if called => ModelStop::ToolUse,
+            Some(stop) => stop,
+            None => ModelStop::EndTurn,
+        };
+        out.end(stop, self.usage);
+    }
+}
+
+/// A number, also one written as text.
+fn number(value: Option<&Value>) -> Option<u64> {
+    match value? {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// Text, also as a list of parts.
+fn words(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+        _ => String::new(),
+    }
+}

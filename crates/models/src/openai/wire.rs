@@ -1,0 +1,174 @@
+//! A request in the words of chat completions.
+
+use budao_core::message::{Block, Message, Request, Role, text_of};
+use serde::Serialize;
+use serde_json::{Value, json, value::RawValue};
+
+use crate::wire::{safe_arguments, safe_name};
+
+/// Whom we write to: the official service has renamed a field its imitators do not all know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Official,
+    Compatible,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    stream: bool,
+    stream_options: StreamOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    messages: Vec<Said<'a>>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "function")]
+struct Tool<'a> {
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum Said<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: Content,
+    },
+    Assistant {
+        content: Option<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call>,
+    },
+    Tool {
+        tool_call_id: String,
+        content: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Value>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "function")]
+struct Call {
+    id: String,
+    function: Called,
+}
+
+#[derive(Serialize)]
+struct Called {
+    name: String,
+    arguments: String,
+}
+
+/// The bytes to send.
+pub(super) fn body(model: &str, request: &Request, dialect: Dialect) -> Vec<u8> {
+    let tokens = Some(request.max_tokens.max(1));
+    let (max_tokens, max_completion_tokens) = match dialect {
+        Dialect::Official => (None, tokens),
+        Dialect::Compatible => (tokens, None),
+    };
+    let system = request.system.as_deref().filter(|text| !text.trim().is_empty());
+    let mut messages: Vec<_> = system.map(|content| Said::System { content }).into_iter().collect();
+    for message in request.messages.iter() {
+        match message.role {
+            Role::User => say_user(message, &mut messages),
+            Role::Assistant => messages.extend(say_assistant(message)),
+        }
+    }
+    let tools = request.tools.iter().map(|spec| Tool {
+        function: Function {
+            name: &spec.name,
+            description: &spec.description,
+            parameters: &spec.schema,
+        },
+    });
+    let body = Body {
+        model,
+        stream: true,
+        stream_options: StreamOptions { include_usage: true },
+        max_tokens,
+        max_completion_tokens,
+        tools: tools.collect(),
+        messages,
+    };
+    serde_json::to_vec(&body).expect("strings, numbers and JSON always serialise")
+}
+
+/// Results of calls are messages of their own and come first; then what the person said.
+fn say_user<'a>(message: &'a Message, messages: &mut Vec<Said<'a>>) {
+    for block in &message.content {
+        if let Block::ToolResult { call, content, .. } = block {
+            let tool_call_id = safe_name(&call.0).into_owned();
+            messages.push(Said::Tool { tool_call_id, content });
+        }
+    }
+    let has_images = message.content.iter().any(|block| matches!(block, Block::Image { .. }));
+    let text = text_of(&message.content);
+    if has_images {
+        let parts = message.content.iter().filter_map(part).collect();
+        messages.push(Said::User { content: Content::Parts(parts) });
+    } else if !text.is_empty() {
+        messages.push(Said::User { content: Content::Text(text) });
+    }
+}
+
+fn part(block: &Block) -> Option<Value> {
+    match block {
+        Block::Text(text) => Some(json!({"type": "text", "text": text})),
+        Block::Image { media_type, data } => {
+            let url = format!("data:{media_type};base64,{data}");
+            Some(json!({"type": "image_url", "image_url": {"url": url}}))
+        }
+        Block::Thinking { .. }
+        | Block::ToolUse(_)
+        | Block::ToolResult { .. }
+        | Block::Opaque(_) => None,
+    }
+}
+
+/// What the model said and called. What it thought is not sent back: most servers refuse the field.
+fn say_assistant<'a>(message: &Message) -> Option<Said<'a>> {
+    let tool_calls: Vec<_> = message
+        .content
+        .iter()
+        .filter_map(|block| match block {
+            Block::ToolUse(call) => Some(Call {
+                id: safe_name(&call.id.0).into_owned(),
+                function: Called {
+                    name: safe_name(&call.name).into_owned(),
+                    arguments: <Box<RawValue>>::from(safe_arguments(&call.arguments))
+                        .get()
+                        .to_owned(),
+                },
+            }),
+            _ => None,
+        })
+        .collect();
+    let content = Some(text_of(&message.content)).filter(|text| !text.is_empty());
+    (content.is_some() || !tool_calls.is_empty()).then_some(Said::Assistant { content, tool_calls })
+}

@@ -1,0 +1,96 @@
+//! Makes models from their specifications.
+
+use std::{fmt, sync::Arc};
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    limits::Limits,
+    seams::World,
+};
+use secrecy::SecretString;
+
+use crate::{Anthropic, Demo, Model, OpenAi, Script, Spec, anthropic, openai};
+
+/// The keys this process knows. They are never shown or written.
+#[derive(Clone, Default)]
+pub struct Keys {
+    /// `ANTHROPIC_API_KEY`.
+    pub anthropic: Option<SecretString>,
+    /// `OPENAI_API_KEY`.
+    pub openai: Option<SecretString>,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let has = |key: &Option<SecretString>| if key.is_some() { "set" } else { "not set" };
+        f.debug_struct("Keys")
+            .field("anthropic", &has(&self.anthropic))
+            .field("openai", &has(&self.openai))
+            .finish()
+    }
+}
+
+/// Makes models. Nothing is connected or loaded until a model is asked.
+#[derive(Clone, Debug)]
+pub struct Models {
+    world: World,
+    limits: Arc<Limits>,
+    keys: Keys,
+}
+
+impl Models {
+    /// With these keys, in this world, within these limits.
+    #[must_use]
+    pub fn new(world: World, limits: Arc<Limits>, keys: Keys) -> Self {
+        Self { world, limits, keys }
+    }
+
+    /// Reads a specification: `anthropic:NAME`, `openai:NAME@URL`, `demo`, `demo:fast`, `script:FILE`.
+    ///
+    /// # Errors
+    /// `configuration_wrong`, with what was probably meant.
+    pub fn parse_spec(text: &str) -> Result<Spec, Fault> {
+        text.parse()
+    }
+
+    /// Makes the model a specification asks for.
+    ///
+    /// # Errors
+    /// `credential_missing` if an official service needs a key and there is none; `configuration_wrong`
+    /// if an address or a script cannot be used.
+    pub fn open(&self, spec: &Spec) -> Result<Arc<dyn Model>, Fault> {
+        let (world, limits) = (&self.world, self.limits.clone());
+        Ok(match spec {
+            Spec::Anthropic { name, url } => {
+                let url = url.as_deref();
+                let key = key(&self.keys.anthropic, url, "anthropic", anthropic::KEY)?;
+                Arc::new(Anthropic::new(name, url, key, world, limits)?)
+            }
+            Spec::OpenAi { name, url } => {
+                let url = url.as_deref();
+                let key = key(&self.keys.openai, url, "openai", openai::KEY)?;
+                Arc::new(OpenAi::new(name, url, key, world, limits)?)
+            }
+            Spec::Demo { pace } => Arc::new(Demo::new(*pace, world.clock.clone())),
+            Spec::Script { path } => {
+                let script = Script::load(path)?.model(world.clock.clone());
+                Arc::new(script.limits((*limits).clone()))
+            }
+        })
+    }
+}
+
+/// The key for a service. The official ones need one; a server of one's own may not.
+fn key(
+    key: &Option<SecretString>,
+    url: Option<&str>,
+    service: &'static str,
+    setting: &'static str,
+) -> Result<Option<SecretString>, Fault> {
+    if key.is_none() && url.is_none() {
+        return Err(Fault::new(Kind::CredentialMissing, Operation::LoadConfig)
+            .with(Fact::Service, service)
+            .with(Fact::RequiredConfig, vec![setting.to_owned()]));
+    }
+    Ok(key.clone())
+}

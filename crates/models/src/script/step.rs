@@ -1,0 +1,326 @@
+//! One step of a script: one answer to one request.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    limits::Limits,
+    message::{Block, CallId, ModelStop, Piece, Request, ToolUse, Usage},
+    seams::Clock,
+};
+use futures::{StreamExt, stream};
+use serde_json::Value;
+
+use crate::PieceStream;
+
+/// How often a step is played before the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// This often.
+    Count(usize),
+    /// For ever.
+    Forever,
+}
+
+impl Times {
+    pub(super) fn count(self) -> usize {
+        match self {
+            Self::Count(count) => count,
+            Self::Forever => usize::MAX,
+        }
+    }
+}
+
+/// How a step ends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ending {
+    /// Properly; none is `tool_use` if there was a call and `end_turn` if not.
+    Stop(Option<ModelStop>),
+    /// The stream stops without its end.
+    Cut,
+    /// Nothing more ever comes; the deadline for tokens finds out.
+    Stall,
+    /// What comes cannot be read.
+    Malformed,
+    /// A fault. When the step says nothing before it, the request itself fails.
+    Fault(Box<Fault>),
+}
+
+impl Ending {
+    /// The fault it ends with, with service and model filled in.
+    pub(super) fn fault(&self, model: &str) -> Option<Fault> {
+        let fault = match self {
+            Self::Malformed => Fault::new(Kind::ModelMalformedStream, Operation::ModelRequest),
+            Self::Fault(fault) => (**fault).clone(),
+            Self::Stop(_) | Self::Cut | Self::Stall => return None,
+        };
+        let fill = |fault: Fault, fact, value: &str| match fault.detail().get(fact) {
+            Some(_) => fault,
+            None => fault.with(fact, value.to_owned()),
+        };
+        Some(fill(fill(fault, Fact::Service, "script"), Fact::Model, model))
+    }
+}
+
+/// One answer to one request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    pub(super) delay: Duration,
+    parts: Vec<Part>,
+    pace: Duration,
+    pub(super) end: Ending,
+    usage: Option<Usage>,
+    pub(super) times: Times,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Text(String),
+    Thinking { text: String, signature: Option<String> },
+    Call { id: Option<String>, tool: String, arguments: String },
+    Opaque(String),
+    Pause(Duration),
+}
+
+impl Default for Step {
+    fn default() -> Self {
+        Self {
+            delay: Duration::ZERO,
+            parts: Vec::new(),
+            pace: Duration::ZERO,
+            end: Ending::Stop(None),
+            usage: None,
+            times: Times::Count(1),
+        }
+    }
+}
+
+impl Step {
+    /// A step that says nothing and ends its turn.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Says something.
+    #[must_use]
+    pub fn text(self, text: impl Into<String>) -> Self {
+        self.part(Part::Text(text.into()))
+    }
+
+    /// Thinks something, sealed with a signature.
+    #[must_use]
+    pub fn think(self, text: impl Into<String>, signature: Option<String>) -> Self {
+        self.part(Part::Thinking { text: text.into(), signature })
+    }
+
+    /// Calls a tool.
+    #[must_use]
+    pub fn call(self, tool: &str, arguments: &Value) -> Self {
+        self.call_raw(None, tool, arguments.to_string())
+    }
+
+    /// Calls a tool with these very characters as arguments, JSON or not.
+    #[must_use]
+    pub fn call_raw(
+        self,
+        id: Option<String>,
+        tool: impl Into<String>,
+        arguments: impl Into<String>,
+    ) -> Self {
+        self.part(Part::Call { id, tool: tool.into(), arguments: arguments.into() })
+    }
+
+    /// Sends a block nobody knows, as JSON text.
+    #[must_use]
+    pub fn opaque(self, json: impl Into<String>) -> Self {
+        self.part(Part::Opaque(json.into()))
+    }
+
+    /// Waits at this place of the answer.
+    #[must_use]
+    pub fn pause(self, wait: Duration) -> Self {
+        self.part(Part::Pause(wait))
+    }
+
+    /// Waits before anything happens, faults included.
+    #[must_use]
+    pub fn delay(mut self, wait: Duration) -> Self {
+        self.delay = wait;
+        self
+    }
+
+    /// Streams text and thought word by word, this far apart.
+    #[must_use]
+    pub fn pace(mut self, wait: Duration) -> Self {
+        self.pace = wait;
+        self
+    }
+
+    /// How it ends.
+    #[must_use]
+    pub fn end(mut self, end: Ending) -> Self {
+        self.end = end;
+        self
+    }
+
+    /// What it cost; without, it is counted from the characters.
+    #[must_use]
+    pub fn usage(mut self, usage: Usage) -> Self {
+        self.usage = Some(usage);
+        self
+    }
+
+    /// How often it is played.
+    #[must_use]
+    pub fn times(mut self, times: Times) -> Self {
+        self.times = times;
+        self
+    }
+
+    fn part(mut self, part: Part) -> Self {
+        self.parts.push(part);
+        self
+    }
+
+    /// Does the request itself fail, so that no answer comes of it?
+    pub(super) fn fails_outright(&self) -> bool {
+        self.parts.is_empty() && matches!(self.end, Ending::Fault(_))
+    }
+
+    /// The step as a sequence of things to do.
+    pub(super) fn beats(&self, request: &Request, model: &str, limits: &Limits) -> VecDeque<Beat> {
+        let mut beats = VecDeque::new();
+        let mut calls = 0;
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => {
+                    self.stream_words(text, Piece::Text, &mut beats);
+                    beats.push_back(Beat::Piece(Piece::Block(Block::Text(text.clone()))));
+                }
+                Part::Thinking { text, signature } => {
+                    self.stream_words(text, Piece::Thought, &mut beats);
+                    let (text, signature) = (text.clone(), signature.clone());
+                    beats.push_back(Beat::Piece(Piece::Block(Block::Thinking { text, signature })));
+                }
+                Part::Call { id, tool, arguments } => {
+                    calls += 1;
+                    let id = id
+                        .as_ref()
+                        .map_or_else(|| call_id(request, calls), |id| CallId(id.as_str().into()));
+                    let (name, arguments) = (tool.clone(), arguments.clone());
+                    let call = ToolUse { id, name, arguments };
+                    beats.push_back(Beat::Piece(Piece::Block(Block::ToolUse(call))));
+                }
+                Part::Opaque(json) => {
+                    beats.push_back(Beat::Piece(Piece::Block(Block::Opaque(json.clone()))));
+                }
+                Part::Pause(wait) => beats.push_back(Beat::Wait(*wait)),
+            }
+        }
+        match &self.end {
+            Ending::Stop(stop) => {
+                let usual = if calls > 0 { ModelStop::ToolUse } else { ModelStop::EndTurn };
+                let usage = self.usage.unwrap_or_else(|| self.counted(request));
+                let stop = stop.unwrap_or(usual);
+                beats.push_back(Beat::Piece(Piece::End { stop, usage }));
+            }
+            Ending::Cut => {}
+            Ending::Stall => self.stall(model, limits, &mut beats),
+            Ending::Malformed | Ending::Fault(_) => {
+                beats.extend(self.end.fault(model).map(Beat::Fault));
+            }
+        }
+        beats
+    }
+
+    /// A stall is found out the way a real one is: when its deadline has passed.
+    fn stall(&self, model: &str, limits: &Limits, beats: &mut VecDeque<Beat>) {
+        let (kind, wait) = if self.parts.is_empty() {
+            (Kind::ModelFirstTokenTimeout, limits.model_first_token)
+        } else {
+            (Kind::ModelStalled, limits.model_between_tokens)
+        };
+        let fault = Fault::new(kind, Operation::ModelRequest).with(Fact::TimeoutMs, wait);
+        beats.push_back(Beat::Wait(wait));
+        beats.extend(Ending::Fault(Box::new(fault)).fault(model).map(Beat::Fault));
+    }
+
+    fn stream_words(&self, text: &str, piece: fn(String) -> Piece, beats: &mut VecDeque<Beat>) {
+        if self.pace == Duration::ZERO {
+            if !text.is_empty() {
+                beats.push_back(Beat::Piece(piece(text.to_owned())));
+            }
+            return;
+        }
+        for word in text.split_inclusive(' ') {
+            beats.push_back(Beat::Wait(self.pace));
+            beats.push_back(Beat::Piece(piece(word.to_owned())));
+        }
+    }
+
+    /// Four characters a token, near enough for a model that does not exist.
+    fn counted(&self, request: &Request) -> Usage {
+        let written: usize = self
+            .parts
+            .iter()
+            .map(|part| match part {
+                Part::Text(text) | Part::Thinking { text, .. } | Part::Opaque(text) => text.len(),
+                Part::Call { tool, arguments, .. } => tool.len() + arguments.len(),
+                Part::Pause(_) => 0,
+            })
+            .sum();
+        Usage {
+            input_tokens: rough_tokens(request),
+            output_tokens: (written as u64).div_ceil(4),
+            cached_tokens: 0,
+        }
+    }
+}
+
+/// How much there is to read, at four bytes a token.
+pub(crate) fn rough_tokens(request: &Request) -> u64 {
+    let system = request.system.as_ref().map_or(0, |text| text.len());
+    let read: usize = request
+        .messages
+        .iter()
+        .flat_map(|said| &said.content)
+        .map(|block| match block {
+            Block::Text(text) | Block::Opaque(text) | Block::Thinking { text, .. } => text.len(),
+            Block::ToolUse(call) => call.name.len() + call.arguments.len(),
+            Block::ToolResult { content, .. } => content.len(),
+            Block::Image { data, .. } => data.len() / 8,
+        })
+        .sum();
+    ((system + read) as u64).div_ceil(4)
+}
+
+/// Unique in a session as long as its history grows.
+pub(crate) fn call_id(request: &Request, index: usize) -> CallId {
+    CallId(format!("call_{}_{index}", request.messages.len()).into())
+}
+
+/// One thing to do.
+pub(crate) enum Beat {
+    Piece(Piece),
+    Wait(Duration),
+    Fault(Fault),
+}
+
+/// Does one thing after the other.
+pub(crate) fn play(beats: VecDeque<Beat>, clock: Arc<dyn Clock>) -> PieceStream {
+    stream::unfold((beats, clock), |(mut beats, clock)| async move {
+        loop {
+            let item = match beats.pop_front()? {
+                Beat::Piece(piece) => Ok(piece),
+                Beat::Fault(fault) => Err(fault),
+                Beat::Wait(wait) => {
+                    clock.sleep(wait).await;
+                    continue;
+                }
+            };
+            return Some((item, (beats, clock)));
+        }
+    })
+    .boxed()
+}

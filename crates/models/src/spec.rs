@@ -1,0 +1,183 @@
+//! How a model is named on a command line or in a file: `anthropic:…`, `openai:…@URL`, `demo`, `script:…`.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+
+use crate::demo::Pace;
+
+/// The words a specification can begin with.
+const PROVIDERS: [&str; 4] = ["anthropic", "openai", "demo", "script"];
+
+/// What a specification may look like, for people.
+const FORMS: &str = "anthropic:NAME, openai:NAME, openai:NAME@URL, demo, demo:fast or script:FILE";
+
+/// Which model is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spec {
+    /// Anthropic's Messages API.
+    Anthropic {
+        /// The model.
+        name: String,
+        /// Another address than the official one.
+        url: Option<String>,
+    },
+    /// Chat completions, official or compatible.
+    OpenAi {
+        /// The model.
+        name: String,
+        /// Another address than the official one.
+        url: Option<String>,
+    },
+    /// The built-in model that needs no network.
+    Demo {
+        /// How fast it speaks.
+        pace: Pace,
+    },
+    /// A script file.
+    Script {
+        /// Where it is.
+        path: PathBuf,
+    },
+}
+
+impl FromStr for Spec {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let text = text.trim();
+        let (provider, rest) = match text.split_once(':') {
+            Some((provider, rest)) => (provider, Some(rest.trim())),
+            None => (text, None),
+        };
+        match (provider, rest.filter(|rest| !rest.is_empty())) {
+            ("anthropic", Some(rest)) => {
+                let (name, url) = name_and_url(rest).ok_or_else(|| unknown(text))?;
+                Ok(Self::Anthropic { name, url })
+            }
+            ("openai", Some(rest)) => {
+                let (name, url) = name_and_url(rest).ok_or_else(|| unknown(text))?;
+                Ok(Self::OpenAi { name, url })
+            }
+            ("demo", None) if rest.is_none() => Ok(Self::Demo { pace: Pace::Reading }),
+            ("demo", Some("fast")) => Ok(Self::Demo { pace: Pace::Fast }),
+            ("script", Some(path)) => Ok(Self::Script { path: path.into() }),
+            _ => Err(unknown(text)),
+        }
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at =
+            |url: &Option<String>| url.as_ref().map(|url| format!("@{url}")).unwrap_or_default();
+        match self {
+            Self::Anthropic { name, url } => write!(f, "anthropic:{name}{}", at(url)),
+            Self::OpenAi { name, url } => write!(f, "openai:{name}{}", at(url)),
+            Self::Demo { pace: Pace::Reading } => f.write_str("demo"),
+            Self::Demo { pace: Pace::Fast } => f.write_str("demo:fast"),
+            Self::Script { path } => write!(f, "script:{}", path.display()),
+        }
+    }
+}
+
+/// `NAME` or `NAME@URL`. Names may hold an `@` of their own, so the URL begins at `@http`.
+fn name_and_url(text: &str) -> Option<(String, Option<String>)> {
+    let at = text.find("@http://").or_else(|| text.find("@https://"));
+    let (name, url) = match at {
+        Some(at) => (&text[..at], Some(text[at + 1..].to_owned())),
+        None => (text, None),
+    };
+    (!name.trim().is_empty()).then(|| (name.trim().to_owned(), url))
+}
+
+fn unknown(text: &str) -> Fault {
+    let fault = Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+        .with(Fact::ConfigKey, "model")
+        .with(Fact::Expected, FORMS)
+        .with(Fact::Received, without_password(text));
+    match nearest(text) {
+        Some(nearest) => fault.with(Fact::Nearest, vec![nearest]),
+        None => fault,
+    }
+}
+
+/// What was typed, unless it has a URL with a user in it.
+fn without_password(text: &str) -> String {
+    match text.split_once("://") {
+        Some((before, after)) if after.contains('@') => format!("{before}://…"),
+        _ => text.chars().take(200).collect(),
+    }
+}
+
+/// The specification that was probably meant.
+fn nearest(text: &str) -> Option<String> {
+    let (provider, rest) = text.split_once(':').unwrap_or((text, ""));
+    let provider = provider.to_ascii_lowercase();
+    // A bare model name says whose it is.
+    if text.starts_with("claude") {
+        return Some(format!("anthropic:{text}"));
+    }
+    if ["gpt-", "o1", "o3", "o4", "llama", "qwen"].iter().any(|start| text.starts_with(start)) {
+        return Some(format!("openai:{text}"));
+    }
+    let near = |name: &&str| strsim::osa_distance(&provider, name);
+    let found = PROVIDERS.iter().min_by_key(|name| near(name)).filter(|name| near(name) <= 3)?;
+    Some(match (*found, rest) {
+        ("demo", _) => {
+            if strsim::osa_distance(rest, "fast") <= 2 { "demo:fast" } else { "demo" }.into()
+        }
+        (name, "") => format!("{name}:{}", if name == "script" { "FILE" } else { "NAME" }),
+        (name, rest) if rest.contains("://") => format!("{name}:{}", without_password(rest)),
+        (name, rest) => format!("{name}:{rest}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_reads_and_writes_itself() {
+        for text in [
+            "anthropic:claude-x",
+            "anthropic:claude-x@https://gateway.example/anthropic",
+            "openai:gpt-x",
+            "openai:qwen2.5:7b@http://localhost:11434/v1",
+            "openai:publishers/claude@20250101@http://localhost:1",
+            "demo",
+            "demo:fast",
+            "script:demo/first.toml",
+        ] {
+            assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_unknown_one_is_answered_with_the_nearest() {
+        for (text, meant) in [
+            ("antropic:claude-x", Some("anthropic:claude-x")),
+            ("claude-x", Some("anthropic:claude-x")),
+            ("gpt-x", Some("openai:gpt-x")),
+            ("Demo", Some("demo")),
+            ("demo:fsat", Some("demo:fast")),
+            ("demo:", Some("demo")),
+            ("openai:", Some("openai:NAME")),
+            ("script:", Some("script:FILE")),
+            ("openai:@http://localhost", Some("openai:@http://localhost")),
+            ("", None),
+            ("something-else-entirely", None),
+        ] {
+            let fault = text.parse::<Spec>().unwrap_err();
+            assert_eq!(fault.kind(), Kind::ConfigurationWrong, "{text}");
+            let nearest = fault.detail().get(Fact::Nearest).map(ToString::to_string);
+            assert_eq!(nearest.as_deref(), meant, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_a_mistyped_url_is_not_repeated() {
+        let fault = "opnai:x@http://me:hunter2@host/v1".parse::<Spec>().unwrap_err();
+        assert!(!format!("{fault:?}").contains("hunter2"));
+    }
+}

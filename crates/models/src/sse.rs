@@ -1,0 +1,299 @@
+//! The events of a response body, bounded, and forgiving where the standard is.
+//!
+//! `sse-stream` does the parsing. It is fed one line at a time, so that a bad line costs no event that
+//! came before it in the same packet, and how bytes were cut into packets can make no difference.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use futures::{
+    Stream, StreamExt,
+    stream::{self, BoxStream},
+};
+use sse_stream::SseStream;
+
+/// The bytes of a body.
+pub(crate) type ByteStream = BoxStream<'static, Result<Bytes, io::Error>>;
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// The `event:` field; most wires repeat it in the data.
+    pub(crate) name: Option<String>,
+    pub(crate) data: String,
+}
+
+/// Why no event could be read.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// The line failed.
+    Body(io::Error),
+    /// Not UTF-8, or nothing of it is an event stream. In bytes from the beginning.
+    Malformed { position: u64, reason: String },
+    /// One event is longer than a whole answer may be.
+    TooLong,
+}
+
+/// Reads events from bytes.
+pub(crate) struct Events {
+    source: Source,
+    meter: Arc<Meter>,
+    seen: bool,
+    strange: u64,
+}
+
+enum Source {
+    Stream(Pin<Box<dyn Stream<Item = Result<sse_stream::Sse, sse_stream::Error>> + Send>>),
+    /// A server that did not stream: its whole body is one event.
+    Whole {
+        body: ByteStream,
+        bytes_max: usize,
+        done: bool,
+    },
+}
+
+#[derive(Default)]
+struct Meter {
+    total: AtomicU64,
+    since_event: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("bytes", &self.position()).finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    /// Reads an event stream; no event may be longer than `bytes_max`.
+    pub(crate) fn new(body: ByteStream, bytes_max: usize) -> Self {
+        let meter = Arc::new(Meter::default());
+        let lines = lines(body, meter.clone(), bytes_max as u64);
+        let source = Source::Stream(Box::pin(SseStream::from_bytes_stream(lines.boxed())));
+        Self { source, meter, seen: false, strange: 0 }
+    }
+
+    /// Takes a whole body, of at most `bytes_max`, as one event.
+    pub(crate) fn whole(body: ByteStream, bytes_max: usize) -> Self {
+        let source = Source::Whole { body, bytes_max, done: false };
+        Self { source, meter: Arc::default(), seen: false, strange: 0 }
+    }
+
+    /// How many bytes came so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.meter.total.load(Ordering::Relaxed)
+    }
+
+    /// Has the body ended? What is read after that may be half an event.
+    pub(crate) fn ended(&self) -> bool {
+        self.meter.ended.load(Ordering::Relaxed)
+    }
+
+    /// The next event. Loses nothing when it is dropped half way.
+    pub(crate) async fn next(&mut self) -> Option<Result<Event, Broken>> {
+        let events = match &mut self.source {
+            Source::Stream(events) => events,
+            Source::Whole { done: true, .. } => return None,
+            Source::Whole { body, bytes_max, done } => {
+                *done = true;
+                return Some(read_whole(body, *bytes_max).await.and_then(|bytes| {
+                    self.meter.total.store(bytes.len() as u64, Ordering::Relaxed);
+                    let data = String::from_utf8(bytes).map_err(|error| Broken::Malformed {
+                        position: error.utf8_error().valid_up_to() as u64,
+                        reason: "not UTF-8".into(),
+                    })?;
+                    Ok(Event { name: None, data })
+                }));
+            }
+        };
+        loop {
+            match events.next().await {
+                Some(Ok(event)) => {
+                    self.meter.since_event.store(0, Ordering::Relaxed);
+                    self.seen = true;
+                    // An event without data is none, says the standard.
+                    let Some(data) = event.data else { continue };
+                    return Some(Ok(Event { name: event.event, data }));
+                }
+                // Lines the standard says to ignore.
+                Some(Err(
+                    sse_stream::Error::InvalidLine
+                    | sse_stream::Error::DuplicatedEventLine
+                    | sse_stream::Error::DuplicatedIdLine
+                    | sse_stream::Error::DuplicatedRetry
+                    | sse_stream::Error::IntParse(_),
+                )) => self.strange += 1,
+                Some(Err(sse_stream::Error::Utf8Parse(error))) => {
+                    return Some(Err(self.malformed(error.to_string())));
+                }
+                Some(Err(sse_stream::Error::Body(error))) => return Some(Err(broken(error))),
+                None if !self.seen && self.strange > 0 => {
+                    self.seen = true;
+                    return Some(Err(self.malformed("not an event stream".into())));
+                }
+                None => return None,
+            }
+        }
+    }
+
+    fn malformed(&self, reason: String) -> Broken {
+        Broken::Malformed { position: self.position(), reason }
+    }
+}
+
+/// One event of too many bytes, as the byte stream's own error.
+#[derive(Debug)]
+struct TooLong;
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event is too long")
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+fn broken(error: Box<dyn std::error::Error + Send + Sync>) -> Broken {
+    match error.downcast::<io::Error>() {
+        Ok(error) if error.get_ref().is_some_and(|inner| inner.is::<TooLong>()) => Broken::TooLong,
+        Ok(error) => Broken::Body(*error),
+        Err(error) => Broken::Body(io::Error::other(error)),
+    }
+}
+
+/// Cuts bytes into lines, counts them, and ends an event the server left open.
+fn lines(
+    body: ByteStream,
+    meter: Arc<Meter>,
+    bytes_max: u64,
+) -> impl Stream<Item = Result<Bytes, io::Error>> + Send {
+    stream::unfold(Some((body, Bytes::new())), move |state| {
+        let meter = meter.clone();
+        async move {
+            let (mut body, mut rest) = state?;
+            while rest.is_empty() {
+                match body.next().await {
+                    Some(Ok(bytes)) => rest = bytes,
+                    Some(Err(error)) => return Some((Err(error), None)),
+                    None => {
+                        meter.ended.store(true, Ordering::Relaxed);
+                        return Some((Ok(Bytes::from_static(b"\n\n")), None));
+                    }
+                }
+            }
+            let line = rest.split_to(line_end(&rest));
+            meter.total.fetch_add(line.len() as u64, Ordering::Relaxed);
+            let since = meter.since_event.fetch_add(line.len() as u64, Ordering::Relaxed);
+            if since + line.len() as u64 > bytes_max {
+                return Some((Err(io::Error::other(TooLong)), None));
+            }
+            Some((Ok(line), Some((body, rest))))
+        }
+    })
+}
+
+/// The length of the first line with its end, or of all there is.
+fn line_end(bytes: &[u8]) -> usize {
+    match bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+        Some(at) if bytes[at] == b'\r' && bytes.get(at + 1) == Some(&b'\n') => at + 2,
+        Some(at) => at + 1,
+        None => bytes.len(),
+    }
+}
+
+/// Reads a body to its end, or to its bound.
+async fn read_whole(body: &mut ByteStream, bytes_max: usize) -> Result<Vec<u8>, Broken> {
+    let mut whole = Vec::new();
+    while let Some(bytes) = body.next().await {
+        whole.extend_from_slice(&bytes.map_err(Broken::Body)?);
+        if whole.len() > bytes_max {
+            return Err(Broken::TooLong);
+        }
+    }
+    Ok(whole)
+}
+
+/// The beginning of a body, for an error message. What cannot be read is left out.
+pub(crate) async fn read_head(mut body: ByteStream, bytes_max: usize) -> Vec<u8> {
+    let mut head = Vec::new();
+    while let Some(Ok(bytes)) = body.next().await {
+        head.extend_from_slice(&bytes);
+        if head.len() >= bytes_max {
+            head.truncate(bytes_max);
+            break;
+        }
+    }
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::*;
+
+    const MAX: usize = 1024;
+
+    fn body(chunks: &[&[u8]]) -> ByteStream {
+        let chunks: Vec<_> = chunks.iter().map(|bytes| Ok(Bytes::copy_from_slice(bytes))).collect();
+        stream::iter(chunks).boxed()
+    }
+
+    fn read(chunks: &[&[u8]]) -> (Vec<String>, Option<Broken>) {
+        let mut events = Events::new(body(chunks), MAX);
+        let mut data = Vec::new();
+        block_on(async {
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => data.push(event.data),
+                    Err(broken) => return (data, Some(broken)),
+                }
+            }
+            (data, None)
+        })
+    }
+
+    #[test]
+    fn a_bad_line_costs_no_event_before_it() {
+        let (data, broken) = read(&[b"data: a\n\ndata: \xff\n\n"]);
+        assert_eq!(data, ["a"]);
+        assert!(matches!(broken, Some(Broken::Malformed { position: 15 | 16, .. })), "{broken:?}");
+    }
+
+    #[test]
+    fn lines_the_standard_ignores_are_ignored() {
+        let (data, broken) =
+            read(&[b"junk\nfoo: 1\nretry: x\ndata: a\n\n: note\n\ndata:b\r\n\r\n"]);
+        assert_eq!((data, broken.is_none()), (vec!["a".to_owned(), "b".to_owned()], true));
+    }
+
+    #[test]
+    fn a_page_of_html_is_malformed_not_empty() {
+        let (_, broken) = read(&[b"<html>\n<body>Welcome</body>\n"]);
+        assert!(matches!(broken, Some(Broken::Malformed { .. })));
+    }
+
+    #[test]
+    fn the_last_event_needs_no_blank_line() {
+        assert_eq!(read(&[b"data: a\n\ndata: [DONE]"]).0, ["a", "[DONE]"]);
+    }
+
+    #[test]
+    fn an_event_has_a_bound_and_a_stream_of_small_ones_has_none() {
+        let small = b"data: 0123456789\n\n".repeat(1000);
+        let (data, broken) = read(&[&small]);
+        assert_eq!((data.len(), broken.is_none()), (1000, true));
+        let long = [b"data: ".to_vec(), vec![b'x'; 2 * MAX]].concat();
+        assert!(matches!(read(&[&long]).1, Some(Broken::TooLong)));
+        let comments = b": keep alive\n".repeat(1000);
+        assert!(matches!(read(&[&comments]).1, Some(Broken::TooLong)));
+    }
+}

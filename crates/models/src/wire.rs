@@ -1,0 +1,74 @@
+//! What both wires have in common: names and arguments from history made safe to send.
+//!
+//! A model may have called `fs.read` with arguments that are not JSON. That is in the history for ever,
+//! and a service that refuses such a request would poison every later turn.
+
+use std::borrow::Cow;
+
+use serde_json::{json, value::RawValue};
+
+/// The key under which arguments that are no JSON object are kept for the model to read.
+pub(crate) const MALFORMED: &str = "_malformed_arguments";
+
+/// The longest name or id the services take.
+const NAME_CHARS: usize = 64;
+
+/// Arguments as an object: as they came if they are one, else `{"_malformed_arguments": "…"}`.
+pub(crate) fn safe_arguments(arguments: &str) -> Box<RawValue> {
+    let text = arguments.trim();
+    if text.starts_with('{')
+        && let Ok(raw) = RawValue::from_string(text.to_owned())
+    {
+        return raw;
+    }
+    let kept = if text.is_empty() { json!({}) } else { json!({ MALFORMED: arguments }) };
+    RawValue::from_string(kept.to_string()).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// A tool's name or a call's id in the characters every service takes.
+pub(crate) fn safe_name(name: &str) -> Cow<'_, str> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !name.is_empty() && name.len() <= NAME_CHARS && name.chars().all(fits) {
+        return Cow::Borrowed(name);
+    }
+    let name: String =
+        name.chars().map(|c| if fits(c) { c } else { '_' }).take(NAME_CHARS).collect();
+    if name.is_empty() { Cow::Borrowed("unknown") } else { Cow::Owned(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_object_is_sent_as_it_came() {
+        assert_eq!(safe_arguments(r#"{"b":1.0, "a":[]}"#).get(), r#"{"b":1.0, "a":[]}"#);
+        assert_eq!(safe_arguments("").get(), "{}");
+    }
+
+    #[test]
+    fn what_is_no_object_is_kept_as_text() {
+        for text in ["{\"path\": \"a", "[1]", "null", "\"x\""] {
+            let kept: serde_json::Value = serde_json::from_str(safe_arguments(text).get()).unwrap();
+            assert_eq!(kept, json!({ MALFORMED: text }));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_becomes_one_that_services_take(name: String) {
+            let safe = safe_name(&name);
+            prop_assert!(!safe.is_empty() && safe.len() <= NAME_CHARS);
+            prop_assert!(safe.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)));
+            prop_assert_eq!(safe_name(&safe), safe.clone());
+        }
+
+        #[test]
+        fn all_arguments_become_an_object(text: String) {
+            let value: serde_json::Value = serde_json::from_str(safe_arguments(&text).get()).unwrap();
+            prop_assert!(value.is_object());
+        }
+    }
+}
