@@ -275,10 +275,8 @@ fn a_choice_fits_the_type_of_its_fact() {
     let problems = with_text("failures-exhausted", "[one] The turn", "[single] The turn");
     assert_eq!(
         problems,
-        [
-            "catalog/en.ftl: row `failures_exhausted`, `.model`: `$times` is of type number, so it \
-          cannot choose `[single]`"
-        ]
+        ["catalog/en.ftl: row `failures_exhausted`, `.model`: `$times` is of type number, so it \
+          cannot choose `[single]`"]
     );
 }
 
