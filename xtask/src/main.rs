@@ -1,11 +1,12 @@
 //! `cargo xtask`: the project's chores. `test` runs every check, `bench` measures, `peers` fetches
-//! the programs of others that tests talk to.
+//! the programs of others that tests talk to, `codegen` makes what comes from the fault catalog.
 //!
 //! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to its terminal")]
 
 mod bench;
+mod catalog;
 mod metadata;
 mod peers;
 mod process;
@@ -33,6 +34,12 @@ enum Chore {
     Test(test::Args),
     /// Measure, and hold the numbers against their bars
     Bench(bench::Args),
+    /// Make the files that come from the fault catalog
+    Codegen {
+        /// Change nothing; fail if a file is not as it would be made
+        #[arg(long)]
+        check: bool,
+    },
     /// Fetch the programs of others that tests talk to
     Peers(peers::Args),
 }
@@ -41,6 +48,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Test(args) => test::main(&args),
         Chore::Bench(args) => bench::main(&args),
+        Chore::Codegen { check } => catalog::generate(check).map(|()| ExitCode::SUCCESS),
         Chore::Peers(args) => peers::main(&args),
     };
     match done {

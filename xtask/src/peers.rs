@@ -127,9 +127,9 @@ pub(crate) static PEERS: &[Peer] = &[
     Peer {
         name: "litellm",
         about: "LiteLLM's proxy, an OpenAI-compatible server",
-        kind: Kind::Python(&["litellm[proxy]==1.108.4"]),
+        kind: Kind::Python(&["litellm[proxy]==1.106.2"]),
         use_in: UseIn::Tests,
-        probe: Probe { program: "bin/litellm", args: &["--version"], stdin: "", prints: "1.108.4" },
+        probe: Probe { program: "bin/litellm", args: &["--version"], stdin: "", prints: "1.106.2" },
     },
     Peer {
         name: "autoagents",

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{process, tidy};
+use crate::{catalog, process, tidy};
 
 /// One check.
 #[derive(Debug)]
@@ -77,6 +77,14 @@ pub(crate) static STEPS: &[Step] = &[
         when: When::Always,
         needs: &[],
         run: cargo::format,
+    },
+    Step {
+        name: "generated",
+        about: "the files made from the fault catalog are up to date",
+        budget: Duration::from_secs(10),
+        when: When::Always,
+        needs: &[],
+        run: |_| catalog::generate(true).map(|()| Done::Passed(String::new())),
     },
     Step {
         name: "clippy",

@@ -115,18 +115,19 @@ fn perform(step: &'static Step, run: &Run, number: usize, total: usize) -> Row {
     let started = Instant::now();
     let end = attempt(step, run);
     let row = Row { name: step.name, budget: step.budget, took: started.elapsed(), end };
-    let word = match &row.end {
-        End::Passed(note) if note.is_empty() => "passed".to_owned(),
-        End::Passed(note) => format!("passed ({note})"),
-        End::Failed(why) => format!("FAILED: {why}"),
-        End::Skipped(why) => format!("SKIPPED: {why}"),
+    let (word, rest) = match &row.end {
+        End::Passed(note) if note.is_empty() => ("passed", String::new()),
+        End::Passed(note) => ("passed", format!(": {note}")),
+        End::Failed(why) => ("FAILED", format!(": {why}")),
+        End::Skipped(why) => ("SKIPPED", format!(": {why}")),
     };
-    println!("── {}: {word}; {} of {}", row.name, table::duration(row.took), budget(&row));
+    let took = table::duration(row.took);
+    println!("── {} {word} after {took} of {}{rest}", row.name, budget(&row));
     row
 }
 
 fn attempt(step: &Step, run: &Run) -> End {
-    if run.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+    if run.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
         return End::Failed(format!("not started: {} are over", table::duration(TOTAL_LIMIT)));
     }
     let missing: Vec<String> =
@@ -292,6 +293,29 @@ xtask test: 2 steps passed, 1 failed, 1 skipped in 2 min 10 s
         let text = report(&rows, TOTAL_LIMIT + Duration::from_secs(60), true);
         assert!(text.contains("!! TOO SLOW: the whole run may take 45 min."), "{text}");
         assert!(text.ends_with("in 46 min, which is too slow\n"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_tool_is_a_skip_at_home_and_a_failure_in_ci() {
+        static STEP: Step = Step {
+            name: "imagined",
+            about: "needs what nobody has",
+            budget: Duration::ZERO,
+            when: When::Always,
+            needs: &[Need::Tool("no-such-tool-anywhere")],
+            run: |_| bail!("must not run"),
+        };
+        let run = |is_ci| Run { root: repo::root(), is_ci, deadline: None };
+        let why = "missing: the program `no-such-tool-anywhere` is not on the path".to_owned();
+        assert_eq!(attempt(&STEP, &run(false)), End::Skipped(why.clone()));
+        assert_eq!(attempt(&STEP, &run(true)), End::Failed(why));
+    }
+
+    #[test]
+    fn no_step_starts_after_the_limit() {
+        let run = Run { root: repo::root(), is_ci: true, deadline: Some(Instant::now()) };
+        let end = attempt(&STEPS[0], &run);
+        assert_eq!(end, End::Failed("not started: 45 min are over".to_owned()));
     }
 
     #[test]

@@ -37,8 +37,22 @@ pub(super) fn ensure(peer: &Peer, dir: &Path, again: bool) -> Result<PathBuf> {
     let started = Instant::now();
     let home = store.join(format!("{}.{}", peer.name, unique()));
     fs::create_dir(&home).with_context(|| format!("make `{}`", home.display()))?;
-    let resolved = fill(peer, &home)?;
-    probe(peer, &home)?;
+    let done = complete(peer, &home).and_then(|packages| {
+        publish(&home, &place)?;
+        Ok(packages)
+    });
+    // Takes away the version before, or what is left of a failed attempt.
+    sweep(&store, peer.name, &place)?;
+    let packages = done?;
+    let took = table::duration(started.elapsed());
+    println!("{}: ready in {took} ({packages} packages)", peer.name);
+    Ok(place)
+}
+
+/// Makes a whole peer in its folder: files, probe, stamp. Returns how many packages it is made of.
+fn complete(peer: &Peer, home: &Path) -> Result<usize> {
+    let resolved = fill(peer, home)?;
+    probe(peer, home)?;
     let stamp = Stamp {
         wanted: wanted(peer)?,
         resolved,
@@ -46,15 +60,7 @@ pub(super) fn ensure(peer: &Peer, dir: &Path, again: bool) -> Result<PathBuf> {
     };
     let text = serde_json::to_string_pretty(&stamp).context("write the stamp")?;
     fs::write(home.join(STAMP), text + "\n").context("write the stamp")?;
-    publish(&home, &place)?;
-    sweep(&store, peer.name, &place)?;
-    println!(
-        "{}: ready in {} ({} packages)",
-        peer.name,
-        table::duration(started.elapsed()),
-        stamp.resolved.len()
-    );
-    Ok(place)
+    Ok(stamp.resolved.len())
 }
 
 /// Waits until nobody else fetches this peer. The lock goes with the returned file.

@@ -1,12 +1,16 @@
 //! The steps that are one cargo command each.
 
-use anyhow::Result;
+use std::process::Command;
+
+use anyhow::{Result, bail};
 
 use super::{Done, Run};
 use crate::{peers, process};
 
 pub(super) fn format(run: &Run) -> Result<Done> {
-    run.cargo(&["fmt", "--all", "--check"])?;
+    // rustfmt does not ask cargo's setting.
+    let colour = if process::is_colour_welcome() { "auto" } else { "never" };
+    run.cargo(&["fmt", "--all", "--check", "--", "--color", colour])?;
     Ok(Done::Passed(String::new()))
 }
 
@@ -18,37 +22,39 @@ pub(super) fn clippy(run: &Run) -> Result<Done> {
 /// Runs the tests with nextest if it is there, else with cargo's own runner, and repeats their count.
 pub(super) fn tests(run: &Run) -> Result<Done> {
     let mut cargo = process::cargo(&run.root);
-    if which::which("cargo-nextest").is_ok() {
-        cargo.args(["nextest", "run", "--no-fail-fast", "--locked", "--workspace"]);
+    let runner = if which::which("cargo-nextest").is_ok() {
+        cargo.args(["nextest", "run"]);
+        Runner::Nextest
     } else {
         println!("(cargo-nextest is not installed; cargo's own runner will do)");
-        cargo.args(["test", "--no-fail-fast", "--locked", "--workspace"]);
-    }
-    cargo.args(["--lib", "--bins", "--tests"]).env("BUDAO_PEERS", peers::dir()?);
-    println!("$ {}", process::shown(&cargo));
-    let mut tally = Tally::default();
-    let status = process::follow(&mut cargo, run.deadline, |_, line| {
-        println!("{line}");
-        tally.hear(line);
-    })?;
-    if !status.success() && tally.failed > 0 {
-        anyhow::bail!("{} of {} tests failed", tally.failed, tally.passed + tally.failed);
-    }
-    process::ended_well(&cargo, status)?;
+        cargo.arg("test");
+        Runner::Cargo
+    };
+    cargo.args(["--no-fail-fast", "--locked", "--workspace", "--lib", "--bins", "--tests"]);
+    cargo.env("BUDAO_PEERS", peers::dir()?);
+    let tally = count_tests(run, &mut cargo, runner)?;
     Ok(Done::Passed(format!("{} tests", tally.passed)))
 }
 
 pub(super) fn doctests(run: &Run) -> Result<Done> {
     let mut cargo = process::cargo(&run.root);
-    cargo.args(["test", "--locked", "--workspace", "--doc"]);
-    println!("$ {}", process::shown(&cargo));
+    cargo.args(["test", "--no-fail-fast", "--locked", "--workspace", "--doc"]);
+    let tally = count_tests(run, &mut cargo, Runner::Cargo)?;
+    Ok(Done::Passed(format!("{} doc tests", tally.passed)))
+}
+
+fn count_tests(run: &Run, cargo: &mut Command, runner: Runner) -> Result<Tally> {
+    println!("$ {}", process::shown(cargo));
     let mut tally = Tally::default();
-    let status = process::follow(&mut cargo, run.deadline, |_, line| {
+    let status = process::follow(cargo, run.deadline, |_, line| {
         println!("{line}");
-        tally.hear(line);
+        tally.hear(runner, line);
     })?;
-    process::ended_well(&cargo, status)?;
-    Ok(Done::Passed(format!("{} examples in the documentation", tally.passed)))
+    if !status.success() && tally.failed > 0 {
+        bail!("{} of {} tests failed", tally.failed, tally.passed + tally.failed);
+    }
+    process::ended_well(cargo, status)?;
+    Ok(tally)
 }
 
 /// Only libraries: the facade and the binary are both called `budao` and would overwrite each other.
@@ -68,6 +74,12 @@ pub(super) fn deny(run: &Run) -> Result<Done> {
     Ok(Done::Passed(String::new()))
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runner {
+    Nextest,
+    Cargo,
+}
+
 /// Counts tests from what the runners print about themselves.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
@@ -77,17 +89,20 @@ struct Tally {
 
 impl Tally {
     /// Understands nextest's `Summary [ 0.1s] 3 tests run: 2 passed, 1 failed, 0 skipped` and cargo's
-    /// `test result: ok. 3 passed; 0 failed; …`, of which there is one per test binary.
-    fn hear(&mut self, line: &str) {
+    /// `test result: ok. 3 passed; 0 failed; …`, of which there is one per test binary. Nextest repeats the
+    /// latter for a test that failed, so each runner has its own line.
+    fn hear(&mut self, runner: Runner, line: &str) {
         let plain = without_colour(line);
         let plain = plain.trim_start();
-        let is_nextest = plain.starts_with("Summary [") && plain.contains(" run: ");
-        if !is_nextest && !plain.starts_with("test result: ") {
+        let is_count = match runner {
+            Runner::Nextest => plain.starts_with("Summary [") && plain.contains(" run: "),
+            Runner::Cargo => plain.starts_with("test result: "),
+        };
+        if !is_count {
             return;
         }
-        let mut words = plain.split([' ', ',', ';', '.', ':']).filter(|word| !word.is_empty());
         let mut count = None;
-        for word in words.by_ref() {
+        for word in plain.split([' ', ',', ';', '.', ':']).filter(|word| !word.is_empty()) {
             match word {
                 "passed" => self.passed += count.unwrap_or(0),
                 "failed" => self.failed += count.unwrap_or(0),
@@ -114,34 +129,37 @@ fn without_colour(line: &str) -> String {
 mod tests {
     use super::*;
 
-    fn tally(lines: &[&str]) -> Tally {
+    fn tally(runner: Runner, lines: &[&str]) -> Tally {
         let mut tally = Tally::default();
-        lines.iter().for_each(|line| tally.hear(line));
+        lines.iter().for_each(|line| tally.hear(runner, line));
         tally
     }
 
     #[test]
     fn understands_nextest() {
-        let line =
-            "     Summary [   1.024s] 41/42 tests run: 40 passed (1 slow), 1 failed, 3 skipped";
-        assert_eq!(tally(&[line]), Tally { passed: 40, failed: 1 });
+        let lines = [
+            "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 41 filtered out",
+            "     Summary [   1.024s] 41/42 tests run: 40 passed (1 slow), 1 failed, 3 skipped",
+        ];
+        assert_eq!(tally(Runner::Nextest, &lines), Tally { passed: 40, failed: 1 });
         let coloured = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.1s] \u{1b}[1m5\u{1b}[0m tests run: \
                         \u{1b}[1m5\u{1b}[0m \u{1b}[32;1mpassed\u{1b}[0m, 0 skipped";
-        assert_eq!(tally(&[coloured]), Tally { passed: 5, failed: 0 });
+        assert_eq!(tally(Runner::Nextest, &[coloured]), Tally { passed: 5, failed: 0 });
     }
 
     #[test]
     fn adds_up_cargos_own_runner() {
         let lines = [
-            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
             "running 2 tests",
             "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out",
         ];
-        assert_eq!(tally(&lines), Tally { passed: 4, failed: 1 });
+        assert_eq!(tally(Runner::Cargo, &lines), Tally { passed: 4, failed: 1 });
     }
 
     #[test]
     fn other_lines_count_nothing() {
-        assert_eq!(tally(&["7 passed", "PASS [ 0.1s] 3 failed"]), Tally::default());
+        let lines = ["7 passed", "PASS [ 0.1s] 3 failed"];
+        assert_eq!(tally(Runner::Nextest, &lines), Tally::default());
     }
 }
