@@ -96,7 +96,8 @@ fn hextets(text: &Text<'_>, start: usize) -> Option<usize> {
         }
         groups += usize::from(end > at);
         if text.at(end) != b':' {
-            let whole = if gaps == 1 { groups >= 1 && groups < 8 } else { gaps == 0 && groups == 8 };
+            let whole =
+                if gaps == 1 { groups >= 1 && groups < 8 } else { gaps == 0 && groups == 8 };
             return whole.then_some(end);
         }
         if text.at(end + 1) == b':' {

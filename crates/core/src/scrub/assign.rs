@@ -81,9 +81,10 @@ const SUFFIXES: &str = " key key_base keybase value val b64 base64 plain plainte
     confirmation again 1 2 3 ";
 
 /// What may stand before `token` and make it something to read text or pages with.
-const HARMLESS: [&str; 22] = [
-    "next", "page", "prev", "previous", "continuation", "sync", "resume", "eos", "bos", "pad", "unk", "sep",
-    "cls", "mask", "special", "stop", "start", "end", "max", "min", "num", "cancellation",
+const HARMLESS: [&str; 25] = [
+    "next", "page", "prev", "previous", "continuation", "sync", "resume", "eos", "bos", "pad",
+    "unk", "sep", "cls", "mask", "special", "stop", "start", "end", "max", "min", "num",
+    "cancellation", "input", "output", "publickey",
 ];
 
 /// The secret that belongs to the name around `start..end`.
@@ -95,13 +96,17 @@ pub(super) fn find(text: &Text<'_>, start: usize, end: usize, word: &Word) -> Op
     let (tie, at) = name.tie(text, word.says)?;
     let (tie, at) = annotated(text, tie, at);
     let open = opening(text, at);
-    let value = if is_quote(text, open) {
-        value::quoted(text, open)?
-    } else if open == at {
-        plain(text, at, tie, name.left)?
-    } else {
+    // The working directory is not a password.
+    if marker_at(text, at)
+        || text.starts(name.left, b"PWD=/")
+        || text.starts(name.left, b"OLDPWD=/")
+    {
         return None;
-    };
+    }
+    let value = read(text, open, value::JUDGED_MAX + 1);
+    if value.quoted && !name.is_quoted(text) && closes(text, value.start) {
+        return None;
+    }
     let case = Case {
         says: word.says,
         tie,
@@ -109,19 +114,26 @@ pub(super) fn find(text: &Text<'_>, start: usize, end: usize, word: &Word) -> Op
         next: text.at(value.end),
         alone: text.line_starts(name.left) && line_ends(text, value.end),
     };
-    let length = value.end - value.start;
-    if length == 0 || marker_at(text, value.start) {
+    if !value::is_secret(text.slice(value.start, value.end), case) {
         return None;
     }
-    let judged = text.slice(value.start, value.end.min(value.start + value::JUDGED_MAX + 1));
-    value::is_secret(judged, case).then(|| Span::new(value.start, value.end, word.marker))
+    let whole = read(text, open, usize::MAX);
+    Some(Span::new(whole.start, whole.end, word.marker))
 }
 
-/// A bare value; one that says `Comma` or a blank before must be quoted.
-fn plain(text: &Text<'_>, at: usize, tie: Tie, left: usize) -> Option<Value> {
-    // The working directory is not a password.
-    let directory = text.starts(left, b"PWD=/") || text.starts(left, b"OLDPWD=/");
-    (!directory && tie >= Tie::Words).then(|| value::bare(text, at))
+/// Whether the quote before `start` closes a string (`prompt="Password: ", …`) and opens none.
+fn closes(text: &Text<'_>, start: usize) -> bool {
+    let method = text.at(start) == b'.' && text.at(start + 1).is_ascii_lowercase();
+    method || matches!(text.at(start), b',' | b')' | b']' | b'}' | b';' | b' ' | b'\n')
+}
+
+/// The value at `open`, quoted or bare, up to `limit` bytes of it.
+fn read(text: &Text<'_>, open: usize, limit: usize) -> Value {
+    if is_quote(text, open) {
+        value::quoted(text, open, limit)
+    } else {
+        value::bare(text, open, limit)
+    }
 }
 
 /// Whether `name` (a JSON key) says that its value is secret, and how.
@@ -133,6 +145,11 @@ pub(super) fn secret_name(name: &str) -> Option<(Says, Marker)> {
         let name = Name::around(&text, start, start + word.literal.len())?;
         name.is_secret(&text, word).then_some((word.says, word.marker))
     })
+}
+
+/// Whether a number under this name is a password too.
+pub(super) fn names_password(name: &str) -> bool {
+    secret_name(name).is_some_and(|(says, _)| says == Says::Password)
 }
 
 /// A name in the text, and where the secret word in it ends.
@@ -155,6 +172,10 @@ impl Name {
         (right < end + NAME_MAX).then_some(Self { left, word: start, word_end: end, right })
     }
 
+    fn is_quoted(&self, text: &Text<'_>) -> bool {
+        self.close(text).1
+    }
+
     fn is_flag(&self, text: &Text<'_>) -> bool {
         text.at(self.left) == b'-'
     }
@@ -164,7 +185,9 @@ impl Name {
         let prefix = text.slice(self.left, self.word);
         let bare_pass = matches!(word.literal, "_pass" | "-pass");
         let joined = bare_pass && !suffix.is_empty();
-        !joined && suffix_keeps(suffix, word.literal) && !(word.says == Says::Loosely && is_harmless(text, self.left, prefix))
+        !joined
+            && suffix_keeps(suffix, word.literal)
+            && !(word.says == Says::Loosely && is_harmless(text, self.left, prefix))
     }
 
     /// What ties the name to a value, and where the value may start.
@@ -185,17 +208,28 @@ impl Name {
             b'%' if text.starts_folded(at, b"%3d") => (Tie::Sealed, at + 3),
             b'%' if text.starts_folded(at, b"%3a") => (Tie::Spaced, at + 3),
             b'\\' if text.starts_folded(at, b"\\u003d") => (Tie::Sealed, at + 6),
-            b'>' if !quoted && text.before(self.left) == b'<' => (Tie::Tight, at + 1),
-            b',' if quoted && is_quote(text, text.skip_blanks(at + 1, 4)) => (Tie::Spaced, at + 1),
+            b'>' if self.is_element(text) => (Tie::Tight, at + 1),
+            b',' if quoted && is_quote(text, text.skip_blanks(at + 1, 4)) => (Tie::Words, at + 1),
             b'"' | b'\'' if spaced && says == Says::Password && !quoted => (Tie::Tight, at),
-            _ if text.starts(at, "：".as_bytes()) || text.starts(at, "＝".as_bytes()) => (Tie::Spaced, at + 3),
-            _ if text.starts(at, "是".as_bytes()) || text.starts(at, "为".as_bytes()) => (Tie::Words, at + 3),
+            _ if text.starts(at, "：".as_bytes()) || text.starts(at, "＝".as_bytes()) => {
+                (Tie::Spaced, at + 3)
+            }
+            _ if text.starts(at, "是".as_bytes()) || text.starts(at, "为".as_bytes()) => {
+                (Tie::Words, at + 3)
+            }
             _ if spaced && self.is_flag(text) && text.at(at) != b'-' => (Tie::Tight, at),
             _ if spaced && !quoted => (Tie::Words, after_verb(text, at)?),
             _ => return None,
         };
         let next = text.skip_blanks(next, 8);
         Some((tie, block(text, next)))
+    }
+
+    /// Whether this is `<password>…</password>`.
+    fn is_element(&self, text: &Text<'_>) -> bool {
+        let inner = self.right + 1;
+        let close = (inner..inner + value::JUDGED_MAX).find(|&at| text.at(at) == b'<');
+        text.before(self.left) == b'<' && close.is_some_and(|close| text.at(close + 1) == b'/')
     }
 
     /// Skips what closes a quoted name: `"password"`, `\"password\"`, `["password"]`, `%22password%22`.
@@ -215,7 +249,8 @@ impl Name {
     /// Whether the name is that of an environment variable or of a query parameter.
     fn is_sealed(&self, text: &Text<'_>) -> bool {
         let name = text.slice(self.left, self.right);
-        let shouted = !name.iter().any(u8::is_ascii_lowercase) && name.iter().any(u8::is_ascii_uppercase);
+        let shouted =
+            !name.iter().any(u8::is_ascii_lowercase) && name.iter().any(u8::is_ascii_uppercase);
         shouted || matches!(text.before(self.left), b'?' | b'&' | b';')
     }
 }
@@ -254,7 +289,7 @@ fn block(text: &Text<'_>, at: usize) -> usize {
 
 /// `password: str = "…"`: skips a type that stands between name and value.
 fn annotated(text: &Text<'_>, tie: Tie, at: usize) -> (Tie, usize) {
-    let typed = |byte: u8| byte.is_ascii_alphabetic() || b"_<>[]&' .?|".contains(&byte);
+    let typed = |byte: u8| byte.is_ascii_alphanumeric() || b"_<>[]&' .?|".contains(&byte);
     let first = text.at(at);
     if tie != Tie::Spaced || !(first.is_ascii_alphabetic() || first == b'&') {
         return (tie, at);
@@ -279,7 +314,8 @@ fn opening(text: &Text<'_>, at: usize) -> usize {
                 let end = (open..open + 40)
                     .find(|&index| !Class::Alnum.has(text.at(index)) && text.at(index) != b':')
                     .unwrap_or(open);
-                let end = if text.at(end) == b'_' { text.run_within(Class::Word, end, 16) } else { end };
+                let end =
+                    if text.at(end) == b'_' { text.run_within(Class::Word, end, 16) } else { end };
                 if text.at(end) != b'(' {
                     return at;
                 }

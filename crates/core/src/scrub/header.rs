@@ -9,8 +9,20 @@ use super::value::{self, Case, Says, Tie, is_opaque, is_placeholder};
 
 /// Schemes of `Authorization` that are followed by one secret word.
 const SCHEMES: [&[u8]; 14] = [
-    b"bearer", b"basic", b"token", b"apikey", b"api-key", b"key", b"bot", b"oauth", b"negotiate", b"ntlm",
-    b"splunk", b"sso-key", b"jwt", b"flyv1",
+    b"bearer",
+    b"basic",
+    b"token",
+    b"apikey",
+    b"api-key",
+    b"key",
+    b"bot",
+    b"oauth",
+    b"negotiate",
+    b"ntlm",
+    b"splunk",
+    b"sso-key",
+    b"jwt",
+    b"flyv1",
 ];
 
 /// `Authorization: Bearer …`, quoted or not, with or without a scheme.
@@ -21,20 +33,25 @@ pub(super) fn authorization(text: &Text<'_>, _start: usize, end: usize) -> Optio
     let known = text.at(scheme_end) == b' ' && SCHEMES.contains(&&scheme[..]);
     let start = if known { text.skip_blanks(scheme_end, 4) } else { value };
     if scheme == b"digest" && text.at(scheme_end) == b' ' {
-        let stop = rest_of_line(text, scheme_end + 1);
-        let mine = memchr::memmem::find(text.slice(scheme_end, stop), b"response=").is_some();
-        return mine.then(|| Span::new(scheme_end + 1, stop, Marker::Credentials));
+        let stop = digest_end(text, scheme_end + 1);
+        return (stop > scheme_end + 9)
+            .then(|| Span::new(scheme_end + 1, stop, Marker::Credentials));
     }
-    if marker_at(text, start) {
+    // `AWS4-HMAC-SHA256 Credential=…, Signature=…`: other rules know these by their names.
+    let named = !known && text.at(scheme_end) == b' ' && {
+        let name = text.run_within(Class::Word, scheme_end + 1, 20);
+        text.at(name) == b'='
+    };
+    if marker_at(text, start) || named {
         return None;
     }
     let stop = text.run(Class::Bearer, start);
     let marker = if scheme == b"basic" { Marker::Credentials } else { Marker::Token };
     let judged = text.slice(start, stop.min(start + value::JUDGED_MAX));
-    let case = Case { says: Says::Key, tie: Tie::Tight, quoted: true, next: text.at(stop), alone: false };
-    let challenge = judged.starts_with(b"realm=");
-    let secret = value::is_secret(judged, case) || (known && !is_placeholder(judged) && is_opaque(judged));
-    (secret && !challenge).then(|| Span::new(start, stop, marker))
+    let says = if known { Says::Key } else { Says::Loosely };
+    let case = Case { says, tie: Tie::Tight, quoted: true, next: text.at(stop), alone: false };
+    let secret = value::is_secret(judged, case) && !judged.starts_with(b"realm=");
+    secret.then(|| Span::new(start, stop, marker))
 }
 
 /// A bare `Bearer …` in a sentence or a log line.
@@ -48,7 +65,8 @@ pub(super) fn bearer(text: &Text<'_>, start: usize, end: usize) -> Option<Span> 
         stop -= 1;
     }
     let judged = text.slice(at, stop.min(at + value::JUDGED_MAX));
-    let secret = is_opaque(judged) && !is_placeholder(judged) && !judged.starts_with(b"realm=");
+    let challenge = judged.ends_with(b"=") && matches!(text.at(stop), b'"' | b'\'' | b'\\');
+    let secret = is_opaque(judged) && !is_placeholder(judged) && !challenge;
     secret.then(|| Span::new(at, stop, Marker::Token))
 }
 
@@ -77,7 +95,8 @@ fn is_pair(encoded: &[u8]) -> bool {
     let decoded = STANDARD_NO_PAD.decode(stem).or_else(|_| URL_SAFE_NO_PAD.decode(stem));
     stem.len() >= 6
         && decoded.is_ok_and(|pair| {
-            pair.contains(&b':') && pair.iter().all(|byte| !byte.is_ascii_control())
+            pair.contains(&b':')
+                && pair.iter().all(|byte| !byte.is_ascii_control())
                 && std::str::from_utf8(&pair).is_ok()
         })
 }
@@ -101,10 +120,16 @@ pub(super) fn signature(text: &Text<'_>, start: usize, end: usize) -> Option<Spa
     if short && !matches!(before, b'?' | b'&' | b';') && !text.escape_ends(start) {
         return None;
     }
-    let stop = (end..end + 512)
-        .find(|&index| !Class::Padded.has(text.at(index)) && text.at(index) != b'%')
-        .unwrap_or(end + 512);
-    (stop >= end + 16).then(|| Span::new(end, stop, Marker::Signature))
+    let walk = |limit: usize| {
+        let mut at = end;
+        while at < limit && (Class::Padded.has(text.at(at)) || text.at(at) == b'%') {
+            at += 1;
+        }
+        at
+    };
+    let judged = text.slice(end, walk(end + 64));
+    (judged.len() >= 16 && is_opaque(judged))
+        .then(|| Span::new(end, walk(usize::MAX), Marker::Signature))
 }
 
 /// `?key=…` with a value that looks like a key.
@@ -119,7 +144,7 @@ pub(super) fn query_key(text: &Text<'_>, _start: usize, end: usize) -> Option<Sp
 fn header_value(text: &Text<'_>, end: usize) -> Option<usize> {
     let quote = |at: usize| {
         let slashes = text.backslashes(at);
-        if matches!(text.at(at + slashes), b'"' | b'\'' | b'`') { at + slashes + 1 } else { at }
+        if matches!(text.at(at + slashes), b'"' | b'\'') { at + slashes + 1 } else { at }
     };
     let closed = quote(end);
     let bracket = closed + usize::from(closed > end && text.at(closed) == b']');
@@ -128,7 +153,13 @@ fn header_value(text: &Text<'_>, end: usize) -> Option<usize> {
         b':' if text.at(at + 1) != b':' => at + 1,
         b'=' if text.at(at + 1) == b'>' => at + 2,
         b'=' if text.at(at + 1) != b'=' => at + 1,
-        b',' if closed > end => at + 1,
+        b',' if closed > end => {
+            let next = text.skip_blanks(at + 1, 4);
+            if quote(next) == next {
+                return None;
+            }
+            next
+        }
         _ => return None,
     };
     let at = text.skip_blanks(at, 8);
@@ -138,13 +169,31 @@ fn header_value(text: &Text<'_>, end: usize) -> Option<usize> {
     (!marker_at(text, open)).then_some(open)
 }
 
+/// Where the parameters of a digest end: its own quotes do not end it, a line break does.
+fn digest_end(text: &Text<'_>, start: usize) -> usize {
+    if !text.starts_folded(start, b"username") || marker_at(text, start) {
+        return start;
+    }
+    let mut at = start;
+    while !matches!(text.at(at), b'\n' | b'\r') && at < text.len() && text.line_break(at).is_none()
+    {
+        at += 1;
+    }
+    at
+}
+
 /// Where the line ends, or the string around it. Consumed by its caller when it goes far.
 fn rest_of_line(text: &Text<'_>, start: usize) -> usize {
     let mut at = start;
     loop {
         match text.at(at) {
             b'\n' | b'\r' | b'"' | b'\'' | b'`' => return at,
-            b'\\' if text.line_break(at).is_some() || matches!(text.at(at + 1), b'"' | b'\'' | b'\\') => return at,
+            b'\\'
+                if text.line_break(at).is_some()
+                    || matches!(text.at(at + 1), b'"' | b'\'' | b'\\') =>
+            {
+                return at;
+            }
             0 if at >= text.len() => return at,
             _ => at += 1,
         }

@@ -13,8 +13,9 @@ pub(super) fn block(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     if !private || !text.starts(label_end, DASHES) {
         return None;
     }
-    let stop = body(text, label_end + DASHES.len());
-    Some(Span::new(start, stop, Marker::PrivateKey))
+    let head = label_end + DASHES.len();
+    let stop = body(text, head);
+    (stop > head).then(|| Span::new(start, stop, Marker::PrivateKey))
 }
 
 /// The private half of a PuTTY key file: `Private-Lines: 14`, then base64.
@@ -55,13 +56,25 @@ fn gap(text: &Text<'_>, start: usize) -> usize {
     loop {
         at += match text.at(at) {
             b' ' | b'\t' | b'\n' | b'\r' => 1,
+            b'\\' if text.at(at + 1) == b'\n' => 2,
             b'\\' => match text.line_break(at) {
+                Some(length) => length,
+                None => return at,
+            },
+            b'"' | b'\'' => match seam(text, at) {
                 Some(length) => length,
                 None => return at,
             },
             _ => return at,
         };
     }
+}
+
+/// `" + "` or `"` at the end of a line and `"` at the start of the next: its length.
+fn seam(text: &Text<'_>, quote: usize) -> Option<usize> {
+    let next = (quote + 1..quote + 64)
+        .find(|&index| !matches!(text.at(index), b' ' | b'\t' | b'\n' | b'\r' | b'+' | b','))?;
+    (next > quote + 1 && text.at(next) == text.at(quote)).then(|| next + 1 - quote)
 }
 
 /// `-----END … -----`: where it stops.

@@ -55,14 +55,22 @@ fn windows_login(text: &Text<'_>, start: usize) -> usize {
 /// Whether a path can start here: not in the middle of a longer one, nor after a host's name.
 fn path_starts(text: &Text<'_>, start: usize) -> bool {
     let before = text.before(start);
-    let joined = Class::Login.has(before) || matches!(before, b'/' | b'~' | b']' | b'}' | b')' | b'%');
+    let joined =
+        Class::Login.has(before) || matches!(before, b'/' | b'~' | b']' | b'}' | b')' | b'%');
     !joined || text.ends(start, b"file://") || text.escape_ends(start)
 }
 
 /// Whether this is the path of a web page: `GET /home/news`, `href="/home/news"`.
 fn is_route(text: &Text<'_>, start: usize, end: usize) -> bool {
     let verbs: [&[u8]; 9] = [
-        b"GET ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"href=\"",
+        b"GET ",
+        b"POST ",
+        b"PUT ",
+        b"PATCH ",
+        b"DELETE ",
+        b"HEAD ",
+        b"OPTIONS ",
+        b"href=\"",
         b"src=\"",
     ];
     verbs.iter().any(|verb| text.ends(start, verb)) || text.starts(end, b" HTTP/")

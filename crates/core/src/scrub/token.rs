@@ -202,7 +202,9 @@ pub(super) fn jwt(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
         return None;
     }
     let head = text.run(Class::Word, end);
-    if head < end + 8 || text.at(head) != b'.' || text.run_within(Class::Word, head + 1, 4) < head + 5
+    if head < end + 8
+        || text.at(head) != b'.'
+        || text.run_within(Class::Word, head + 1, 4) < head + 5
     {
         return None;
     }
@@ -248,17 +250,4 @@ pub(super) fn azure_client(text: &Text<'_>, start: usize, end: usize) -> Option<
     }
     let stop = text.run(Class::Bearer, end);
     (stop >= end + 31).then(|| Span::new(head, stop, Marker::Secret))
-}
-
-/// Airtable: `pat`, fourteen letters and digits, a dot, 64 hex digits. Found by its beginning.
-pub(super) fn airtable(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
-    if !text.word_starts(start) || !text.starts(start, b"pat") {
-        return None;
-    }
-    let id = text.run_within(Class::Alnum, end, 15);
-    if id != end + 14 || text.at(id) != b'.' {
-        return None;
-    }
-    let stop = text.run(Class::Hex, id + 1);
-    (stop >= id + 33).then(|| Span::new(start, stop, Marker::Token))
 }

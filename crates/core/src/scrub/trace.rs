@@ -50,7 +50,7 @@ pub(super) fn at_lines(text: &Text<'_>, start: usize, end: usize) -> Option<Span
     if !first.is_at() {
         return None;
     }
-    let span = collapse(&lines, at, Line::is_frame);
+    let span = collapse(&lines, at, |line| line.is_frame());
     span.or(Some(Span::new(at, first.end, Marker::Trace(1))))
 }
 
@@ -188,8 +188,14 @@ impl Line<'_> {
             return false;
         };
         let (call, inner) = (rest[..open].trim_ascii_end(), &rest[open + 1..rest.len() - 1]);
-        let known: [&[u8]; 6] =
-            [b"<anonymous>", b"native", b"Native Method", b"Unknown Source", b"<unknown>", b"native code"];
+        let known: [&[u8]; 6] = [
+            b"<anonymous>",
+            b"native",
+            b"Native Method",
+            b"Unknown Source",
+            b"<unknown>",
+            b"native code",
+        ];
         let settled = known.contains(&inner) || inner.starts_with(b"index ");
         place(inner) || settled || (call.contains(&b'.') && !call.contains(&b' '))
     }

@@ -58,7 +58,8 @@ pub(super) fn oracle(text: &Text<'_>, _start: usize, end: usize) -> Option<Span>
     if text.at(user) != b'/' || user == end {
         return None;
     }
-    let at = (user + 1..user + 129).find(|&index| !Class::Value.has(text.at(index)) || text.at(index) == b'@')?;
+    let at = (user + 1..user + 129)
+        .find(|&index| !Class::Value.has(text.at(index)) || text.at(index) == b'@')?;
     (text.at(at) == b'@' && at > user + 1 && !marker_at(text, user + 1))
         .then(|| Span::new(user + 1, at, Marker::Password))
 }

@@ -42,13 +42,13 @@ pub(super) struct Value {
 /// Reads the quoted value whose quote (with its backslashes) starts at `open`.
 ///
 /// A quote closes if it has as many backslashes as the one that opened, so JSON inside JSON works.
-pub(super) fn quoted(text: &Text<'_>, open: usize) -> Option<Value> {
+/// At most `limit` bytes are read, so that a value nobody wants costs little.
+pub(super) fn quoted(text: &Text<'_>, open: usize, limit: usize) -> Value {
     let depth = text.backslashes(open);
     let quote = text.at(open + depth);
     let start = open + depth + 1;
     let mut at = start;
-    let mut blank = false;
-    loop {
+    while at - start < limit {
         match text.at(at) {
             b'\\' => {
                 let slashes = text.backslashes(at);
@@ -64,22 +64,18 @@ pub(super) fn quoted(text: &Text<'_>, open: usize) -> Option<Value> {
             byte if byte == quote => break,
             b'\n' => break,
             0 if at >= text.len() => break,
-            b' ' | b'\t' => blank = true,
             _ => {}
-        }
-        if blank && at > start + JUDGED_MAX {
-            return None;
         }
         at += 1;
     }
-    Some(Value { start, end: at, quoted: true })
+    Value { start, end: at, quoted: true }
 }
 
-/// Reads a bare value: up to a blank, a quote, or punctuation that ends it.
-pub(super) fn bare(text: &Text<'_>, start: usize) -> Value {
+/// Reads a bare value: up to a blank, a quote, or punctuation that ends it; at most `limit` bytes.
+pub(super) fn bare(text: &Text<'_>, start: usize, limit: usize) -> Value {
     let mut open = 0usize;
     let mut at = start;
-    loop {
+    while at - start < limit {
         match text.at(at) {
             b'(' | b'[' | b'{' => open += 1,
             b')' | b']' | b'}' if open == 0 => break,
@@ -145,9 +141,9 @@ pub(super) fn is_secret(value: &[u8], case: Case) -> bool {
     if !value[0].is_ascii() && !case.quoted || is_word(value) || is_place(value) {
         return false;
     }
-    let firm = case.quoted || case.tie >= Tie::Tight;
-    if !case.quoted && case.tie != Tie::Sealed && is_code(value, case.next) {
-        return false;
+    let firm = case.tie >= Tie::Tight || (case.quoted && case.tie == Tie::Spaced);
+    if !case.quoted && case.tie != Tie::Sealed && (is_code(value, case.next) || is_number(value)) {
+        return case.says == Says::Password && is_digits(value, case);
     }
     match case.says {
         Says::Password => is_password(value, case, firm),
@@ -155,15 +151,42 @@ pub(super) fn is_secret(value: &[u8], case: Case) -> bool {
         Says::Key => is_opaque(value),
         Says::Loosely => {
             let sealed = case.tie == Tie::Sealed && value.len() >= 12 && is_key(value);
-            is_opaque(value) || sealed
+            let said = case.tie > Tie::Words || value.iter().any(u8::is_ascii_digit);
+            (is_opaque(value) && said) || sealed
         }
     }
+}
+
+/// Whether a bare number is a password: not too short, and not the value of a constant.
+fn is_digits(value: &[u8], case: Case) -> bool {
+    let least = if case.alone || case.tie >= Tie::Tight { 4 } else { 6 };
+    value.len() >= least && value.iter().all(u8::is_ascii_digit) && case.next != b';'
+}
+
+/// Whether a bare value is a number as code writes it: `277`, `0x1f`, `16777216u32`, or its type: `u32`.
+fn is_number(value: &[u8]) -> bool {
+    let value = value.strip_prefix(b"-").unwrap_or(value);
+    let stem = value.strip_prefix(b"0x").unwrap_or(value);
+    let hexes = stem.iter().take_while(|&&byte| byte.is_ascii_hexdigit() || byte == b'_').count();
+    let hex = stem.len() < value.len() && hexes <= 17 && stem.len() - hexes <= 4;
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let rest = &value[digits..];
+    let typed = |bytes: &[u8]| {
+        let bare = bytes.iter().position(|&byte| byte != b'_').map_or(bytes, |at| &bytes[at..]);
+        let bare = bare.strip_suffix(b"_t").unwrap_or(bare);
+        let name = bare.iter().take_while(|byte| byte.is_ascii_lowercase()).count();
+        let names: [&[u8]; 7] = [b"u", b"i", b"f", b"s", b"int", b"uint", b"float"];
+        let sizes: [&[u8]; 6] = [b"8", b"16", b"32", b"64", b"128", b""];
+        names.contains(&&bare[..name]) && sizes.contains(&&bare[name..])
+    };
+    hex || (digits > 0 && (rest.is_empty() || typed(rest))) || typed(value)
 }
 
 fn is_password(value: &[u8], case: Case, firm: bool) -> bool {
     let letters = value.iter().all(|&byte| byte.is_ascii_alphabetic() || b"_-.".contains(&byte));
     if !letters {
-        return case.tie != Tie::Words || (value.len() >= 6 && looks_random(value));
+        let host = value.contains(&b'.') && value.contains(&b':');
+        return case.tie != Tie::Words || (value.len() >= 6 && looks_random(value) && !host);
     }
     let variable = mentions_secret(value);
     let type_name = value[0].is_ascii_uppercase();
@@ -188,35 +211,42 @@ pub(super) fn is_opaque(value: &[u8]) -> bool {
     let wordy = |part: &[u8]| {
         let letters = part.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
         let digits = part[letters..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let whole = letters + digits == part.len();
-        whole && (digits <= 2 || (letters == 0 && digits <= 4)) && changes_of_case(part) < 6
+        let rest = part[letters + digits..].iter().all(u8::is_ascii_alphabetic);
+        let few = digits <= 3 || (letters == 0 && digits <= 4);
+        part.len() <= 4 || (rest && few && is_camel(part))
     };
     !parts.all(wordy)
 }
 
-fn changes_of_case(part: &[u8]) -> usize {
-    part.windows(2).filter(|pair| pair[0].is_ascii_uppercase() != pair[1].is_ascii_uppercase()).count()
+/// Whether the humps of a part are as long as those of words put together.
+fn is_camel(part: &[u8]) -> bool {
+    let rises = |pair: &&[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
+    let humps = part.windows(2).filter(rises).count() + 1;
+    humps == 1 || part.len() >= humps * 3
 }
 
 /// Whether the value stands for one that is not here: masked, cut short, to be filled in, looked up.
 pub(super) fn is_placeholder(value: &[u8]) -> bool {
     let Some(&first) = value.first() else { return true };
     let same = value.iter().all(|&byte| byte == first) && !first.is_ascii_digit();
-    let masked = ["***", "...", "…", "•••", "xxxx", "XXXX"]
-        .iter()
-        .any(|mask| memchr::memmem::find(&value[..value.len().min(JUDGED_MAX)], mask.as_bytes()).is_some());
+    let masked = ["***", "...", "…", "•••", "xxxx", "XXXX"].iter().any(|mask| {
+        memchr::memmem::find(&value[..value.len().min(JUDGED_MAX)], mask.as_bytes()).is_some()
+    });
     let second = value.get(1).copied().unwrap_or(0);
     let filled = match first {
         b'$' => {
             matches!(second, b'{' | b'(' | b'[')
-                || value[1..].iter().all(|&byte| byte == b'_' || byte.is_ascii_alphanumeric())
+                || (second.is_ascii_digit() && !value.get(2).is_some_and(u8::is_ascii_alphanumeric))
+                || value[1..].iter().all(|&byte| b"_:.".contains(&byte) || byte.is_ascii_alphanumeric())
                     && !value.iter().any(u8::is_ascii_digit)
         }
-        b'{' | b'<' => true,
+        b'{' | b'<' | b'(' => true,
         b'%' => value.len() < 4 || second == b'(' || second == b'{' || value.ends_with(b"%"),
         b'#' => second == b'{',
-        b'[' => value.ends_with(b"]") || !value.iter().any(u8::is_ascii_digit),
-        b'@' | b':' | b'?' => value[1..].iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'_'),
+        b'[' => true,
+        b'@' | b':' | b'?' => {
+            value[1..].iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
+        }
         _ => false,
     };
     let looked_up: [&[u8]; 8] =
@@ -224,38 +254,51 @@ pub(super) fn is_placeholder(value: &[u8]) -> bool {
     let lookup = looked_up.iter().any(|start| {
         value.len() >= start.len() && value[..start.len()].eq_ignore_ascii_case(start)
     });
-    value.len() < 3 || same || masked || filled || lookup
+    value.len() < 3 || same || masked || filled || lookup || is_template(value)
+}
+
+/// Whether a value has holes to be filled: `share-{id}`.
+fn is_template(value: &[u8]) -> bool {
+    memchr::memchr_iter(b'{', value).any(|open| {
+        let name = value[open + 1..].iter().take_while(|&&byte| Class::Dotted.has(byte)).count();
+        value.get(open + 1 + name) == Some(&b'}')
+    })
 }
 
 /// Words that stand where a value might: types, states, and what sentences go on with.
 const WORDS: &str = " null none nil undefined true false yes no on off string str text bytes char varchar \
-    bool boolean int integer number object array any unknown void option type required optional missing \
+    bool boolean int integer number object array any unknown void option type required require requires optional missing \
     invalid incorrect wrong expired empty hidden masked redacted filtered removed omitted default changed \
     reset set unset ok failed failure denied refused revoked rejected accepted valid verified not is was \
     has have had must should shall cannot can could will would may might does did the an and for from with \
     without your our their this that these those when while where which what who why how than then there \
     here into onto out over under after before because since until unless use using used see set sent \
     password passwd passphrase secret token key apikey value values example sample test user username name \
-    login email field flag option argument parameter param header variable setting settings config file \
+    login email field flag flags option options argument arguments parameter parameters param header variable setting settings config file \
     path prompt input output error message authentication authorization basic bearer digest negotiate oauth \
     plain plaintext encrypted hashed stdin stdout env environment keyring keychain disabled enabled needed \
     provided supplied given found returned received length count size limit type kind self async await new \
     function const let var return static public private protected final auto mut ref raise throw lambda \
     sensitive confidential protected private public external internal managed generated random \
     only also all any each every other same such both either neither always never now again already \
-    and/or n/a tbd todo asterisk asterisks minimum maximum mismatch mismatched correct reused weak strong short long ";
+    tbd todo asterisk asterisks minimum maximum mismatch mismatched correct reused weak strong short long ";
 
 fn is_word(value: &[u8]) -> bool {
     let Ok(value) = std::str::from_utf8(value) else { return false };
-    let stem = value.trim_end_matches(['.', ',', ':', ';', '!', '?']);
-    let padded = format!(" {} ", stem.to_ascii_lowercase());
-    WORDS.contains(&padded)
+    let stem = value.trim_end_matches(['.', ',', ':', ';', '!', '?']).to_ascii_lowercase();
+    stem.split(['/', '|']).all(|word| WORDS.contains(&format!(" {word} ")))
 }
 
 /// Whether a quoted text with blanks reads like a message and not like a passphrase.
 fn is_sentence(value: &[u8]) -> bool {
-    let words = value.split(|byte| byte.is_ascii_whitespace());
-    words.filter(|word| word.len() > 1).any(is_word)
+    let mut words = value.split(|byte| byte.is_ascii_whitespace());
+    let mixed = |word: &[u8]| {
+        word.iter().any(u8::is_ascii_digit) && word.iter().any(u8::is_ascii_alphabetic)
+    };
+    if words.clone().any(mixed) {
+        return false;
+    }
+    words.any(|word| word.len() > 1 && is_word(word))
         || value.ends_with(b".")
         || value.ends_with(b"?")
         || !value[0].is_ascii()
@@ -281,14 +324,20 @@ fn is_code(value: &[u8], next: u8) -> bool {
     };
     let head = value.iter().take_while(|&&byte| Class::Alnum.has(byte) || b"_.:".contains(&byte));
     let head = &value[..head.count()];
-    let called = head.len() < value.len() && matches!(value[head.len()], b'(' | b'[' | b'{');
+    let tail = value[head.len()..].strip_prefix(b"!").unwrap_or(&value[head.len()..]);
+    let called = tail.first().is_some_and(|byte| matches!(byte, b'(' | b'[' | b'{'));
     let path = head.len() == value.len()
         && head.iter().any(|byte| b".:".contains(byte))
         && head.split(|byte| b".:".contains(byte)).all(|part| part.is_empty() || name(part));
-    let typed = matches!(value[0], b'&' | b'*' | b'!' | b'?') && value.get(1).is_some_and(u8::is_ascii_alphabetic)
+    let typed = matches!(value[0], b'&' | b'*' | b'!' | b'?' | b'~')
+        && value.get(1).is_some_and(u8::is_ascii_alphabetic)
         && !value.iter().any(u8::is_ascii_digit);
     let variable = name(value) && mentions_secret(value);
-    (called && !head.is_empty()) || path || typed || variable || (name(value) && matches!(next, b'(' | b'[' | b'<'))
+    (called && !head.is_empty())
+        || path
+        || typed
+        || variable
+        || (name(value) && matches!(next, b'(' | b'[' | b'<'))
 }
 
 /// Whether a value is a name for a secret and so not the secret.

@@ -1,0 +1,237 @@
+//! The triggers and the scan: one pass of an automaton, then a bounded look at each place it names.
+//!
+//! A rule that says no has read a bounded number of bytes; a rule that says yes is resumed after what
+//! it took. So the whole is linear, whatever the text.
+
+use std::sync::LazyLock;
+
+use aho_corasick::automaton::{Automaton as _, OverlappingState};
+use aho_corasick::{Input, MatchKind, StartKind, dfa};
+
+use super::assign::{self, Word};
+use super::span::Span;
+use super::text::Text;
+use super::token::{self, Token};
+use super::{address, header, pem, place, trace, url, wrapped};
+
+/// No trigger is longer.
+pub(super) const TRIGGER_MAX: usize = 48;
+/// No rule takes more than this from before its trigger.
+pub(super) const TAKEN_BEFORE_MAX: usize = 32;
+/// No rule reads further back from its trigger than this.
+pub(super) const READ_BEFORE_MAX: usize = 256;
+
+type Find = fn(&Text<'_>, usize, usize) -> Option<Span>;
+
+/// What to do where a trigger stands.
+#[derive(Clone, Copy)]
+enum Rule {
+    Token(&'static Token),
+    Assign(&'static Word),
+    Find(Find),
+}
+
+const FINDERS: &[(&str, Find)] = &[
+    ("eyJ", token::jwt),
+    (".atlasv1.", token::terraform),
+    ("Q~", token::azure_client),
+    ("hooks.slack.com/services/", token::webhook),
+    ("hooks.slack.com/workflows/", token::webhook),
+    ("hooks.slack.com/triggers/", token::webhook),
+    ("discord.com/api/webhooks/", token::webhook),
+    ("discordapp.com/api/webhooks/", token::webhook),
+    ("webhook.office.com/webhookb2/", token::webhook),
+    ("open.feishu.cn/open-apis/bot/v2/hook/", token::webhook),
+    ("open.larksuite.com/open-apis/bot/v2/hook/", token::webhook),
+    ("-----BEGIN ", pem::block),
+    ("Private-Lines:", pem::putty),
+    ("authorization", header::authorization),
+    ("bearer ", header::bearer),
+    ("basic ", header::basic),
+    ("\"auth", header::auth),
+    ("_auth", header::auth),
+    ("cookie", header::cookie),
+    ("sig=", header::signature),
+    ("signature=", header::signature),
+    ("?key=", header::query_key),
+    ("&key=", header::query_key),
+    ("://", url::userinfo),
+    ("jdbc:oracle:thin:", url::oracle),
+    (" -u ", url::user_flag),
+    ("--user ", url::user_flag),
+    ("--user=", url::user_flag),
+    ("/home/", place::posix),
+    ("/Users/", place::posix),
+    ("/root", place::root),
+    (":\\Users\\", place::windows),
+    (":\\\\Users\\\\", place::windows),
+    (":\\\\\\\\Users\\\\\\\\", place::windows),
+    (":/Users/", place::windows),
+    ("Traceback (most recent call last)", trace::python),
+    ("stack backtrace:", trace::rust),
+    ("goroutine ", trace::go),
+    ("   at ", trace::at_lines),
+    ("\tat ", trace::at_lines),
+    ("\\tat ", trace::at_lines),
+    ("\tfrom ", trace::ruby),
+    ("\\tfrom ", trace::ruby),
+    ("localhost:", address::localhost),
+    ("10.", |text, start, _| address::ipv4(text, start)),
+    ("127.", |text, start, _| address::ipv4(text, start)),
+    ("192.168.", |text, start, _| address::ipv4(text, start)),
+    ("169.254.", |text, start, _| address::ipv4(text, start)),
+    ("172.", |text, start, _| address::ipv4(text, start)),
+    ("100.", |text, start, _| address::ipv4(text, start)),
+    ("ip-10-", |text, start, _| address::dashed(text, start, b"ip-")),
+    ("ip-172-", |text, start, _| address::dashed(text, start, b"ip-")),
+    ("ip-192-168-", |text, start, _| address::dashed(text, start, b"ip-")),
+    ("::1", |text, start, _| address::ipv6(text, start)),
+];
+
+struct Triggers {
+    automaton: dfa::DFA,
+    rules: Vec<Rule>,
+}
+
+static TRIGGERS: LazyLock<Triggers> = LazyLock::new(|| {
+    let mut literals: Vec<String> = Vec::new();
+    let mut rules = Vec::new();
+    let mut add = |literal: String, rule| {
+        literals.push(literal);
+        rules.push(rule);
+    };
+    for token in token::TOKENS {
+        add(token.prefix.to_owned(), Rule::Token(token));
+    }
+    for word in assign::WORDS {
+        add(word.literal.to_owned(), Rule::Assign(word));
+    }
+    for &(literal, find) in FINDERS {
+        add(literal.to_owned(), Rule::Find(find));
+    }
+    // fc00::/7 and fe80::/10, by the first digits of their first group.
+    for digit in "0123456789abcdef".chars() {
+        let local: Find = |text, start, _| address::ipv6(text, start);
+        add(format!("fc{digit}"), Rule::Find(local));
+        add(format!("fd{digit}"), Rule::Find(local));
+        for tens in "89ab".chars() {
+            add(format!("fe{tens}{digit}:"), Rule::Find(local));
+        }
+    }
+    let automaton = dfa::DFA::builder()
+        .ascii_case_insensitive(true)
+        .match_kind(MatchKind::Standard)
+        .start_kind(StartKind::Unanchored)
+        .prefilter(false)
+        .build(&literals)
+        .expect("the triggers are a fixed table, and a test builds it");
+    Triggers { automaton, rules }
+});
+
+/// What a scan found.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// In order, without overlap.
+    pub(super) spans: Vec<Span>,
+    /// The first place whose verdict depends on text beyond the end.
+    pub(super) open: Option<Open>,
+}
+
+/// A place whose verdict depends on text beyond the end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub(super) start: usize,
+    /// What would be replaced if the text ended here.
+    pub(super) span: Option<Span>,
+}
+
+/// How much of a scan is wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Everything.
+    End,
+    /// One finding is enough.
+    First,
+    /// Everything before the first open place.
+    Open,
+}
+
+/// Finds everything in `bytes` from `from` on; what stands before it is only looked back at.
+pub(super) fn scan(bytes: &[u8], from: usize, until: Until) -> Scan {
+    let text = Text::new(bytes);
+    let mut scan = triggered(&text, bytes, from, until);
+    if until == Until::First && !scan.spans.is_empty() {
+        return scan;
+    }
+    let mut more = Vec::new();
+    let open = runs(&text, bytes, from, &mut more);
+    scan.open = scan.open.into_iter().chain(open).min_by_key(|open| open.start);
+    scan.spans.append(&mut more);
+    super::span::join(&mut scan.spans);
+    scan
+}
+
+fn triggered(text: &Text<'_>, bytes: &[u8], from: usize, until: Until) -> Scan {
+    let triggers = &*TRIGGERS;
+    let mut scan = Scan::default();
+    let mut done = from;
+    let mut state = OverlappingState::start();
+    let input = Input::new(bytes).span(from..bytes.len());
+    loop {
+        let searched = triggers.automaton.try_find_overlapping(&input, &mut state);
+        let (Ok(()), Some(hit)) = (searched, state.get_match()) else { return scan };
+        if hit.start() < done {
+            continue;
+        }
+        let found = apply(text, triggers.rules[hit.pattern().as_usize()], hit.start(), hit.end());
+        if text.take_peeked() && scan.open.is_none() {
+            let start = found.map_or(hit.start(), |span| span.start.min(hit.start()));
+            scan.open = Some(Open { start, span: found });
+            if until == Until::Open {
+                return scan;
+            }
+        }
+        if let Some(mut span) = found {
+            span.start = span.start.max(done);
+            done = span.end;
+            scan.spans.push(span);
+            if until == Until::First {
+                return scan;
+            }
+        }
+    }
+}
+
+fn apply(text: &Text<'_>, rule: Rule, start: usize, end: usize) -> Option<Span> {
+    match rule {
+        Rule::Token(token) => token::find(text, start, end, token),
+        Rule::Assign(word) => assign::find(text, start, end, word),
+        Rule::Find(find) => find(text, start, end),
+    }
+}
+
+/// Looks through the long runs; says where the first undecided one starts.
+fn runs(text: &Text<'_>, bytes: &[u8], from: usize, found: &mut Vec<Span>) -> Option<Open> {
+    let mut open: Option<Open> = None;
+    let mut at = from;
+    text.take_peeked();
+    while let Some(run) = wrapped::next_run(bytes, at) {
+        wrapped::shaped(text, &run, found);
+        let whole = wrapped::unwrap_lines(text, &run);
+        at = whole.end.max(run.end);
+        let peeked = text.take_peeked();
+        let secret = whole.decode(text).is_some_and(|inner| holds_secret(&inner));
+        let span = secret.then(|| Span::new(whole.start, whole.end, super::span::Marker::Base64));
+        found.extend(span);
+        if peeked && open.is_none() {
+            open = Some(Open { start: run.start, span });
+        }
+    }
+    open
+}
+
+/// Whether decoded text holds a secret.
+fn holds_secret(inner: &str) -> bool {
+    let text = Text::new(inner.as_bytes());
+    !triggered(&text, inner.as_bytes(), 0, Until::First).spans.is_empty()
+}

@@ -1,0 +1,212 @@
+//! Long runs of letters and digits: tokens without a prefix, and secrets wrapped in base64.
+//!
+//! Runs are found by jumping: a run of 24 must cover every 24th byte, so ordinary text is mostly
+//! skipped. Whether a run is base64 *of text* shows in the encoded form already: three bytes of ASCII
+//! leave certain bits of their four characters clear. Only what passes that test is decoded, at the
+//! alignment where it passed, and the decoded text is scanned once.
+
+use super::span::{Marker, Span};
+use super::text::{Class, Text};
+use super::token::looks_random;
+
+/// Shorter runs are words, and cannot hold a secret worth wrapping.
+const RUN_MIN: usize = 24;
+/// So many quanta of ASCII in a row make a run worth decoding.
+const QUANTA_MIN: usize = 4;
+/// Lines of wrapped base64 that are joined are at least so long.
+const LINE_MIN: usize = 60;
+
+/// A run and the breaks inside it.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// The next run of at least [`RUN_MIN`] bytes that starts at `from` or later.
+pub(super) fn next_run(bytes: &[u8], from: usize) -> Option<Run> {
+    let mut probe = from + RUN_MIN - 1;
+    while probe < bytes.len() {
+        let low = probe + 1 - RUN_MIN;
+        match bytes[low..=probe].iter().rposition(|&byte| !Class::Base64.has(byte)) {
+            Some(offset) => probe = low + offset + RUN_MIN,
+            None => {
+                let tail = bytes[probe..].iter().position(|&byte| !Class::Base64.has(byte));
+                return Some(Run {
+                    start: low,
+                    end: tail.map_or(bytes.len(), |tail| probe + tail),
+                });
+            }
+        }
+    }
+    None
+}
+
+/// Where the run that `at` stands inside of starts, not before `floor`; `at` itself if in none.
+pub(super) fn run_start(bytes: &[u8], at: usize, floor: usize) -> usize {
+    let inside = bytes.get(at).is_none_or(|&byte| Class::Padded.has(byte));
+    if !inside {
+        return at;
+    }
+    let outside = bytes[floor..at].iter().rposition(|&byte| !Class::Padded.has(byte));
+    outside.map_or(floor, |offset| floor + offset + 1)
+}
+
+/// Tokens that show by their shape alone, inside one run.
+pub(super) fn shaped(text: &Text<'_>, run: &Run, found: &mut Vec<Span>) {
+    let mut start = run.start;
+    while start < run.end {
+        let end = text.run_within(Class::Word, start, run.end - start);
+        if end - start >= RUN_MIN {
+            found.extend(shape(text, start, end));
+        }
+        start = end + 1;
+    }
+}
+
+fn shape(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    let word = text.slice(start, end);
+    telegram(text, start, end)
+        .or_else(|| twilio(word).then(|| Span::new(start, end, Marker::ApiKey)))
+        .or_else(|| mailchimp(word).then(|| Span::new(start, end, Marker::ApiKey)))
+        .or_else(|| airtable(text, start, end))
+        .or_else(|| dotted(text, start, end))
+}
+
+/// `pat`, fourteen letters and digits, a dot, 64 hex digits. Found by the digits.
+fn airtable(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    if text.before(start) != b'.' {
+        return None;
+    }
+    let head = text.run_back(Class::Alnum, start - 1, 18);
+    let named = start - 1 - head == 17 && text.starts(head, b"pat");
+    let hex = text.slice(start, end).iter().all(|&byte| Class::Hex.has(byte));
+    (named && hex && end - start >= 32).then(|| Span::new(head, end, Marker::Token))
+}
+
+/// `SK` or `AC` and 32 hex digits.
+fn twilio(word: &[u8]) -> bool {
+    let head = word.starts_with(b"SK") || word.starts_with(b"AC");
+    let lower = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    word.len() == 34 && head && word[2..].iter().all(lower)
+}
+
+/// 32 hex digits, `-us` and the number of a data centre.
+fn mailchimp(word: &[u8]) -> bool {
+    let dash = word.get(32..35) == Some(b"-us");
+    dash && word[..32].iter().all(|&byte| Class::Hex.has(byte))
+        && (1..=2).contains(&(word.len() - 35))
+        && word[35..].iter().all(u8::is_ascii_digit)
+}
+
+/// A bot's number, a colon and some 35 characters.
+fn telegram(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    if text.before(start) != b':' || !(32..=40).contains(&(end - start)) {
+        return None;
+    }
+    let digits = text.run_back(Class::Digit, start - 1, 11);
+    let whole = (8..=10).contains(&(start - 1 - digits));
+    let named = text.word_starts(digits) || text.ends(digits, b"bot");
+    (whole && named).then(|| Span::new(digits, end, Marker::Token))
+}
+
+/// Three parts with dots between (Discord), or 32 hex digits, a dot and a secret (Zhipu).
+fn dotted(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    if text.at(end) != b'.' || !text.word_starts(start) || text.before(start) == b'.' {
+        return None;
+    }
+    let second = text.run_within(Class::Word, end + 1, 40);
+    let word = text.slice(start, end);
+    let discord = (24..=28).contains(&word.len()) && second == end + 7 && text.at(second) == b'.';
+    if discord {
+        let stop = text.run_within(Class::Word, second + 1, 64);
+        return (stop >= second + 26 && looks_random(word))
+            .then(|| Span::new(start, stop, Marker::Token));
+    }
+    let hex = word.len() == 32 && word.iter().all(|&byte| Class::Hex.has(byte));
+    let secret = text.slice(end + 1, second);
+    (hex && secret.len() == 16 && super::value::is_opaque(secret))
+        .then(|| Span::new(start, second, Marker::ApiKey))
+}
+
+/// A run of base64 that may go on over line breaks, as a tool wraps it.
+pub(super) struct Wrapped {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// The characters without line breaks and padding, if there were line breaks.
+    joined: Option<Vec<u8>>,
+}
+
+/// The run with its padding and, if it is wrapped, its further lines.
+pub(super) fn unwrap_lines(text: &Text<'_>, run: &Run) -> Wrapped {
+    let padded =
+        |end: usize| end + (0..2).take_while(|offset| text.at(end + offset) == b'=').count();
+    let mut end = padded(run.end);
+    let mut line = run.end - run.start;
+    let mut joined: Option<Vec<u8>> = None;
+    while line >= LINE_MIN && line % 4 == 0 {
+        let Some(length) = text.line_break(end) else { break };
+        let next = end + length;
+        let stop = text.run(Class::Base64, next);
+        if stop < next + 4 {
+            break;
+        }
+        let whole = joined.get_or_insert_with(|| text.slice(run.start, run.end).to_vec());
+        whole.extend_from_slice(text.slice(next, stop));
+        line = stop - next;
+        end = padded(stop);
+    }
+    Wrapped { start: run.start, end, joined }
+}
+
+impl Wrapped {
+    /// What the run decodes to, if some of it is text.
+    pub(super) fn decode(&self, text: &Text<'_>) -> Option<String> {
+        let encoded = match &self.joined {
+            Some(joined) => joined,
+            None => text.slice(self.start, self.end),
+        };
+        let offset = ascii_alignment(encoded)?;
+        let mut decoded = Vec::with_capacity(encoded.len() / 4 * 3);
+        for quantum in encoded[offset..].chunks(4) {
+            let bits = quantum.iter().fold(0u32, |bits, &byte| bits << 6 | u32::from(sextet(byte)));
+            let bits = bits << (6 * (4 - quantum.len()));
+            let bytes = bits.to_be_bytes();
+            decoded.extend_from_slice(&bytes[1..1 + quantum.len() * 6 / 8]);
+        }
+        Some(String::from_utf8_lossy(&decoded).into_owned())
+    }
+}
+
+/// The offset (0 to 3) at which the characters decode to a stretch of printable ASCII.
+fn ascii_alignment(encoded: &[u8]) -> Option<usize> {
+    let mut stretch = [0usize; 4];
+    for (index, quantum) in encoded.windows(4).enumerate() {
+        let lane = index % 4;
+        stretch[lane] = if is_ascii_quantum(quantum) { stretch[lane] + 1 } else { 0 };
+        if stretch[lane] >= QUANTA_MIN {
+            return Some(lane);
+        }
+    }
+    None
+}
+
+fn is_ascii_quantum(quantum: &[u8]) -> bool {
+    let bits = quantum.iter().fold(0u32, |bits, &byte| bits << 6 | u32::from(sextet(byte)));
+    let [_, bytes @ ..] = bits.to_be_bytes();
+    bytes
+        .iter()
+        .all(|&byte| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\n' | b'\t' | b'\r'))
+}
+
+/// The six bits of a character of either alphabet; `=` and strangers count as zero.
+fn sextet(byte: u8) -> u8 {
+    match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' | b'-' => 62,
+        b'/' | b'_' => 63,
+        _ => 0,
+    }
+}
