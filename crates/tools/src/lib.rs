@@ -1,8 +1,65 @@
 //! Typed tools: registry, validation, repair, isolated execution; the built-in set.
 //!
-//! A tool author writes a function or a struct ([`tool`], [`typed`]); the model gets a schema; every
-//! mistake comes back as something it can act on. The way of a call is in [`call`].
+//! A tool author writes a function ([`tool`]) or a struct ([`TypedTool`]); the model gets a schema; every
+//! mistake comes back as something it can act on. The way of a call is in [`call`] up to the point where it
+//! may run, and in [`run`] from there to its one outcome.
+//!
+//! ```
+//! use budao_tools::{Toolbox, tool};
+//!
+//! /// Adds two numbers.
+//! #[tool(read_only)]
+//! async fn add(
+//!     /// The first.
+//!     a: i64,
+//!     /// The second.
+//!     b: i64,
+//! ) -> i64 {
+//!     a + b
+//! }
+//!
+//! let toolbox = Toolbox::builder().add(add)?.build();
+//! assert_eq!(&*toolbox.specs()[0].description, "Adds two numbers.");
+//! # Ok::<(), budao_core::Fault>(())
+//! ```
 
+extern crate self as budao_tools;
+
+pub mod advice;
+pub mod alone;
+pub mod call;
 pub mod contract;
+pub mod digest;
+mod error;
+mod example;
+mod explain;
+pub mod hooks;
+mod leaf;
+mod near;
+mod outcome;
+mod output;
+pub mod parse;
+pub mod pool;
+mod raw;
+mod repair;
+pub mod run;
+pub mod schema;
+mod toolbox;
+pub mod typed;
 
+pub use budao_derive::tool;
+pub use call::Ready;
 pub use contract::{Blobs, CallContext, Memory, Note, Notes, Tool, ToolResult};
+pub use error::ToolError;
+pub use explain::MISMATCHES_MAX;
+pub use raw::RawTool;
+pub use toolbox::{Builder, NAME_BYTES_MAX, Toolbox};
+pub use typed::{Options, TypedTool};
+
+/// What the code made by [`tool`] needs.
+#[doc(hidden)]
+pub mod made {
+    pub use schemars;
+    pub use serde;
+    pub use serde_json::Value;
+}

@@ -1,0 +1,232 @@
+//! From a function to a tool.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::{
+    Attribute, Expr, FnArg, GenericArgument, ItemFn, Lit, Meta, Pat, PatType, PathArguments,
+    ReturnType, Type, spanned::Spanned,
+};
+
+use crate::options::Options;
+
+/// What a function gives back.
+enum Gives {
+    /// A value.
+    Value,
+    /// A `Result` whose error becomes a `ToolError`.
+    Result,
+    /// A `Result` whose error is a text for the model.
+    Text,
+    /// A `Result` whose error is a `Failure`.
+    Failure,
+}
+
+/// The parts of the parameters.
+#[derive(Default)]
+struct Parameters {
+    /// Fields of the arguments' struct.
+    fields: Vec<TokenStream>,
+    /// Their names, to take the struct apart.
+    names: Vec<syn::Ident>,
+    /// What the function is called with.
+    passed: Vec<TokenStream>,
+}
+
+pub(crate) fn expand(options: &Options, mut item: ItemFn) -> syn::Result<TokenStream> {
+    check_signature(&item)?;
+    let home = options.home();
+    let parameters = parameters(&mut item)?;
+    let description = doc_of(&item.attrs);
+    let (fields, names, passed) = (&parameters.fields, &parameters.names, &parameters.passed);
+    let tool = item.sig.ident.clone();
+    let name = options.name.as_ref().map_or_else(|| tool.to_string(), syn::LitStr::value);
+    let visibility = item.vis.clone();
+    let kept: Vec<_> = item.attrs.iter().filter(|it| it.path().is_ident("doc")).cloned().collect();
+    item.attrs.retain(|attribute| !attribute.path().is_ident("doc"));
+    let inner = format_ident!("run_{tool}");
+    item.sig.ident = inner.clone();
+    item.vis = syn::Visibility::Inherited;
+    let (output, answer) = answer(&item.sig.output, &home, &quote!(#inner(#(#passed),*).await));
+    let settings = options.expression(&home);
+    let serde = format!("{}::made::serde", path_text(&home));
+    let schemars = format!("{}::made::schemars", path_text(&home));
+    Ok(quote! {
+        #(#kept)*
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy, Debug)]
+        #visibility struct #tool;
+
+        const _: () = {
+            #[derive(#home::made::serde::Deserialize, #home::made::schemars::JsonSchema)]
+            #[serde(crate = #serde, deny_unknown_fields)]
+            #[schemars(crate = #schemars)]
+            #[allow(missing_docs, unreachable_pub)]
+            pub struct Args {
+                #(#fields,)*
+            }
+
+            impl #home::TypedTool for #tool {
+                type Args = Args;
+                type Output = #output;
+
+                const NAME: &'static str = #name;
+
+                fn description(&self) -> ::core::option::Option<::std::string::String> {
+                    ::core::option::Option::Some(::std::string::String::from(#description))
+                }
+
+                fn options(&self) -> #home::Options {
+                    #settings
+                }
+
+                async fn call(
+                    &self,
+                    args: Args,
+                    context: &#home::CallContext,
+                ) -> ::core::result::Result<#output, #home::ToolError> {
+                    let Args { #(#names,)* } = args;
+                    let _ = context;
+                    #answer
+                }
+            }
+
+            #item
+        };
+    })
+}
+
+fn check_signature(item: &ItemFn) -> syn::Result<()> {
+    let signature = &item.sig;
+    if signature.asyncness.is_none() {
+        let message = "a tool is an `async fn`; code that blocks is fine inside, it runs apart";
+        return Err(syn::Error::new(signature.fn_token.span(), message));
+    }
+    if !signature.generics.params.is_empty() {
+        let message = "a tool cannot be generic: its arguments have one schema";
+        return Err(syn::Error::new(signature.generics.span(), message));
+    }
+    Ok(())
+}
+
+fn parameters(item: &mut ItemFn) -> syn::Result<Parameters> {
+    let mut all = Parameters::default();
+    for input in &mut item.sig.inputs {
+        let FnArg::Typed(parameter) = input else {
+            return Err(syn::Error::new(
+                input.span(),
+                "a tool is a plain function, without `self`",
+            ));
+        };
+        if is_context(&parameter.ty) {
+            all.passed.push(quote!(context));
+            parameter.attrs.clear();
+            continue;
+        }
+        field(parameter, &mut all)?;
+    }
+    Ok(all)
+}
+
+fn field(parameter: &mut PatType, all: &mut Parameters) -> syn::Result<()> {
+    let Pat::Ident(name) = &*parameter.pat else {
+        return Err(syn::Error::new(parameter.pat.span(), "a parameter needs a name"));
+    };
+    if let Type::Reference(reference) = &*parameter.ty {
+        let message =
+            "arguments are owned: `String` rather than `&str`; only `&CallContext` is borrowed";
+        return Err(syn::Error::new(reference.span(), message));
+    }
+    let (name, kind) = (name.ident.clone(), parameter.ty.clone());
+    // Doc comments, `#[serde(…)]` and `#[schemars(…)]` belong to the field.
+    let attributes = std::mem::take(&mut parameter.attrs);
+    all.fields.push(quote!(#(#attributes)* pub #name: #kind));
+    all.passed.push(quote!(#name));
+    all.names.push(name);
+    Ok(())
+}
+
+fn is_context(kind: &Type) -> bool {
+    let Type::Reference(reference) = kind else { return false };
+    ends_in(&reference.elem, "CallContext")
+}
+
+/// The output's type, and the expression that gives it.
+fn answer(given: &ReturnType, home: &syn::Path, call: &TokenStream) -> (TokenStream, TokenStream) {
+    let ReturnType::Type(_, kind) = given else {
+        return (quote!(()), quote!({ #call; ::core::result::Result::Ok(()) }));
+    };
+    match gives(kind) {
+        (Gives::Value, _) => (quote!(#kind), quote!(::core::result::Result::Ok(#call))),
+        (Gives::Result, output) => {
+            let output = output.map_or_else(|| quote!(()), |it| quote!(#it));
+            (output, quote!(#call.map_err(#home::ToolError::from)))
+        }
+        (Gives::Text, output) => {
+            let output = output.map_or_else(|| quote!(()), |it| quote!(#it));
+            (output, quote!(#call.map_err(#home::ToolError::no)))
+        }
+        (Gives::Failure, output) => {
+            let output = output.map_or_else(|| quote!(#home::made::Value), |it| quote!(#it));
+            (output, quote!(#call.map_err(#home::ToolError::failure)))
+        }
+    }
+}
+
+fn gives(kind: &Type) -> (Gives, Option<&Type>) {
+    let Type::Path(path) = kind else { return (Gives::Value, None) };
+    let Some(last) = path.path.segments.last() else { return (Gives::Value, None) };
+    if last.ident == "ToolResult" {
+        return (Gives::Failure, None);
+    }
+    if last.ident != "Result" {
+        return (Gives::Value, None);
+    }
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else {
+        return (Gives::Result, None);
+    };
+    let mut types = arguments.args.iter().filter_map(|argument| match argument {
+        GenericArgument::Type(kind) => Some(kind),
+        _ => None,
+    });
+    let output = types.next();
+    match types.next() {
+        Some(error) if is_text(error) => (Gives::Text, output),
+        Some(error) if ends_in(error, "Failure") => (Gives::Failure, output),
+        _ => (Gives::Result, output),
+    }
+}
+
+fn is_text(kind: &Type) -> bool {
+    match kind {
+        Type::Reference(reference) => ends_in(&reference.elem, "str"),
+        other => ends_in(other, "String"),
+    }
+}
+
+fn ends_in(kind: &Type, name: &str) -> bool {
+    let Type::Path(path) = kind else { return false };
+    path.path.segments.last().is_some_and(|last| last.ident == name)
+}
+
+/// A doc comment as text: leading spaces go, single line breaks join, paragraphs stay.
+fn doc_of(attributes: &[Attribute]) -> String {
+    let mut text = String::new();
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
+        let Meta::NameValue(pair) = &attribute.meta else { continue };
+        let Expr::Lit(literal) = &pair.value else { continue };
+        let Lit::Str(line) = &literal.lit else { continue };
+        let line = line.value();
+        let line = line.strip_prefix(' ').unwrap_or(&line).trim_end();
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(line);
+    }
+    text.trim().to_owned()
+}
+
+fn path_text(path: &syn::Path) -> String {
+    let lead = if path.leading_colon.is_some() { "::" } else { "" };
+    let parts: Vec<String> = path.segments.iter().map(|part| part.ident.to_string()).collect();
+    format!("{lead}{}", parts.join("::"))
+}

@@ -1,0 +1,185 @@
+//! Recommendations made from what is known about a failure: tool family × kind × facts.
+//!
+//! Specific first: the tool's own words, then the program's rules, then the table here, and behind all
+//! of them the catalog's general lines. Bounded, and nothing is said twice.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use budao_core::fault::{Advice, Detail, Fact, FactValue, Fault, Kind};
+
+/// Pieces of advice on one fault at most.
+const ADVICE_MAX: usize = 6;
+
+/// A rule of the program's own.
+#[derive(Clone)]
+pub struct Rule(Arc<Make>);
+
+type Make = dyn Fn(&str, &Fault) -> Option<Advice> + Send + Sync;
+
+impl Rule {
+    /// A rule that looks at the tool's name and the fault, and advises or stays silent.
+    pub fn new(make: impl Fn(&str, &Fault) -> Option<Advice> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+
+    /// Advice for one kind of fault of the tools whose name begins like this.
+    pub fn for_family(family: &'static str, kind: Kind, advice: impl Into<String>) -> Self {
+        let advice = advice.into();
+        Self::new(move |tool, fault| {
+            let fits = tool.starts_with(family) && fault.kind() == kind;
+            fits.then(|| Advice::Said(advice.clone()))
+        })
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rule")
+    }
+}
+
+/// The fault with what the rules have to say about it.
+pub(crate) fn attach(fault: Fault, tool: &str, rules: &[Rule]) -> Fault {
+    let said = fault.advice().len();
+    let own = rules.iter().filter_map(|rule| (rule.0)(tool, &fault));
+    let table = TABLE.iter().filter(|row| row.fits(tool, &fault)).map(|row| row.advice(&fault));
+    let mut more: Vec<Advice> = Vec::new();
+    for advice in own.chain(table) {
+        if said + more.len() < ADVICE_MAX
+            && !more.contains(&advice)
+            && !fault.advice().contains(&advice)
+        {
+            more.push(advice);
+        }
+    }
+    fault.advise(more)
+}
+
+/// One row: for which tools and which fault, and what to say.
+struct Row {
+    /// How the tool's name begins; empty for all.
+    family: &'static str,
+    kind: Kind,
+    when: When,
+    /// Id of the text, without `advice-`.
+    advice: &'static str,
+}
+
+/// What the facts must say.
+enum When {
+    Always,
+    Has(Fact),
+    Number(Fact, i64),
+    Contains(Fact, &'static [&'static str]),
+    Rule(&'static str),
+}
+
+impl Row {
+    fn fits(&self, tool: &str, fault: &Fault) -> bool {
+        self.kind == fault.kind() && tool.starts_with(self.family) && self.when.holds(fault)
+    }
+
+    /// The text is filled with all facts of the fault.
+    fn advice(&self, fault: &Fault) -> Advice {
+        let mut with = Detail::new();
+        for (fact, value) in fault.detail().iter() {
+            if !matches!(fact, Fact::Example | Fact::StderrTail | Fact::StdoutTail) {
+                with.set(fact, value.clone());
+            }
+        }
+        if let When::Rule(rule) = self.when
+            && let Some(mismatch) = fault.mismatches().iter().find(|it| it.rule == rule)
+        {
+            with.set(Fact::Field, mismatch.dotted().into());
+            if let Some(nearest) = &mismatch.nearest {
+                with.set(Fact::Nearest, FactValue::List(vec![nearest.clone()]));
+            }
+        }
+        Advice::Known { advice: Cow::Borrowed(self.advice), with }
+    }
+}
+
+impl When {
+    fn holds(&self, fault: &Fault) -> bool {
+        let detail = fault.detail();
+        match self {
+            Self::Always => true,
+            Self::Has(fact) => detail.get(*fact).is_some(),
+            Self::Number(fact, wanted) => detail.number(*fact) == Some(*wanted),
+            Self::Contains(fact, words) => detail.text(*fact).is_some_and(|text| {
+                let text = text.to_lowercase();
+                words.iter().any(|word| text.contains(word))
+            }),
+            Self::Rule(rule) => fault.mismatches().iter().any(|mismatch| mismatch.rule == *rule),
+        }
+    }
+}
+
+const fn row(family: &'static str, kind: Kind, when: When, advice: &'static str) -> Row {
+    Row { family, kind, when, advice }
+}
+
+/// Most specific first.
+const TABLE: &[Row] = &[
+    row("", Kind::UnknownTool, When::Has(Fact::Nearest), "tool-nearest"),
+    row("", Kind::InvalidArguments, When::Rule("additionalProperties"), "unknown-key"),
+    row("", Kind::InvalidArguments, When::Rule("required"), "missing-key"),
+    row("", Kind::InvalidArguments, When::Rule("enum"), "allowed-values"),
+    row("", Kind::InvalidArguments, When::Has(Fact::Example), "follow-example"),
+    row("fs_write", Kind::MalformedArguments, When::Always, "escape-content"),
+    row("fs_edit", Kind::MalformedArguments, When::Always, "escape-content"),
+    row("", Kind::FileNotFound, When::Has(Fact::NearestPath), "nearest-path"),
+    row("fs_", Kind::FileNotFound, When::Always, "look-with-glob"),
+    row("fs_", Kind::FileChanged, When::Always, "read-again"),
+    row("fs_", Kind::EditNoMatch, When::Has(Fact::Line), "edit-closest-line"),
+    row("fs_", Kind::EditNoMatch, When::Always, "edit-read-first"),
+    row("fs_", Kind::EditSeveralMatches, When::Always, "edit-more-context"),
+    row("fs_", Kind::OutsideWorkspace, When::Always, "relative-path"),
+    row("fs_", Kind::NotAFile, When::Always, "list-directory"),
+    row("fs_", Kind::FileNotText, When::Always, "binary-file"),
+    row("bash_", Kind::ExitStatus, When::Number(Fact::ExitCode, 127), "command-not-found"),
+    row("bash_", Kind::ExitStatus, When::Number(Fact::ExitCode, 126), "command-not-executable"),
+    row("bash_", Kind::ExitStatus, When::Number(Fact::ExitCode, 137), "command-killed"),
+    row(
+        "bash_",
+        Kind::ExitStatus,
+        When::Contains(Fact::StderrTail, &["permission denied", "operation not permitted"]),
+        "command-permission",
+    ),
+    row(
+        "bash_",
+        Kind::ExitStatus,
+        When::Contains(Fact::StderrTail, &["no such file or directory"]),
+        "command-path",
+    ),
+    row(
+        "bash_",
+        Kind::ExitStatus,
+        When::Contains(Fact::StderrTail, &["syntax error", "unexpected token", "unterminated"]),
+        "command-syntax",
+    ),
+    row(
+        "bash_",
+        Kind::ExitStatus,
+        When::Contains(Fact::StderrTail, &["could not resolve host", "network is unreachable"]),
+        "command-network",
+    ),
+    row("bash_", Kind::ExitStatus, When::Has(Fact::StderrTail), "read-stderr"),
+    row("bash_", Kind::DeadlinePassed, When::Always, "command-background"),
+    row("bash_", Kind::KilledBySignal, When::Always, "command-killed"),
+    row("todo_", Kind::ConstraintViolated, When::Always, "todo-rules"),
+    row("mcp__", Kind::ToolSaidNo, When::Always, "mcp-said-no"),
+    row("mcp__", Kind::McpServerFailed, When::Always, "mcp-server"),
+    row(
+        "",
+        Kind::LimitReached,
+        When::Contains(Fact::LimitName, &["abandoned_calls"]),
+        "too-many-abandoned",
+    ),
+];
+
+/// The ids of all texts the table uses.
+#[must_use]
+pub fn texts() -> Vec<&'static str> {
+    TABLE.iter().map(|row| row.advice).collect()
+}

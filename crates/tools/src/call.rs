@@ -1,0 +1,235 @@
+//! The way of a call up to the point where it may run: looked up, parsed, repaired, validated.
+//!
+//! [`Toolbox::check`] does steps 1 to 4 and touches nothing outside; brake and permission are asked by
+//! whoever calls it; [`Ready::run`] does the rest.
+
+use std::sync::Arc;
+
+use budao_core::{
+    fault::{Advice, Detail, Fact, Fault, Kind, Operation},
+    limits::Limits,
+    message::ToolUse,
+    tool::{Repair, RepairKind, ToolSpec},
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    advice, digest, example, explain,
+    leaf::leaves,
+    parse::{self, Broken},
+    repair,
+    toolbox::{Entry, Shared, Toolbox},
+};
+
+/// A call that fits its tool and has not run.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) arguments: Value,
+    pub(crate) repairs: Vec<Repair>,
+    pub(crate) shared: Shared,
+}
+
+impl Toolbox {
+    /// Looks a call up, reads its arguments and holds them against the schema. Runs nothing.
+    ///
+    /// # Errors
+    /// A fault for the model: which names there are, where the text is no JSON, or every place that
+    /// does not fit.
+    pub fn check(&self, call: &ToolUse, limits: &Limits) -> Result<Ready, Fault> {
+        self.check_text(&call.name, call.arguments.as_bytes(), limits)
+    }
+
+    /// As [`Toolbox::check`], for bytes that may not even be text.
+    ///
+    /// # Errors
+    /// As [`Toolbox::check`].
+    pub fn check_text(&self, name: &str, text: &[u8], limits: &Limits) -> Result<Ready, Fault> {
+        let checked = self.entry(name).and_then(|entry| {
+            let mut repairs = Vec::new();
+            let arguments = read(entry, text, limits, &mut repairs)?;
+            self.fit(entry, arguments, repairs, limits)
+        });
+        checked.map_err(|fault| self.finished(fault, name))
+    }
+
+    /// As [`Toolbox::check`], for arguments that were read before: edited ones, replaced ones.
+    ///
+    /// # Errors
+    /// As [`Toolbox::check`].
+    pub fn check_value(
+        &self,
+        name: &str,
+        arguments: Value,
+        limits: &Limits,
+    ) -> Result<Ready, Fault> {
+        let entry = self.entry(name);
+        let checked = entry.and_then(|entry| self.fit(entry, arguments, Vec::new(), limits));
+        checked.map_err(|fault| self.finished(fault, name))
+    }
+
+    /// Do these arguments fit this tool as they are? The bare look-up and validation of a call.
+    #[must_use]
+    pub fn fits(&self, name: &str, arguments: &Value) -> bool {
+        self.entry(name).is_ok_and(|entry| entry.prepared.validator.is_valid(arguments))
+    }
+
+    fn fit(
+        &self,
+        entry: &Arc<Entry>,
+        arguments: Value,
+        repairs: Vec<Repair>,
+        limits: &Limits,
+    ) -> Result<Ready, Fault> {
+        let (arguments, repairs) = fit(entry, arguments, repairs, limits)?;
+        Ok(Ready { entry: entry.clone(), arguments, repairs, shared: self.shared().clone() })
+    }
+
+    /// Advice last, then the scrubber over all of it.
+    fn finished(&self, fault: Fault, name: &str) -> Fault {
+        let fault = advice::attach(fault, name, &self.shared().rules);
+        fault.scrubbed(&self.shared().scrubber)
+    }
+}
+
+impl Ready {
+    /// What the tool says about itself.
+    #[must_use]
+    pub fn spec(&self) -> &Arc<ToolSpec> {
+        &self.entry.spec
+    }
+
+    /// The arguments it will run with.
+    #[must_use]
+    pub fn arguments(&self) -> &Value {
+        &self.arguments
+    }
+
+    /// What was changed to make them fit.
+    #[must_use]
+    pub fn repairs(&self) -> &[Repair] {
+        &self.repairs
+    }
+
+    /// The same for every call of this tool with these arguments: SHA-256 over canonical JSON, in hex.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        digest::of_call(&self.entry.spec.name, &self.arguments)
+    }
+
+    /// The call with other arguments, which are checked again: what a person edited, what a hook replaced.
+    ///
+    /// # Errors
+    /// A fault for the model when they do not fit.
+    pub fn with_arguments(self, arguments: Value, limits: &Limits) -> Result<Self, Fault> {
+        let Self { entry, shared, .. } = self;
+        match fit(&entry, arguments, Vec::new(), limits) {
+            Ok((arguments, repairs)) => Ok(Self { entry, arguments, repairs, shared }),
+            Err(fault) => {
+                let fault = advice::attach(fault, &entry.spec.name, &shared.rules);
+                Err(fault.scrubbed(&shared.scrubber))
+            }
+        }
+    }
+}
+
+/// Reads the arguments' text.
+fn read(
+    entry: &Entry,
+    text: &[u8],
+    limits: &Limits,
+    repairs: &mut Vec<Repair>,
+) -> Result<Value, Fault> {
+    if text.len() > limits.frame_bytes {
+        return Err(Fault::new(Kind::FrameTooLarge, Operation::ToolCall)
+            .with(Fact::ToolName, entry.spec.name.to_string())
+            .with(Fact::Limit, limits.frame_bytes)
+            .with(Fact::LimitName, "frame_bytes")
+            .with(Fact::Actual, text.len()));
+    }
+    // Providers send nothing at all for a call without arguments.
+    if text.trim_ascii().is_empty() {
+        return Ok(Value::Object(Map::new()));
+    }
+    let broken = match parse::strict(text, limits.json_depth) {
+        Ok(value) => return Ok(value),
+        Err(broken) => broken,
+    };
+    if entry.spec.repair
+        && let Some(value) = repair::malformed(text, &broken, limits.json_depth)
+    {
+        repairs.push(Repair { pointer: String::new(), kind: RepairKind::MalformedJson });
+        return Ok(value);
+    }
+    Err(malformed(entry, text, &broken))
+}
+
+fn malformed(entry: &Entry, text: &[u8], broken: &Broken) -> Fault {
+    let kind = match broken {
+        Broken::Utf8 { .. } => Kind::InvalidUtf8,
+        Broken::TooDeep { .. } => Kind::JsonTooDeep,
+        Broken::Duplicate { .. } | Broken::Syntax { .. } => Kind::MalformedArguments,
+    };
+    let mut fault =
+        Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, entry.spec.name.to_string());
+    if let Some(position) = broken.position() {
+        fault = fault.with(Fact::Position, position);
+        if let Ok(text) = std::str::from_utf8(text) {
+            fault = fault.with(Fact::Excerpt, parse::excerpt(text, position));
+        }
+    }
+    match broken {
+        Broken::TooDeep { limit } => fault.with(Fact::Limit, *limit),
+        Broken::Duplicate { key, .. } => {
+            let with = Detail::new().with(Fact::Field, shown(key));
+            fault.advise([Advice::Known { advice: "duplicate-key".into(), with }])
+        }
+        Broken::Syntax { ends_early: true, .. } => fault.advise([Advice::known("ends-early")]),
+        Broken::Syntax { .. } | Broken::Utf8 { .. } => fault,
+    }
+}
+
+fn shown(key: &str) -> String {
+    key.chars().take(64).collect()
+}
+
+/// Fills in defaults, then validates; undoes slips when it does not fit and the tool allows it.
+fn fit(
+    entry: &Entry,
+    mut arguments: Value,
+    mut repairs: Vec<Repair>,
+    limits: &Limits,
+) -> Result<(Value, Vec<Repair>), Fault> {
+    let prepared = &entry.prepared;
+    if prepared.has_defaults {
+        repair::fill_defaults(&prepared.schema, &mut arguments, &mut repairs);
+    }
+    if prepared.validator.is_valid(&arguments) {
+        return Ok((arguments, repairs));
+    }
+    if entry.spec.repair
+        && let Some((mut fixed, slips)) =
+            repair::undo_slips(&prepared.schema, &prepared.validator, &arguments, limits.json_depth)
+    {
+        repairs.extend(slips);
+        if prepared.has_defaults {
+            repair::fill_defaults(&prepared.schema, &mut fixed, &mut repairs);
+        }
+        return Ok((fixed, repairs));
+    }
+    Err(invalid(entry, &arguments))
+}
+
+fn invalid(entry: &Entry, arguments: &Value) -> Fault {
+    let prepared = &entry.prepared;
+    let leaves = leaves(&prepared.validator, arguments);
+    let mut fault = Fault::new(Kind::InvalidArguments, Operation::ToolCall)
+        .with(Fact::ToolName, entry.spec.name.to_string());
+    for mismatch in explain::explain(&prepared.schema, arguments, &leaves) {
+        fault = fault.mismatch(mismatch);
+    }
+    match example::example(&prepared.schema, &prepared.validator, &leaves) {
+        Some(example) => fault.with(Fact::Example, example),
+        None => fault,
+    }
+}

@@ -1,0 +1,124 @@
+//! Why a tool's own code failed, and what the model is told of it.
+
+use std::{any::Any, fmt, io};
+
+use budao_core::{
+    fault::{Advice, Fact, Fault, Kind, Operation},
+    tool::Failure,
+};
+use serde_json::Value;
+
+/// Why a tool failed. Any error becomes one with `?`; its text stays with the operator. What the model
+/// is to read is said on purpose, with [`ToolError::no`].
+#[derive(Debug)]
+pub struct ToolError(Box<Inner>);
+
+#[derive(Debug)]
+enum Inner {
+    No { reason: String, advice: Vec<String>, data: Option<Value> },
+    Fault(Fault),
+    Failure(Failure),
+    Foreign(Fault),
+}
+
+impl ToolError {
+    /// The tool's answer is no, for this reason. The model reads it.
+    #[must_use]
+    pub fn no(reason: impl Into<String>) -> Self {
+        Self(Box::new(Inner::No { reason: reason.into(), advice: Vec::new(), data: None }))
+    }
+
+    /// A failure that was made elsewhere, as it is.
+    #[must_use]
+    pub fn failure(failure: Failure) -> Self {
+        Self(Box::new(Inner::Failure(failure)))
+    }
+
+    /// Adds what the model could do about it.
+    #[must_use]
+    pub fn advise(mut self, line: impl Into<String>) -> Self {
+        let line = line.into();
+        match &mut *self.0 {
+            Inner::No { advice, .. } => advice.push(line),
+            Inner::Fault(fault) | Inner::Foreign(fault) => {
+                *fault = fault.clone().advise([Advice::Said(line)]);
+            }
+            Inner::Failure(failure) => {
+                failure.fault = failure.fault.clone().advise([Advice::Said(line)]);
+            }
+        }
+        self
+    }
+
+    /// Adds data for the model.
+    #[must_use]
+    pub fn data(mut self, data: impl Into<Value>) -> Self {
+        let more = data.into();
+        match *self.0 {
+            Inner::No { ref mut data, .. } => *data = Some(more),
+            Inner::Failure(ref mut failure) => failure.data = Some(more),
+            Inner::Fault(fault) | Inner::Foreign(fault) => {
+                let failure = Failure { fault, data: Some(more), note: None };
+                self.0 = Box::new(Inner::Failure(failure));
+            }
+        }
+        self
+    }
+
+    /// The failure of a call of this tool.
+    #[must_use]
+    pub fn into_failure(self, tool: &str) -> Failure {
+        let named = |fault: Fault| match fault.detail().get(Fact::ToolName) {
+            Some(_) => fault,
+            None => fault.with(Fact::ToolName, tool.to_owned()),
+        };
+        match *self.0 {
+            Inner::No { reason, advice, data } => {
+                let fault = named(Fault::new(Kind::ToolSaidNo, Operation::ToolCall));
+                let fault = fault.with(Fact::Reason, reason);
+                let fault = fault.advise(advice.into_iter().map(Advice::Said));
+                Failure { fault, data, note: None }
+            }
+            Inner::Fault(fault) | Inner::Foreign(fault) => {
+                Failure { fault: named(fault), data: None, note: None }
+            }
+            Inner::Failure(failure) => Failure { fault: named(failure.fault), ..failure },
+        }
+    }
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            Inner::No { reason, .. } => f.write_str(reason),
+            Inner::Fault(fault) | Inner::Foreign(fault) => fault.fmt(f),
+            Inner::Failure(failure) => failure.fault.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for ToolError {
+    fn from(error: E) -> Self {
+        let any: &dyn Any = &error;
+        if let Some(fault) = any.downcast_ref::<Fault>() {
+            return Self(Box::new(Inner::Fault(fault.clone())));
+        }
+        let kind = any.downcast_ref::<io::Error>().map_or(Kind::ToolFailed, kind_of_io);
+        let fault = Fault::new(kind, Operation::ToolCall).caused_by(&error);
+        Self(Box::new(Inner::Foreign(fault)))
+    }
+}
+
+/// What the system said, as far as it says who can do something about it.
+fn kind_of_io(error: &io::Error) -> Kind {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::DiskFull,
+        io::ErrorKind::ConnectionRefused => Kind::ConnectionRefused,
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+            Kind::NetworkUnavailable
+        }
+        io::ErrorKind::TimedOut => Kind::RequestTimedOut,
+        io::ErrorKind::OutOfMemory => Kind::OutOfMemory,
+        _ => Kind::ToolFailed,
+    }
+}

@@ -1,0 +1,242 @@
+//! Validation that teaches: every wrong place with what was expected and what came, most useful first.
+
+use std::borrow::Cow;
+
+use budao_core::fault::Mismatch;
+use jsonschema::JsonType;
+use serde_json::Value;
+
+use crate::{
+    leaf::{Leaf, Rule},
+    near, schema,
+};
+
+/// Most places that are told at once.
+pub const MISMATCHES_MAX: usize = 16;
+
+/// Characters of a received value that are shown.
+const RECEIVED_CHARS_MAX: usize = 80;
+
+/// Allowed values that are listed.
+const ALLOWED_MAX: usize = 24;
+
+/// The places in words, most useful first.
+pub(crate) fn explain(root: &Value, arguments: &Value, leaves: &[Leaf]) -> Vec<Mismatch> {
+    let mut told: Vec<(u8, Mismatch)> = Vec::new();
+    for leaf in leaves {
+        for mismatch in tell(root, arguments, leaf) {
+            let known = told.iter().any(|(_, other)| {
+                other.pointer == mismatch.pointer && other.expected == mismatch.expected
+            });
+            if !known {
+                told.push((rank(leaf, &mismatch), mismatch));
+            }
+        }
+    }
+    // Stable: places of one rank stay in the order of the schema.
+    told.sort_by_key(|(rank, _)| *rank);
+    told.truncate(MISMATCHES_MAX);
+    told.into_iter().map(|(_, mismatch)| mismatch).collect()
+}
+
+/// What to tell first: a misspelt key explains a missing one, and a wrong shape explains its parts.
+fn rank(leaf: &Leaf, mismatch: &Mismatch) -> u8 {
+    match &leaf.rule {
+        Rule::Unknown(_) if mismatch.nearest.is_some() => 0,
+        Rule::Required(_) => 1,
+        Rule::Type(_) => 2,
+        Rule::Enum(_) => 3,
+        Rule::Other(..) => 4,
+        Rule::Unknown(_) => 5,
+    }
+}
+
+fn tell(root: &Value, arguments: &Value, leaf: &Leaf) -> Vec<Mismatch> {
+    let value = arguments.pointer(&leaf.pointer);
+    let received = value.map(short);
+    let pointer = leaf.pointer.clone();
+    match &leaf.rule {
+        Rule::Required(key) => vec![required(root, arguments, leaf, key)],
+        Rule::Unknown(keys) => keys.iter().map(|key| unknown(root, arguments, leaf, key)).collect(),
+        Rule::Type(types) => vec![Mismatch {
+            pointer,
+            rule: "type".into(),
+            expected: format!("must be {}", of_types(types)),
+            received,
+            ..Mismatch::default()
+        }],
+        Rule::Enum(values) => vec![Mismatch {
+            pointer,
+            rule: if values.len() == 1 { "const".into() } else { "enum".into() },
+            expected: one_of(values),
+            received,
+            allowed: values.iter().take(ALLOWED_MAX).cloned().collect(),
+            nearest: value.and_then(Value::as_str).and_then(|text| {
+                near::nearest(text, values.iter().filter_map(Value::as_str)).map(str::to_owned)
+            }),
+        }],
+        Rule::Other(rule, text) => vec![Mismatch {
+            pointer,
+            rule: Cow::Borrowed(rule),
+            expected: with_sample(rule, text),
+            received,
+            ..Mismatch::default()
+        }],
+    }
+}
+
+/// A missing key; when a key close to it came instead, that one is named.
+fn required(root: &Value, arguments: &Value, leaf: &Leaf, key: &str) -> Mismatch {
+    let owner = owner(root, leaf);
+    let property = owner.and_then(|owner| owner.get("properties")?.get(key));
+    let property = property.map(|property| schema::resolve(root, property));
+    let allowed = property.and_then(|property| property.get("enum")).and_then(Value::as_array);
+    let sent = arguments.pointer(&leaf.pointer).and_then(Value::as_object).and_then(|map| {
+        let known = owner.and_then(|owner| owner.get("properties"));
+        let strangers =
+            map.keys().filter(|name| known.is_none_or(|known| known.get(name.as_str()).is_none()));
+        near::nearest(key, strangers.map(String::as_str)).map(|name| format!("`{name}` instead"))
+    });
+    Mismatch {
+        pointer: format!("{}/{}", leaf.pointer, escaped(key)),
+        rule: "required".into(),
+        expected: "required".into(),
+        received: sent,
+        allowed: allowed
+            .map(|all| all.iter().take(ALLOWED_MAX).cloned().collect())
+            .unwrap_or_default(),
+        nearest: None,
+    }
+}
+
+fn unknown(root: &Value, arguments: &Value, leaf: &Leaf, key: &str) -> Mismatch {
+    let sent = arguments.pointer(&leaf.pointer).and_then(Value::as_object);
+    let known: Vec<&str> = owner(root, leaf)
+        .and_then(|owner| owner.get("properties")?.as_object())
+        .map(|properties| properties.keys().map(String::as_str).collect())
+        .unwrap_or_default();
+    // A key that is there already was not what was meant.
+    let free =
+        known.iter().copied().filter(|name| sent.is_none_or(|sent| !sent.contains_key(*name)));
+    let nearest = near::nearest(key, free).map(str::to_owned);
+    let expected = match known.as_slice() {
+        [] => "unknown key; none is allowed here".into(),
+        known => format!("unknown key; known are {}", listed(known)),
+    };
+    Mismatch {
+        pointer: format!("{}/{}", leaf.pointer, escaped(key)),
+        rule: "additionalProperties".into(),
+        expected,
+        nearest,
+        ..Mismatch::default()
+    }
+}
+
+/// The schema that holds the broken keyword.
+fn owner<'a>(root: &'a Value, leaf: &Leaf) -> Option<&'a Value> {
+    let (place, _) = leaf.schema.rsplit_once('/')?;
+    root.pointer(place)
+}
+
+fn listed(names: &[&str]) -> String {
+    let mut text = names.iter().take(ALLOWED_MAX).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > ALLOWED_MAX {
+        text.push_str(", …");
+    }
+    text
+}
+
+fn one_of(values: &[Value]) -> String {
+    match values {
+        [] => "has no allowed value".into(),
+        [only] => format!("must be {}", short(only)),
+        many => {
+            let shown: Vec<String> = many.iter().take(ALLOWED_MAX).map(short).collect();
+            let more = if many.len() > ALLOWED_MAX { ", …" } else { "" };
+            format!("must be one of {}{more}", shown.join(", "))
+        }
+    }
+}
+
+fn of_types(types: &[JsonType]) -> String {
+    let names: Vec<&str> = types
+        .iter()
+        .map(|kind| match kind {
+            JsonType::Null => "null",
+            JsonType::Boolean => "true or false",
+            JsonType::Integer => "an integer",
+            JsonType::Number => "a number",
+            JsonType::String => "a string",
+            JsonType::Array => "a list",
+            JsonType::Object => "an object",
+        })
+        .collect();
+    names.join(" or ")
+}
+
+/// A format says little without a value that has it.
+fn with_sample(rule: &str, text: &str) -> String {
+    let sample = text
+        .strip_prefix("must be of the format ")
+        .filter(|_| rule == "format")
+        .and_then(crate::example::of_format);
+    match sample {
+        Some(sample) => format!("{text}, such as {sample}"),
+        None => text.to_owned(),
+    }
+}
+
+/// A value as compact JSON, shortened.
+pub(crate) fn short(value: &Value) -> String {
+    // A long text is cut before it is written out: a value may have megabytes.
+    let text = match value {
+        Value::String(text) if text.len() > 4 * RECEIVED_CHARS_MAX => {
+            let end = crate::parse::floor(text, 4 * RECEIVED_CHARS_MAX);
+            Value::from(&text[..end]).to_string()
+        }
+        Value::Array(items) if items.len() > RECEIVED_CHARS_MAX => {
+            return format!("a list of {} items", items.len());
+        }
+        Value::Object(map) if map.len() > RECEIVED_CHARS_MAX => {
+            return format!("an object of {} keys", map.len());
+        }
+        Value::Array(_) | Value::Object(_) => bounded_json(value),
+        scalar => scalar.to_string(),
+    };
+    match text.char_indices().nth(RECEIVED_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// The beginning of a value's JSON; writing stops as soon as enough is there.
+fn bounded_json(value: &Value) -> String {
+    struct Enough(Vec<u8>);
+    impl std::io::Write for Enough {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if self.0.len() > 4 * RECEIVED_CHARS_MAX {
+                return Err(std::io::ErrorKind::Other.into());
+            }
+            let taken = bytes.len().min(8 * RECEIVED_CHARS_MAX);
+            self.0.extend_from_slice(&bytes[..taken]);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut enough = Enough(Vec::new());
+    // The error is our own way to stop.
+    drop(serde_json::to_writer(&mut enough, value));
+    String::from_utf8_lossy(&enough.0).into_owned()
+}
+
+/// A key as a step of a JSON pointer.
+pub(crate) fn escaped(key: &str) -> Cow<'_, str> {
+    if key.contains(['~', '/']) {
+        Cow::Owned(key.replace('~', "~0").replace('/', "~1"))
+    } else {
+        Cow::Borrowed(key)
+    }
+}

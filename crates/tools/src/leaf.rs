@@ -1,0 +1,210 @@
+//! What a validator found, as a flat list of places with one broken rule each.
+//!
+//! Where a schema offers alternatives, the validator reports what is wrong with every one of them. Here
+//! only the closest alternative speaks: the one that was most likely meant.
+
+use jsonschema::{
+    JsonType, ValidationError, Validator,
+    error::{TypeKind, ValidationErrorKind},
+};
+use serde_json::Value;
+
+/// Alternatives inside alternatives are looked into this deep.
+const ALTERNATIVES_DEEP: usize = 6;
+
+/// One place that does not fit.
+#[derive(Debug, Clone)]
+pub(crate) struct Leaf {
+    /// Where in the arguments.
+    pub(crate) pointer: String,
+    /// Where in the schema, the keyword included.
+    pub(crate) schema: String,
+    pub(crate) rule: Rule,
+}
+
+/// The rule that is broken there.
+#[derive(Debug, Clone)]
+pub(crate) enum Rule {
+    /// Wrong type; these fit.
+    Type(Vec<JsonType>),
+    /// This key is missing.
+    Required(String),
+    /// These keys are not known.
+    Unknown(Vec<String>),
+    /// None of these values.
+    Enum(Vec<Value>),
+    /// Any other rule: its keyword and what it asks, in words.
+    Other(&'static str, String),
+}
+
+/// Every place where the value does not fit.
+pub(crate) fn leaves(validator: &Validator, value: &Value) -> Vec<Leaf> {
+    let mut found = Vec::new();
+    for error in validator.iter_errors(value) {
+        flatten(&error, 0, &mut found);
+    }
+    found
+}
+
+fn flatten(error: &ValidationError<'_>, deep: usize, found: &mut Vec<Leaf>) {
+    use ValidationErrorKind as K;
+    match error.kind() {
+        K::AnyOf { context } | K::OneOfNotValid { context } if deep < ALTERNATIVES_DEEP => {
+            alternatives(error, context, deep, found);
+        }
+        kind => found.push(leaf(error, rule(kind))),
+    }
+}
+
+fn leaf(error: &ValidationError<'_>, rule: Rule) -> Leaf {
+    Leaf {
+        pointer: error.instance_path().as_str().to_owned(),
+        schema: error.schema_path().as_str().to_owned(),
+        rule,
+    }
+}
+
+/// Lets the closest alternative speak. When none is closer than the others, says what would fit.
+fn alternatives(
+    error: &ValidationError<'_>,
+    branches: &[Vec<ValidationError<'static>>],
+    deep: usize,
+    found: &mut Vec<Leaf>,
+) {
+    let here = error.instance_path().as_str();
+    let mut types = Vec::new();
+    let mut values = Vec::new();
+    let mut closest: Option<(Distance, Vec<Leaf>)> = None;
+    for branch in branches {
+        let mut leaves = Vec::new();
+        branch.iter().for_each(|error| flatten(error, deep + 1, &mut leaves));
+        match wrong_from_the_start(&leaves, here) {
+            Some(Rule::Type(more)) => types.extend(more.iter().copied()),
+            Some(Rule::Enum(more)) => values.extend(more.iter().cloned()),
+            _ => {
+                let distance = distance(&leaves, here);
+                if closest.as_ref().is_none_or(|(best, _)| distance < *best) {
+                    closest = Some((distance, leaves));
+                }
+            }
+        }
+    }
+    match closest {
+        Some((_, leaves)) => found.extend(leaves),
+        None if !values.is_empty() && (types.is_empty() || error.instance().is_string()) => {
+            found.push(leaf(error, Rule::Enum(values)));
+        }
+        None if !types.is_empty() => {
+            types.sort_unstable();
+            types.dedup();
+            found.push(leaf(error, Rule::Type(types)));
+        }
+        None => found.push(leaf(error, rule(error.kind()))),
+    }
+}
+
+/// The rule that shuts an alternative out: it is about the whole value, not about a part of it.
+fn wrong_from_the_start<'a>(leaves: &'a [Leaf], here: &str) -> Option<&'a Rule> {
+    leaves
+        .iter()
+        .find(|leaf| leaf.pointer == here && matches!(leaf.rule, Rule::Type(_) | Rule::Enum(_)))
+        .map(|leaf| &leaf.rule)
+}
+
+/// How far a value is from an alternative, smaller is closer: a tag that names another one first, then
+/// unknown keys, then how many places are wrong.
+type Distance = (usize, usize, usize);
+
+fn distance(leaves: &[Leaf], here: &str) -> Distance {
+    let mut tags = 0;
+    let mut unknown = 0;
+    let mut missing = 0;
+    for leaf in leaves {
+        match &leaf.rule {
+            Rule::Enum(values) if values.len() == 1 && is_child(&leaf.pointer, here) => tags += 1,
+            Rule::Unknown(keys) => unknown += keys.len(),
+            Rule::Required(_) => missing += 1,
+            Rule::Type(_) | Rule::Enum(_) | Rule::Other(..) => {}
+        }
+    }
+    (tags, unknown + missing, leaves.len())
+}
+
+fn is_child(pointer: &str, of: &str) -> bool {
+    pointer
+        .strip_prefix(of)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .is_some_and(|rest| !rest.contains('/'))
+}
+
+fn rule(kind: &ValidationErrorKind) -> Rule {
+    use ValidationErrorKind as K;
+    match kind {
+        K::Type { kind: TypeKind::Single(one) } => Rule::Type(vec![*one]),
+        K::Type { kind: TypeKind::Multiple(set) } => Rule::Type(set.iter().collect()),
+        K::Required { property } => {
+            Rule::Required(property.as_str().map_or_else(|| property.to_string(), str::to_owned))
+        }
+        K::AdditionalProperties { unexpected } | K::UnevaluatedProperties { unexpected } => {
+            Rule::Unknown(unexpected.clone())
+        }
+        K::Enum { options } => Rule::Enum(options.as_array().cloned().unwrap_or_default()),
+        K::Constant { expected_value } => Rule::Enum(vec![(**expected_value).clone()]),
+        other => words(other),
+    }
+}
+
+fn words(kind: &ValidationErrorKind) -> Rule {
+    use ValidationErrorKind as K;
+    let (keyword, text) = match kind {
+        K::Minimum { limit } => ("minimum", format!("must be at least {limit}")),
+        K::Maximum { limit } => ("maximum", format!("must be at most {limit}")),
+        K::ExclusiveMinimum { limit } => ("exclusiveMinimum", format!("must be above {limit}")),
+        K::ExclusiveMaximum { limit } => ("exclusiveMaximum", format!("must be below {limit}")),
+        K::MultipleOf { multiple_of } => {
+            ("multipleOf", format!("must be a multiple of {multiple_of}"))
+        }
+        K::MinLength { limit } => ("minLength", at_least(*limit, "character")),
+        K::MaxLength { limit } => ("maxLength", at_most(*limit, "character")),
+        K::MinItems { limit } => ("minItems", at_least(*limit, "item")),
+        K::MaxItems { limit } => ("maxItems", at_most(*limit, "item")),
+        K::AdditionalItems { limit } => ("additionalItems", at_most(*limit as u64, "item")),
+        K::MinProperties { limit } => ("minProperties", at_least(*limit, "key")),
+        K::MaxProperties { limit } => ("maxProperties", at_most(*limit, "key")),
+        K::UniqueItems => ("uniqueItems", "items must not repeat".into()),
+        K::UnevaluatedItems { .. } => ("unevaluatedItems", "has items that are not allowed".into()),
+        K::Contains => ("contains", "must contain an item of the required form".into()),
+        K::Pattern { pattern } => ("pattern", format!("must match the pattern {pattern}")),
+        K::Format { format } => ("format", format!("must be of the format {format}")),
+        K::PropertyNames { error } => {
+            ("propertyNames", format!("has a key that is not allowed: {}", error.instance()))
+        }
+        K::FalseSchema => ("false", "must be left out".into()),
+        K::Not { schema } => ("not", format!("must not fit {}", crate::explain::short(schema))),
+        K::OneOfMultipleValid { .. } => {
+            ("oneOf", "fits more than one of the alternatives; only one may fit".into())
+        }
+        K::AnyOf { .. } => ("anyOf", "fits none of the alternatives".into()),
+        K::OneOfNotValid { .. } => ("oneOf", "fits none of the alternatives".into()),
+        K::ContentEncoding { content_encoding } => {
+            ("contentEncoding", format!("must be encoded as {content_encoding}"))
+        }
+        K::ContentMediaType { content_media_type } => {
+            ("contentMediaType", format!("must be {content_media_type}"))
+        }
+        _ => ("schema", "does not fit".into()),
+    };
+    Rule::Other(keyword, text)
+}
+
+fn at_least(limit: u64, what: &str) -> String {
+    format!("must have at least {limit} {what}{}", plural(limit))
+}
+
+fn at_most(limit: u64, what: &str) -> String {
+    format!("must have at most {limit} {what}{}", plural(limit))
+}
+
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}

@@ -1,0 +1,76 @@
+//! Which known name was probably meant.
+
+/// Names that are compared at most; a longer list is not a list of names.
+const NAMES_MAX: usize = 4096;
+
+/// Characters of a name that are compared.
+const CHARS_MAX: usize = 64;
+
+/// The known name closest to one that is not known, if any is close enough to be meant.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    ranked(name, known).into_iter().next()
+}
+
+/// Known names that may have been meant, closest first.
+pub(crate) fn ranked<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let wanted = plain(name);
+    let mut close: Vec<(usize, &str)> = known
+        .take(NAMES_MAX)
+        .filter_map(|candidate| distance(&wanted, &plain(candidate)).map(|far| (far, candidate)))
+        .collect();
+    close.sort();
+    close.into_iter().map(|(_, candidate)| candidate).collect()
+}
+
+/// Smaller is closer; none is too far.
+fn distance(wanted: &str, candidate: &str) -> Option<usize> {
+    if wanted == candidate {
+        return Some(0);
+    }
+    if wanted.is_empty() || candidate.is_empty() {
+        return None;
+    }
+    let longer = wanted.chars().count().max(candidate.chars().count());
+    let edits = strsim::osa_distance(wanted, candidate);
+    if edits <= (longer / 3).max(1) {
+        return Some(edits);
+    }
+    // `file_path` for `path`, `read` for `fs_read`.
+    let (short, long) =
+        if wanted.len() < candidate.len() { (wanted, candidate) } else { (candidate, wanted) };
+    (short.len() >= 3 && (long.starts_with(short) || long.ends_with(short))).then_some(longer)
+}
+
+/// Case and separators are how names differ without meaning to.
+fn plain(name: &str) -> String {
+    name.chars()
+        .take(CHARS_MAX)
+        .filter(|c| !matches!(c, '_' | '-' | ' ' | '.'))
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_recognised_and_strangers_are_not() {
+        let known = ["path", "old_string", "new_string", "replace_all"];
+        let meant = |name| nearest(name, known.into_iter());
+        assert_eq!(meant("pth"), Some("path"));
+        assert_eq!(meant("oldString"), Some("old_string"));
+        assert_eq!(meant("replaceAll"), Some("replace_all"));
+        assert_eq!(meant("file_path"), Some("path"));
+        assert_eq!(meant("Path"), Some("path"));
+        assert_eq!(meant("timeout"), None);
+        assert_eq!(meant(""), None);
+    }
+
+    #[test]
+    fn tools_are_found_by_the_end_of_their_name() {
+        let known = ["fs_read", "fs_write", "bash_run"];
+        assert_eq!(ranked("read", known.into_iter()), ["fs_read"]);
+        assert_eq!(ranked("fs_raed", known.into_iter())[0], "fs_read");
+    }
+}

@@ -1,0 +1,243 @@
+//! How a call ended, decided in one place.
+//!
+//! | what happened | class | kind |
+//! | --- | --- | --- |
+//! | gave a value; `{ok: true, data}` is unwrapped one level | – | – |
+//! | gave `{ok: false, …}` | logical | `tool_said_no` |
+//! | … with `_validationError` | validation | `constraint_violated` |
+//! | … with `_thrownError` | runtime | `tool_failed` |
+//! | gave a failure | its own | its own |
+//! | panicked | exception | `tool_panicked` |
+//! | failed after it was told to stop | aborted | `deadline_passed`, `cancelled` |
+//! | did not stop | aborted | `tool_abandoned` |
+
+use std::time::Duration;
+
+use budao_core::{
+    fault::{Advice, ErrorType, Fact, Fault, Kind, Operation},
+    tool::{Failure, Output, ToolSpec},
+};
+use serde_json::{Map, Value};
+
+use crate::contract::ToolResult;
+
+/// Characters of a tool's own words that are kept.
+const WORDS_MAX: usize = 2_000;
+
+/// Pieces of advice a tool may give.
+const ADVICE_MAX: usize = 6;
+
+/// Why a call was told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Its time was over.
+    Deadline(Duration),
+    /// Somebody cancelled.
+    Cancel,
+}
+
+impl Told {
+    /// The fault of a call that stopped when it was told to.
+    pub(crate) fn fault(self, spec: &ToolSpec) -> Fault {
+        match self {
+            Self::Deadline(limit) => fault(Kind::DeadlinePassed, spec).with(Fact::TimeoutMs, limit),
+            Self::Cancel => fault(Kind::Cancelled, spec),
+        }
+    }
+
+    /// The fault of a call that did not.
+    pub(crate) fn abandoned(self, spec: &ToolSpec) -> Fault {
+        let fault = fault(Kind::ToolAbandoned, spec);
+        match self {
+            Self::Deadline(limit) => fault.with(Fact::TimeoutMs, limit),
+            Self::Cancel => fault,
+        }
+    }
+}
+
+/// A fault of a call of this tool.
+pub(crate) fn fault(kind: Kind, spec: &ToolSpec) -> Fault {
+    Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, spec.name.to_string())
+}
+
+/// What a tool's answer means.
+pub(crate) fn of_answer(answer: ToolResult, spec: &ToolSpec) -> Result<Output, Failure> {
+    match answer {
+        Ok(Value::Object(map)) => of_object(map, spec),
+        Ok(data) => Ok(Output { data, ..Output::default() }),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What a failure means when the call had been told to stop before.
+pub(crate) fn after_stop(failure: Failure, told: Told, spec: &ToolSpec) -> Failure {
+    if failure.fault.row().error_type == ErrorType::Aborted {
+        return failure;
+    }
+    let fault = told.fault(spec).because(failure.fault.to_string());
+    Failure { fault, ..failure }
+}
+
+fn of_object(mut map: Map<String, Value>, spec: &ToolSpec) -> Result<Output, Failure> {
+    // Markers are between the tool and us; nobody else sees them.
+    let validation = map.remove("_validationError") == Some(Value::Bool(true));
+    let thrown = map.remove("_thrownError") == Some(Value::Bool(true));
+    match map.get("ok") {
+        Some(Value::Bool(false)) => Err(said_no(map, spec, validation, thrown)),
+        Some(Value::Bool(true)) if map.contains_key("data") => {
+            let note = map.remove("note").and_then(words);
+            let data = map.remove("data").unwrap_or_default();
+            Ok(Output { data, note, cut: None })
+        }
+        _ => Ok(Output { data: Value::Object(map), ..Output::default() }),
+    }
+}
+
+fn said_no(
+    mut map: Map<String, Value>,
+    spec: &ToolSpec,
+    validation: bool,
+    thrown: bool,
+) -> Failure {
+    map.remove("ok");
+    let reason = map.remove("error").and_then(words);
+    let advice = map.remove("recommendations");
+    let note = map.remove("note").and_then(words);
+    // What is left are facts of the tool's own, unless it put them into `data` itself.
+    let data = match map.remove("data") {
+        Some(data) if map.is_empty() => Some(data),
+        Some(data) => {
+            map.insert("data".into(), data);
+            Some(Value::Object(map))
+        }
+        None if map.is_empty() => None,
+        None => Some(Value::Object(map)),
+    };
+    let kind = match (validation, thrown) {
+        (true, _) => Kind::ConstraintViolated,
+        (false, true) => Kind::ToolFailed,
+        (false, false) => Kind::ToolSaidNo,
+    };
+    let mut fault = fault(kind, spec);
+    if let Some(reason) = reason {
+        let fact = if validation { Fact::Constraint } else { Fact::Reason };
+        fault = fault.with(fact, reason);
+    } else if validation {
+        fault = fault.with(Fact::Constraint, "the tool's own check of its arguments");
+    }
+    Failure { fault: fault.advise(advice_of(advice)), data, note }
+}
+
+/// The author's own advice, whatever shape it has.
+fn advice_of(value: Option<Value>) -> Vec<Advice> {
+    let said: Vec<String> = match value {
+        Some(Value::Array(items)) => items.into_iter().filter_map(words).collect(),
+        Some(other) => words(other).into_iter().collect(),
+        None => Vec::new(),
+    };
+    said.into_iter().take(ADVICE_MAX).map(Advice::Said).collect()
+}
+
+/// A tool's words: text as it is, anything else as JSON, nothing as nothing; bounded.
+fn words(value: Value) -> Option<String> {
+    let text = match value {
+        Value::Null => return None,
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    let text = match text.char_indices().nth(WORDS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    };
+    (!text.trim().is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::tool::{Effect, Source};
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec() -> ToolSpec {
+        ToolSpec {
+            name: "t".into(),
+            description: "".into(),
+            schema: Value::Null.into(),
+            effect: Effect::Reads,
+            idempotent: false,
+            confirm: false,
+            repair: false,
+            deadline: None,
+            output_bytes: None,
+            source: Source::Registered,
+        }
+    }
+
+    fn failure(value: Value) -> Failure {
+        of_answer(Ok(value), &spec()).unwrap_err()
+    }
+
+    #[test]
+    fn a_no_is_logical_and_keeps_the_words_of_the_tool() {
+        let failure = failure(json!({
+            "ok": false, "error": "no such city", "recommendations": ["spell it in English"],
+            "data": { "known": 3 }, "note": "cached",
+        }));
+        assert_eq!(failure.fault.kind(), Kind::ToolSaidNo);
+        assert_eq!(failure.fault.detail().text(Fact::Reason), Some("no such city"));
+        assert_eq!(failure.fault.advice(), [Advice::Said("spell it in English".into())]);
+        assert_eq!(failure.data, Some(json!({ "known": 3 })));
+        assert_eq!(failure.note.as_deref(), Some("cached"));
+    }
+
+    #[test]
+    fn markers_set_the_class_and_are_not_seen_again() {
+        let thrown = failure(json!({ "ok": false, "error": "boom", "_thrownError": true }));
+        assert_eq!(thrown.fault.kind(), Kind::ToolFailed);
+        let invalid =
+            failure(json!({ "ok": false, "error": "bad", "_validationError": true, "x": 1 }));
+        assert_eq!(invalid.fault.row().error_type, ErrorType::Validation);
+        assert_eq!(invalid.data, Some(json!({ "x": 1 })));
+        let fine = of_answer(Ok(json!({ "a": 1, "_thrownError": true })), &spec()).unwrap();
+        assert_eq!(fine.data, json!({ "a": 1 }));
+    }
+
+    #[test]
+    fn a_yes_is_unwrapped_one_level() {
+        let of = |value| of_answer(Ok(value), &spec()).unwrap();
+        assert_eq!(
+            of(json!({ "ok": true, "data": { "ok": true, "data": 1 } })).data,
+            json!({ "ok": true, "data": 1 })
+        );
+        assert_eq!(of(json!({ "ok": true, "path": "a" })).data, json!({ "ok": true, "path": "a" }));
+        assert_eq!(of(json!({ "ok": true, "data": 1, "note": "n" })).note.as_deref(), Some("n"));
+        for not_false in [json!({ "ok": null }), json!({ "ok": 0 }), json!("text"), json!(null)] {
+            assert_eq!(of(not_false.clone()).data, not_false);
+        }
+    }
+
+    #[test]
+    fn a_no_without_a_word_is_still_a_no() {
+        for value in [
+            json!({ "ok": false }),
+            json!({ "ok": false, "error": null, "recommendations": 7 }),
+            json!({ "ok": false, "error": { "code": 3 } }),
+        ] {
+            assert_eq!(failure(value).fault.kind(), Kind::ToolSaidNo);
+        }
+        let long = failure(json!({ "ok": false, "error": "长".repeat(100_000) }));
+        assert!(long.fault.detail().text(Fact::Reason).unwrap().chars().count() <= WORDS_MAX + 1);
+    }
+
+    #[test]
+    fn stopping_is_not_a_failure_of_its_own() {
+        let told = Told::Deadline(Duration::from_millis(200));
+        let stopped =
+            after_stop(failure(json!({ "ok": false, "error": "aborted" })), told, &spec());
+        assert_eq!(stopped.fault.kind(), Kind::DeadlinePassed);
+        assert_eq!(stopped.fault.detail().number(Fact::TimeoutMs), Some(200));
+        let own = Failure { fault: fault(Kind::Cancelled, &spec()), data: None, note: None };
+        assert_eq!(after_stop(own, told, &spec()).fault.kind(), Kind::Cancelled);
+    }
+}

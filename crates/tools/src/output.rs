@@ -1,0 +1,160 @@
+//! Outputs that are too long: head and tail for the model, the whole kept aside.
+
+use std::io;
+
+use budao_core::{
+    fault::{Detail, Fact, text},
+    tool::{Cut, Output},
+};
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::{contract::CallContext, parse::floor};
+
+/// Of what is shown, this part is the head; the end of an output says how it ended.
+const HEAD_PERCENT: usize = 60;
+
+/// Room that an output's own structure may take before its texts are cut no further.
+const TEXT_BYTES_MIN: usize = 256;
+
+/// The output as the model sees it: whole if it is short enough, else head and tail.
+pub(crate) async fn capped(output: Output, most: usize, context: &CallContext) -> Output {
+    let total = json_bytes(&output.data, usize::MAX);
+    if total <= most {
+        return output;
+    }
+    let Output { data, note, .. } = output;
+    let kept = keep(&data, total, context).await;
+    let shown = shortened(data, most);
+    let cut = Cut { total_bytes: total as u64, kept };
+    let with = Detail::new().with(Fact::TotalSize, total).with(Fact::Limit, most);
+    let remark = match &cut.kept {
+        Some(name) => {
+            text::line("advice-output-cut-kept", &with.with(Fact::Blob, name.clone()), context.lang)
+        }
+        None => text::line("advice-output-cut", &with, context.lang),
+    };
+    Output { data: shown, note: joined(note, &remark), cut: Some(cut) }
+}
+
+/// One remark behind another.
+pub(crate) fn joined(note: Option<String>, more: &str) -> Option<String> {
+    Some(match note {
+        Some(note) if !note.is_empty() => format!("{note}\n{more}"),
+        _ => more.to_owned(),
+    })
+}
+
+/// Keeps the whole aside: a text as it is, anything else as JSON.
+async fn keep(data: &Value, total: usize, context: &CallContext) -> Option<String> {
+    if total > context.limits.output_bytes_kept {
+        return None;
+    }
+    let bytes = match data {
+        Value::String(text) => Bytes::copy_from_slice(text.as_bytes()),
+        other => Bytes::from(serde_json::to_vec(other).ok()?),
+    };
+    match context.blobs.put(bytes).await {
+        Ok(name) => Some(name),
+        Err(fault) => {
+            tracing::warn!(call = %context.call, %fault, "a long output could not be kept");
+            None
+        }
+    }
+}
+
+fn shortened(mut data: Value, most: usize) -> Value {
+    if let Value::String(text) = data {
+        return Value::String(head_and_tail(&text, most.saturating_sub(2)));
+    }
+    // Cut the longest texts first; the structure around them stays readable.
+    for _ in 0..8 {
+        let size = json_bytes(&data, usize::MAX);
+        if size <= most {
+            return data;
+        }
+        let longest = longest_text(&data);
+        let target = longest.saturating_sub(size - most).saturating_sub(longest / 16);
+        if longest <= TEXT_BYTES_MIN || target < TEXT_BYTES_MIN {
+            break;
+        }
+        cut_texts(&mut data, target);
+    }
+    if json_bytes(&data, usize::MAX) <= most {
+        return data;
+    }
+    Value::String(head_and_tail(&data.to_string(), most.saturating_sub(2)))
+}
+
+fn longest_text(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(longest_text).max().unwrap_or(0),
+        Value::Object(map) => map.values().map(longest_text).max().unwrap_or(0),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
+fn cut_texts(value: &mut Value, most: usize) {
+    match value {
+        Value::String(text) if text.len() > most => *text = head_and_tail(text, most),
+        Value::Array(items) => items.iter_mut().for_each(|item| cut_texts(item, most)),
+        Value::Object(map) => map.values_mut().for_each(|value| cut_texts(value, most)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The beginning and the end of a text, with what is missing between them; at most `most` bytes of JSON.
+fn head_and_tail(text: &str, most: usize) -> String {
+    let mut room = most;
+    loop {
+        let cut = cut_at(text, room);
+        let size = json_bytes(&Value::String(cut.clone()), usize::MAX).saturating_sub(2);
+        if size <= most || room == 0 {
+            return cut;
+        }
+        // Escapes take more room in JSON than in the text.
+        room = (room * most / size).min(room.saturating_sub(1));
+    }
+}
+
+fn cut_at(text: &str, room: usize) -> String {
+    if text.len() <= room {
+        return text.to_owned();
+    }
+    let marker = format!("\n[… {} bytes left out …]\n", text.len().saturating_sub(room));
+    let room = room.saturating_sub(marker.len());
+    let head = floor(text, room * HEAD_PERCENT / 100);
+    let mut tail = text.len() - (room - head).min(text.len());
+    while !text.is_char_boundary(tail) {
+        tail += 1;
+    }
+    let marker = format!("\n[… {} bytes left out …]\n", tail - head);
+    format!("{}{marker}{}", &text[..head], &text[tail..])
+}
+
+/// How many bytes a value takes as JSON; counting stops past `enough`.
+fn json_bytes(value: &Value, enough: usize) -> usize {
+    struct Count {
+        bytes: usize,
+        enough: usize,
+    }
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.bytes += bytes.len();
+            if self.bytes > self.enough {
+                Err(io::ErrorKind::Other.into())
+            } else {
+                Ok(bytes.len())
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count { bytes: 0, enough };
+    // The error is our own way to stop.
+    drop(serde_json::to_writer(&mut count, value));
+    count.bytes
+}

@@ -1,0 +1,278 @@
+//! Strict parsing of arguments: bounded depth, no duplicate keys, and a place for every mistake.
+//!
+//! A JSON value keeps the last of two equal keys and says nothing, so a call could run with arguments
+//! the model did not mean. Here the second one is a mistake like any other.
+
+use std::{cell::RefCell, fmt};
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// Characters of the text that are shown on each side of a mistake.
+const EXCERPT: usize = 40;
+
+/// The nesting at which the JSON parser itself gives up.
+const PARSER_DEPTH: usize = 127;
+
+/// Why a text is not taken as JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Broken {
+    /// Not even text.
+    Utf8 {
+        /// Where, in bytes.
+        position: usize,
+    },
+    /// Nested deeper than allowed.
+    TooDeep {
+        /// How deep is allowed.
+        limit: usize,
+    },
+    /// A key came twice in one object.
+    Duplicate {
+        /// The key.
+        key: String,
+        /// Where, in bytes.
+        position: usize,
+    },
+    /// Not JSON.
+    Syntax {
+        /// Where, in bytes.
+        position: usize,
+        /// Does the text just stop?
+        ends_early: bool,
+    },
+}
+
+impl Broken {
+    /// Where it went wrong, in bytes, if it is one place.
+    #[must_use]
+    pub fn position(&self) -> Option<usize> {
+        match self {
+            Self::Utf8 { position }
+            | Self::Duplicate { position, .. }
+            | Self::Syntax { position, .. } => Some(*position),
+            Self::TooDeep { .. } => None,
+        }
+    }
+}
+
+/// Reads JSON text strictly.
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub fn strict(text: &[u8], depth: usize) -> Result<Value, Broken> {
+    let depth = depth.min(PARSER_DEPTH);
+    let text = std::str::from_utf8(text)
+        .map_err(|error| Broken::Utf8 { position: error.valid_up_to() })?;
+    let trouble = RefCell::new(None);
+    let mut json = serde_json::Deserializer::from_str(text);
+    let value = Level { left: depth, trouble: &trouble }.deserialize(&mut json);
+    let error = match value.and_then(|value| json.end().map(|()| value)) {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    let position = offset(text, error.line(), error.column());
+    Err(match trouble.into_inner() {
+        Some(Trouble::TooDeep) => Broken::TooDeep { limit: depth },
+        Some(Trouble::Duplicate(key)) => Broken::Duplicate { key, position },
+        None => Broken::Syntax { position, ends_early: error.is_eof() },
+    })
+}
+
+/// A short piece of the text around a place, with the place marked.
+#[must_use]
+pub fn excerpt(text: &str, position: usize) -> String {
+    let at = floor(text, position);
+    let start = text[..at].char_indices().rev().take(EXCERPT).last().map_or(at, |(index, _)| index);
+    let end = text[at..].char_indices().nth(EXCERPT).map_or(text.len(), |(index, _)| at + index);
+    let mut shown = String::new();
+    let mut add = |piece: &str| {
+        // Line breaks and the like would tear the line this stands in.
+        shown.extend(piece.chars().map(|c| if c.is_control() { ' ' } else { c }));
+    };
+    add(if start > 0 { "…" } else { "" });
+    add(&text[start..at]);
+    add("<HERE>");
+    add(&text[at..end]);
+    add(if end < text.len() { "…" } else { "" });
+    shown
+}
+
+/// The last character boundary at or before `position`.
+pub(crate) fn floor(text: &str, position: usize) -> usize {
+    let mut at = position.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// Line and column, as the parser counts them, in bytes from the beginning.
+fn offset(text: &str, line: usize, column: usize) -> usize {
+    let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    // The parser's column is that of the last byte it read, counted from 1.
+    (before + column.saturating_sub(1)).min(text.len())
+}
+
+enum Trouble {
+    TooDeep,
+    Duplicate(String),
+}
+
+/// Reads one value with so many levels left below it.
+struct Level<'a> {
+    left: usize,
+    trouble: &'a RefCell<Option<Trouble>>,
+}
+
+impl Level<'_> {
+    fn below<E: serde::de::Error>(&self) -> Result<Level<'_>, E> {
+        match self.left.checked_sub(1) {
+            Some(left) => Ok(Level { left, trouble: self.trouble }),
+            None => Err(self.fail(Trouble::TooDeep)),
+        }
+    }
+
+    fn fail<E: serde::de::Error>(&self, trouble: Trouble) -> E {
+        *self.trouble.borrow_mut() = Some(trouble);
+        E::custom("refused")
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Level<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Level<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(self.below()?)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if map.contains_key(&key) {
+                return Err(self.fail(Trouble::Duplicate(key)));
+            }
+            let value = entries.next_value_seed(self.below()?)?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn broken(text: &str) -> Broken {
+        strict(text.as_bytes(), 64).unwrap_err()
+    }
+
+    #[test]
+    fn what_is_json_is_read_as_the_usual_parser_reads_it() {
+        for text in [
+            r#"{"a":[1,-2,3.5,1e3,true,null,"x\n"],"b":{"c":{}}}"#,
+            "\"\"",
+            " [ ] ",
+            "18446744073709551615",
+            "-0.0",
+        ] {
+            let usual: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(strict(text.as_bytes(), 64), Ok(usual), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_second_key_is_found_at_any_depth() {
+        assert_eq!(
+            broken(r#"{"a":1,"b":[{"x":1,"x":2}]}"#),
+            Broken::Duplicate { key: "x".into(), position: 21 }
+        );
+        assert!(matches!(broken(r#"{"a":1,"\u0061":2}"#), Broken::Duplicate { .. }));
+    }
+
+    #[test]
+    fn depth_is_counted_and_bounded() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(strict(nested(64).as_bytes(), 64).is_ok());
+        assert_eq!(
+            strict(nested(65).as_bytes(), 64),
+            Ok(()).and(Err(Broken::TooDeep { limit: 64 }))
+        );
+        assert_eq!(
+            strict(nested(100_000).as_bytes(), 1_000_000).unwrap_err(),
+            Broken::TooDeep { limit: PARSER_DEPTH }
+        );
+    }
+
+    #[test]
+    fn a_cut_text_is_told_from_a_wrong_one() {
+        assert_eq!(broken(r#"{"path": "a"#), Broken::Syntax { position: 10, ends_early: true });
+        assert_eq!(
+            broken(r#"{"path": "a" "b": 1}"#),
+            Broken::Syntax { position: 13, ends_early: false }
+        );
+        assert!(matches!(broken("{} {}"), Broken::Syntax { ends_early: false, .. }));
+    }
+
+    #[test]
+    fn the_place_is_shown_between_whole_characters() {
+        let text = "不倒".repeat(100);
+        for position in 0..=text.len() + 3 {
+            let shown = excerpt(&text, position);
+            assert!(shown.contains("<HERE>") && shown.chars().count() <= 90, "{shown}");
+        }
+        assert_eq!(excerpt("{\"a\"\n 1}", 6), "{\"a\"  <HERE>1}");
+    }
+
+    #[test]
+    fn empty_and_blank_have_a_place_too() {
+        assert_eq!(broken(""), Broken::Syntax { position: 0, ends_early: true });
+        assert_eq!(json!(broken("\n\n").position()), json!(2));
+    }
+}

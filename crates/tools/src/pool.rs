@@ -1,0 +1,389 @@
+//! Where calls run: apart from the threads that run the sessions, so that a tool that blocks its thread
+//! stalls nobody.
+//!
+//! A call is polled on a thread of its own pool, and holds that thread only while it is being polled: a
+//! call that waits costs no thread, a call that blocks costs one, and nobody waits behind it. What cannot
+//! be stopped is abandoned: counted while it lives, and its answer dropped when it comes at last.
+
+use std::{
+    any::Any,
+    fmt,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+use budao_core::seams::World;
+use futures::future::{AbortHandle, Abortable, BoxFuture};
+use tokio::{runtime::Runtime, sync::oneshot};
+
+/// Threads that calls may hold at once.
+const THREADS_MAX: usize = 512;
+
+/// Threads for what tools themselves spawn, and for timers and sockets.
+const WORKERS: usize = 2;
+
+/// Runs calls, hooks and guards apart from everything else.
+#[derive(Debug)]
+pub struct Pool {
+    place: Place,
+    tally: Arc<Tally>,
+}
+
+enum Place {
+    /// A runtime of our own, made when it is first needed.
+    Threads(OnceLock<Runtime>),
+    /// Tasks of the world's own: for simulation, where everything must run on one thread.
+    Tasks,
+}
+
+/// What a pool has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls and hooks that run now and are waited for.
+    pub running: usize,
+    /// Those that were given up and still run.
+    pub abandoned: usize,
+    /// Answers that came after their call was given up, so far.
+    pub late: usize,
+    /// Panics caught so far.
+    pub panics: usize,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    running: AtomicUsize,
+    abandoned: AtomicUsize,
+    late: AtomicUsize,
+    panics: AtomicUsize,
+}
+
+/// How a piece of work ended.
+#[derive(Debug)]
+pub(crate) enum Ended<T> {
+    /// By itself.
+    With(T),
+    /// It panicked; what it said, if it said anything.
+    Panicked(Option<String>),
+    /// It was stopped before it ended.
+    Dropped,
+}
+
+/// A piece of work that runs. Dropping it stops the work.
+pub(crate) struct Work<T> {
+    answer: oneshot::Receiver<Ended<T>>,
+    stop: Stop,
+    watch: Arc<Watch>,
+}
+
+enum Stop {
+    Job(Arc<Job>),
+    Task(AbortHandle),
+}
+
+/// Follows one piece of work from its start to its very end.
+#[derive(Debug)]
+struct Watch {
+    tally: Arc<Tally>,
+    given_up: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Pool {
+    /// A pool with threads of its own.
+    #[must_use]
+    pub fn threads() -> Self {
+        Self { place: Place::Threads(OnceLock::new()), tally: Arc::default() }
+    }
+
+    /// A pool that spawns tasks through [`World::spawn`]. A call that blocks its thread blocks everything
+    /// else on it: for simulations, and for tools that are known to be quick.
+    #[must_use]
+    pub fn tasks() -> Self {
+        Self { place: Place::Tasks, tally: Arc::default() }
+    }
+
+    /// What it has seen so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        Counts {
+            running: read(&self.tally.running),
+            abandoned: read(&self.tally.abandoned),
+            late: read(&self.tally.late),
+            panics: read(&self.tally.panics),
+        }
+    }
+
+    /// Starts a piece of work.
+    pub(crate) fn start<T: Send + 'static>(
+        &self,
+        world: &World,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Work<T> {
+        let (sender, answer) = oneshot::channel();
+        self.tally.running.fetch_add(1, Ordering::Relaxed);
+        let watch = Arc::new(Watch {
+            tally: self.tally.clone(),
+            given_up: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        });
+        let (life, tally) = (Life(Some(watch.clone())), self.tally.clone());
+        let guarded = Guarded { work: Some(Box::pin(work)) };
+        let whole: BoxFuture<'static, ()> = Box::pin(async move {
+            let mut life = life;
+            let ended = guarded.await;
+            // Over before anyone can hear of it, or it would count as abandoned for a moment.
+            life.end();
+            if matches!(ended, Ended::Panicked(_)) {
+                tally.panics.fetch_add(1, Ordering::Relaxed);
+            }
+            if sender.send(ended).is_err() {
+                tally.late.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let stop = match &self.place {
+            Place::Threads(runtime) => {
+                Stop::Job(Job::start(runtime.get_or_init(runtime_of_tools), whole))
+            }
+            Place::Tasks => {
+                let (handle, registration) = AbortHandle::new_pair();
+                let task = Abortable::new(whole, registration);
+                let task = async move { task.await.unwrap_or_default() };
+                world.spawn.spawn(Box::pin(task));
+                Stop::Task(handle)
+            }
+        };
+        Work { answer, stop, watch }
+    }
+}
+
+fn runtime_of_tools() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(THREADS_MAX)
+        .thread_name("budao-tool")
+        .enable_all()
+        .build()
+        .expect("a process that can start no thread cannot go on")
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Place::Threads(runtime) = &mut self.place
+            && let Some(runtime) = runtime.take()
+        {
+            // Waiting here could take for ever: a tool may never return.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Threads(_) => "Threads",
+            Self::Tasks => "Tasks",
+        })
+    }
+}
+
+impl<T> Work<T> {
+    /// Waits for the end.
+    pub(crate) async fn ended(&mut self) -> Ended<T> {
+        (&mut self.answer).await.unwrap_or(Ended::Dropped)
+    }
+
+    /// Asks for the work to be dropped. If it is being polled right now, that has to wait.
+    pub(crate) fn stop(&self) {
+        match &self.stop {
+            Stop::Job(job) => job.stop(),
+            Stop::Task(handle) => handle.abort(),
+        }
+    }
+}
+
+impl<T> Drop for Work<T> {
+    fn drop(&mut self) {
+        self.watch.give_up();
+        self.stop();
+    }
+}
+
+impl Watch {
+    /// Nobody waits for it any more. If it still runs, it counts as abandoned from now on.
+    fn give_up(&self) {
+        if !self.given_up.swap(true, Ordering::SeqCst) {
+            self.tally.running.fetch_sub(1, Ordering::SeqCst);
+            self.tally.abandoned.fetch_add(1, Ordering::SeqCst);
+            self.settle();
+        }
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.settle();
+    }
+
+    /// Given up and over: whoever comes second takes it from the count, once.
+    fn settle(&self) {
+        if self.given_up.load(Ordering::SeqCst) && self.over.swap(false, Ordering::SeqCst) {
+            self.tally.abandoned.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Lives as long as the work itself, however it ends.
+struct Life(Option<Arc<Watch>>);
+
+impl Life {
+    fn end(&mut self) {
+        if let Some(watch) = self.0.take() {
+            watch.end();
+        }
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Catches panics of polling *and* of dropping.
+struct Guarded<T> {
+    work: Option<BoxFuture<'static, T>>,
+}
+
+impl<T> Future for Guarded<T> {
+    type Output = Ended<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended<T>> {
+        let Some(work) = self.work.as_mut() else { return Poll::Ready(Ended::Dropped) };
+        let ended = match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(value)) => Ended::With(value),
+            Err(payload) => Ended::Panicked(said(payload)),
+        };
+        self.clear();
+        Poll::Ready(ended)
+    }
+}
+
+impl<T> Guarded<T> {
+    fn clear(&mut self) {
+        let work = self.work.take();
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(work))) {
+            drop(said(payload));
+        }
+    }
+}
+
+impl<T> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// What a panic said. Its payload may be anything, and may panic again when it is dropped.
+pub(crate) fn said(payload: Box<dyn Any + Send>) -> Option<String> {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned());
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // A payload that panics on being dropped is leaked rather than dropped once more.
+        std::mem::forget(again);
+    }
+    text
+}
+
+const WAITING: u8 = 0;
+const QUEUED: u8 = 1;
+const POLLED: u8 = 2;
+const POLLED_AND_WOKEN: u8 = 3;
+const OVER: u8 = 4;
+
+/// A future that is polled on the pool's threads: queued when woken, off the thread while it waits.
+struct Job {
+    future: Mutex<Option<BoxFuture<'static, ()>>>,
+    state: AtomicU8,
+    stopped: AtomicBool,
+    threads: tokio::runtime::Handle,
+}
+
+impl Job {
+    fn start(runtime: &Runtime, future: BoxFuture<'static, ()>) -> Arc<Self> {
+        let job = Arc::new(Self {
+            future: Mutex::new(Some(future)),
+            state: AtomicU8::new(QUEUED),
+            stopped: AtomicBool::new(false),
+            threads: runtime.handle().clone(),
+        });
+        job.clone().queue();
+        job
+    }
+
+    fn queue(self: Arc<Self>) {
+        let threads = self.threads.clone();
+        drop(threads.spawn_blocking(move || self.run()));
+    }
+
+    fn stop(self: &Arc<Self>) {
+        if self.state.load(Ordering::Acquire) != OVER {
+            self.stopped.store(true, Ordering::Release);
+            self.clone().wake();
+        }
+    }
+
+    /// Polls until the future waits or is over.
+    fn run(self: Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut place = self.future.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        loop {
+            self.state.store(POLLED, Ordering::Release);
+            let Some(future) = place.as_mut() else { return };
+            let over = self.stopped.load(Ordering::Acquire) || {
+                // The future inside catches panics of the work; this one is for our own.
+                let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+                !matches!(polled, Ok(Poll::Pending))
+            };
+            if over {
+                self.state.store(OVER, Ordering::Release);
+                *place = None;
+                return;
+            }
+            let waits =
+                self.state.compare_exchange(POLLED, WAITING, Ordering::AcqRel, Ordering::Acquire);
+            if waits.is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+impl Wake for Job {
+    fn wake(self: Arc<Self>) {
+        let next = |state| match state {
+            WAITING => Some(QUEUED),
+            POLLED => Some(POLLED_AND_WOKEN),
+            _ => None,
+        };
+        let changed = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        if changed == Ok(WAITING) {
+            self.queue();
+        }
+    }
+}
+
+impl<T> fmt::Debug for Work<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("watch", &self.watch).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,76 @@
+//! Tools made at run time from a name, a schema and a function.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use budao_core::tool::ToolSpec;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::{
+    contract::{CallContext, Tool, ToolResult},
+    typed::Options,
+};
+
+/// A tool made at run time. Its answer is plain JSON; `{"ok": false, "error": …}` means it said no.
+pub struct RawTool {
+    spec: Arc<ToolSpec>,
+    run: Box<Run>,
+}
+
+type Run = dyn Fn(Value, CallContext) -> BoxFuture<'static, ToolResult> + Send + Sync;
+
+impl RawTool {
+    /// A tool from its parts, with careful options.
+    pub fn new<F, R>(
+        name: impl AsRef<str>,
+        description: impl AsRef<str>,
+        schema: Value,
+        run: F,
+    ) -> Self
+    where
+        F: Fn(Value, CallContext) -> R + Send + Sync + 'static,
+        R: Future<Output = ToolResult> + Send + 'static,
+    {
+        let spec = Options::default().spec(name.as_ref(), description.as_ref(), schema);
+        Self::from_spec(spec, run)
+    }
+
+    /// A tool from a whole specification.
+    pub fn from_spec<F, R>(spec: ToolSpec, run: F) -> Self
+    where
+        F: Fn(Value, CallContext) -> R + Send + Sync + 'static,
+        R: Future<Output = ToolResult> + Send + 'static,
+    {
+        Self {
+            spec: Arc::new(spec),
+            run: Box::new(move |arguments, context| Box::pin(run(arguments, context))),
+        }
+    }
+
+    /// The same tool with other options.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Self {
+        let spec =
+            options.spec(&self.spec.name, &self.spec.description, (*self.spec.schema).clone());
+        self.spec = Arc::new(spec);
+        self
+    }
+}
+
+impl fmt::Debug for RawTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RawTool").field(&self.spec.name).finish()
+    }
+}
+
+#[async_trait]
+impl Tool for RawTool {
+    fn spec(&self) -> Arc<ToolSpec> {
+        self.spec.clone()
+    }
+
+    async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
+        (self.run)(arguments, context.clone()).await
+    }
+}

@@ -1,0 +1,320 @@
+//! Repairs that lose nothing: defaults filled in, and slips undone that the schema makes plain.
+//!
+//! Arguments that fit are never touched. Slips are undone where the validator found them, and only if
+//! the whole call fits afterwards; otherwise the model is told about what it really sent.
+
+use budao_core::tool::{Repair, RepairKind};
+use jsonschema::{JsonType, Validator};
+use serde_json::{Map, Value};
+
+use crate::{
+    leaf::{Leaf, Rule, leaves},
+    parse::{self, Broken},
+    schema,
+};
+
+/// A repaired text may hold slips of its own; so often they are looked at again.
+const ROUNDS_MAX: usize = 4;
+
+/// Repairs in one call at most; more is not a slip.
+const REPAIRS_MAX: usize = 64;
+
+/// Fills in what is absent and has a default.
+pub(crate) fn fill_defaults(root: &Value, arguments: &mut Value, repairs: &mut Vec<Repair>) {
+    fill(root, root, arguments, "", repairs, 0);
+}
+
+fn fill(
+    root: &Value,
+    schema: &Value,
+    value: &mut Value,
+    pointer: &str,
+    repairs: &mut Vec<Repair>,
+    depth: usize,
+) {
+    let schema = schema::resolve(root, schema);
+    if depth > schema::SCHEMA_DEPTH_MAX {
+        return;
+    }
+    match value {
+        Value::Object(map) => {
+            let Some(Value::Object(properties)) = schema.get("properties") else { return };
+            for (key, property) in properties {
+                let place = || format!("{pointer}/{}", crate::explain::escaped(key));
+                match map.get_mut(key) {
+                    Some(inner) => fill(root, property, inner, &place(), repairs, depth + 1),
+                    None => {
+                        let property = schema::resolve(root, property);
+                        if let Some(default) = property.get("default").filter(|it| !it.is_null()) {
+                            map.insert(key.clone(), default.clone());
+                            let kind = RepairKind::DefaultFilled;
+                            repairs.push(Repair { pointer: place(), kind });
+                        }
+                    }
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(item @ Value::Object(_)) = schema.get("items") else { return };
+            for (index, value) in items.iter_mut().enumerate() {
+                fill(root, item, value, &format!("{pointer}/{index}"), repairs, depth + 1);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The arguments with their slips undone, if that makes the whole of them fit.
+pub(crate) fn undo_slips(
+    root: &Value,
+    validator: &Validator,
+    arguments: &Value,
+    depth: usize,
+) -> Option<(Value, Vec<Repair>)> {
+    let mut value = arguments.clone();
+    let mut repairs = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let found = leaves(validator, &value);
+        if found.is_empty() {
+            return Some((value, repairs));
+        }
+        if found.len() + repairs.len() > REPAIRS_MAX {
+            return None;
+        }
+        // From the back, so that taking something out moves no place that is still to come.
+        for leaf in found.iter().rev() {
+            let kind = undo(root, &mut value, leaf, depth)?;
+            repairs.push(Repair { pointer: leaf.pointer.clone(), kind });
+        }
+    }
+    leaves(validator, &value).is_empty().then_some((value, repairs))
+}
+
+/// What a malformed text clearly meant. A text that was cut off means nothing clearly.
+pub(crate) fn malformed(text: &[u8], broken: &Broken, depth: usize) -> Option<Value> {
+    let Broken::Syntax { ends_early: false, .. } = broken else { return None };
+    let text = std::str::from_utf8(text).ok()?;
+    let options = jsonrepair_rs::RepairOptions::new().with_max_input_bytes(text.len());
+    let meant = jsonrepair_rs::jsonrepair_with_options(text, options).ok()?;
+    let closers = |text: &str| text.bytes().filter(|byte| matches!(byte, b'}' | b']')).count();
+    if closers(&meant) > closers(text) {
+        return None;
+    }
+    parse::strict(meant.as_bytes(), depth).ok().filter(Value::is_object)
+}
+
+fn undo(root: &Value, arguments: &mut Value, leaf: &Leaf, depth: usize) -> Option<RepairKind> {
+    match &leaf.rule {
+        Rule::Type(types) => {
+            if arguments.pointer(&leaf.pointer)?.is_null() {
+                return leave_out(root, arguments, leaf);
+            }
+            let place = arguments.pointer_mut(&leaf.pointer)?;
+            let (value, kind) = as_type(place, types, depth)?;
+            *place = value;
+            Some(kind)
+        }
+        Rule::Enum(values) => {
+            if arguments.pointer(&leaf.pointer)?.is_null() {
+                return leave_out(root, arguments, leaf);
+            }
+            let place = arguments.pointer_mut(&leaf.pointer)?;
+            *place = same_but_for_case(place.as_str()?, values)?;
+            Some(RepairKind::EnumCase)
+        }
+        Rule::Required(_) | Rule::Unknown(_) | Rule::Other(..) => None,
+    }
+}
+
+/// `null` for something optional is left out; for all arguments it means there are none.
+fn leave_out(root: &Value, arguments: &mut Value, leaf: &Leaf) -> Option<RepairKind> {
+    if leaf.pointer.is_empty() {
+        *arguments = Value::Object(Map::new());
+        return Some(RepairKind::NullToAbsent);
+    }
+    let (parent, key) = leaf.pointer.rsplit_once('/')?;
+    let key = key.replace("~1", "/").replace("~0", "~");
+    // `…/properties/<key>/type`: the object's schema is three steps up, alternatives aside.
+    let (holder, _) = leaf.schema.rsplit_once("/properties/")?;
+    let required = root.pointer(holder)?.get("required").and_then(Value::as_array);
+    if required.is_some_and(|names| names.iter().any(|name| name == &key)) {
+        return None;
+    }
+    arguments.pointer_mut(parent)?.as_object_mut()?.remove(&key)?;
+    Some(RepairKind::NullToAbsent)
+}
+
+fn as_type(value: &Value, types: &[JsonType], depth: usize) -> Option<(Value, RepairKind)> {
+    let wants = |kind| types.contains(&kind);
+    if let Value::String(text) = value {
+        if wants(JsonType::Integer) || wants(JsonType::Number) {
+            let number = exact_number(text.trim(), !wants(JsonType::Number));
+            if let Some(number) = number {
+                return Some((number, RepairKind::TextToNumber));
+            }
+        }
+        if wants(JsonType::Boolean) {
+            let truth = text.trim().to_ascii_lowercase().parse::<bool>();
+            if let Ok(truth) = truth {
+                return Some((Value::Bool(truth), RepairKind::TextToBool));
+            }
+        }
+        if wants(JsonType::Array) || wants(JsonType::Object) {
+            let meant = parse::strict(text.as_bytes(), depth).ok().filter(|meant| {
+                (meant.is_array() && wants(JsonType::Array))
+                    || (meant.is_object() && wants(JsonType::Object))
+            });
+            if let Some(meant) = meant {
+                return Some((meant, RepairKind::TextToJson));
+            }
+        }
+    }
+    if wants(JsonType::Array) && !value.is_array() {
+        return Some((Value::Array(vec![value.clone()]), RepairKind::OneToList));
+    }
+    None
+}
+
+/// The number a text spells, if nothing of it is lost.
+fn exact_number(text: &str, whole: bool) -> Option<Value> {
+    let Value::Number(number) = parse::strict(text.as_bytes(), 1).ok()? else { return None };
+    if number.is_i64() || number.is_u64() {
+        return Some(Value::Number(number));
+    }
+    let digits = text.split(['e', 'E']).next()?.chars().filter(char::is_ascii_digit).count();
+    (!whole && digits <= 15).then_some(Value::Number(number))
+}
+
+/// The only allowed value that differs in case alone.
+fn same_but_for_case(text: &str, values: &[Value]) -> Option<Value> {
+    let wanted = text.trim().to_lowercase();
+    let mut close = values
+        .iter()
+        .filter(|value| value.as_str().is_some_and(|value| value.to_lowercase() == wanted));
+    match (close.next(), close.next()) {
+        (Some(only), None) => Some(only.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn repaired(schema: &Value, arguments: &Value) -> Option<(Value, Vec<(String, RepairKind)>)> {
+        let prepared = schema::prepare(schema).unwrap();
+        let (value, repairs) = undo_slips(&prepared.schema, &prepared.validator, arguments, 64)?;
+        let repairs = repairs.into_iter().map(|repair| (repair.pointer, repair.kind)).collect();
+        Some((value, repairs))
+    }
+
+    fn one(property: Value, sent: Value) -> Option<(Value, RepairKind)> {
+        let schema = json!({ "properties": { "x": property } });
+        let (mut value, repairs) = repaired(&schema, &json!({ "x": sent }))?;
+        let value = value.as_object_mut()?.remove("x").unwrap_or(Value::Null);
+        Some((value, repairs[0].1))
+    }
+
+    #[test]
+    fn each_slip_is_undone_without_loss() {
+        use RepairKind::*;
+        let list = json!({ "type": "array", "items": { "type": "integer" } });
+        let colour = json!({ "enum": ["red", "green"] });
+        for (property, sent, wanted) in [
+            (json!({ "type": "integer" }), json!("5"), Some((json!(5), TextToNumber))),
+            (json!({ "type": "number" }), json!("-0.25"), Some((json!(-0.25), TextToNumber))),
+            (json!({ "type": "integer" }), json!("5.5"), None),
+            (json!({ "type": "integer" }), json!("007"), None),
+            (json!({ "type": "integer" }), json!("12345678901234567890123"), None),
+            (json!({ "type": "number" }), json!("0.12345678901234567890"), None),
+            (json!({ "type": "boolean" }), json!("True"), Some((json!(true), TextToBool))),
+            (json!({ "type": "boolean" }), json!("yes"), None),
+            (list.clone(), json!("[1, 2]"), Some((json!([1, 2]), TextToJson))),
+            (list.clone(), json!(3), Some((json!([3]), OneToList))),
+            (list, json!("3"), Some((json!([3]), OneToList))),
+            (json!({ "type": "object" }), json!("{\"a\":1}"), Some((json!({"a": 1}), TextToJson))),
+            (json!({ "type": "object" }), json!("{\"a\":1,\"a\":2}"), None),
+            (json!({ "type": "string" }), json!(null), Some((json!(null), NullToAbsent))),
+            (colour.clone(), json!("RED"), Some((json!("red"), EnumCase))),
+            (colour, json!("blue"), None),
+            (json!({ "enum": ["a", "A"] }), json!("Á"), None),
+            (
+                json!({ "anyOf": [{ "type": "integer" }, { "type": "null" }] }),
+                json!("7"),
+                Some((json!(7), TextToNumber)),
+            ),
+        ] {
+            assert_eq!(one(property.clone(), sent.clone()), wanted, "{property} {sent}");
+        }
+    }
+
+    #[test]
+    fn a_required_null_is_not_left_out() {
+        let schema = json!({ "properties": { "x": { "type": "string" } }, "required": ["x"] });
+        assert_eq!(repaired(&schema, &json!({ "x": null })), None);
+    }
+
+    #[test]
+    fn slips_inside_a_repaired_text_are_undone_too() {
+        let schema = json!({
+            "properties": {
+                "edits": {
+                    "type": "array",
+                    "items": { "type": "object", "properties": { "line": { "type": "integer" } } },
+                },
+            },
+        });
+        let (value, repairs) =
+            repaired(&schema, &json!({ "edits": "[{\"line\": \"4\"}]" })).unwrap();
+        assert_eq!(value, json!({ "edits": [{ "line": 4 }] }));
+        assert_eq!(repairs.len(), 2);
+    }
+
+    #[test]
+    fn arguments_that_cannot_be_saved_are_left_as_they_were() {
+        let schema = json!({
+            "properties": { "a": { "type": "integer" }, "b": { "type": "integer" } },
+        });
+        assert_eq!(repaired(&schema, &json!({ "a": "1", "b": "x" })), None);
+    }
+
+    #[test]
+    fn a_malformed_text_is_read_only_when_its_meaning_is_plain() {
+        let read = |text: &str| {
+            let broken = parse::strict(text.as_bytes(), 64).unwrap_err();
+            malformed(text.as_bytes(), &broken, 64)
+        };
+        assert_eq!(read("{'path': 'a', all: True,}"), Some(json!({ "path": "a", "all": true })));
+        assert_eq!(read("```json\n{\"a\": 1,}\n```"), Some(json!({ "a": 1 })));
+        for cut in [
+            "{\"path\": \"src/ma",
+            "{'path': 'src/ma",
+            "{'a': {'b': 1}",
+            "{'a': [1, 2",
+            "{'a': 'b}",
+        ] {
+            assert_eq!(read(cut), None, "{cut}");
+        }
+        assert_eq!(read("{'a': 1, 'a': 2}"), None);
+        assert_eq!(read("please read src/main.rs"), None);
+    }
+
+    #[test]
+    fn defaults_are_filled_at_every_level_and_said() {
+        let schema = json!({
+            "properties": {
+                "limit": { "type": "integer", "default": 200 },
+                "note": { "type": ["string", "null"], "default": null },
+                "edits": { "items": { "properties": { "all": { "default": false } } } },
+            },
+        });
+        let mut value = json!({ "edits": [{}, { "all": true }] });
+        let mut repairs = Vec::new();
+        fill_defaults(&schema, &mut value, &mut repairs);
+        assert_eq!(value, json!({ "limit": 200, "edits": [{ "all": false }, { "all": true }] }));
+        let places: Vec<_> = repairs.iter().map(|repair| repair.pointer.as_str()).collect();
+        assert_eq!(places, ["/edits/0/all", "/limit"]);
+    }
+}

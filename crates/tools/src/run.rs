@@ -1,0 +1,182 @@
+//! Running a call that was found to fit: apart from everything, with an end that always comes.
+//!
+//! Told to stop, a call has its grace to do so; then it is dropped; and if it cannot even be dropped,
+//! because it blocks its thread, it is abandoned. The caller waits no longer than deadline plus grace.
+
+use std::time::Duration;
+
+use budao_core::{
+    fault::{Detail, Fact, Fault, Kind, Operation, text},
+    tool::{Failure, Outcome, Output, Repair, RepairKind},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    advice,
+    call::Ready,
+    contract::{CallContext, ToolResult},
+    outcome::{self, Told},
+    output,
+    pool::{Ended, Work},
+};
+
+/// How long a call that was dropped may take to be gone before it counts as abandoned.
+const DROP_WAIT: Duration = Duration::from_millis(100);
+
+/// Repairs that are told to the model one by one.
+const REPAIRS_TOLD: usize = 8;
+
+impl Ready {
+    /// Runs the call to its one outcome. Never panics, and never takes longer than the tool's deadline
+    /// and the grace after it.
+    pub async fn run(self, context: CallContext) -> Outcome {
+        let outcome = match self.room(&context) {
+            Ok(()) => self.finished(&context).await,
+            Err(fault) => Err(fault.into_failure()),
+        };
+        match outcome {
+            Ok(output) => Outcome::Done(self.told(output, &context).await),
+            Err(failure) => Outcome::Failed(self.explained(failure, &context).await),
+        }
+    }
+
+    /// Is there room for one more call that may never end?
+    fn room(&self, context: &CallContext) -> Result<(), Fault> {
+        let limit = context.limits.abandoned_calls;
+        let abandoned = self.shared.pool.counts().abandoned;
+        if abandoned < limit {
+            return Ok(());
+        }
+        Err(Fault::new(Kind::LimitReached, Operation::StartTool)
+            .with(Fact::ToolName, self.spec().name.to_string())
+            .with(Fact::LimitName, "abandoned_calls")
+            .with(Fact::Limit, limit)
+            .with(Fact::Actual, abandoned)
+            .with(Fact::Unit, "calls"))
+    }
+
+    async fn finished(&self, context: &CallContext) -> Result<Output, Failure> {
+        let spec = self.spec();
+        let limit = spec.deadline.unwrap_or(context.limits.tool_deadline);
+        let stop = context.cancel.child_token();
+        let mut work = self.start(context, stop.clone());
+        let told = tokio::select! {
+            biased;
+            ended = work.ended() => return self.of_end(ended, None),
+            () = context.cancel.cancelled() => Told::Cancel,
+            () = context.world.clock.sleep(limit) => Told::Deadline(limit),
+        };
+        stop.cancel();
+        tokio::select! {
+            biased;
+            ended = work.ended() => return self.of_end(ended, Some(told)),
+            () = context.world.clock.sleep(context.limits.kill_grace) => {}
+        }
+        work.stop();
+        tokio::select! {
+            biased;
+            ended = work.ended() => self.of_end(ended, Some(told)),
+            () = context.world.clock.sleep(DROP_WAIT) => {
+                tracing::warn!(tool = %spec.name, call = %context.call, "a call was abandoned");
+                Err(told.abandoned(spec).into_failure())
+            }
+        }
+    }
+
+    fn start(&self, context: &CallContext, stop: CancellationToken) -> Work<ToolResult> {
+        let tool = self.entry.tool.clone();
+        let arguments = self.arguments.clone();
+        let context = CallContext { cancel: stop, ..context.clone() };
+        let world = context.world.clone();
+        self.shared.pool.start(&world, async move { tool.call(arguments, &context).await })
+    }
+
+    fn of_end(&self, ended: Ended<ToolResult>, told: Option<Told>) -> Result<Output, Failure> {
+        let spec = self.spec();
+        match ended {
+            Ended::With(answer) => {
+                // A call that finished its work although it was told to stop has finished its work.
+                outcome::of_answer(answer, spec).map_err(|failure| match told {
+                    Some(told) => outcome::after_stop(failure, told, spec),
+                    None => failure,
+                })
+            }
+            Ended::Panicked(said) => {
+                let fault = outcome::fault(Kind::ToolPanicked, spec);
+                Err(match said {
+                    Some(said) => fault.because(said),
+                    None => fault,
+                }
+                .into_failure())
+            }
+            Ended::Dropped => Err(told.unwrap_or(Told::Cancel).fault(spec).into_failure()),
+        }
+    }
+
+    /// A success as the model sees it: short enough, and with what was repaired.
+    async fn told(&self, mut output: Output, context: &CallContext) -> Output {
+        if let Some(remark) = repaired(&self.repairs, context) {
+            output.note = output::joined(output.note, &remark);
+        }
+        let most = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
+        output::capped(output, most, context).await
+    }
+
+    /// A failure as the model sees it: with advice, with its data short enough, scrubbed.
+    async fn explained(&self, failure: Failure, context: &CallContext) -> Failure {
+        let Failure { fault, data, mut note } = failure;
+        let fault = advice::attach(fault, &self.spec().name, &self.shared.rules);
+        let fault = fault.scrubbed(&self.shared.scrubber).scrubbed(&context.scrubber);
+        if let Some(remark) = repaired(&self.repairs, context) {
+            note = output::joined(note, &remark);
+        }
+        let Some(data) = data else { return Failure { fault, data: None, note } };
+        let most = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
+        let output = Output { data, note, cut: None };
+        let Output { data, note, .. } = output::capped(output, most, context).await;
+        Failure { fault: fault.traced(context.trace), data: Some(data), note }
+    }
+}
+
+/// What was repaired, in words. Filling in a default is no slip and not worth a word.
+fn repaired(repairs: &[Repair], context: &CallContext) -> Option<String> {
+    let slips: Vec<&Repair> =
+        repairs.iter().filter(|repair| repair.kind != RepairKind::DefaultFilled).collect();
+    if slips.is_empty() {
+        return None;
+    }
+    let places: Vec<String> = slips
+        .iter()
+        .take(REPAIRS_TOLD)
+        .map(|repair| {
+            let kind: &'static str = repair.kind.into();
+            let place = if repair.pointer.is_empty() { "/" } else { &repair.pointer };
+            format!("{place} ({kind})")
+        })
+        .collect();
+    let with = Detail::new().with(Fact::Mismatches, places);
+    Some(text::line("advice-arguments-repaired", &with, context.lang))
+}
+
+/// A fault as a failure without anything besides.
+pub(crate) trait IntoFailure {
+    fn into_failure(self) -> Failure;
+}
+
+impl IntoFailure for Fault {
+    fn into_failure(self) -> Failure {
+        Failure { fault: self, data: None, note: None }
+    }
+}
+
+/// Runs calls of one step together, at most `at_once` at a time; the outcomes are in the order of calls.
+pub async fn run_all(
+    calls: impl IntoIterator<Item = (Ready, CallContext)>,
+    at_once: usize,
+) -> Vec<Outcome> {
+    use futures::StreamExt;
+    futures::stream::iter(calls.into_iter().map(|(ready, context)| ready.run(context)))
+        .buffered(at_once.max(1))
+        .collect()
+        .await
+}

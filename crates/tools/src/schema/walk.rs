@@ -1,0 +1,81 @@
+//! Visiting every schema inside a schema, and nothing that only looks like one.
+//!
+//! `{"properties": {"pattern": …}}` has a property of that name, and `{"const": {"$ref": …}}` a value; a
+//! walk over plain JSON would take both for keywords.
+
+use serde_json::{Map, Value};
+
+/// Keywords that hold one schema (or, in older drafts, a list of them).
+const ONE: &[&str] = &[
+    "items",
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+
+/// Keywords that hold a list of schemas.
+const LIST: &[&str] = &["allOf", "anyOf", "oneOf", "prefixItems"];
+
+/// Keywords that hold schemas by name.
+const NAMED: &[&str] = &[
+    "$defs",
+    "definitions",
+    "dependencies",
+    "dependentSchemas",
+    "patternProperties",
+    "properties",
+];
+
+/// Calls `visit` with every schema that is an object, outermost first.
+pub(super) fn each(schema: &Value, visit: &mut dyn FnMut(&Map<String, Value>)) {
+    if let Value::Object(map) = schema {
+        each_in(map, visit);
+    }
+}
+
+/// As [`each`], from a map.
+pub(super) fn each_in(map: &Map<String, Value>, visit: &mut dyn FnMut(&Map<String, Value>)) {
+    visit(map);
+    for (keyword, value) in map {
+        match value {
+            Value::Object(_) if ONE.contains(&keyword.as_str()) => each(value, visit),
+            Value::Array(items) if ONE.contains(&keyword.as_str()) || is_list(keyword) => {
+                items.iter().for_each(|item| each(item, visit));
+            }
+            Value::Object(named) if NAMED.contains(&keyword.as_str()) => {
+                named.values().for_each(|value| each(value, visit));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// As [`each`], for changing them. What `visit` takes out is not walked.
+pub(super) fn each_mut(schema: &mut Value, visit: &mut dyn FnMut(&mut Map<String, Value>)) {
+    let Value::Object(map) = schema else { return };
+    visit(map);
+    for (keyword, value) in map.iter_mut() {
+        match value {
+            Value::Object(_) if ONE.contains(&keyword.as_str()) => each_mut(value, visit),
+            Value::Array(items) if ONE.contains(&keyword.as_str()) || is_list(keyword) => {
+                items.iter_mut().for_each(|item| each_mut(item, visit));
+            }
+            Value::Object(named) if NAMED.contains(&keyword.as_str()) => {
+                named.values_mut().for_each(|value| each_mut(value, visit));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_list(keyword: &str) -> bool {
+    LIST.contains(&keyword)
+}

@@ -1,0 +1,260 @@
+//! The tools on offer: an immutable snapshot, checked when it is put together.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    scrub::Scrubber,
+    tool::{Source, ToolSpec},
+};
+
+use crate::{
+    advice::Rule,
+    contract::Tool,
+    near,
+    pool::{Counts, Pool},
+    schema::{self, Prepared},
+};
+
+/// The longest name a provider takes.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// Known names that are told for an unknown one.
+const NEAREST_MAX: usize = 3;
+
+/// Names that are listed for an unknown one.
+const LISTED_MAX: usize = 32;
+
+/// The tools a model may call. Cheap to clone; a change makes a new one.
+#[derive(Clone, Debug)]
+pub struct Toolbox(Arc<Inner>);
+
+struct Inner {
+    by_name: HashMap<Arc<str>, Arc<Entry>>,
+    /// In the order of registration: what is sent must not depend on a map's mood.
+    order: Vec<Arc<Entry>>,
+    specs: Arc<[Arc<ToolSpec>]>,
+    shared: Shared,
+}
+
+/// What every call of a toolbox uses.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) rules: Arc<[Rule]>,
+    pub(crate) scrubber: Scrubber,
+}
+
+/// A registered tool with its compiled schema.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) spec: Arc<ToolSpec>,
+    pub(crate) tool: Arc<dyn Tool>,
+    pub(crate) prepared: Prepared,
+}
+
+impl Toolbox {
+    /// An empty toolbox to put tools into.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder {
+            order: Vec::new(),
+            rules: Vec::new(),
+            pool: Arc::new(Pool::threads()),
+            scrubber: Scrubber::default(),
+        }
+    }
+
+    /// What the model is told: every tool, in the order of registration.
+    #[must_use]
+    pub fn specs(&self) -> Arc<[Arc<ToolSpec>]> {
+        self.0.specs.clone()
+    }
+
+    /// What one tool says about itself.
+    #[must_use]
+    pub fn spec(&self, name: &str) -> Option<&Arc<ToolSpec>> {
+        self.0.by_name.get(name).map(|entry| &entry.spec)
+    }
+
+    /// A toolbox with this tool too; one of the same name is replaced.
+    ///
+    /// # Errors
+    /// When its name or schema is refused.
+    pub fn with(&self, tool: impl Tool) -> Result<Self, Fault> {
+        self.with_all([Arc::new(tool) as Arc<dyn Tool>])
+    }
+
+    /// A toolbox with these tools too; those of the same name are replaced.
+    ///
+    /// # Errors
+    /// When a name or schema is refused.
+    pub fn with_all(&self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, Fault> {
+        let mut order = self.0.order.clone();
+        for tool in tools {
+            let entry = Arc::new(register(tool)?);
+            match order.iter_mut().find(|other| other.spec.name == entry.spec.name) {
+                Some(place) => *place = entry,
+                None => order.push(entry),
+            }
+        }
+        Ok(Self::of(order, self.0.shared.clone()))
+    }
+
+    /// A toolbox without the tools for which `gone` is true.
+    #[must_use]
+    pub fn without(&self, gone: impl Fn(&ToolSpec) -> bool) -> Self {
+        let order = self.0.order.iter().filter(|entry| !gone(&entry.spec)).cloned().collect();
+        Self::of(order, self.0.shared.clone())
+    }
+
+    /// What was taken out of schemas when they were registered: tool and remark.
+    pub fn warnings(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.order.iter().flat_map(|entry| {
+            let warnings = entry.prepared.warnings.iter();
+            warnings.map(move |warning| (&*entry.spec.name, warning.as_str()))
+        })
+    }
+
+    /// How many calls run, were abandoned, or answered too late.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.0.shared.pool.counts()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
+    /// The tool of this name, or a fault that says which names there are.
+    pub(crate) fn entry(&self, name: &str) -> Result<&Arc<Entry>, Fault> {
+        self.0.by_name.get(name).ok_or_else(|| self.unknown(name))
+    }
+
+    fn unknown(&self, name: &str) -> Fault {
+        let known = || self.0.order.iter().map(|entry| &*entry.spec.name);
+        let mut nearest = near::ranked(name, known());
+        nearest.truncate(NEAREST_MAX);
+        let nearest: Vec<String> = nearest.into_iter().map(str::to_owned).collect();
+        let shown: String = name.chars().take(2 * NAME_BYTES_MAX).collect();
+        let mut fault =
+            Fault::new(Kind::UnknownTool, Operation::ToolCall).with(Fact::ToolName, shown);
+        if !nearest.is_empty() {
+            fault = fault.with(Fact::Nearest, nearest);
+        }
+        let listed: Vec<String> = known().take(LISTED_MAX).map(str::to_owned).collect();
+        if listed.is_empty() { fault } else { fault.with(Fact::Allowed, listed) }
+    }
+
+    fn of(order: Vec<Arc<Entry>>, shared: Shared) -> Self {
+        let specs = order.iter().map(|entry| entry.spec.clone()).collect();
+        let by_name = order.iter().map(|entry| (entry.spec.name.clone(), entry.clone())).collect();
+        Self(Arc::new(Inner { by_name, order, specs, shared }))
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.order.iter().map(|entry| &*entry.spec.name);
+        f.debug_struct("Toolbox").field("tools", &names.collect::<Vec<_>>()).finish_non_exhaustive()
+    }
+}
+
+/// Puts a toolbox together.
+#[derive(Debug)]
+#[must_use]
+pub struct Builder {
+    order: Vec<Arc<Entry>>,
+    rules: Vec<Rule>,
+    pool: Arc<Pool>,
+    scrubber: Scrubber,
+}
+
+impl Builder {
+    /// Adds a tool.
+    ///
+    /// # Errors
+    /// When its name is bad or taken, or its schema is refused; the fault says why.
+    pub fn add(self, tool: impl Tool) -> Result<Self, Fault> {
+        self.add_shared(Arc::new(tool))
+    }
+
+    /// Adds a tool that is shared with others.
+    ///
+    /// # Errors
+    /// As [`Builder::add`].
+    pub fn add_shared(mut self, tool: Arc<dyn Tool>) -> Result<Self, Fault> {
+        let entry = register(tool)?;
+        if self.order.iter().any(|other| other.spec.name == entry.spec.name) {
+            return Err(name_refused(&entry.spec, "another tool has this name"));
+        }
+        self.order.push(Arc::new(entry));
+        Ok(self)
+    }
+
+    /// Adds advice of the program's own; it stands before the built-in advice.
+    pub fn advise(mut self, rule: Rule) -> Self {
+        self.rules.push(rule);
+        self
+    }
+
+    /// Where the calls run; threads of their own unless said otherwise.
+    pub fn pool(mut self, pool: Arc<Pool>) -> Self {
+        self.pool = pool;
+        self
+    }
+
+    /// What is taken out of faults; the common patterns unless said otherwise.
+    pub fn scrubber(mut self, scrubber: Scrubber) -> Self {
+        self.scrubber = scrubber;
+        self
+    }
+
+    /// The finished toolbox.
+    #[must_use]
+    pub fn build(self) -> Toolbox {
+        let Self { order, rules, pool, scrubber } = self;
+        Toolbox::of(order, Shared { pool, rules: rules.into(), scrubber })
+    }
+}
+
+fn register(tool: Arc<dyn Tool>) -> Result<Entry, Fault> {
+    let given = tool.spec();
+    if let Some(reason) = name_problem(&given.name) {
+        return Err(name_refused(&given, reason));
+    }
+    let prepared = schema::prepare(&given.schema)
+        .map_err(|reason| refused(Kind::SchemaRefused, &given).with(Fact::Reason, reason))?;
+    for warning in &prepared.warnings {
+        tracing::warn!(tool = %given.name, warning, "schema changed at registration");
+    }
+    let mut spec = ToolSpec::clone(&given);
+    spec.schema = Arc::new(prepared.schema.clone());
+    Ok(Entry { spec: Arc::new(spec), tool, prepared })
+}
+
+fn name_problem(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        Some("a name must not be empty")
+    } else if name.len() > NAME_BYTES_MAX {
+        Some("a name may have at most 64 characters")
+    } else if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    {
+        Some("a name may have letters, digits, `_` and `-` only")
+    } else {
+        None
+    }
+}
+
+fn name_refused(spec: &ToolSpec, reason: &'static str) -> Fault {
+    refused(Kind::ToolNameRefused, spec).with(Fact::Reason, reason)
+}
+
+fn refused(kind: Kind, spec: &ToolSpec) -> Fault {
+    let shown: String = spec.name.chars().take(2 * NAME_BYTES_MAX).collect();
+    let fault = Fault::new(kind, Operation::RegisterTool).with(Fact::ToolName, shown);
+    match &spec.source {
+        Source::Mcp { server } => fault.with(Fact::McpServer, server.clone()),
+        Source::Builtin | Source::Registered | Source::Computer { .. } => fault,
+    }
+}
