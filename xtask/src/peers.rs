@@ -126,7 +126,7 @@ pub(crate) static PEERS: &[Peer] = &[
     },
     Peer {
         name: "litellm",
-        about: "LiteLLM's proxy, an OpenAI-compatible server",
+        about: "LiteLLM's proxy, an OpenAI-compatible server; wants LITELLM_MASTER_KEY",
         kind: Kind::Python(&["litellm[proxy]==1.106.2"]),
         use_in: UseIn::Tests,
         probe: Probe { program: "bin/litellm", args: &["--version"], stdin: "", prints: "1.106.2" },

@@ -120,7 +120,7 @@ fn inspect(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding
             findings.push(finding(index + 1, Rule::Unfinished, format!("holds `{mark}`")));
         }
     }
-    if is_rust && file.split('/').any(|folder| folder == "src") && !has_header(text) {
+    if needs_header(file) && !has_header(text) {
         let what = "does not begin with a header (`//!`) that says what it is".to_owned();
         findings.push(finding(0, Rule::ModuleHeader, what));
     }
@@ -170,6 +170,12 @@ fn machine_path(line: &str) -> Option<String> {
 fn unfinished(line: &str) -> Option<&'static str> {
     let marks = [concat!("#[ign", "ore"), concat!("to", "do!("), concat!("unimpl", "emented!(")];
     marks.into_iter().find(|mark| line.contains(mark))
+}
+
+/// Sources do; a file called `tests.rs` says by its name what it is.
+fn needs_header(file: &str) -> bool {
+    let is_source = file.split('/').any(|folder| folder == "src");
+    has_extension(file, "rs") && is_source && !file.ends_with("/tests.rs")
 }
 
 /// True if the first thing in a file, after plain comments and crate attributes, is its header.
@@ -311,6 +317,7 @@ mod tests {
             [""; 0]
         );
         assert_eq!(whats("crates/x/tests/a.rs", "use std::fs;\n"), [""; 0]);
+        assert_eq!(whats("crates/x/src/a/tests.rs", "use super::*;\n"), [""; 0]);
     }
 
     #[test]
