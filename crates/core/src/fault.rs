@@ -54,7 +54,7 @@ struct Inner {
     causes: Vec<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+/// By reference, as serde asks.
 fn is_none(trace: &Trace) -> bool {
     !trace.is_some()
 }
@@ -290,21 +290,37 @@ impl Fault {
 }
 
 impl fmt::Display for Fault {
-    /// The operator's line: code, operation, summary, where it stands, and the causes, once.
+    /// The operator's line: code, operation, summary, where it stands, and the causes, once. One line,
+    /// whatever is in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = self.row();
-        write!(f, "{} {}: {}", row.code, self.0.operation, text::summary(self))?;
+        write!(f, "{} {}: ", row.code, self.0.operation)?;
+        on_one_line(f, &text::summary(self))?;
         if let Some(tries) = self.0.attempts {
             write!(f, " (attempt {} of {})", tries.attempt, tries.max)?;
         }
         for hop in &self.0.hops {
-            write!(f, " via {} {}", hop.role, hop.name)?;
+            write!(f, " via {} ", hop.role)?;
+            on_one_line(f, &hop.name)?;
         }
         for cause in &self.0.causes {
-            write!(f, ": {cause}")?;
+            f.write_str(": ")?;
+            on_one_line(f, cause)?;
         }
         Ok(())
     }
+}
+
+/// Line breaks become `; `, so that nothing in a text can look like another log line.
+fn on_one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    let lines = text.split(['\n', '\r']).map(str::trim_end).filter(|line| !line.is_empty());
+    for (index, line) in lines.enumerate() {
+        if index > 0 {
+            f.write_str("; ")?;
+        }
+        f.write_str(line)?;
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Fault {

@@ -1,3 +1,6 @@
 //! Scripted model, flaky journal, fault proxy, simulator; for tests only.
 
 pub mod bench;
+pub mod faults;
+pub mod provider;
+pub mod sse;

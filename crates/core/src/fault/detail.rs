@@ -196,24 +196,46 @@ impl Detail {
     }
 }
 
-/// A value in the shape its fact has, so that what was recorded reads back as the same value.
+/// A value in the shape its fact has, so that what was recorded reads back as the same value. Only a
+/// number that cannot be read as one stays words.
 fn fit(shape: Shape, value: FactValue) -> FactValue {
-    match (shape, value) {
-        (Shape::Text, FactValue::Text(text)) => FactValue::Text(text),
-        (Shape::Text, FactValue::Json(Value::String(text))) => FactValue::Text(text.into()),
-        (Shape::Text, other) => FactValue::Text(other.to_string().into()),
-        (Shape::List, FactValue::Text(text)) => FactValue::List(vec![text.into_owned()]),
-        (Shape::List, FactValue::Json(Value::Array(items))) => FactValue::List(
-            items.into_iter().map(|item| FactValue::Json(item).to_string()).collect(),
-        ),
-        (Shape::Json, FactValue::Number(number)) => FactValue::Json(number.into()),
-        (Shape::Json, FactValue::Text(text)) => FactValue::Json(Value::String(text.into_owned())),
-        (Shape::Json, FactValue::List(items)) => FactValue::Json(items.into()),
-        (Shape::Number, FactValue::Json(Value::Number(number))) => {
-            FactValue::Number(number.as_i64().unwrap_or(i64::MAX))
-        }
-        (_, value) => value,
+    match shape {
+        Shape::Text => FactValue::Text(words(value)),
+        Shape::List => FactValue::List(match value {
+            FactValue::List(items) => items,
+            FactValue::Json(Value::Array(items)) => {
+                items.into_iter().map(|item| words(FactValue::Json(item)).into_owned()).collect()
+            }
+            other => vec![words(other).into_owned()],
+        }),
+        Shape::Json => FactValue::Json(match value {
+            FactValue::Json(value) => value,
+            FactValue::Number(number) => number.into(),
+            FactValue::Text(text) => Value::String(text.into_owned()),
+            FactValue::List(items) => items.into(),
+        }),
+        Shape::Number => match value {
+            FactValue::Number(number) => FactValue::Number(number),
+            FactValue::Json(Value::Number(number)) => FactValue::Number(whole(&number)),
+            other => {
+                let text = words(other);
+                text.parse().map_or(FactValue::Text(text), FactValue::Number)
+            }
+        },
     }
+}
+
+fn words(value: FactValue) -> Cow<'static, str> {
+    match value {
+        FactValue::Text(text) => text,
+        FactValue::Json(Value::String(text)) => text.into(),
+        other => other.to_string().into(),
+    }
+}
+
+/// The nearest whole number; a cast from a float stays within bounds.
+fn whole(number: &serde_json::Number) -> i64 {
+    number.as_i64().unwrap_or_else(|| number.as_f64().unwrap_or_default().round() as i64)
 }
 
 pub(super) fn scrub_string(text: &mut String, scrubber: &Scrubber) {
@@ -288,10 +310,13 @@ impl Mismatch {
     }
 
     pub(super) fn scrub(&mut self, scrubber: &Scrubber) {
-        for text in [Some(&mut self.pointer), Some(&mut self.expected), self.received.as_mut()] {
-            if let Some(text) = text {
-                scrub_string(text, scrubber);
-            }
+        let texts = [Some(&mut self.pointer), Some(&mut self.expected)];
+        let maybe = [self.received.as_mut(), self.nearest.as_mut()];
+        for text in texts.into_iter().chain(maybe).flatten() {
+            scrub_string(text, scrubber);
+        }
+        for value in &mut self.allowed {
+            scrubber.scrub_json(value);
         }
     }
 }

@@ -3,11 +3,13 @@
 //! The model's telling is the exception that has its JSON here: it is what every engine puts into a
 //! tool result, whatever provider carries it.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Detail, FactValue, Fault, Mismatch, Row, text};
-use crate::{lang::Lang, tool::Failure};
+use super::{Detail, FactValue, Fault, Hop, Mismatch, Row, text};
+use crate::{lang::Lang, tool::Failure, trace::Trace};
 
 /// What the model reads in a `tool_result` with `is_error`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,7 +39,7 @@ pub struct ToModel<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub example: Option<&'a FactValue>,
     /// What to do, specific first.
-    pub recommendations: Vec<String>,
+    pub recommendations: Vec<Cow<'a, str>>,
 }
 
 impl ToModel<'_> {
@@ -53,9 +55,10 @@ impl ToModel<'_> {
 pub fn to_model(failure: &Failure, lang: Lang) -> ToModel<'_> {
     let Failure { fault, data, note } = failure;
     let row = fault.row();
+    let words = text::Words::of(fault, lang);
     ToModel {
         ok: false,
-        error: text::for_model(fault, lang),
+        error: words.model(),
         error_type: row.error_type.into(),
         retryable: row.retryable,
         next: row.next.into(),
@@ -64,7 +67,7 @@ pub fn to_model(failure: &Failure, lang: Lang) -> ToModel<'_> {
         note: note.as_deref(),
         mismatches: fault.mismatches(),
         example: fault.detail().get(super::Fact::Example),
-        recommendations: text::recommendations(fault, lang),
+        recommendations: words.recommendations(),
     }
 }
 
@@ -128,8 +131,10 @@ pub struct ToPeer {
     pub retryable: bool,
     /// When to come back.
     pub retry_after_ms: Option<u64>,
-    /// For finding the log line.
-    pub trace: String,
+    /// For finding the log line, when there is one to find.
+    pub trace: Option<Trace>,
+    /// Where it passed, so that the next place can add itself.
+    pub hops: Vec<Hop>,
 }
 
 /// Tells a peer machine. The fault must have been scrubbed.
@@ -146,7 +151,8 @@ pub fn to_peer(fault: &Fault, lang: Lang) -> ToPeer {
         details: fault.detail().clone(),
         retryable: row.retryable,
         retry_after_ms: fault.retry_hint().and_then(|wait| u64::try_from(wait.as_millis()).ok()),
-        trace: fault.trace().to_string(),
+        trace: Some(fault.trace()).filter(|trace| trace.is_some()),
+        hops: fault.hops().to_vec(),
     }
 }
 
@@ -171,12 +177,13 @@ pub struct ToEditor {
 #[must_use]
 pub fn to_editor(fault: &Fault, lang: Lang) -> ToEditor {
     let row = fault.row();
+    let words = text::Words::of(fault, lang);
     ToEditor {
         outcome: row.editor.into(),
         json_rpc: row.json_rpc,
-        message: text::for_user(fault, lang),
+        message: words.user(),
         kind: row.name,
         retryable: row.retryable,
-        advice: text::recommendations(fault, lang),
+        advice: words.recommendations().into_iter().map(Cow::into_owned).collect(),
     }
 }

@@ -3,10 +3,20 @@
 //! Texts are Fluent messages in `catalog/{en,zh}.ftl`. An argument is a fact of the same name; an absent
 //! one is passed as the word `none`, and every `_ms` fact is also there as `_seconds`. A test renders
 //! every kind in every language, so a text that is missing or misspelt fails there, not here.
+//!
+//! A kind's texts are looked up once per language and kept. Most recommendations have no argument in
+//! them: those are handed out as they stand in the catalog, without formatting or copying.
 
-use std::{borrow::Cow, sync::OnceLock};
+use std::{
+    borrow::Cow,
+    cell::OnceCell,
+    sync::{LazyLock, OnceLock},
+};
 
-use fluent_bundle::{FluentArgs, FluentResource, FluentValue, concurrent::FluentBundle};
+use fluent_bundle::{
+    FluentArgs, FluentAttribute, FluentResource, FluentValue, concurrent::FluentBundle,
+};
+use strum::VariantArray as _;
 
 use super::{Advice, Detail, Fact, FactValue, Fault, Kind, Operation};
 use crate::lang::Lang;
@@ -44,13 +54,13 @@ fn bundle(lang: Lang) -> &'static Bundle {
 /// What the model reads: the facts in one sentence.
 #[must_use]
 pub fn for_model(fault: &Fault, lang: Lang) -> String {
-    of_fault(fault, "model", lang)
+    Words::of(fault, lang).model()
 }
 
 /// What the user reads.
 #[must_use]
 pub fn for_user(fault: &Fault, lang: Lang) -> String {
-    of_fault(fault, "user", lang)
+    Words::of(fault, lang).user()
 }
 
 /// What stands in the operator's line.
@@ -61,43 +71,151 @@ pub fn summary(fault: &Fault) -> String {
 
 /// What to do, specific first, then the catalog's general lines; bounded, nothing said twice.
 #[must_use]
-pub fn recommendations(fault: &Fault, lang: Lang) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let general = (1..=fault.row().recommendations)
-        .map(|number| of_fault(fault, REC[number.min(REC.len() - 1)], lang));
-    let specific = fault.advice().iter().map(|advice| match advice {
-        Advice::Known { advice, with } => line(&format!("advice-{advice}"), with, lang),
-        Advice::Said(text) => text.clone(),
-    });
-    for text in specific.chain(general) {
-        if lines.len() < RECOMMENDATIONS_MAX && !lines.contains(&text) {
-            lines.push(text);
-        }
-    }
-    lines
+pub fn recommendations(fault: &Fault, lang: Lang) -> Vec<Cow<'_, str>> {
+    Words::of(fault, lang).recommendations()
 }
 
-const REC: [&str; 9] =
-    ["rec-1", "rec-1", "rec-2", "rec-3", "rec-4", "rec-5", "rec-6", "rec-7", "rec-8"];
+/// The words for one fault in one language. Asking for several of them costs the facts only once.
+#[derive(Debug)]
+pub struct Words<'a> {
+    fault: &'a Fault,
+    lang: Lang,
+    texts: &'static Texts,
+    args: OnceCell<Box<FluentArgs<'a>>>,
+}
+
+impl<'a> Words<'a> {
+    /// The words for `fault` in `lang`.
+    #[must_use]
+    pub fn of(fault: &'a Fault, lang: Lang) -> Self {
+        Self { fault, lang, texts: Texts::of(fault.kind(), lang), args: OnceCell::new() }
+    }
+
+    /// What the model reads.
+    #[must_use]
+    pub fn model(&self) -> String {
+        self.render(&self.texts.model).into_owned()
+    }
+
+    /// What the user reads.
+    #[must_use]
+    pub fn user(&self) -> String {
+        self.render(&self.texts.user).into_owned()
+    }
+
+    /// What to do, specific first, then the catalog's general lines; bounded, nothing said twice.
+    #[must_use]
+    pub fn recommendations(&self) -> Vec<Cow<'a, str>> {
+        let specific = self.fault.advice().iter().map(|advice| match advice {
+            Advice::Known { advice, with } => {
+                Cow::Owned(line(&format!("advice-{advice}"), with, self.lang))
+            }
+            Advice::Said(text) => Cow::Borrowed(text.as_str()),
+        });
+        let general = self.texts.recommendations.iter().map(|text| self.render(text));
+        let mut lines: Vec<Cow<'a, str>> = Vec::with_capacity(RECOMMENDATIONS_MAX / 2);
+        for text in specific.chain(general) {
+            if lines.len() < RECOMMENDATIONS_MAX && !lines.contains(&text) {
+                lines.push(text);
+            }
+        }
+        lines
+    }
+
+    fn render(&self, text: &'static Text) -> Cow<'static, str> {
+        match text {
+            Text::Ready(text) => Cow::Borrowed(text),
+            Text::Filled(attribute) => {
+                let args = self.args.get_or_init(|| Box::new(args_of(self.fault, self.lang)));
+                Cow::Owned(fill(attribute, args, self.lang))
+            }
+        }
+    }
+}
+
+/// The texts of a kind that faults are told with, in one language.
+#[derive(Debug)]
+struct Texts {
+    model: Text,
+    user: Text,
+    recommendations: Vec<Text>,
+}
+
+#[derive(Debug)]
+enum Text {
+    /// Without arguments.
+    Ready(Cow<'static, str>),
+    /// With arguments, or more than one line.
+    Filled(FluentAttribute<'static>),
+}
+
+impl Texts {
+    fn of(kind: Kind, lang: Lang) -> &'static Self {
+        static EN: LazyLock<Vec<Texts>> = LazyLock::new(|| Texts::all(Lang::En));
+        static ZH: LazyLock<Vec<Texts>> = LazyLock::new(|| Texts::all(Lang::Zh));
+        match lang {
+            Lang::En => &EN[kind as usize],
+            Lang::Zh => &ZH[kind as usize],
+        }
+    }
+
+    /// Of every kind, in their order.
+    fn all(lang: Lang) -> Vec<Self> {
+        let texts = |kind: &Kind| {
+            let row = kind.row();
+            let find = |attribute: &str| Text::find(row.message, attribute, lang);
+            Self {
+                model: find("model"),
+                user: find("user"),
+                recommendations: (1..=row.recommendations)
+                    .map(|number| find(&format!("rec-{number}")))
+                    .collect(),
+            }
+        };
+        Kind::VARIANTS.iter().map(texts).collect()
+    }
+}
+
+impl Text {
+    fn find(id: &str, attribute: &str, lang: Lang) -> Self {
+        let bundle = bundle(lang);
+        let found = bundle.get_message(id).and_then(|message| message.get_attribute(attribute));
+        let Some(found) = found else {
+            return Self::Ready(format!("⟨{id}.{attribute}⟩").into());
+        };
+        match bundle.format_pattern(found.value(), None, &mut Vec::new()) {
+            // Fluent borrows what needs no formatting.
+            Cow::Borrowed(text) => Self::Ready(text.into()),
+            Cow::Owned(_) => Self::Filled(found),
+        }
+    }
+}
 
 /// One of a kind's texts without a fault at hand: `title`, `about`, `check`, `model`, `user`, `rec-1` …
 #[must_use]
 pub fn of_kind(kind: Kind, attribute: &str, lang: Lang) -> String {
     let row = kind.row();
-    let mut args = FluentArgs::new();
-    for fact in row.facts {
-        // A reader of the page sees the name of the fact where its value would stand.
-        let name: &'static str = (*fact).into();
-        set_arg(&mut args, name, FluentValue::from(format!("‹{name}›")));
+    match Text::find(row.message, attribute, lang) {
+        Text::Ready(text) => text.into_owned(),
+        Text::Filled(found) => {
+            let mut args = FluentArgs::new();
+            for fact in row.facts {
+                // A reader of the page sees the name of the fact where its value would stand.
+                let name: &'static str = (*fact).into();
+                args.set(name, format!("‹{name}›"));
+                if let Some(name) = in_seconds(*fact) {
+                    args.set(name, format!("‹{name}›"));
+                }
+            }
+            fill(&found, &args, lang)
+        }
     }
-    attribute_text(&id_of(row.name), attribute, &args, lang)
 }
 
 /// What we were doing, as a phrase: "call the tool".
 #[must_use]
 pub fn of_operation(operation: Operation, lang: Lang) -> String {
-    let name: &'static str = operation.into();
-    line(&format!("op-{}", id_of(name)), &Detail::new(), lang)
+    line(operation.message(), &Detail::new(), lang)
 }
 
 /// Any other message of the catalog, by its id.
@@ -105,7 +223,7 @@ pub fn of_operation(operation: Operation, lang: Lang) -> String {
 pub fn line(id: &str, with: &Detail, lang: Lang) -> String {
     let mut args = FluentArgs::new();
     for (fact, value) in with.iter() {
-        set_fact(&mut args, fact, Some(value));
+        set_fact(&mut args, fact, fluent(value));
     }
     line_with(id, &args, lang)
 }
@@ -126,63 +244,76 @@ pub fn exists(id: &str) -> bool {
     bundle(Lang::En).has_message(id) && bundle(Lang::Zh).has_message(id)
 }
 
-fn of_fault(fault: &Fault, attribute: &str, lang: Lang) -> String {
+fn fill(attribute: &FluentAttribute<'static>, args: &FluentArgs<'_>, lang: Lang) -> String {
+    let mut text = String::with_capacity(128);
+    bundle(lang)
+        .write_pattern(&mut text, attribute.value(), Some(args), &mut Vec::new())
+        .expect("a string takes everything");
+    text
+}
+
+/// The facts a fault's texts may use. What is absent is `none`, or, where the texts do not ask, unknown.
+fn args_of<'a>(fault: &'a Fault, lang: Lang) -> FluentArgs<'a> {
     let row = fault.row();
     let mut args = FluentArgs::with_capacity(row.facts.len() + 2);
     for fact in row.facts {
-        if *fact == Fact::Mismatches && !fault.mismatches().is_empty() {
-            let lines: Vec<_> = fault.mismatches().iter().map(ToString::to_string).collect();
-            args.set("mismatches", lines.join("\n"));
-        } else {
-            set_fact(&mut args, *fact, fault.detail().get(*fact));
-        }
+        let value = match fault.detail().get(*fact) {
+            _ if *fact == Fact::Mismatches && !fault.mismatches().is_empty() => {
+                let lines: Vec<_> = fault.mismatches().iter().map(ToString::to_string).collect();
+                FluentValue::from(lines.join("\n"))
+            }
+            Some(value) => fluent(value),
+            None if row.always.contains(fact) => FluentValue::from(match lang {
+                Lang::En => "(unknown)",
+                Lang::Zh => "（未知）",
+            }),
+            None => FluentValue::from("none"),
+        };
+        set_fact(&mut args, *fact, value);
     }
-    attribute_text(&id_of(row.name), attribute, &args, lang)
+    args
 }
 
-fn attribute_text(id: &str, attribute: &str, args: &FluentArgs<'_>, lang: Lang) -> String {
-    let bundle = bundle(lang);
-    let pattern = bundle.get_message(id).and_then(|message| message.get_attribute(attribute));
-    match pattern {
-        Some(attribute) => {
-            bundle.format_pattern(attribute.value(), Some(args), &mut Vec::new()).into_owned()
-        }
-        None => format!("⟨{id}.{attribute}⟩"),
+fn fluent(value: &FactValue) -> FluentValue<'_> {
+    match value {
+        FactValue::Number(number) => FluentValue::from(*number),
+        FactValue::Text(text) => FluentValue::from(text.as_ref()),
+        other => FluentValue::from(other.to_string()),
     }
 }
 
-fn set_fact<'a>(args: &mut FluentArgs<'a>, fact: Fact, value: Option<&'a FactValue>) {
-    let name: &'static str = fact.into();
-    let value = match value {
-        None => FluentValue::from("none"),
-        Some(FactValue::Number(number)) => FluentValue::from(*number),
-        Some(FactValue::Text(text)) => FluentValue::from(text.as_ref()),
-        Some(other) => FluentValue::from(other.to_string()),
-    };
-    set_arg(args, name, value);
-}
-
-fn set_arg<'a>(args: &mut FluentArgs<'a>, name: &'static str, value: FluentValue<'a>) {
-    if let Some(base) = name.strip_suffix("_ms") {
+fn set_fact<'a>(args: &mut FluentArgs<'a>, fact: Fact, value: FluentValue<'a>) {
+    if let Some(name) = in_seconds(fact) {
         let seconds = match &value {
             FluentValue::Number(number) => seconds(number.value),
             other => other.clone(),
         };
-        args.set(format!("{base}_seconds"), seconds);
+        args.set(name, seconds);
     }
+    let name: &'static str = fact.into();
     args.set(name, value);
 }
 
-/// Milliseconds as seconds that read well: whole ones as a number, for plurals; others with a decimal.
-fn seconds(millis: f64) -> FluentValue<'static> {
-    let seconds = millis / 1000.0;
-    if seconds >= 10.0 || (seconds.fract() == 0.0) {
-        FluentValue::from(seconds.round())
-    } else {
-        FluentValue::from((seconds * 10.0).round() / 10.0)
-    }
+/// What a fact in milliseconds is called in seconds: `timeout_ms` is also `timeout_seconds`.
+fn in_seconds(fact: Fact) -> Option<&'static str> {
+    static NAMES: LazyLock<Vec<Option<String>>> = LazyLock::new(|| {
+        let seconds = |fact: &Fact| {
+            let name: &'static str = fact.into();
+            name.strip_suffix("_ms").map(|base| format!("{base}_seconds"))
+        };
+        Fact::VARIANTS.iter().map(seconds).collect()
+    });
+    NAMES[fact as usize].as_deref()
 }
 
-fn id_of(name: &str) -> Cow<'_, str> {
-    if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) }
+/// Milliseconds as seconds that read well: whole ones as a number, for plurals; short ones with decimals.
+fn seconds(millis: f64) -> FluentValue<'static> {
+    let seconds = millis / 1000.0;
+    FluentValue::from(if seconds >= 10.0 {
+        seconds.round()
+    } else if seconds >= 0.1 {
+        (seconds * 10.0).round() / 10.0
+    } else {
+        seconds
+    })
 }
