@@ -1738,3 +1738,39 @@ gave-up = { $attempt ->
 ##
 ## Lines written for one fault from its facts: `advice-…`. They stand before the kind's own
 ## recommendations. Arguments are facts.
+
+### Calling tools
+
+advice-duplicate-key = Write the key { $field } once; it came twice in the same object
+advice-ends-early = The arguments stop before they are complete: send them again in full, or split the work into smaller calls
+advice-output-cut = The output has { $total_size } bytes and was too large to keep; only its beginning and its end are shown. Ask for less at once to see the rest.
+advice-output-cut-kept = The output has { $total_size } bytes; only its beginning and its end are shown. The whole is kept as { $blob }.
+advice-arguments-repaired = The arguments were read as what they clearly meant: { $mismatches }. Send them in the right form next time.
+advice-tool-nearest = Did you mean { $nearest }?
+advice-unknown-key = Leave out keys the tool does not know, or use the name it knows
+advice-missing-key = Add { $field }; the tool cannot run without it
+advice-allowed-values = For { $field } use one of the allowed values, written exactly as listed
+advice-follow-example = Follow the form of the example, with your own values
+advice-escape-content = In file content, write quotes as \", backslashes as \\ and line breaks as \n
+advice-nearest-path = The closest existing path is { $nearest_path }
+advice-look-with-glob = Find the right path with fs_glob before you read or edit it
+advice-read-again = Read { $path } again and base the change on what it says now
+advice-edit-closest-line = The closest text is at line { $line }: read there and copy the text to replace exactly
+advice-edit-read-first = Read the file first and copy the text to replace exactly, spaces and line breaks included
+advice-edit-more-context = Put more of the surrounding lines into the text to replace, or set replace_all
+advice-relative-path = Use a path relative to the workspace, without going up out of it
+advice-list-directory = Look at what is there with fs_glob
+advice-binary-file = Do not read it as text; use a command that understands its format
+advice-command-not-found = The command is not installed or not in the search path: check its name, or use another one
+advice-command-not-executable = The file is there but may not be executed: run it through its interpreter, or make it executable
+advice-command-killed = It was killed, often for using too much memory: do less at once
+advice-command-permission = The command may not do this here; do not try again with more rights unless the user says so
+advice-command-path = A path in the command does not exist: check it with fs_glob, and mind the working directory
+advice-command-syntax = The shell could not read the command: check quotes and brackets
+advice-command-network = The network is not reachable from here; go on without it, or ask the user
+advice-read-stderr = Read the error output above; it says what went wrong
+advice-command-background = Run a long command with background set and look at it with bash_logs, or give it a larger timeout_ms
+advice-todo-rules = Ids must be unique, and at most one entry may be in_progress
+advice-mcp-said-no = Read what the server said in data and change the call accordingly
+advice-mcp-server = The server that has this tool is in trouble; go on with other tools
+advice-too-many-abandoned = Too many earlier calls are stuck; wait, or go on without tools

@@ -1701,3 +1701,39 @@ gave-up = 试了 { $attempt } 次，已放弃
 ## 建议
 ##
 ## 根据某个故障的事实写成的话：`advice-…`。排在种类自己的建议之前，参数就是事实。
+
+### 调用工具
+
+advice-duplicate-key = 键 { $field } 在同一个对象里出现了两次，只写一次
+advice-ends-early = 参数没有写完就断了：请完整地重新发送，或把工作拆成更小的调用
+advice-output-cut = 输出共 { $total_size } 字节，太大而未保留；这里只显示开头和结尾。想看其余部分，请一次少要一些。
+advice-output-cut-kept = 输出共 { $total_size } 字节，这里只显示开头和结尾。完整内容保存为 { $blob }。
+advice-arguments-repaired = 参数已按其明显的含义读取：{ $mismatches }。下次请直接用正确的形式。
+advice-tool-nearest = 你要找的是 { $nearest } 吗？
+advice-unknown-key = 去掉工具不认识的键，或改用它认识的名称
+advice-missing-key = 补上 { $field }；没有它工具无法运行
+advice-allowed-values = { $field } 只能用列出的值，写法要完全一致
+advice-follow-example = 照示例的形式写，换成你自己的值
+advice-escape-content = 在文件内容里，引号写成 \"，反斜杠写成 \\，换行写成 \n
+advice-nearest-path = 最接近的现有路径是 { $nearest_path }
+advice-look-with-glob = 先用 fs_glob 找到正确的路径，再读取或编辑
+advice-read-again = 重新读取 { $path }，按它现在的内容来改
+advice-edit-closest-line = 最接近的文字在第 { $line } 行：读那里，并原样复制要替换的文字
+advice-edit-read-first = 先读文件，原样复制要替换的文字，包括空格和换行
+advice-edit-more-context = 在要替换的文字里多带几行上下文，或设置 replace_all
+advice-relative-path = 使用相对于工作区的路径，不要走出工作区
+advice-list-directory = 用 fs_glob 看看那里有什么
+advice-binary-file = 不要当文本读取，请用懂这种格式的命令
+advice-command-not-found = 命令没有安装或不在搜索路径里：检查名称，或换一个命令
+advice-command-not-executable = 文件存在但不可执行：用它的解释器运行，或加上执行权限
+advice-command-killed = 命令被强行终止，往往是因为占用内存过多：一次少做一些
+advice-command-permission = 这里不允许命令这样做；除非用户同意，不要用更高的权限再试
+advice-command-path = 命令里有路径不存在：用 fs_glob 检查，并注意工作目录
+advice-command-syntax = shell 读不懂这条命令：检查引号和括号
+advice-command-network = 这里连不上网络；不用网络继续，或询问用户
+advice-read-stderr = 看上面的错误输出，它说明了哪里出错
+advice-command-background = 耗时的命令请设置 background 并用 bash_logs 查看，或给更大的 timeout_ms
+advice-todo-rules = 编号不能重复，最多只能有一项处于 in_progress
+advice-mcp-said-no = 看 data 里服务器说了什么，据此修改调用
+advice-mcp-server = 提供这个工具的服务器出了问题；改用其他工具
+advice-too-many-abandoned = 之前卡住的调用太多；请等待，或不用工具继续
