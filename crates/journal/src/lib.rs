@@ -1,1 +1,23 @@
 //! Durable, ordered records per session: append, read, follow.
+//!
+//! The only truth of a session is the sequence of its records; state, replay, resume, metrics and audit
+//! are read from it. [`Journal`] is the contract and says once what callers may rely on. [`Memory`] keeps
+//! everything in memory and forgets it; [`Sqlite`] keeps it in one file, safe against crashes, for several
+//! processes at once. [`conformance`] is the suite every implementation passes.
+
+mod bell;
+mod contract;
+mod faults;
+mod follow;
+mod keep;
+mod memory;
+mod sqlite;
+mod views;
+
+pub use contract::{
+    Append, AppendError, Digest, Entry, Filter, Gap, GapReason, Info, Journal, Lease, LeaseInfo,
+    LeaseRequest, Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, State,
+    Stored, Submitted, Summary, Token, Unfinished, Watch,
+};
+pub use memory::Memory;
+pub use sqlite::{Options, Sqlite};

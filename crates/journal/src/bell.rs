@@ -1,0 +1,245 @@
+//! Wakes followers, writers and waiters inside this process.
+//!
+//! A slot exists only while somebody listens to its session, so idle sessions cost nothing. It keeps the
+//! last few batches: a follower that keeps up never asks the disk for what was just written.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+};
+
+use budao_core::event::{Seq, SessionId};
+use tokio::sync::watch;
+
+use crate::contract::Stored;
+
+const RECENT_RECORDS: usize = 512;
+const RECENT_BYTES: usize = 256 * 1024;
+
+/// All slots of a journal.
+#[derive(Default)]
+pub(crate) struct Bell {
+    slots: Mutex<HashMap<SessionId, Weak<Slot>>>,
+    on_listen: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bell").field("slots", &lock(&self.slots).len()).finish()
+    }
+}
+
+/// What is known of a session somebody listens to.
+struct Slot {
+    session: SessionId,
+    bell: Weak<Bell>,
+    records: watch::Sender<Seq>,
+    inbox: watch::Sender<u64>,
+    answers: watch::Sender<u64>,
+    recent: Mutex<Recent>,
+}
+
+/// Listens to one session.
+pub(crate) struct Ear {
+    slot: Arc<Slot>,
+    records: watch::Receiver<Seq>,
+    inbox: watch::Receiver<u64>,
+    answers: watch::Receiver<u64>,
+}
+
+impl fmt::Debug for Ear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ear").field("session", &self.slot.session).finish_non_exhaustive()
+    }
+}
+
+impl Bell {
+    /// Has `wake` called whenever somebody begins to listen.
+    pub(crate) fn on_listen(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        // A second call would be a mistake of ours; the first one stays.
+        let _ = self.on_listen.set(wake);
+    }
+
+    /// Begins to listen. Everything announced from now on is heard.
+    pub(crate) fn listen(self: &Arc<Self>, session: SessionId) -> Ear {
+        let slot = {
+            let mut slots = lock(&self.slots);
+            let known = slots.get(&session).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let slot = Arc::new(Slot {
+                    session,
+                    bell: Arc::downgrade(self),
+                    records: watch::Sender::new(0),
+                    inbox: watch::Sender::new(0),
+                    answers: watch::Sender::new(0),
+                    recent: Mutex::default(),
+                });
+                slots.insert(session, Arc::downgrade(&slot));
+                slot
+            })
+        };
+        if let Some(wake) = self.on_listen.get() {
+            wake();
+        }
+        Ear {
+            records: slot.records.subscribe(),
+            inbox: slot.inbox.subscribe(),
+            answers: slot.answers.subscribe(),
+            slot,
+        }
+    }
+
+    /// Is anybody listening to anything?
+    pub(crate) fn is_silent(&self) -> bool {
+        lock(&self.slots).is_empty()
+    }
+
+    /// Does anybody listen to this session?
+    pub(crate) fn is_heard(&self, session: SessionId) -> bool {
+        lock(&self.slots).contains_key(&session)
+    }
+
+    /// The sessions somebody listens to.
+    pub(crate) fn heard(&self) -> Vec<SessionId> {
+        lock(&self.slots).keys().copied().collect()
+    }
+
+    /// Tells of records that became durable; `batch` may be empty when only the head is known.
+    pub(crate) fn records(&self, session: SessionId, head: Seq, batch: Vec<Stored>) {
+        if let Some(slot) = self.slot(session) {
+            lock(&slot.recent).push(batch);
+            slot.records.send_if_modified(|known| {
+                let is_news = head > *known;
+                *known = head.max(*known);
+                is_news
+            });
+        }
+    }
+
+    /// Tells that the history is not what it was: records removed, replaced or deleted.
+    pub(crate) fn history_changed(&self, session: SessionId) {
+        if let Some(slot) = self.slot(session) {
+            lock(&slot.recent).batches.clear();
+            slot.records.send_modify(|known| *known = 0);
+            slot.answers.send_modify(|count| *count += 1);
+            slot.inbox.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Has everybody look again, whatever they know.
+    pub(crate) fn poke(&self, session: SessionId) {
+        if let Some(slot) = self.slot(session) {
+            slot.records.send_modify(|_| ());
+            slot.inbox.send_modify(|count| *count += 1);
+            slot.answers.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Tells of a command.
+    pub(crate) fn command(&self, session: SessionId) {
+        if let Some(slot) = self.slot(session) {
+            slot.inbox.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Tells of an answer.
+    pub(crate) fn answered(&self, session: SessionId) {
+        if let Some(slot) = self.slot(session) {
+            slot.answers.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn slot(&self, session: SessionId) -> Option<Arc<Slot>> {
+        lock(&self.slots).get(&session).and_then(Weak::upgrade)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Some(bell) = self.bell.upgrade() else { return };
+        let mut slots = lock(&bell.slots);
+        // Somebody may have begun to listen anew between our last ear and now.
+        if slots.get(&self.session).is_some_and(|slot| slot.strong_count() == 0) {
+            slots.remove(&self.session);
+        }
+    }
+}
+
+impl Ear {
+    pub(crate) async fn records_changed(&mut self) {
+        // The sender lives in our own slot, so it cannot be gone.
+        let _ = self.records.changed().await;
+    }
+
+    /// Whatever is read from now on is at least as new as this moment.
+    pub(crate) fn mark_records_seen(&mut self) {
+        self.records.mark_unchanged();
+    }
+
+    pub(crate) async fn inbox_changed(&mut self) {
+        let _ = self.inbox.changed().await;
+    }
+
+    pub(crate) async fn answers_changed(&mut self) {
+        let _ = self.answers.changed().await;
+    }
+
+    /// The records after a position, if they are among the last few.
+    pub(crate) fn recent(&self, after: Seq) -> Option<Vec<Stored>> {
+        lock(&self.slot.recent).after(after)
+    }
+}
+
+/// The last batches of a session, consecutive.
+#[derive(Default)]
+struct Recent {
+    batches: VecDeque<Vec<Stored>>,
+    records: usize,
+    bytes: usize,
+}
+
+impl Recent {
+    fn push(&mut self, batch: Vec<Stored>) {
+        let (Some(first), Some(last)) = (batch.first(), self.batches.back()) else {
+            if !batch.is_empty() {
+                self.add(batch);
+            }
+            return;
+        };
+        if last.last().is_none_or(|last| last.seq + 1 != first.seq || last.epoch != first.epoch) {
+            *self = Self::default();
+        }
+        self.add(batch);
+        while self.records > RECENT_RECORDS || self.bytes > RECENT_BYTES {
+            let Some(oldest) = self.batches.pop_front() else { break };
+            self.records -= oldest.len();
+            self.bytes -= size(&oldest);
+        }
+    }
+
+    fn add(&mut self, batch: Vec<Stored>) {
+        self.records += batch.len();
+        self.bytes += size(&batch);
+        self.batches.push_back(batch);
+    }
+
+    fn after(&self, after: Seq) -> Option<Vec<Stored>> {
+        let first = self.batches.front()?.first()?.seq;
+        let last = self.batches.back()?.last()?.seq;
+        if after + 1 < first || after >= last {
+            return None;
+        }
+        let wanted = self.batches.iter().flatten().filter(|record| record.seq > after);
+        Some(wanted.cloned().collect())
+    }
+}
+
+fn size(batch: &[Stored]) -> usize {
+    batch.iter().map(|record| record.body.len()).sum()
+}
+
+/// A poisoned lock guards plain data that is whole after every statement.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

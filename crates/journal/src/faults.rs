@@ -1,0 +1,65 @@
+//! The faults both implementations raise, made in one place so that they read the same.
+
+use budao_core::{
+    event::{CommandId, Epoch, Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+    time::Timestamp,
+};
+
+pub(crate) fn unknown_session(session: SessionId, operation: Operation) -> Fault {
+    Fault::new(Kind::UnknownSession, operation).with(Fact::Session, session.to_string())
+}
+
+pub(crate) fn busy(session: SessionId, holder: &str, now: Timestamp, expires: Timestamp) -> Fault {
+    Fault::new(Kind::SessionBusy, Operation::TakeLease)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::Holder, holder.to_owned())
+        .retry_after(expires.since(now))
+}
+
+pub(crate) fn fenced(session: SessionId, operation: Operation) -> Fault {
+    Fault::new(Kind::Fenced, operation).with(Fact::Session, session.to_string())
+}
+
+pub(crate) fn beyond_head(session: SessionId, after: Seq, head: Seq, epoch: Epoch) -> Fault {
+    Fault::new(Kind::EpochMismatch, Operation::ReadRecords)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::LastEventSeq, after)
+        .with(Fact::HeadSeq, head)
+        .with(Fact::ExpectedEpoch, epoch.to_string())
+}
+
+pub(crate) fn repeated(session: SessionId, id: &CommandId) -> Fault {
+    Fault::new(Kind::CommandRepeated, Operation::SubmitCommand)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::CommandId, id.to_string())
+}
+
+pub(crate) fn limit(
+    operation: Operation,
+    name: &'static str,
+    unit: &'static str,
+    limit: usize,
+    actual: usize,
+) -> Fault {
+    Fault::new(Kind::LimitReached, operation)
+        .with(Fact::LimitName, name)
+        .with(Fact::Unit, unit)
+        .with(Fact::Limit, limit)
+        .with(Fact::Actual, actual)
+}
+
+/// An append answered a command that does not wait.
+pub(crate) fn not_waiting(session: SessionId, id: &CommandId) -> Fault {
+    Fault::new(Kind::Bug, Operation::AppendRecords)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::CommandId, id.to_string())
+        .because(format!("command {id} does not wait for an answer"))
+}
+
+pub(crate) fn unknown_command(session: SessionId, id: &CommandId) -> Fault {
+    Fault::new(Kind::BadRequest, Operation::SubmitCommand)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::CommandId, id.to_string())
+        .because("no command with this id was submitted")
+}

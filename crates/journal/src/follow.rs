@@ -1,0 +1,89 @@
+//! Following: history, then live, without a seam.
+//!
+//! We listen before we read. What lands between the two is heard as well, and dropped by position, so a
+//! follower can see no gap and no repeat. Live batches come from the bell's memory when it has them and
+//! from the journal otherwise; both give whole, durable records.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use budao_core::{
+    event::{Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+};
+use futures::stream::{self, BoxStream, StreamExt};
+
+use crate::{
+    bell::{Bell, Ear},
+    contract::{Gap, Page, PageLimits, Stored},
+};
+
+/// Something a follower can read pages from.
+#[async_trait]
+pub(crate) trait Pages: Send + Sync + 'static {
+    async fn page(
+        self: Arc<Self>,
+        session: SessionId,
+        after: Seq,
+        limits: PageLimits,
+    ) -> Result<Page, Fault>;
+}
+
+struct Follower<P> {
+    pages: Arc<P>,
+    ear: Ear,
+    session: SessionId,
+    after: Seq,
+    is_over: bool,
+}
+
+pub(crate) fn follow<P: Pages>(
+    pages: Arc<P>,
+    bell: &Arc<Bell>,
+    session: SessionId,
+    after: Seq,
+) -> BoxStream<'static, Result<Vec<Stored>, Fault>> {
+    let ear = bell.listen(session);
+    let follower = Follower { pages, ear, session, after, is_over: false };
+    stream::unfold(follower, |mut follower| async move {
+        if follower.is_over {
+            return None;
+        }
+        let next = follower.next().await;
+        match &next {
+            Ok(batch) => follower.after = batch.last().map_or(follower.after, |last| last.seq),
+            Err(_) => follower.is_over = true,
+        }
+        Some((next, follower))
+    })
+    .boxed()
+}
+
+impl<P: Pages> Follower<P> {
+    async fn next(&mut self) -> Result<Vec<Stored>, Fault> {
+        loop {
+            self.ear.mark_records_seen();
+            if let Some(batch) = self.ear.recent(self.after) {
+                return Ok(batch);
+            }
+            let page =
+                self.pages.clone().page(self.session, self.after, PageLimits::default()).await?;
+            if let Some(gap) = page.gap {
+                return Err(gap_fault(self.session, &gap, page.first_available));
+            }
+            if !page.records.is_empty() {
+                return Ok(page.records);
+            }
+            self.ear.records_changed().await;
+        }
+    }
+}
+
+fn gap_fault(session: SessionId, gap: &Gap, oldest: Seq) -> Fault {
+    Fault::new(Kind::HistoryGap, Operation::FollowRecords)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::FromSeq, gap.from)
+        .with(Fact::ToSeq, gap.to)
+        .with(Fact::OldestSeq, oldest)
+        .with(Fact::Reason, gap.reason.as_str())
+}

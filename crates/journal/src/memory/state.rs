@@ -1,0 +1,448 @@
+//! What a journal in memory knows. Plain data behind one lock; every method is one step of the contract.
+//!
+//! Views are folded anew from the records at each question: slow, and right by construction. The other
+//! implementation is compared with this one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    time::Duration,
+};
+
+use budao_core::{
+    event::{Answer, Command, CommandId, Epoch, Seq, SessionId},
+    fault::{Fault, Operation},
+    limits::Limits,
+    seams::World,
+    time::Timestamp,
+};
+use bytes::Bytes;
+
+use crate::{
+    contract::{
+        Append, AppendError, Digest, Filter, Gap, GapReason, Info, Lease, LeaseInfo, LeaseRequest,
+        Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored,
+        Submitted, Summary, Token, Unfinished, new_epoch,
+    },
+    faults,
+    keep::{self, Weight},
+    views::{self, Marks},
+};
+
+#[derive(Debug)]
+pub(super) struct State {
+    limits: Limits,
+    sessions: BTreeMap<SessionId, Session>,
+    blobs: HashMap<Digest, (Bytes, BTreeSet<SessionId>)>,
+    last_token: u64,
+}
+
+#[derive(Debug)]
+struct Session {
+    epoch: Epoch,
+    records: VecDeque<Stored>,
+    /// The last record ever removed from the front, and why.
+    removed: Option<(Seq, GapReason)>,
+    head: Seq,
+    token: Option<Token>,
+    holder: String,
+    expires: Timestamp,
+    commands: Vec<(Command, Option<Answer>)>,
+    snapshot: Option<Snapshot>,
+    /// Marks of removed records stay counted: a view tells what came, not what is kept.
+    past: Past,
+}
+
+/// The views of records that retention removed.
+#[derive(Debug, Default)]
+struct Past {
+    summary: Option<Summary>,
+    marks: Vec<(Timestamp, budao_core::trace::Trace, Marks)>,
+}
+
+impl Session {
+    fn first_available(&self) -> Seq {
+        self.removed.map_or(1, |(to, _)| to + 1)
+    }
+
+    fn pending(&self) -> impl Iterator<Item = &Command> {
+        self.commands.iter().filter(|(_, answer)| answer.is_none()).map(|(command, _)| command)
+    }
+
+    fn lease(&self, now: Timestamp) -> Option<LeaseInfo> {
+        (self.token.is_some() && self.expires > now)
+            .then(|| LeaseInfo { holder: self.holder.clone(), expires: self.expires })
+    }
+}
+
+impl State {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, sessions: BTreeMap::new(), blobs: HashMap::new(), last_token: 0 }
+    }
+
+    fn get(&self, session: SessionId, operation: Operation) -> Result<&Session, Fault> {
+        self.sessions.get(&session).ok_or_else(|| faults::unknown_session(session, operation))
+    }
+
+    fn get_mut(&mut self, session: SessionId, operation: Operation) -> Result<&mut Session, Fault> {
+        self.sessions.get_mut(&session).ok_or_else(|| faults::unknown_session(session, operation))
+    }
+
+    pub(super) fn take_lease(
+        &mut self,
+        request: &LeaseRequest,
+        world: &World,
+    ) -> Result<Lease, Fault> {
+        let now = world.clock.now();
+        if request.missing == Missing::Create {
+            self.sessions.entry(request.session).or_insert_with(|| Session {
+                epoch: new_epoch(world),
+                records: VecDeque::new(),
+                removed: None,
+                head: 0,
+                token: None,
+                holder: String::new(),
+                expires: now,
+                commands: Vec::new(),
+                snapshot: None,
+                past: Past::default(),
+            });
+        }
+        let token = Token(self.last_token + 1);
+        let session = self.get_mut(request.session, Operation::TakeLease)?;
+        if let Some(lease) = session.lease(now)
+            && lease.holder != request.holder
+        {
+            return Err(faults::busy(request.session, &lease.holder, now, lease.expires));
+        }
+        session.token = Some(token);
+        session.holder.clone_from(&request.holder);
+        session.expires = now.after(request.ttl);
+        let lease = Lease {
+            session: request.session,
+            token,
+            epoch: session.epoch,
+            head: session.head,
+            expires: session.expires,
+        };
+        self.last_token = token.0;
+        Ok(lease)
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        lease: &Lease,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Lease, Fault> {
+        let ours = self.sessions.get_mut(&lease.session);
+        let Some(session) = ours.filter(|session| session.token == Some(lease.token)) else {
+            return Err(faults::fenced(lease.session, Operation::TakeLease));
+        };
+        session.expires = now.after(ttl);
+        Ok(Lease { head: session.head, expires: session.expires, ..lease.clone() })
+    }
+
+    pub(super) fn release(&mut self, lease: &Lease) {
+        let ours = self.sessions.get_mut(&lease.session);
+        if let Some(session) = ours.filter(|session| session.token == Some(lease.token)) {
+            session.token = None;
+        }
+    }
+
+    pub(super) fn append(&mut self, append: Append) -> Result<(Seq, Vec<Stored>), AppendError> {
+        let ours = self.sessions.get_mut(&append.session);
+        let Some(session) = ours.filter(|session| session.token == Some(append.token)) else {
+            return Err(AppendError::Fenced);
+        };
+        if session.head != append.expected {
+            return Err(AppendError::Conflict { head: session.head });
+        }
+        let waits = |id: &CommandId| session.pending().any(|command| command.id == *id);
+        if let Some((id, _)) = append.answers.iter().find(|(id, _)| !waits(id)) {
+            return Err(faults::not_waiting(append.session, id).into());
+        }
+        for (id, answer) in append.answers {
+            if let Some(slot) = session.commands.iter_mut().find(|(command, _)| command.id == id) {
+                slot.1 = Some(answer);
+            }
+        }
+        let first = session.head + 1;
+        let batch: Vec<Stored> = (first..)
+            .zip(append.entries)
+            .map(|(seq, entry)| Stored {
+                session: append.session,
+                epoch: session.epoch,
+                seq,
+                at: entry.at,
+                trace: entry.trace,
+                turn: entry.turn,
+                body: entry.event.encode().into(),
+            })
+            .collect();
+        session.records.extend(batch.iter().cloned());
+        session.head += batch.len() as u64;
+        if let Some(body) = append.snapshot {
+            session.snapshot = Some(Snapshot { seq: session.head, body: body.into() });
+        }
+        Ok((session.head, batch))
+    }
+
+    pub(super) fn submit(
+        &mut self,
+        session: SessionId,
+        command: Command,
+    ) -> Result<Submitted, Fault> {
+        let limit = self.limits.queued_messages;
+        let known = self.get_mut(session, Operation::SubmitCommand)?;
+        if let Some((before, answer)) =
+            known.commands.iter().find(|(before, _)| before.id == command.id)
+        {
+            return match answer {
+                _ if before.ask != command.ask => Err(faults::repeated(session, &command.id)),
+                Some(answer) => Ok(Submitted::Answered(answer.clone())),
+                None => Ok(Submitted::Pending),
+            };
+        }
+        let waiting = known.pending().count();
+        if waiting >= limit {
+            let operation = Operation::SubmitCommand;
+            return Err(faults::limit(
+                operation,
+                "queued_messages",
+                "commands",
+                limit,
+                waiting + 1,
+            ));
+        }
+        known.commands.push((command, None));
+        Ok(Submitted::New)
+    }
+
+    pub(super) fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
+        Ok(self.get(session, Operation::SubmitCommand)?.pending().cloned().collect())
+    }
+
+    /// Outer none: no such command. Inner none: no answer yet.
+    pub(super) fn answer(
+        &self,
+        session: SessionId,
+        id: &CommandId,
+    ) -> Result<Option<Option<Answer>>, Fault> {
+        let commands = &self.get(session, Operation::SubmitCommand)?.commands;
+        let found = commands.iter().find(|(command, _)| command.id == *id);
+        Ok(found.map(|(_, answer)| answer.clone()))
+    }
+
+    pub(super) fn info(&self, session: SessionId, now: Timestamp) -> Option<Info> {
+        let session = self.sessions.get(&session)?;
+        Some(Info {
+            epoch: session.epoch,
+            head: session.head,
+            first_available: session.first_available(),
+            lease: session.lease(now),
+        })
+    }
+
+    pub(super) fn read(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limits: PageLimits,
+    ) -> Result<Page, Fault> {
+        let known = self.get(session, Operation::ReadRecords)?;
+        if after > known.head {
+            return Err(faults::beyond_head(session, after, known.head, known.epoch));
+        }
+        let gap = known.removed.filter(|(to, _)| after < *to).map(|(to, reason)| Gap {
+            from: after + 1,
+            to,
+            reason,
+        });
+        let mut bytes = 0;
+        let mut records = Vec::new();
+        let skip = known.records.partition_point(|record| record.seq <= after);
+        for record in known.records.range(skip..).take(limits.records.max(1)) {
+            bytes += record.body.len();
+            if bytes > limits.bytes && !records.is_empty() {
+                break;
+            }
+            records.push(record.clone());
+        }
+        let first_available = known.first_available();
+        Ok(Page { records, epoch: known.epoch, head: known.head, first_available, gap })
+    }
+
+    pub(super) fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
+        Ok(self.get(session, Operation::ReadRecords)?.snapshot.clone())
+    }
+
+    pub(super) fn put_blob(&mut self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
+        self.get(session, Operation::WriteBlob)?;
+        let (limit, size) = (self.limits.output_bytes_kept, content.len());
+        if size > limit {
+            let operation = Operation::WriteBlob;
+            return Err(faults::limit(operation, "output_bytes_kept", "bytes", limit, size));
+        }
+        let digest = Digest::of(&content);
+        let (_, users) = self.blobs.entry(digest).or_insert_with(|| (content, BTreeSet::new()));
+        users.insert(session);
+        Ok(digest)
+    }
+
+    pub(super) fn blob(&self, digest: Digest) -> Option<Bytes> {
+        self.blobs.get(&digest).map(|(content, _)| content.clone())
+    }
+
+    pub(super) fn sessions(&self, filter: &Filter) -> Result<Vec<Summary>, Fault> {
+        let mut found = Vec::new();
+        for (id, session) in &self.sessions {
+            let (summary, marks) = fold(*id, session)?;
+            if session.head > 0 && fits(filter, &summary, &marks) {
+                found.push(summary);
+            }
+        }
+        found.sort_by_key(|summary| std::cmp::Reverse((summary.updated_at, summary.session)));
+        found.truncate(filter.limit);
+        Ok(found)
+    }
+
+    pub(super) fn unfinished(
+        &self,
+        after: Option<SessionId>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Unfinished>, Fault> {
+        let mut found = Vec::new();
+        for (id, session) in self.sessions.iter().filter(|(id, _)| Some(**id) > after) {
+            let (summary, _) = fold(*id, session)?;
+            let pending = session.pending().count();
+            if found.len() < limit && (summary.open_turn.is_some() || pending > 0) {
+                let (turn, lease) = (summary.open_turn, session.lease(now));
+                found.push(Unfinished { session: *id, turn, pending, lease });
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn rates(&self, query: &RateQuery) -> Result<Vec<Rate>, Fault> {
+        let minutes = views::minutes(query.bucket);
+        let since = views::bucket(query.since, minutes);
+        let mut counts: BTreeMap<(&str, Timestamp), (u64, u64)> = BTreeMap::new();
+        for (id, session) in &self.sessions {
+            for (at, _, marks) in fold(*id, session)?.1 {
+                let Some(mark) = marks.code else { continue };
+                let is_wanted = query.code.as_deref().is_none_or(|code| code == mark.code);
+                // The grain is a minute, here as in the file.
+                if is_wanted && views::bucket(at, 1) >= since && views::bucket(at, 1) < query.until
+                {
+                    let count = counts.entry((mark.code, views::bucket(at, minutes))).or_default();
+                    count.0 += u64::from(mark.is_raised);
+                    count.1 += u64::from(!mark.is_raised);
+                }
+            }
+        }
+        let rate = |((code, at), (raised, ended)): ((&str, _), _)| Rate {
+            code: code.to_owned(),
+            at,
+            raised,
+            ended,
+        };
+        Ok(counts.into_iter().map(rate).collect())
+    }
+
+    pub(super) fn retain(
+        &mut self,
+        retention: &Retention,
+        now: Timestamp,
+    ) -> Result<(Retained, Vec<SessionId>), Fault> {
+        let mut retained = Retained::default();
+        let mut changed = Vec::new();
+        let mut gone = Vec::new();
+        for (id, session) in &mut self.sessions {
+            let (summary, _) = fold(*id, session)?;
+            if is_past(session, &summary, retention, now) {
+                gone.push(*id);
+                continue;
+            }
+            let covered = session.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
+            let weights: Vec<Weight> = session.records.iter().map(weigh).collect();
+            if let Some((to, reason)) = keep::cut(&weights, covered, retention, now) {
+                let count = session.records.partition_point(|record| record.seq <= to);
+                let removed: Vec<Stored> = session.records.drain(..count).collect();
+                let mut summary =
+                    session.past.summary.take().unwrap_or_else(|| views::nothing(*id));
+                for record in &removed {
+                    let marks = views::apply(&mut summary, record)?;
+                    session.past.marks.push((record.at, record.trace, marks));
+                }
+                session.past.summary = Some(summary);
+                session.removed = Some((to, reason));
+                retained.records += removed.len() as u64;
+                changed.push(*id);
+            }
+        }
+        let blobs = self.blobs.len();
+        for id in &gone {
+            self.delete(*id);
+        }
+        retained.sessions = gone.len() as u64;
+        retained.blobs = (blobs - self.blobs.len()) as u64;
+        changed.extend(gone);
+        Ok((retained, changed))
+    }
+
+    pub(super) fn delete(&mut self, session: SessionId) -> bool {
+        self.blobs.retain(|_, (_, users)| {
+            users.remove(&session);
+            !users.is_empty()
+        });
+        self.sessions.remove(&session).is_some()
+    }
+}
+
+fn weigh(record: &Stored) -> Weight {
+    Weight { seq: record.seq, at: record.at, bytes: record.body.len() as u64 }
+}
+
+type Marked = (Timestamp, budao_core::trace::Trace, Marks);
+
+fn fold(id: SessionId, session: &Session) -> Result<(Summary, Vec<Marked>), Fault> {
+    let mut summary = session.past.summary.clone().unwrap_or_else(|| views::nothing(id));
+    let mut all = Vec::new();
+    for (at, trace, marks) in &session.past.marks {
+        let code = marks.code.as_ref().map(|mark| views::CodeMark { ..*mark });
+        all.push((*at, *trace, Marks { tool: marks.tool.clone(), code, ..Marks::default() }));
+    }
+    for record in &session.records {
+        let marks = views::apply(&mut summary, record)?;
+        all.push((record.at, record.trace, marks));
+    }
+    Ok((summary, all))
+}
+
+fn is_past(session: &Session, summary: &Summary, retention: &Retention, now: Timestamp) -> bool {
+    let last = if session.head == 0 { session.expires } else { summary.updated_at };
+    retention.session_age.is_some_and(|age| now.since(last) > age)
+        && summary.open_turn.is_none()
+        && session.pending().next().is_none()
+        && session.lease(now).is_none()
+}
+
+fn fits(filter: &Filter, summary: &Summary, marks: &[Marked]) -> bool {
+    filter.state.is_none_or(|state| state == summary.state)
+        && filter.since.is_none_or(|since| summary.updated_at >= since)
+        && filter.until.is_none_or(|until| summary.updated_at < until)
+        && filter.after.is_none_or(|after| (summary.updated_at, summary.session) < after)
+        && filter.label.as_ref().is_none_or(|(key, value)| {
+            let label = summary.labels.get(key);
+            label.is_some() && (value.is_none() || label == value.as_ref())
+        })
+        && filter.trace.is_none_or(|wanted| marks.iter().any(|(_, trace, _)| *trace == wanted))
+        && filter
+            .tool
+            .as_ref()
+            .is_none_or(|tool| marks.iter().any(|(_, _, marks)| marks.tool.as_ref() == Some(tool)))
+        && filter.code.as_ref().is_none_or(|code| {
+            marks.iter().any(|(_, _, marks)| marks.code.as_ref().is_some_and(|c| c.code == code))
+        })
+}

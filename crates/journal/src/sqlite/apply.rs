@@ -1,0 +1,434 @@
+//! What the writer does for each request, inside the open transaction.
+//!
+//! Every step checks first and writes second, so a refused request leaves nothing behind in a transaction
+//! that others share.
+
+use std::time::Duration;
+
+use budao_core::{
+    event::{Answer, Command, CommandId, Seq, SessionId},
+    fault::Operation,
+};
+use bytes::Bytes;
+use rusqlite::OptionalExtension;
+
+use super::{
+    errors::Trouble,
+    frame::{self, Encoded, Place},
+    hold::{Hold, Known},
+    rows::{self, SessionRow},
+    writer::Effect,
+};
+use crate::{
+    contract::{
+        Append, AppendError, Digest, Lease, LeaseRequest, Missing, Retained, Retention, Submitted,
+        Token,
+    },
+    faults,
+};
+
+/// Everything the writer can be asked. Closed on purpose.
+#[derive(Debug)]
+pub(super) enum Ask {
+    TakeLease(LeaseRequest),
+    Renew(Lease, Duration),
+    Release(Lease),
+    Append(Prepared),
+    Submit(SessionId, Box<Command>),
+    PutBlob(SessionId, Digest, Bytes),
+    Project,
+    RebuildViews,
+    Retain(i64, Retention),
+    Sweep,
+    Delete(SessionId),
+}
+
+/// What the writer answers.
+#[derive(Debug)]
+pub(super) enum Done {
+    Nothing,
+    Lease(Lease),
+    Head(Seq),
+    Submitted(Submitted),
+    /// Is there more to do?
+    More(bool),
+    Deleted(bool),
+    /// What was removed, and where to go on.
+    Retained(Retained, Option<i64>),
+}
+
+/// An append with its events encoded, so that the writer thread need not.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    session: SessionId,
+    token: Token,
+    expected: Seq,
+    entries: Vec<Encoded>,
+    answers: Vec<(CommandId, Vec<u8>)>,
+    snapshot: Option<Vec<u8>>,
+    bytes: usize,
+    is_closing: bool,
+}
+
+impl Prepared {
+    pub(super) fn new(append: Append) -> Self {
+        let is_closing = append.is_closing();
+        let entries: Vec<Encoded> = append
+            .entries
+            .into_iter()
+            .map(|entry| Encoded {
+                at: entry.at,
+                trace: entry.trace,
+                turn: entry.turn,
+                body: entry.event.encode(),
+            })
+            .collect();
+        let bytes = entries.iter().map(|entry| entry.body.len()).sum();
+        let answers =
+            append.answers.iter().map(|(id, answer)| (id.clone(), rows::encode(answer))).collect();
+        Self {
+            session: append.session,
+            token: append.token,
+            expected: append.expected,
+            entries,
+            answers,
+            snapshot: append.snapshot,
+            bytes,
+            is_closing,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.snapshot.as_ref().map_or(0, Vec::len)
+    }
+}
+
+impl Ask {
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Append(append) => append.bytes(),
+            Self::PutBlob(_, _, content) => content.len(),
+            _ => 256,
+        }
+    }
+
+    /// May this use the reserved room? Giving a lease back may, so that others need not wait.
+    pub(super) fn is_closing(&self) -> bool {
+        match self {
+            Self::Append(append) => append.is_closing,
+            Self::Release(_) | Self::Delete(_) | Self::Retain(..) | Self::Sweep => true,
+            _ => false,
+        }
+    }
+
+    pub(super) fn operation(&self) -> Operation {
+        match self {
+            Self::TakeLease(_) | Self::Renew(..) | Self::Release(_) => Operation::TakeLease,
+            Self::Append(_) | Self::Project | Self::RebuildViews => Operation::AppendRecords,
+            Self::Submit(..) => Operation::SubmitCommand,
+            Self::PutBlob(..) => Operation::WriteBlob,
+            Self::Retain(..) | Self::Sweep | Self::Delete(_) => Operation::ApplyRetention,
+        }
+    }
+}
+
+type Outcome = Result<Done, AppendError>;
+
+impl Hold {
+    /// Outer error: the transaction fails. Inner error: this request is refused, others go on.
+    pub(super) fn apply(&mut self, ask: &Ask) -> Result<Outcome, Trouble> {
+        let done = match ask {
+            Ask::TakeLease(request) => self.take_lease(request),
+            Ask::Renew(lease, ttl) => self.renew(lease, *ttl),
+            Ask::Release(lease) => self.release(lease),
+            Ask::Append(append) => self.append(append),
+            Ask::Submit(session, command) => self.submit(*session, command),
+            Ask::PutBlob(session, digest, content) => self.put_blob(*session, *digest, content),
+            Ask::Project => self.project_some().map(|more| Ok(Done::More(more))),
+            Ask::RebuildViews => self.clear_views().map(|()| Ok(Done::Nothing)),
+            Ask::Retain(after, retention) => self.retain_some(*after, retention),
+            Ask::Sweep => self.sweep_blobs(),
+            Ask::Delete(session) => self.delete(*session),
+        };
+        match done {
+            // A fault of ours concerns this request alone, and nothing was written yet.
+            Err(Trouble::Fault(fault)) => Ok(Err(fault.into())),
+            done => done,
+        }
+    }
+
+    fn take_lease(&mut self, request: &LeaseRequest) -> Result<Outcome, Trouble> {
+        let now = self.outside.world.clock.now();
+        let session = request.session;
+        let found = SessionRow::load(self.connection()?, self.path(), session)?;
+        let row = match found {
+            Some(row) => {
+                if let Some(lease) = row.lease(now)
+                    && lease.holder != request.holder
+                {
+                    let fault = faults::busy(session, &lease.holder, now, lease.expires);
+                    return Ok(Err(fault.into()));
+                }
+                row
+            }
+            None if request.missing == Missing::Create => self.new_row(session),
+            None => {
+                return Ok(Err(faults::unknown_session(session, Operation::TakeLease).into()));
+            }
+        };
+        // A session whose end is damaged gets no new writer.
+        self.forget_session(session);
+        let mut known = self.look_up(&row)?;
+        let token = Token((self.meta.last_token + 1).cast_unsigned());
+        let mut row = SessionRow {
+            token: Some(token),
+            holder: request.holder.clone(),
+            expires: now.after(request.ttl),
+            ..row
+        };
+        if row.key == 0 {
+            row.insert(self.connection()?)?;
+        } else {
+            row.update(self.connection()?)?;
+        }
+        self.meta.last_token += 1;
+        self.meta.store(self.connection()?)?;
+        self.mark.token = self.meta.last_token;
+        self.frames += 3;
+        (known.key, known.token) = (row.key, Some(token));
+        let lease =
+            Lease { session, token, epoch: row.epoch, head: known.head, expires: row.expires };
+        self.remember(session, known);
+        Ok(Ok(Done::Lease(lease)))
+    }
+
+    pub(super) fn new_row(&self, session: SessionId) -> SessionRow {
+        SessionRow {
+            key: 0,
+            session,
+            epoch: crate::contract::new_epoch(&self.outside.world),
+            removed_to: 0,
+            removed_why: None,
+            token: None,
+            holder: String::new(),
+            expires: self.outside.world.clock.now(),
+        }
+    }
+
+    fn renew(&mut self, lease: &Lease, ttl: Duration) -> Result<Outcome, Trouble> {
+        let row = SessionRow::load(self.connection()?, self.path(), lease.session)?;
+        let Some(mut row) = row.filter(|row| row.token == Some(lease.token)) else {
+            return Ok(Err(faults::fenced(lease.session, Operation::TakeLease).into()));
+        };
+        let head = self.known(lease.session)?.map_or(lease.head, |known| known.head);
+        row.expires = self.outside.world.clock.now().after(ttl);
+        row.update(self.connection()?)?;
+        self.frames += 2;
+        Ok(Ok(Done::Lease(Lease { head, expires: row.expires, ..lease.clone() })))
+    }
+
+    fn release(&mut self, lease: &Lease) -> Result<Outcome, Trouble> {
+        let row = SessionRow::load(self.connection()?, self.path(), lease.session)?;
+        if let Some(row) = row.filter(|row| row.token == Some(lease.token)) {
+            SessionRow { token: None, ..row }.update(self.connection()?)?;
+            self.frames += 2;
+        }
+        self.forget_session(lease.session);
+        Ok(Ok(Done::Nothing))
+    }
+
+    fn append(&mut self, append: &Prepared) -> Result<Outcome, Trouble> {
+        let session = append.session;
+        let known = self.known(session)?.filter(|known| known.token == Some(append.token));
+        let Some(mut known) = known else { return Ok(Err(AppendError::Fenced)) };
+        if known.head != append.expected {
+            return Ok(Err(AppendError::Conflict { head: known.head }));
+        }
+        for (id, _) in &append.answers {
+            if !self.is_waiting(known.key, id)? {
+                return Ok(Err(faults::not_waiting(session, id).into()));
+            }
+        }
+        if !append.entries.is_empty() {
+            self.write_batch(session, &mut known, &append.entries)?;
+        }
+        for (id, answer) in &append.answers {
+            self.write_answer(session, known.key, id, answer)?;
+        }
+        if let Some(body) = &append.snapshot {
+            self.write_snapshot(known.key, known.head, body)?;
+        }
+        if !append.answers.is_empty() {
+            self.effects.push(Effect::Answered(session));
+        }
+        let head = known.head;
+        self.remember(session, known);
+        Ok(Ok(Done::Head(head)))
+    }
+
+    /// Adds a batch behind a session's head and moves the head.
+    pub(super) fn write_batch(
+        &mut self,
+        session: SessionId,
+        known: &mut Known,
+        entries: &[Encoded],
+    ) -> Result<(), Trouble> {
+        let first = known.head + 1;
+        let (body, chain) = frame::pack(session, first, known.chain, entries);
+        let gid = self.next_gid();
+        let count = entries.len() as u64;
+        self.connection()?
+            .prepare_cached(
+                "INSERT INTO batch(gid, session, first, count, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute((gid, known.key, first.cast_signed(), count.cast_signed(), &body))?;
+        self.frames += 2 + body.len() as u64 / 4096;
+        known.head += count;
+        known.chain = chain;
+        let mut batch = Vec::new();
+        if self.outside.bell.is_heard(session) {
+            batch.reserve(entries.len());
+            let place = Place { session, epoch: known.epoch, first, count };
+            frame::unpack(place, &body.into(), |record| batch.push(record));
+        }
+        self.effects.push(Effect::Records { session, head: known.head, batch });
+        Ok(())
+    }
+
+    fn is_waiting(&self, key: i64, id: &CommandId) -> Result<bool, Trouble> {
+        let waiting: Option<bool> = self
+            .connection()?
+            .prepare_cached("SELECT answer IS NULL FROM inbox WHERE session = ?1 AND command = ?2")?
+            .query_row((key, &*id.0), |row| row.get(0))
+            .optional()?;
+        Ok(waiting == Some(true))
+    }
+
+    fn write_answer(
+        &mut self,
+        session: SessionId,
+        key: i64,
+        id: &CommandId,
+        answer: &[u8],
+    ) -> Result<(), Trouble> {
+        let connection = self.connection()?;
+        let body: Vec<u8> = connection
+            .prepare_cached("SELECT body FROM inbox WHERE session = ?1 AND command = ?2")?
+            .query_row((key, &*id.0), |row| row.get(0))?;
+        let checksum = rows::inbox_checksum(session, &body, Some(answer));
+        connection
+            .prepare_cached(
+                "UPDATE inbox SET answer = ?3, checksum = ?4 WHERE session = ?1 AND command = ?2",
+            )?
+            .execute((key, &*id.0, answer, checksum))?;
+        self.frames += 2;
+        Ok(())
+    }
+
+    pub(super) fn write_snapshot(
+        &mut self,
+        key: i64,
+        seq: Seq,
+        body: &[u8],
+    ) -> Result<(), Trouble> {
+        self.connection()?
+            .prepare_cached(
+                "INSERT OR REPLACE INTO snapshot(session, seq, body, checksum) \
+                 VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute((key, seq.cast_signed(), body, snapshot_checksum(seq, body)))?;
+        self.frames += 2 + body.len() as u64 / 4096;
+        Ok(())
+    }
+
+    fn submit(&mut self, session: SessionId, command: &Command) -> Result<Outcome, Trouble> {
+        let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
+            return Ok(Err(faults::unknown_session(session, Operation::SubmitCommand).into()));
+        };
+        if let Some(before) = rows::command(self.connection()?, self.path(), &row, &command.id.0)? {
+            return Ok(match before.answer {
+                _ if before.command.ask != command.ask => {
+                    Err(faults::repeated(session, &command.id).into())
+                }
+                Some(answer) => Ok(Done::Submitted(Submitted::Answered(answer))),
+                None => Ok(Done::Submitted(Submitted::Pending)),
+            });
+        }
+        let limit = self.outside.limits.queued_messages;
+        let waiting = self.waiting(row.key)?;
+        if waiting >= limit {
+            let operation = Operation::SubmitCommand;
+            let fault = faults::limit(operation, "queued_messages", "commands", limit, waiting + 1);
+            return Ok(Err(fault.into()));
+        }
+        self.write_command(&row, &rows::encode(command), &command.id, None)?;
+        self.effects.push(Effect::Command(session));
+        Ok(Ok(Done::Submitted(Submitted::New)))
+    }
+
+    pub(super) fn write_command(
+        &mut self,
+        row: &SessionRow,
+        body: &[u8],
+        id: &CommandId,
+        answer: Option<&Answer>,
+    ) -> Result<(), Trouble> {
+        let answer = answer.map(rows::encode);
+        let checksum = rows::inbox_checksum(row.session, body, answer.as_deref());
+        let connection = self.connection()?;
+        connection
+            .prepare_cached(
+                "INSERT INTO inbox(session, command, body, answer, checksum) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute((row.key, &*id.0, body, &answer, checksum))?;
+        self.mark.inbox = connection.last_insert_rowid();
+        self.frames += 4;
+        Ok(())
+    }
+
+    pub(super) fn waiting(&self, key: i64) -> Result<usize, Trouble> {
+        let count = self
+            .connection()?
+            .prepare_cached("SELECT count(*) FROM inbox WHERE session = ?1 AND answer IS NULL")?
+            .query_row([key], |row| rows::position(row, 0))?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    fn put_blob(
+        &mut self,
+        session: SessionId,
+        digest: Digest,
+        content: &[u8],
+    ) -> Result<Outcome, Trouble> {
+        let Some(known) = self.known(session)? else {
+            return Ok(Err(faults::unknown_session(session, Operation::WriteBlob).into()));
+        };
+        self.write_blob(known.key, digest, content)?;
+        Ok(Ok(Done::Nothing))
+    }
+
+    pub(super) fn write_blob(
+        &mut self,
+        key: i64,
+        digest: Digest,
+        content: &[u8],
+    ) -> Result<(), Trouble> {
+        let connection = self.connection()?;
+        connection
+            .prepare_cached("INSERT OR IGNORE INTO blob(hash, body) VALUES (?1, ?2)")?
+            .execute((digest.0, content))?;
+        connection
+            .prepare_cached("INSERT OR IGNORE INTO blob_user(session, hash) VALUES (?1, ?2)")?
+            .execute((key, digest.0))?;
+        self.frames += 4 + content.len() as u64 / 4096;
+        Ok(())
+    }
+}
+
+pub(super) fn snapshot_checksum(seq: Seq, body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&seq.to_le_bytes());
+    hasher.update(body);
+    hasher.finalize()
+}

@@ -1,0 +1,301 @@
+//! How records lie in a batch: packed, each with a checksum that depends on all before it.
+//!
+//! ```text
+//! batch   = version:u8  previous:u32  record…
+//! record  = length:varint  flags:u8  at:zigzag-varint  [turn:varint]  [trace:16]  event  checksum:u32
+//! ```
+//!
+//! `at` is the difference to the record before in the batch, in microseconds; turn and trace are written
+//! where they change. The checksum is a CRC-32 that goes on from the one before: from record to record,
+//! and from batch to batch over `previous`. The first record of a batch also covers session, position and
+//! count, so a record that was altered, dropped, swapped or moved to another session is noticed.
+
+use budao_core::{
+    event::{Epoch, Seq, SessionId},
+    time::Timestamp,
+    trace::Trace,
+};
+use bytes::Bytes;
+
+use crate::contract::Stored;
+
+const VERSION: u8 = 1;
+const HEADER: usize = 5;
+const HAS_TURN: u8 = 1;
+const HAS_TRACE: u8 = 2;
+
+/// An entry whose event is already encoded.
+#[derive(Clone, Debug)]
+pub(crate) struct Encoded {
+    pub(crate) at: Timestamp,
+    pub(crate) trace: Trace,
+    pub(crate) turn: u64,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Where a chain begins.
+pub(crate) fn seed(session: SessionId) -> u32 {
+    crc32fast::hash(session.0.as_bytes())
+}
+
+fn extend(checksum: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(checksum);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+fn begin(previous: u32, session: SessionId, first: Seq, count: u64) -> u32 {
+    let mut place = [0; 32];
+    place[..16].copy_from_slice(session.0.as_bytes());
+    place[16..24].copy_from_slice(&first.to_le_bytes());
+    place[24..].copy_from_slice(&count.to_le_bytes());
+    extend(previous, &place)
+}
+
+/// Packs a batch; returns its bytes and the checksum the next batch goes on from.
+pub(crate) fn pack(
+    session: SessionId,
+    first: Seq,
+    previous: u32,
+    entries: &[Encoded],
+) -> (Vec<u8>, u32) {
+    let size: usize = entries.iter().map(|entry| entry.body.len() + 40).sum();
+    let mut out = Vec::with_capacity(HEADER + size);
+    out.push(VERSION);
+    out.extend_from_slice(&previous.to_le_bytes());
+    let mut checksum = begin(previous, session, first, entries.len() as u64);
+    let (mut at, mut turn, mut trace) = (0, 0, Trace::NONE);
+    for entry in entries {
+        let start = out.len();
+        put_varint(&mut out, entry.body.len() as u64);
+        let has_turn = entry.turn != turn;
+        let has_trace = entry.trace != trace;
+        out.push(u8::from(has_turn) * HAS_TURN | u8::from(has_trace) * HAS_TRACE);
+        put_varint(&mut out, zigzag(entry.at.as_micros().wrapping_sub(at)));
+        if has_turn {
+            put_varint(&mut out, entry.turn);
+        }
+        if has_trace {
+            out.extend_from_slice(&entry.trace.as_u128().to_le_bytes());
+        }
+        out.extend_from_slice(&entry.body);
+        checksum = extend(checksum, &out[start..]);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        (at, turn, trace) = (entry.at.as_micros(), entry.turn, entry.trace);
+    }
+    (out, checksum)
+}
+
+/// The place a batch claims to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) session: SessionId,
+    pub(crate) epoch: Epoch,
+    pub(crate) first: Seq,
+    pub(crate) count: u64,
+}
+
+/// What came out of a batch: the good records, and where it went wrong if it did.
+#[derive(Debug)]
+pub(crate) struct Unpacked {
+    /// What the batch goes on from; none if not even that can be read.
+    pub(crate) previous: Option<u32>,
+    /// What the next batch must go on from. Only meaningful without damage.
+    pub(crate) checksum: u32,
+    /// The first damaged record.
+    pub(crate) damaged: Option<Seq>,
+}
+
+/// Unpacks a batch, handing each good record to `take`.
+pub(crate) fn unpack(place: Place, body: &Bytes, mut take: impl FnMut(Stored)) -> Unpacked {
+    let bytes: &[u8] = body;
+    let whole = |previous, checksum| Unpacked { previous, checksum, damaged: None };
+    let Some((&[VERSION, a, b, c, d], _)) = bytes.split_first_chunk::<HEADER>() else {
+        return Unpacked { damaged: Some(place.first), ..whole(None, 0) };
+    };
+    let previous = u32::from_le_bytes([a, b, c, d]);
+    let mut checksum = begin(previous, place.session, place.first, place.count);
+    let mut state = Running { at: 0, turn: 0, trace: Trace::NONE };
+    let mut offset = HEADER;
+    for seq in place.first..place.first.saturating_add(place.count) {
+        let Some(record) = next(bytes, offset, checksum, &mut state) else {
+            return Unpacked { damaged: Some(seq), ..whole(Some(previous), checksum) };
+        };
+        take(Stored {
+            session: place.session,
+            epoch: place.epoch,
+            seq,
+            at: Timestamp::from_micros(state.at),
+            trace: state.trace,
+            turn: state.turn,
+            body: body.slice(record.start..record.end),
+        });
+        checksum = record.checksum;
+        offset = record.end + 4;
+    }
+    if offset != bytes.len() {
+        let last = place.first.saturating_add(place.count);
+        return Unpacked { damaged: Some(last), ..whole(Some(previous), checksum) };
+    }
+    whole(Some(previous), checksum)
+}
+
+struct Running {
+    at: i64,
+    turn: u64,
+    trace: Trace,
+}
+
+struct Span {
+    start: usize,
+    end: usize,
+    checksum: u32,
+}
+
+fn next(bytes: &[u8], offset: usize, checksum: u32, state: &mut Running) -> Option<Span> {
+    let mut at = offset;
+    let length = usize::try_from(take_varint(bytes, &mut at)?).ok()?;
+    let flags = *bytes.get(at)?;
+    at += 1;
+    let moment = state.at.wrapping_add(unzigzag(take_varint(bytes, &mut at)?));
+    let turn = if flags & HAS_TURN == 0 { state.turn } else { take_varint(bytes, &mut at)? };
+    let trace = if flags & HAS_TRACE == 0 {
+        state.trace
+    } else {
+        let id = bytes.get(at..at.checked_add(16)?)?.try_into().ok()?;
+        at += 16;
+        match u128::from_le_bytes(id) {
+            0 => Trace::NONE,
+            id => Trace::from_random(id),
+        }
+    };
+    let end = at.checked_add(length)?;
+    let sum = bytes.get(end..end.checked_add(4)?)?.try_into().ok()?;
+    let found = extend(checksum, &bytes[offset..end]);
+    if found != u32::from_le_bytes(sum) {
+        return None;
+    }
+    *state = Running { at: moment, turn, trace };
+    Some(Span { start: at, end, checksum: found })
+}
+
+const fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
+const fn unzigzag(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+}
+
+fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "below 0x80")]
+    out.push(number as u8);
+}
+
+fn take_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let byte = *bytes.get(*at)?;
+        *at += 1;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    const SESSION: SessionId = SessionId(Uuid::from_u128(7));
+
+    fn place(first: Seq, count: u64) -> Place {
+        Place { session: SESSION, epoch: Epoch(1), first, count }
+    }
+
+    fn entry(at: i64, trace: u128, turn: u64, body: &[u8]) -> Encoded {
+        let trace = if trace == 0 { Trace::NONE } else { Trace::from_random(trace) };
+        Encoded { at: Timestamp::from_micros(at), trace, turn, body: body.to_vec() }
+    }
+
+    fn sample() -> Vec<Encoded> {
+        vec![
+            entry(1_700_000_000_000_000, 5, 1, b"one"),
+            entry(1_700_000_000_000_000, 5, 1, b"two and more"),
+            entry(1_600_000_000_000_000, 0, 2, b""),
+        ]
+    }
+
+    #[test]
+    fn a_flip_of_any_bit_is_noticed_and_the_records_before_it_are_good() {
+        let entries = sample();
+        let (good, _) = pack(SESSION, 4, 9, &entries);
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let mut seen = 0;
+            let unpacked = unpack(place(4, 3), &bad.into(), |record| {
+                assert_eq!(record.body, entries[seen].body, "bit {bit}");
+                seen += 1;
+            });
+            assert_eq!(unpacked.damaged, Some(4 + seen as u64), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_cut_at_any_byte_is_noticed() {
+        let (good, _) = pack(SESSION, 4, 9, &sample());
+        for cut in 0..good.len() {
+            let unpacked = unpack(place(4, 3), &Bytes::copy_from_slice(&good[..cut]), drop);
+            assert!(unpacked.damaged.is_some(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_batch_at_another_place_is_noticed() {
+        let (body, _) = pack(SESSION, 4, 9, &sample());
+        let other = SessionId(Uuid::from_u128(8));
+        for wrong in [place(5, 3), place(4, 2), Place { session: other, ..place(4, 3) }] {
+            let unpacked = unpack(wrong, &body.clone().into(), drop);
+            assert_eq!(unpacked.damaged, Some(wrong.first), "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_packed_comes_back(
+            entries in prop::collection::vec(
+                (any::<i64>(), any::<u128>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..300)),
+                1..20,
+            ),
+            previous in any::<u32>(),
+        ) {
+            let entries: Vec<Encoded> = entries
+                .iter()
+                .map(|(at, trace, turn, body)| entry(*at, *trace, *turn, body))
+                .collect();
+            let (body, checksum) = pack(SESSION, 1, previous, &entries);
+            let mut records = Vec::new();
+            let count = entries.len() as u64;
+            let unpacked = unpack(place(1, count), &body.into(), |record| records.push(record));
+            prop_assert_eq!(unpacked.damaged, None);
+            prop_assert_eq!(unpacked.previous, Some(previous));
+            prop_assert_eq!(unpacked.checksum, checksum);
+            for (record, entry) in records.iter().zip(&entries) {
+                prop_assert_eq!(
+                    (record.at, record.trace, record.turn, &record.body[..]),
+                    (entry.at, entry.trace, entry.turn, &entry.body[..])
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Opening: the file is made ready, and what it claims is held against its witness.
+
+use std::{
+    fs::OpenOptions,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+};
+
+use budao_core::{
+    fault::{Fault, Operation},
+    seams::World,
+};
+use rusqlite::Connection;
+
+use super::{
+    errors::{Trouble, io_fault},
+    hold::{mark_of, witnessed},
+    rows::SessionRow,
+    schema::{self, Meta, Purpose},
+    witness::Mark,
+    writer::Outside,
+};
+use crate::contract::new_epoch;
+
+/// Opens the file for writing; makes it if it is not there.
+pub(super) fn prepare(outside: &Outside) -> Result<(Connection, Meta, Mark), Fault> {
+    let path = &outside.path;
+    make_private(path).map_err(|error| io_fault(&error, path, Operation::OpenJournal))?;
+    let opened = schema::connect(path, Purpose::Write, outside.setup).and_then(|connection| {
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        let (meta, mark) = settle(&connection, path, &outside.world)?;
+        connection.execute_batch("COMMIT")?;
+        Ok((connection, meta, mark))
+    });
+    opened.map_err(|trouble| trouble.into_fault(path, Operation::OpenJournal))
+}
+
+/// The file is its owner's alone, from its first byte on. SQLite gives its side files the same mode.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    let mode = opened.metadata()?.permissions().mode();
+    if mode & 0o077 != 0 {
+        opened.set_permissions(PermissionsExt::from_mode(mode & 0o700))?;
+    }
+    Ok(())
+}
+
+/// With the file locked against other writers, decides what history this is.
+fn settle(connection: &Connection, path: &Path, world: &World) -> Result<(Meta, Mark), Trouble> {
+    let Some(mut meta) = Meta::load(connection, path)? else {
+        let meta = Meta {
+            journal: *world.uuid().as_bytes(),
+            indexed: 0,
+            viewed: 0,
+            floor: 0,
+            last_token: 0,
+            is_copy: false,
+            lost: None,
+        };
+        meta.store(connection)?;
+        return Ok((meta, Mark::default()));
+    };
+    let mark = mark_of(connection, &meta)?;
+    if meta.is_copy {
+        tracing::warn!(path = %path.display(), "a restored copy: its histories get new epochs");
+        meta.journal = *world.uuid().as_bytes();
+        meta.is_copy = false;
+        meta.store(connection)?;
+        renew_epochs(connection, path, world)?;
+    } else if let Some(witnessed) = witnessed(path, &meta).filter(|seen| mark.is_behind(*seen)) {
+        let lost = format!(
+            "{}: batches up to {}, commands up to {} and leases up to {} had been acknowledged; \
+             the file has {}, {} and {}",
+            world.clock.now(),
+            witnessed.gid,
+            witnessed.inbox,
+            witnessed.token,
+            mark.gid,
+            mark.inbox,
+            mark.token,
+        );
+        tracing::error!(path = %path.display(), lost, "the journal has lost its end");
+        // Positions and tokens that were given must not be given again as if they were the same.
+        meta.floor = meta.floor.max(witnessed.gid);
+        meta.last_token = meta.last_token.max(witnessed.token);
+        meta.lost = Some(lost);
+        meta.store(connection)?;
+        renew_epochs(connection, path, world)?;
+    }
+    let mark = mark_of(connection, &meta)?;
+    Ok((meta, mark))
+}
+
+/// History was replaced: nobody's cursor into it is good any more, and nobody holds a lease.
+fn renew_epochs(connection: &Connection, path: &Path, world: &World) -> Result<(), Trouble> {
+    let mut after = 0;
+    loop {
+        let rows = SessionRow::load_many(connection, path, after, 1000)?;
+        let Some(last) = rows.iter().flatten().map(|row| row.key).max() else { return Ok(()) };
+        for row in rows.into_iter().flatten() {
+            SessionRow { epoch: new_epoch(world), token: None, ..row }.update(connection)?;
+        }
+        after = last;
+    }
+}

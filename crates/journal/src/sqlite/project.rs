@@ -1,0 +1,248 @@
+//! Keeps the views: batch by batch behind the records, in transactions of its own.
+//!
+//! Measured, this is free for whoever appends: views are brought up to date when the writer is idle, when
+//! they are far behind, and before they are asked.
+
+use std::collections::{HashMap, HashSet};
+
+use budao_core::{
+    event::{Epoch, SessionId},
+    fault::Operation,
+    time::Timestamp,
+};
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension};
+use uuid::Uuid;
+
+use super::{
+    errors::Trouble,
+    frame::{self, Place},
+    hold::Hold,
+    rows::{self, position},
+    schema::{Meta, VIEWS},
+};
+use crate::{
+    contract::{Stored, Summary},
+    views,
+};
+
+/// Batches taken into the views in one transaction.
+const SLICE: usize = 512;
+
+struct Row {
+    gid: i64,
+    key: i64,
+    place: Place,
+    body: Bytes,
+}
+
+/// What one slice changes, gathered so that each row is written once.
+#[derive(Default)]
+struct Changes {
+    summaries: HashMap<i64, Summary>,
+    relabelled: HashSet<i64>,
+    traces: HashSet<(u128, i64)>,
+    tools: HashSet<(String, i64)>,
+    codes: HashSet<(&'static str, i64)>,
+    rates: HashMap<(&'static str, i64), (i64, i64)>,
+}
+
+impl Hold {
+    /// Takes the next slice into the views. Is there more?
+    pub(super) fn project_some(&mut self) -> Result<bool, Trouble> {
+        self.views_work();
+        let rows = next_rows(self.connection()?, self.meta.viewed)?;
+        let viewed = match rows.last() {
+            Some(last) if rows.len() == SLICE => last.gid,
+            _ => self.mark.gid,
+        };
+        if viewed == self.meta.viewed {
+            return Ok(false);
+        }
+        let mut changes = Changes::default();
+        for row in &rows {
+            self.take_up(row, &mut changes)?;
+        }
+        let connection = self.connection()?;
+        changes.store(connection)?;
+        let meta = Meta { viewed, ..self.meta.clone() };
+        meta.store(connection)?;
+        self.meta = meta;
+        self.frames += 8 + changes.summaries.len() as u64;
+        Ok(viewed < self.mark.gid)
+    }
+
+    fn take_up(&self, row: &Row, changes: &mut Changes) -> Result<(), Trouble> {
+        let mut records = Vec::new();
+        // What is damaged cannot be viewed; whoever reads it is told.
+        frame::unpack(row.place, &row.body, |record| records.push(record));
+        if !changes.summaries.contains_key(&row.key) {
+            let before = summary(self.connection()?, row.key, row.place.session)?;
+            changes.summaries.insert(row.key, before);
+        }
+        let Some(summary) = changes.summaries.get_mut(&row.key) else { return Ok(()) };
+        for record in &records {
+            if record.seq <= summary.head {
+                continue;
+            }
+            match views::apply(summary, record) {
+                Ok(marks) => {
+                    if marks.has_new_labels {
+                        changes.relabelled.insert(row.key);
+                    }
+                    if record.trace.is_some() {
+                        changes.traces.insert((record.trace.as_u128(), row.key));
+                    }
+                    if let Some(tool) = marks.tool {
+                        changes.tools.insert((tool, row.key));
+                    }
+                    if let Some(code) = marks.code {
+                        changes.codes.insert((code.code, row.key));
+                        let minute = views::bucket(record.at, 1).as_micros();
+                        let count = changes.rates.entry((code.code, minute)).or_default();
+                        count.0 += i64::from(code.is_raised);
+                        count.1 += i64::from(!code.is_raised);
+                    }
+                }
+                Err(fault) => log_unreadable(record, &fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties the views; [`Hold::project_some`] fills them again from the start.
+    pub(super) fn clear_views(&mut self) -> Result<(), Trouble> {
+        let connection = self.connection()?;
+        for view in VIEWS {
+            connection.execute(&format!("DELETE FROM {view}"), [])?;
+        }
+        let meta = Meta { viewed: 0, ..self.meta.clone() };
+        meta.store(connection)?;
+        self.meta = meta;
+        Ok(())
+    }
+}
+
+fn log_unreadable(record: &Stored, fault: &budao_core::Fault) {
+    tracing::warn!(session = %record.session, seq = record.seq, %fault, "not in the views");
+}
+
+fn next_rows(connection: &Connection, after: i64) -> Result<Vec<Row>, Trouble> {
+    let mut statement = connection.prepare_cached(
+        "SELECT b.gid, b.session, b.first, b.count, b.body, s.uuid FROM batch b \
+         JOIN session s ON s.id = b.session WHERE b.gid > ?1 ORDER BY b.gid LIMIT ?2",
+    )?;
+    let rows = statement.query_map((after, rows::sql_limit(SLICE)), |row| {
+        let session = SessionId(Uuid::from_bytes(row.get(5)?));
+        let (first, count) = (position(row, 2)?, position(row, 3)?);
+        Ok(Row {
+            gid: row.get(0)?,
+            key: row.get(1)?,
+            place: Place { session, epoch: Epoch(0), first, count },
+            body: Bytes::copy_from_slice(row.get_ref(4)?.as_blob()?),
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn summary(connection: &Connection, key: i64, session: SessionId) -> Result<Summary, Trouble> {
+    let found = connection
+        .prepare_cached(
+            "SELECT state, opened, updated, title, labels, turns, open_turn, last_code, head \
+             FROM view_session WHERE session = ?1",
+        )?
+        .query_row([key], |row| summary_from_row(row, session))
+        .optional()?;
+    Ok(found.unwrap_or_else(|| views::nothing(session)))
+}
+
+/// Columns 0 to 8: state, opened, updated, title, labels, turns, open turn, last code, head.
+pub(super) fn summary_from_row(
+    row: &rusqlite::Row<'_>,
+    session: SessionId,
+) -> Result<Summary, rusqlite::Error> {
+    let state: String = row.get(0)?;
+    let labels: String = row.get(4)?;
+    let bad = |column, error: Box<dyn std::error::Error + Send + Sync>| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error)
+    };
+    Ok(Summary {
+        session,
+        state: state.parse().map_err(|fault: budao_core::Fault| bad(0, Box::new(fault)))?,
+        opened_at: Timestamp::from_micros(row.get(1)?),
+        updated_at: Timestamp::from_micros(row.get(2)?),
+        title: row.get(3)?,
+        labels: serde_json::from_str(&labels).map_err(|error| bad(4, Box::new(error)))?,
+        turns: position(row, 5)?,
+        open_turn: row.get::<_, Option<i64>>(6)?.map(i64::cast_unsigned),
+        last_code: row.get(7)?,
+        head: position(row, 8)?,
+    })
+}
+
+impl Changes {
+    fn store(&self, connection: &Connection) -> Result<(), Trouble> {
+        for (key, summary) in &self.summaries {
+            store_summary(connection, *key, summary)?;
+        }
+        for key in &self.relabelled {
+            connection.execute("DELETE FROM view_label WHERE session = ?1", [key])?;
+            let Some(summary) = self.summaries.get(key) else { continue };
+            for (name, value) in &summary.labels {
+                connection
+                    .prepare_cached(
+                        "INSERT INTO view_label(key, value, session) VALUES (?1, ?2, ?3)",
+                    )?
+                    .execute((name, value, key))?;
+            }
+        }
+        for (trace, key) in &self.traces {
+            connection
+                .prepare_cached("INSERT OR IGNORE INTO view_trace(trace, session) VALUES (?1, ?2)")?
+                .execute((trace.to_be_bytes(), key))?;
+        }
+        for (tool, key) in &self.tools {
+            connection
+                .prepare_cached("INSERT OR IGNORE INTO view_tool(tool, session) VALUES (?1, ?2)")?
+                .execute((tool, key))?;
+        }
+        for (code, key) in &self.codes {
+            connection
+                .prepare_cached("INSERT OR IGNORE INTO view_code(code, session) VALUES (?1, ?2)")?
+                .execute((code, key))?;
+        }
+        for ((code, minute), (raised, ended)) in &self.rates {
+            connection
+                .prepare_cached(
+                    "INSERT INTO view_rate(code, minute, raised, ended) VALUES (?1, ?2, ?3, ?4) \
+                     ON CONFLICT DO UPDATE SET raised = raised + ?3, ended = ended + ?4",
+                )?
+                .execute((code, minute, raised, ended))?;
+        }
+        Ok(())
+    }
+}
+
+fn store_summary(connection: &Connection, key: i64, summary: &Summary) -> Result<(), Trouble> {
+    let labels = serde_json::to_string(&summary.labels).map_err(|error| {
+        budao_core::Fault::new(budao_core::Kind::Bug, Operation::AppendRecords).caused_by(&error)
+    })?;
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO view_session(session, state, opened, updated, title, labels, \
+             turns, open_turn, last_code, head) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?
+        .execute((
+            key,
+            summary.state.as_str(),
+            summary.opened_at.as_micros(),
+            summary.updated_at.as_micros(),
+            &summary.title,
+            labels,
+            summary.turns.cast_signed(),
+            summary.open_turn.map(u64::cast_signed),
+            &summary.last_code,
+            summary.head.cast_signed(),
+        ))?;
+    Ok(())
+}

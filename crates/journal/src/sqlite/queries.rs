@@ -1,0 +1,132 @@
+//! What operators ask of the views.
+
+use std::path::Path;
+
+use budao_core::{event::SessionId, time::Timestamp};
+use rusqlite::{Connection, ToSql};
+use uuid::Uuid;
+
+use super::{
+    errors::Trouble,
+    project::summary_from_row,
+    rows::{SessionRow, position, sql_limit},
+};
+use crate::{
+    contract::{Filter, Rate, RateQuery, Summary, Unfinished},
+    views,
+};
+
+/// A query that grows condition by condition.
+struct Query {
+    sql: String,
+    values: Vec<Box<dyn ToSql>>,
+}
+
+impl Query {
+    fn and<const N: usize>(&mut self, condition: &str, values: [Box<dyn ToSql>; N]) {
+        self.sql.push_str(" AND ");
+        self.sql.push_str(condition);
+        self.values.extend(values);
+    }
+}
+
+pub(super) fn sessions(connection: &Connection, filter: &Filter) -> Result<Vec<Summary>, Trouble> {
+    let mut query = Query {
+        sql: "SELECT v.state, v.opened, v.updated, v.title, v.labels, v.turns, v.open_turn, \
+              v.last_code, v.head, s.uuid FROM view_session v JOIN session s ON s.id = v.session \
+              WHERE v.head > 0"
+            .into(),
+        values: Vec::new(),
+    };
+    narrow(&mut query, filter);
+    query.sql.push_str(" ORDER BY v.updated DESC, s.uuid DESC LIMIT ?");
+    query.values.push(Box::new(sql_limit(filter.limit)));
+    let mut statement = connection.prepare_cached(&query.sql)?;
+    let found = statement.query_map(rusqlite::params_from_iter(query.values), |row| {
+        let session = SessionId(Uuid::from_bytes(row.get(9)?));
+        summary_from_row(row, session)
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+fn narrow(query: &mut Query, filter: &Filter) {
+    if let Some(state) = filter.state {
+        query.and("v.state = ?", [Box::new(state.as_str())]);
+    }
+    if let Some(since) = filter.since {
+        query.and("v.updated >= ?", [Box::new(since.as_micros())]);
+    }
+    if let Some(until) = filter.until {
+        query.and("v.updated < ?", [Box::new(until.as_micros())]);
+    }
+    if let Some((updated, session)) = filter.after {
+        let id = session.0.as_bytes().to_vec();
+        query.and("(v.updated, s.uuid) < (?, ?)", [Box::new(updated.as_micros()), Box::new(id)]);
+    }
+    if let Some(trace) = filter.trace {
+        let condition = "v.session IN (SELECT session FROM view_trace WHERE trace = ?)";
+        query.and(condition, [Box::new(trace.as_u128().to_be_bytes())]);
+    }
+    if let Some(code) = &filter.code {
+        let condition = "v.session IN (SELECT session FROM view_code WHERE code = ?)";
+        query.and(condition, [Box::new(code.clone())]);
+    }
+    if let Some(tool) = &filter.tool {
+        let condition = "v.session IN (SELECT session FROM view_tool WHERE tool = ?)";
+        query.and(condition, [Box::new(tool.clone())]);
+    }
+    if let Some((key, value)) = &filter.label {
+        let condition = "v.session IN (SELECT session FROM view_label WHERE key = ? \
+                         AND value = coalesce(?, value))";
+        query.and(condition, [Box::new(key.clone()), Box::new(value.clone())]);
+    }
+}
+
+pub(super) fn unfinished(
+    connection: &Connection,
+    path: &Path,
+    after: Option<SessionId>,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Vec<Unfinished>, Trouble> {
+    let mut statement = connection.prepare_cached(
+        "SELECT s.uuid, v.open_turn, \
+         (SELECT count(*) FROM inbox i WHERE i.session = s.id AND i.answer IS NULL) \
+         FROM session s LEFT JOIN view_session v ON v.session = s.id \
+         WHERE s.id IN (SELECT session FROM view_session WHERE open_turn IS NOT NULL \
+         UNION SELECT session FROM inbox WHERE answer IS NULL) \
+         AND s.uuid > ?1 ORDER BY s.uuid LIMIT ?2",
+    )?;
+    let after = after.map_or(Vec::new(), |session| session.0.as_bytes().to_vec());
+    let mut rows = statement.query((after, sql_limit(limit)))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let session = SessionId(Uuid::from_bytes(row.get(0)?));
+        let lease = SessionRow::load(connection, path, session)?.and_then(|row| row.lease(now));
+        let turn: Option<i64> = row.get(1)?;
+        let pending = usize::try_from(position(row, 2)?).unwrap_or(usize::MAX);
+        found.push(Unfinished { session, turn: turn.map(i64::cast_unsigned), pending, lease });
+    }
+    Ok(found)
+}
+
+pub(super) fn rates(connection: &Connection, query: &RateQuery) -> Result<Vec<Rate>, Trouble> {
+    let minutes = views::minutes(query.bucket);
+    let length = views::BUCKET_MICROS.saturating_mul(minutes);
+    let since = views::bucket(query.since, minutes);
+    let mut statement = connection.prepare_cached(
+        "SELECT code, minute - (minute % ?1 + ?1) % ?1 AS at, sum(raised), sum(ended) \
+         FROM view_rate WHERE minute >= ?2 AND minute < ?3 AND (?4 IS NULL OR code = ?4) \
+         GROUP BY code, at ORDER BY code, at",
+    )?;
+    let bounds = (length, since.as_micros(), query.until.as_micros(), &query.code);
+    let found = statement.query_map(bounds, |row| {
+        Ok(Rate {
+            code: row.get(0)?,
+            at: Timestamp::from_micros(row.get(1)?),
+            raised: position(row, 2)?,
+            ended: position(row, 3)?,
+        })
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,361 @@
+//! Readers: a few connections beside the writer, each used by one question at a time.
+//!
+//! They read the file in the ordinary way, not through a memory map: a disk that fails to deliver a mapped
+//! page ends the process, and no disk may do that.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use budao_core::{
+    event::{Answer, Command, CommandId, Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+    time::Timestamp,
+};
+use bytes::Bytes;
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use super::{
+    apply::snapshot_checksum,
+    errors::{Trouble, damaged},
+    frame::{self, Place},
+    rows::{self, InboxRow, SessionRow, damaged_record, position},
+    schema::{self, Meta, Purpose, Setup},
+};
+use crate::{
+    bell::lock,
+    contract::{Digest, Info, Page, PageLimits, Snapshot, Stored},
+    faults,
+};
+
+/// Connections for reading, opened as needed.
+#[derive(Debug)]
+pub(super) struct Readers {
+    path: PathBuf,
+    purpose: Purpose,
+    setup: Setup,
+    idle: Mutex<Vec<Connection>>,
+    slots: Semaphore,
+}
+
+impl Readers {
+    pub(super) fn new(path: PathBuf, purpose: Purpose, setup: Setup, count: usize) -> Arc<Self> {
+        let idle = Mutex::default();
+        Arc::new(Self { path, purpose, setup, idle, slots: Semaphore::new(count.max(1)) })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How connections are opened.
+    pub(super) fn manner(&self) -> (Purpose, Setup) {
+        (self.purpose, self.setup)
+    }
+
+    /// Asks one question of one consistent state of the file.
+    pub(super) async fn ask<T: Send + 'static>(
+        self: &Arc<Self>,
+        operation: Operation,
+        question: impl FnOnce(&Connection, &Path) -> Result<T, Trouble> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let gone = || Fault::new(Kind::ShuttingDown, operation);
+        let _slot = self.slots.acquire().await.map_err(|_| gone())?;
+        let readers = self.clone();
+        let answer = tokio::task::spawn_blocking(move || readers.ask_now(operation, question));
+        answer.await.map_err(|error| {
+            Fault::new(Kind::Bug, operation).because("a reader panicked").caused_by(&error)
+        })?
+    }
+
+    /// The same on this thread.
+    pub(super) fn ask_now<T>(
+        &self,
+        operation: Operation,
+        question: impl FnOnce(&Connection, &Path) -> Result<T, Trouble>,
+    ) -> Result<T, Fault> {
+        let known = lock(&self.idle).pop();
+        let connection = match known {
+            Some(connection) => connection,
+            None => schema::connect(&self.path, self.purpose, self.setup)
+                .map_err(|trouble| trouble.into_fault(&self.path, operation))?,
+        };
+        let answer = in_snapshot(&connection, |connection| question(connection, &self.path));
+        match answer {
+            Ok(answer) => {
+                lock(&self.idle).push(connection);
+                Ok(answer)
+            }
+            // A connection that has seen trouble is not used again; a refusal is no trouble.
+            Err(trouble) => {
+                if trouble.spares_the_connection() {
+                    lock(&self.idle).push(connection);
+                }
+                Err(trouble.into_fault(&self.path, operation))
+            }
+        }
+    }
+}
+
+fn in_snapshot<T>(
+    connection: &Connection,
+    question: impl FnOnce(&Connection) -> Result<T, Trouble>,
+) -> Result<T, Trouble> {
+    connection.prepare_cached("BEGIN")?.execute([])?;
+    let answer = question(connection);
+    let ended = connection.prepare_cached("COMMIT")?.execute([]);
+    let answer = answer?;
+    ended?;
+    Ok(answer)
+}
+
+pub(super) fn must_load(
+    connection: &Connection,
+    path: &Path,
+    session: SessionId,
+    operation: Operation,
+) -> Result<SessionRow, Trouble> {
+    SessionRow::load(connection, path, session)?
+        .ok_or_else(|| faults::unknown_session(session, operation).into())
+}
+
+pub(super) fn info(
+    connection: &Connection,
+    path: &Path,
+    session: SessionId,
+    now: Timestamp,
+) -> Result<Option<Info>, Trouble> {
+    let Some(row) = SessionRow::load(connection, path, session)? else { return Ok(None) };
+    let meta = Meta::must_load(connection, path)?;
+    let end = rows::end(connection, row.key, meta.indexed)?;
+    Ok(Some(Info {
+        epoch: row.epoch,
+        head: end.head,
+        first_available: row.removed_to + 1,
+        lease: row.lease(now),
+    }))
+}
+
+pub(super) fn page(
+    connection: &Connection,
+    path: &Path,
+    session: SessionId,
+    after: Seq,
+    limits: PageLimits,
+) -> Result<Page, Trouble> {
+    let row = must_load(connection, path, session, Operation::ReadRecords)?;
+    let meta = Meta::must_load(connection, path)?;
+    let head = rows::end(connection, row.key, meta.indexed)?.head;
+    if after > head {
+        return Err(faults::beyond_head(session, after, head, row.epoch).into());
+    }
+    let mut gather = Gather::new(path, &row, after, head, limits);
+    if gather.next <= head {
+        gather.from_index(connection)?;
+    }
+    if gather.is_open() {
+        gather.from_tail(connection, meta.indexed)?;
+    }
+    Ok(Page {
+        epoch: row.epoch,
+        head,
+        first_available: row.removed_to + 1,
+        gap: row.gap_after(after),
+        records: gather.finish()?,
+    })
+}
+
+/// Gathers consecutive records until the page is full, the head is reached or something is damaged.
+struct Gather<'a> {
+    path: &'a Path,
+    row: &'a SessionRow,
+    limits: PageLimits,
+    head: Seq,
+    /// The position that must come next.
+    next: Seq,
+    /// The checksum the next batch must go on from, once we know.
+    chain: Option<u32>,
+    bytes: usize,
+    is_full: bool,
+    damaged: Option<Seq>,
+    records: Vec<Stored>,
+}
+
+impl<'a> Gather<'a> {
+    fn new(path: &'a Path, row: &'a SessionRow, after: Seq, head: Seq, limits: PageLimits) -> Self {
+        let next = after.max(row.removed_to) + 1;
+        let expected = usize::try_from((head + 1).saturating_sub(next)).unwrap_or(usize::MAX);
+        // A damaged head may promise anything; memory is only set aside for what a page can hold.
+        let records = Vec::with_capacity(expected.min(limits.records).min(16 * 1024));
+        let (chain, damaged) = (None, None);
+        Self { path, row, limits, head, next, chain, bytes: 0, is_full: false, damaged, records }
+    }
+
+    fn is_open(&self) -> bool {
+        self.next <= self.head && !self.is_full && self.damaged.is_none()
+    }
+
+    fn from_index(&mut self, connection: &Connection) -> Result<(), Trouble> {
+        let mut statement = connection.prepare_cached(
+            "SELECT b.session, b.first, b.count, b.body, s.first FROM span s \
+             LEFT JOIN batch b ON b.gid = s.gid \
+             WHERE s.session = ?1 AND s.first >= coalesce((SELECT max(first) FROM span \
+             WHERE session = ?1 AND first <= ?2), ?2) ORDER BY s.first",
+        )?;
+        let mut rows = statement.query((self.row.key, self.next.cast_signed()))?;
+        while self.is_open() {
+            let Some(row) = rows.next()? else { break };
+            let key: Option<i64> = row.get(0)?;
+            if key != Some(self.row.key) || position(row, 1)? != position(row, 4)? {
+                self.damaged = Some(self.next);
+                break;
+            }
+            let blob = row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?;
+            self.take(position(row, 1)?, position(row, 2)?, blob);
+        }
+        Ok(())
+    }
+
+    fn from_tail(&mut self, connection: &Connection, indexed: i64) -> Result<(), Trouble> {
+        let mut statement = connection.prepare_cached(
+            "SELECT first, count, body FROM batch WHERE gid > ?1 AND session = ?2 \
+             AND first + count > ?3 ORDER BY gid",
+        )?;
+        let mut rows = statement.query((indexed, self.row.key, self.next.cast_signed()))?;
+        while self.is_open() {
+            let Some(row) = rows.next()? else { break };
+            let blob = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+            self.take(position(row, 0)?, position(row, 1)?, blob);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, first: Seq, count: u64, blob: &[u8]) {
+        let end = first.saturating_add(count);
+        if end <= self.next && self.chain.is_none() {
+            return;
+        }
+        if first > self.next || (self.chain.is_some() && first != self.next) {
+            self.damaged = Some(self.next);
+            return;
+        }
+        let body = Bytes::copy_from_slice(blob);
+        let place = Place { session: self.row.session, epoch: self.row.epoch, first, count };
+        let (next, before) = (self.next, self.records.len());
+        let unpacked = frame::unpack(place, &body, |record| {
+            if record.seq < next || self.is_full {
+                return;
+            }
+            self.bytes += record.body.len();
+            let is_over =
+                self.records.len() >= self.limits.records.max(1) || self.bytes > self.limits.bytes;
+            if is_over && !self.records.is_empty() {
+                self.is_full = true;
+                return;
+            }
+            self.records.push(record);
+        });
+        let taken = (self.records.len() - before) as u64;
+        self.next += taken;
+        let breaks_chain =
+            self.chain.is_some() && unpacked.previous != self.chain && unpacked.damaged.is_none();
+        if breaks_chain {
+            self.records.truncate(before);
+            self.next -= taken;
+            self.damaged = Some(self.next);
+        } else if !self.is_full {
+            self.damaged = unpacked.damaged;
+        }
+        self.chain = Some(unpacked.checksum);
+    }
+
+    fn finish(mut self) -> Result<Vec<Stored>, Trouble> {
+        // Whatever should be there and is not is damage as well.
+        if self.is_open() {
+            self.damaged = Some(self.next);
+        }
+        match self.damaged {
+            Some(seq) if self.records.is_empty() => {
+                Err(damaged_record(self.path, self.row.session, seq).into())
+            }
+            _ => Ok(std::mem::take(&mut self.records)),
+        }
+    }
+}
+
+pub(super) fn inbox(
+    connection: &Connection,
+    path: &Path,
+    session: SessionId,
+) -> Result<Vec<Command>, Trouble> {
+    let row = must_load(connection, path, session, Operation::SubmitCommand)?;
+    let mut statement = connection.prepare_cached(
+        "SELECT id, body, answer, checksum FROM inbox WHERE session = ?1 AND answer IS NULL \
+         ORDER BY id",
+    )?;
+    let mut rows = statement.query([row.key])?;
+    let mut commands = Vec::new();
+    while let Some(found) = rows.next()? {
+        commands.push(InboxRow::from_row(found, session, path)?.command);
+    }
+    Ok(commands)
+}
+
+/// Outer none: no such command. Inner none: no answer yet.
+pub(super) fn answer(
+    connection: &Connection,
+    path: &Path,
+    session: SessionId,
+    id: &CommandId,
+) -> Result<Option<Option<Answer>>, Trouble> {
+    let row = must_load(connection, path, session, Operation::SubmitCommand)?;
+    let found = rows::command(connection, path, &row, &id.0)?;
+    Ok(found.map(|found| found.answer))
+}
+
+pub(super) fn snapshot(
+    connection: &Connection,
+    path: &Path,
+    session: SessionId,
+) -> Result<Option<Snapshot>, Trouble> {
+    let row = must_load(connection, path, session, Operation::ReadRecords)?;
+    let mut statement =
+        connection.prepare_cached("SELECT seq, body, checksum FROM snapshot WHERE session = ?1")?;
+    let mut rows = statement.query([row.key])?;
+    let Some(found) = rows.next()? else { return Ok(None) };
+    let seq = position(found, 0)?;
+    let body = found.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+    let bad = |what: String| {
+        damaged(path, Operation::ReadRecords, what)
+            .with(Fact::Session, session.to_string())
+            .with(Fact::LastEventSeq, seq)
+    };
+    if snapshot_checksum(seq, body) != found.get::<_, u32>(2)? {
+        return Err(bad(format!("the snapshot of session {session} is damaged")).into());
+    }
+    let meta = Meta::must_load(connection, path)?;
+    let head = rows::end(connection, row.key, meta.indexed)?.head;
+    if seq > head {
+        let what = format!("the snapshot covers {seq} records, the history has {head}");
+        return Err(bad(what).into());
+    }
+    Ok(Some(Snapshot { seq, body: Bytes::copy_from_slice(body) }))
+}
+
+pub(super) fn blob(
+    connection: &Connection,
+    path: &Path,
+    digest: Digest,
+) -> Result<Option<Bytes>, Trouble> {
+    let mut statement = connection.prepare_cached("SELECT body FROM blob WHERE hash = ?1")?;
+    let mut rows = statement.query([digest.0])?;
+    let Some(found) = rows.next()? else { return Ok(None) };
+    let body = found.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
+    if Digest::of(body) != digest {
+        let what = format!("the kept output {digest} is damaged");
+        return Err(damaged(path, Operation::ReadBlob, what).into());
+    }
+    Ok(Some(Bytes::copy_from_slice(body)))
+}

@@ -1,0 +1,201 @@
+//! Removing: retention from the front of a history, and whole sessions.
+//!
+//! The newest batch of a session always stays in the file, even when its records are past their time: the
+//! next one goes on from its checksum. Records below the cut in a batch that stays are skipped by readers.
+
+use budao_core::event::SessionId;
+use bytes::Bytes;
+use rusqlite::OptionalExtension;
+
+use super::{
+    apply::Done,
+    errors::Trouble,
+    frame::{self, Place},
+    hold::Hold,
+    rows::{SessionRow, position},
+    schema::Meta,
+    writer::Effect,
+};
+use crate::{
+    contract::{AppendError, Retained, Retention},
+    keep::{self, Weight},
+};
+
+/// Sessions looked at in one transaction.
+const SLICE: usize = 64;
+
+impl Hold {
+    /// Applies retention to the next few sessions.
+    pub(super) fn retain_some(
+        &mut self,
+        after: i64,
+        retention: &Retention,
+    ) -> Result<Result<Done, AppendError>, Trouble> {
+        // Views decide which sessions are finished, and must have seen what is removed.
+        while self.project_some()? {}
+        self.index_now()?;
+        let rows = SessionRow::load_many(self.connection()?, self.path(), after, SLICE)?;
+        let next =
+            if rows.len() < SLICE { None } else { rows.iter().flatten().map(|row| row.key).max() };
+        let mut retained = Retained::default();
+        for row in rows {
+            match row {
+                Ok(row) if self.is_past(&row, retention)? => {
+                    self.remove_session(&row)?;
+                    retained.sessions += 1;
+                }
+                Ok(row) => retained.records += self.trim(&row, retention)?,
+                Err(fault) => tracing::warn!(%fault, "retention leaves a damaged session alone"),
+            }
+        }
+        Ok(Ok(Done::Retained(retained, next)))
+    }
+
+    fn is_past(&self, row: &SessionRow, retention: &Retention) -> Result<bool, Trouble> {
+        let Some(age) = retention.session_age else { return Ok(false) };
+        let now = self.outside.world.clock.now();
+        let view: Option<(i64, Option<i64>)> = self
+            .connection()?
+            .prepare_cached("SELECT updated, open_turn FROM view_session WHERE session = ?1")?
+            .query_row([row.key], |found| Ok((found.get(0)?, found.get(1)?)))
+            .optional()?;
+        let (last, is_open) = match view {
+            Some((updated, turn)) => (budao_core::Timestamp::from_micros(updated), turn.is_some()),
+            None => (row.expires, false),
+        };
+        Ok(now.since(last) > age
+            && !is_open
+            && row.lease(now).is_none()
+            && self.waiting(row.key)? == 0)
+    }
+
+    fn trim(&mut self, row: &SessionRow, retention: &Retention) -> Result<u64, Trouble> {
+        if retention.record_age.is_none()
+            && retention.records.is_none()
+            && retention.bytes.is_none()
+        {
+            return Ok(0);
+        }
+        let covered: Option<i64> = self
+            .connection()?
+            .prepare_cached("SELECT seq FROM snapshot WHERE session = ?1")?
+            .query_row([row.key], |found| found.get(0))
+            .optional()?;
+        let Some(covered) = covered else { return Ok(0) };
+        let weights = self.weights(row)?;
+        let now = self.outside.world.clock.now();
+        let Some((to, reason)) = keep::cut(&weights, covered.cast_unsigned(), retention, now)
+        else {
+            return Ok(0);
+        };
+        let row = SessionRow { removed_to: to, removed_why: Some(reason), ..row.clone() };
+        row.update(self.connection()?)?;
+        self.remove_batches(&row)?;
+        self.effects.push(Effect::History(row.session));
+        Ok(weights.iter().filter(|weight| weight.seq <= to).count() as u64)
+    }
+
+    /// What each kept record weighs, oldest first. A damaged one ends the list: nothing behind it goes.
+    fn weights(&self, row: &SessionRow) -> Result<Vec<Weight>, Trouble> {
+        let mut weights = Vec::new();
+        let mut statement = self.connection()?.prepare_cached(
+            "SELECT b.first, b.count, b.body FROM span s JOIN batch b ON b.gid = s.gid \
+             WHERE s.session = ?1 ORDER BY s.first",
+        )?;
+        let mut found = statement.query([row.key])?;
+        while let Some(batch) = found.next()? {
+            let (first, count) = (position(batch, 0)?, position(batch, 1)?);
+            let blob = batch.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+            let place = Place { session: row.session, epoch: row.epoch, first, count };
+            let unpacked = frame::unpack(place, &Bytes::copy_from_slice(blob), |record| {
+                if record.seq > row.removed_to {
+                    let bytes = record.body.len() as u64;
+                    weights.push(Weight { seq: record.seq, at: record.at, bytes });
+                }
+            });
+            if unpacked.damaged.is_some() {
+                break;
+            }
+        }
+        Ok(weights)
+    }
+
+    fn remove_batches(&mut self, row: &SessionRow) -> Result<(), Trouble> {
+        let connection = self.connection()?;
+        let last: Option<i64> = connection
+            .prepare_cached("SELECT max(first) FROM span WHERE session = ?1")?
+            .query_row([row.key], |found| found.get(0))?;
+        let gone: Vec<(i64, i64)> = connection
+            .prepare_cached(
+                "SELECT b.gid, b.first FROM span s JOIN batch b ON b.gid = s.gid \
+                 WHERE s.session = ?1 AND b.first + b.count - 1 <= ?2 AND s.first < ?3",
+            )?
+            .query_map((row.key, row.removed_to.cast_signed(), last.unwrap_or(0)), |found| {
+                Ok((found.get(0)?, found.get(1)?))
+            })?
+            .collect::<Result<_, _>>()?;
+        for (gid, first) in &gone {
+            connection.prepare_cached("DELETE FROM batch WHERE gid = ?1")?.execute([gid])?;
+            connection
+                .prepare_cached("DELETE FROM span WHERE session = ?1 AND first = ?2")?
+                .execute((row.key, first))?;
+        }
+        self.frames += 2 * gone.len() as u64;
+        self.keep_numbers()
+    }
+
+    /// Removed batches never give their numbers back.
+    fn keep_numbers(&mut self) -> Result<(), Trouble> {
+        let meta = Meta { floor: self.mark.gid, ..self.meta.clone() };
+        meta.store(self.connection()?)?;
+        self.meta = meta;
+        Ok(())
+    }
+
+    /// Removes kept outputs that no session uses.
+    pub(super) fn sweep_blobs(&mut self) -> Result<Result<Done, AppendError>, Trouble> {
+        let connection = self.connection()?;
+        let count = connection
+            .prepare_cached("DELETE FROM blob WHERE hash NOT IN (SELECT hash FROM blob_user)")?
+            .execute([])?;
+        let retained = Retained { blobs: count as u64, ..Retained::default() };
+        Ok(Ok(Done::Retained(retained, None)))
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        session: SessionId,
+    ) -> Result<Result<Done, AppendError>, Trouble> {
+        let row = SessionRow::load(self.connection()?, self.path(), session)?;
+        let Some(row) = row else { return Ok(Ok(Done::Deleted(false))) };
+        self.index_now()?;
+        self.remove_session(&row)?;
+        drop(self.sweep_blobs()?);
+        Ok(Ok(Done::Deleted(true)))
+    }
+
+    /// Removes every trace of a session except what was counted. Its batches must be indexed.
+    pub(super) fn remove_session(&mut self, row: &SessionRow) -> Result<(), Trouble> {
+        let connection = self.connection()?;
+        for sql in [
+            "DELETE FROM batch WHERE gid IN (SELECT gid FROM span WHERE session = ?1)",
+            "DELETE FROM span WHERE session = ?1",
+            "DELETE FROM inbox WHERE session = ?1",
+            "DELETE FROM snapshot WHERE session = ?1",
+            "DELETE FROM blob_user WHERE session = ?1",
+            "DELETE FROM view_session WHERE session = ?1",
+            "DELETE FROM view_label WHERE session = ?1",
+            "DELETE FROM view_trace WHERE session = ?1",
+            "DELETE FROM view_tool WHERE session = ?1",
+            "DELETE FROM view_code WHERE session = ?1",
+            "DELETE FROM session WHERE id = ?1",
+        ] {
+            connection.prepare_cached(sql)?.execute([row.key])?;
+        }
+        self.keep_numbers()?;
+        self.forget_session(row.session);
+        self.effects.push(Effect::History(row.session));
+        self.frames += 32;
+        Ok(())
+    }
+}

@@ -1,0 +1,297 @@
+//! Rows of truth, read and checked the same way by the writer and by readers.
+
+use std::path::Path;
+
+use budao_core::{
+    event::{Answer, Command, Epoch, Seq, SessionId},
+    fault::{Fact, Fault, Operation},
+    time::Timestamp,
+};
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Row};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::{
+    errors::{Trouble, damaged},
+    frame::{self, Place},
+};
+use crate::contract::{Gap, GapReason, LeaseInfo, Token};
+
+/// A session's own row.
+#[derive(Clone, Debug)]
+pub(super) struct SessionRow {
+    pub(super) key: i64,
+    pub(super) session: SessionId,
+    pub(super) epoch: Epoch,
+    /// The last record retention removed, 0 for none.
+    pub(super) removed_to: Seq,
+    pub(super) removed_why: Option<GapReason>,
+    pub(super) token: Option<Token>,
+    pub(super) holder: String,
+    pub(super) expires: Timestamp,
+}
+
+const SESSION_COLUMNS: &str =
+    "id, uuid, epoch, removed_to, removed_why, token, holder, expires, checksum";
+
+impl SessionRow {
+    fn checksum(&self) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(self.session.0.as_bytes());
+        hasher.update(&self.epoch.0.to_le_bytes());
+        hasher.update(&self.removed_to.to_le_bytes());
+        hasher.update(self.removed_why.map_or("", GapReason::as_str).as_bytes());
+        hasher.update(&self.token.map_or(0, |token| token.0).to_le_bytes());
+        hasher.update(self.holder.as_bytes());
+        hasher.update(&self.expires.as_micros().to_le_bytes());
+        hasher.finalize()
+    }
+
+    fn from_row(row: &Row<'_>) -> Result<(Self, u32), rusqlite::Error> {
+        let found = Self {
+            key: row.get(0)?,
+            session: SessionId(Uuid::from_bytes(row.get(1)?)),
+            epoch: Epoch(row.get(2)?),
+            removed_to: position(row, 3)?,
+            removed_why: reason(row.get_ref(4)?.as_str_or_null()?.unwrap_or_default()),
+            token: row.get::<_, Option<i64>>(5)?.map(|token| Token(token.cast_unsigned())),
+            holder: row.get(6)?,
+            expires: Timestamp::from_micros(row.get(7)?),
+        };
+        Ok((found, row.get(8)?))
+    }
+
+    pub(super) fn load(
+        connection: &Connection,
+        path: &Path,
+        session: SessionId,
+    ) -> Result<Option<Self>, Trouble> {
+        let sql = format!("SELECT {SESSION_COLUMNS} FROM session WHERE uuid = ?1");
+        let mut statement = connection.prepare_cached(&sql)?;
+        let found = statement.query_row([session.0.as_bytes()], Self::from_row).optional()?;
+        found.map(|(row, checksum)| row.checked(checksum, path)).transpose()
+    }
+
+    /// All sessions, by key, after one.
+    pub(super) fn load_many(
+        connection: &Connection,
+        path: &Path,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<Result<Self, Fault>>, Trouble> {
+        let sql =
+            format!("SELECT {SESSION_COLUMNS} FROM session WHERE id > ?1 ORDER BY id LIMIT ?2");
+        let mut statement = connection.prepare_cached(&sql)?;
+        let rows = statement.query_map((after, sql_limit(limit)), Self::from_row)?;
+        let mut all = Vec::new();
+        for row in rows {
+            let (row, checksum) = row?;
+            all.push(
+                row.checked(checksum, path)
+                    .map_err(|trouble| trouble.into_fault(path, Operation::ReadRecords)),
+            );
+        }
+        Ok(all)
+    }
+
+    fn checked(self, checksum: u32, path: &Path) -> Result<Self, Trouble> {
+        if self.checksum() == checksum {
+            return Ok(self);
+        }
+        let what = format!("the row of session {} is altered", self.session);
+        let fault = damaged(path, Operation::ReadRecords, what);
+        Err(fault.with(Fact::Session, self.session.to_string()).into())
+    }
+
+    pub(super) fn insert(&mut self, connection: &Connection) -> Result<(), rusqlite::Error> {
+        connection
+            .prepare_cached(
+                "INSERT INTO session(uuid, epoch, removed_to, removed_why, token, holder, expires, \
+                 checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute((
+                self.session.0.as_bytes(),
+                self.epoch.0,
+                self.removed_to.cast_signed(),
+                self.removed_why.map(GapReason::as_str),
+                self.token.map(|token| token.0.cast_signed()),
+                &self.holder,
+                self.expires.as_micros(),
+                self.checksum(),
+            ))?;
+        self.key = connection.last_insert_rowid();
+        Ok(())
+    }
+
+    pub(super) fn update(&self, connection: &Connection) -> Result<(), rusqlite::Error> {
+        connection
+            .prepare_cached(
+                "UPDATE session SET epoch = ?2, removed_to = ?3, removed_why = ?4, token = ?5, \
+                 holder = ?6, expires = ?7, checksum = ?8 WHERE id = ?1",
+            )?
+            .execute((
+                self.key,
+                self.epoch.0,
+                self.removed_to.cast_signed(),
+                self.removed_why.map(GapReason::as_str),
+                self.token.map(|token| token.0.cast_signed()),
+                &self.holder,
+                self.expires.as_micros(),
+                self.checksum(),
+            ))?;
+        Ok(())
+    }
+
+    /// The lease, while it runs.
+    pub(super) fn lease(&self, now: Timestamp) -> Option<LeaseInfo> {
+        (self.token.is_some() && self.expires > now)
+            .then(|| LeaseInfo { holder: self.holder.clone(), expires: self.expires })
+    }
+
+    pub(super) fn gap_after(&self, after: Seq) -> Option<Gap> {
+        let reason = self.removed_why?;
+        (after < self.removed_to).then_some(Gap { from: after + 1, to: self.removed_to, reason })
+    }
+}
+
+/// A position: never negative in a file that is whole.
+pub(super) fn position(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {
+    let number: i64 = row.get(column)?;
+    u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, number))
+}
+
+/// A bound on rows, as SQLite takes it.
+pub(super) fn sql_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn reason(text: &str) -> Option<GapReason> {
+    [GapReason::Age, GapReason::Count, GapReason::Bytes]
+        .into_iter()
+        .find(|reason| reason.as_str() == text)
+}
+
+/// Where a session's history ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) head: Seq,
+    /// The batch that holds the head; none before the first.
+    pub(super) gid: Option<i64>,
+}
+
+/// Finds the end: in the batches that are not indexed yet, else in the index.
+pub(super) fn end(connection: &Connection, key: i64, indexed: i64) -> Result<End, rusqlite::Error> {
+    let in_tail = connection
+        .prepare_cached(
+            "SELECT first, count, gid FROM batch WHERE gid > ?1 AND session = ?2 \
+             ORDER BY gid DESC LIMIT 1",
+        )?
+        .query_row((indexed, key), end_from_row)
+        .optional()?;
+    if let Some(end) = in_tail {
+        return Ok(end);
+    }
+    let in_span = connection
+        .prepare_cached(
+            "SELECT b.first, b.count, b.gid FROM span s JOIN batch b ON b.gid = s.gid \
+             WHERE s.session = ?1 ORDER BY s.first DESC LIMIT 1",
+        )?
+        .query_row([key], end_from_row)
+        .optional()?;
+    Ok(in_span.unwrap_or(End { head: 0, gid: None }))
+}
+
+fn end_from_row(row: &Row<'_>) -> Result<End, rusqlite::Error> {
+    let (first, count) = (position(row, 0)?, position(row, 1)?);
+    Ok(End { head: first.saturating_add(count).saturating_sub(1), gid: Some(row.get(2)?) })
+}
+
+/// The checksum the next batch goes on from. The last batch is checked on the way.
+pub(super) fn chain(
+    connection: &Connection,
+    path: &Path,
+    row: &SessionRow,
+    end: End,
+) -> Result<u32, Trouble> {
+    let Some(gid) = end.gid else { return Ok(frame::seed(row.session)) };
+    let (key, first, count, body) = connection
+        .prepare_cached("SELECT session, first, count, body FROM batch WHERE gid = ?1")?
+        .query_row([gid], |found| {
+            let body = Bytes::copy_from_slice(found.get_ref(3)?.as_blob()?);
+            Ok((found.get::<_, i64>(0)?, position(found, 1)?, position(found, 2)?, body))
+        })?;
+    let place = Place { session: row.session, epoch: row.epoch, first, count };
+    let unpacked = frame::unpack(place, &body, drop);
+    match unpacked.damaged {
+        None if key == row.key => Ok(unpacked.checksum),
+        seq => Err(damaged_record(path, row.session, seq.unwrap_or(first)).into()),
+    }
+}
+
+pub(super) fn damaged_record(path: &Path, session: SessionId, seq: Seq) -> Fault {
+    damaged(path, Operation::ReadRecords, format!("record {seq} of session {session} is damaged"))
+        .with(Fact::Session, session.to_string())
+        .with(Fact::FromSeq, seq)
+}
+
+/// A command with its answer, as kept.
+#[derive(Debug)]
+pub(super) struct InboxRow {
+    pub(super) command: Command,
+    pub(super) answer: Option<Answer>,
+}
+
+/// The checksum of an inbox row.
+pub(super) fn inbox_checksum(session: SessionId, body: &[u8], answer: Option<&[u8]>) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(session.0.as_bytes());
+    hasher.update(&(body.len() as u64).to_le_bytes());
+    hasher.update(body);
+    hasher.update(answer.unwrap_or_default());
+    hasher.finalize()
+}
+
+impl InboxRow {
+    pub(super) fn from_row(
+        row: &Row<'_>,
+        session: SessionId,
+        path: &Path,
+    ) -> Result<Self, Trouble> {
+        let body = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+        let answer = row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
+        let id: i64 = row.get(0)?;
+        let bad = |why: &str| {
+            let what = format!("command {id} of session {session} is damaged: {why}");
+            damaged(path, Operation::SubmitCommand, what).with(Fact::Session, session.to_string())
+        };
+        if inbox_checksum(session, body, answer) != row.get::<_, u32>(3)? {
+            return Err(bad("its checksum is wrong").into());
+        }
+        let command = serde_json::from_slice(body).map_err(|error| bad(&error.to_string()))?;
+        let answer = answer
+            .map(serde_json::from_slice)
+            .transpose()
+            .map_err(|error| bad(&error.to_string()))?;
+        Ok(Self { command, answer })
+    }
+}
+
+/// One command of a session.
+pub(super) fn command(
+    connection: &Connection,
+    path: &Path,
+    row: &SessionRow,
+    id: &str,
+) -> Result<Option<InboxRow>, Trouble> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, body, answer, checksum FROM inbox WHERE session = ?1 AND command = ?2",
+    )?;
+    let mut rows = statement.query((row.key, id))?;
+    rows.next()?.map(|found| InboxRow::from_row(found, row.session, path)).transpose()
+}
+
+/// Our own types always encode.
+pub(super) fn encode(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("commands and answers have string keys and finite numbers")
+}

@@ -1,0 +1,95 @@
+//! Remembers beside the file how far it had come, so that a lost end is noticed.
+//!
+//! After a commit is durable, its numbers are written here, unsynced. The witness can therefore be behind
+//! the file but never ahead of it, unless the file has lost something it had acknowledged: a damaged
+//! write-ahead log, a disk that lied, an old copy put in place. A missing or unreadable witness says nothing.
+
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+const MAGIC: [u8; 8] = *b"budaowit";
+const SIZE: usize = 52;
+
+/// How far a journal had come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The last batch.
+    pub(super) gid: i64,
+    /// The last command.
+    pub(super) inbox: i64,
+    /// The last lease token.
+    pub(super) token: i64,
+}
+
+impl Mark {
+    /// Is any number behind `other`'s?
+    pub(super) fn is_behind(self, other: Self) -> bool {
+        self.gid < other.gid || self.inbox < other.inbox || self.token < other.token
+    }
+}
+
+/// The file beside the journal.
+#[derive(Debug)]
+pub(super) struct Witness {
+    file: Option<File>,
+    journal: [u8; 16],
+    last: Mark,
+}
+
+pub(super) fn path_of(journal: &Path) -> PathBuf {
+    with_suffix(journal, "-witness")
+}
+
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// What the witness of this journal says.
+pub(super) fn read(journal: &Path, id: [u8; 16]) -> Option<Mark> {
+    let bytes = std::fs::read(path_of(journal)).ok()?;
+    let bytes: &[u8; SIZE] = bytes.as_slice().try_into().ok()?;
+    let (content, checksum) = bytes.split_last_chunk::<4>()?;
+    if crc32fast::hash(content) != u32::from_le_bytes(*checksum)
+        || content[..8] != MAGIC
+        || content[8..24] != id
+    {
+        return None;
+    }
+    let number = |at: usize| Some(i64::from_le_bytes(content.get(at..at + 8)?.try_into().ok()?));
+    Some(Mark { gid: number(24)?, inbox: number(32)?, token: number(40)? })
+}
+
+impl Witness {
+    /// Opens it for writing. Without it the journal works, only less suspiciously.
+    pub(super) fn open(journal: &Path, id: [u8; 16]) -> Self {
+        let path = path_of(journal);
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        if let Err(error) = &file {
+            tracing::warn!(%error, path = %path.display(), "no witness: a lost end would go unnoticed");
+        }
+        Self { file: file.ok(), journal: id, last: Mark::default() }
+    }
+
+    /// Writes how far the journal has come.
+    pub(super) fn record(&mut self, mark: Mark) {
+        let Some(file) = self.file.as_ref().filter(|_| mark != self.last) else { return };
+        let mut bytes = [0; SIZE];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..24].copy_from_slice(&self.journal);
+        bytes[24..32].copy_from_slice(&mark.gid.to_le_bytes());
+        bytes[32..40].copy_from_slice(&mark.inbox.to_le_bytes());
+        bytes[40..48].copy_from_slice(&mark.token.to_le_bytes());
+        let checksum = crc32fast::hash(&bytes[..48]);
+        bytes[48..].copy_from_slice(&checksum.to_le_bytes());
+        if let Err(error) = file.write_all_at(&bytes, 0) {
+            tracing::debug!(%error, "the witness was not written");
+        }
+        self.last = mark;
+    }
+}

@@ -1,0 +1,144 @@
+//! What operators search by, derived from records by pure functions.
+//!
+//! Both implementations use these, so a view means the same everywhere and can be made again from the
+//! records at any time.
+
+use std::collections::BTreeMap;
+
+use budao_core::{
+    event::{Event, SessionId},
+    fault::Fault,
+    time::Timestamp,
+};
+
+use crate::contract::{State, Stored, Summary};
+
+/// Minutes: the grain in which counts are kept.
+pub(crate) const BUCKET_MICROS: i64 = 60_000_000;
+
+/// What one record adds to the views besides the summary.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// A tool that was called: its name, and whether this record counts as a call.
+    pub(crate) tool: Option<String>,
+    /// A code that came.
+    pub(crate) code: Option<CodeMark>,
+    /// The labels were replaced.
+    pub(crate) has_new_labels: bool,
+}
+
+/// A code that came.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CodeMark {
+    pub(crate) code: &'static str,
+    /// Was it raised here (or did it end something)?
+    pub(crate) is_raised: bool,
+}
+
+/// Events that are many and change no view; they are not even decoded.
+const BULK: [&[u8]; 5] = [
+    b"{\"text_came\"",
+    b"{\"thought_came\"",
+    b"{\"output_came\"",
+    b"{\"file_seen\"",
+    b"{\"noted\"",
+];
+
+/// A session before its first record.
+pub(crate) fn nothing(session: SessionId) -> Summary {
+    Summary {
+        session,
+        state: State::Idle,
+        opened_at: Timestamp::default(),
+        updated_at: Timestamp::default(),
+        title: None,
+        labels: BTreeMap::new(),
+        turns: 0,
+        open_turn: None,
+        last_code: None,
+        head: 0,
+    }
+}
+
+/// Takes up one record.
+pub(crate) fn apply(summary: &mut Summary, record: &Stored) -> Result<Marks, Fault> {
+    if summary.head == 0 {
+        summary.opened_at = record.at;
+    }
+    summary.head = record.seq;
+    summary.updated_at = record.at;
+    if BULK.iter().any(|prefix| record.body.starts_with(prefix)) {
+        return Ok(Marks::default());
+    }
+    let event = record.event()?;
+    let mut marks = Marks {
+        tool: matches!(event, Event::CallStarted { .. } | Event::CallEnded { .. })
+            .then(|| event.tool().map(ToOwned::to_owned))
+            .flatten(),
+        code: code_mark(&event),
+        has_new_labels: false,
+    };
+    match event {
+        Event::SessionOpened { settings, .. } | Event::SettingsChanged { settings } => {
+            summary.title = settings.title;
+            marks.has_new_labels = summary.labels != settings.labels;
+            summary.labels = settings.labels;
+        }
+        Event::SessionResumed { .. } | Event::MessageAccepted { .. }
+            if summary.open_turn.is_none() =>
+        {
+            summary.state = State::Idle;
+        }
+        Event::SessionEnded { end, .. } => {
+            summary.state = end.into();
+            summary.open_turn = None;
+        }
+        Event::TurnStarted { .. } => {
+            summary.state = State::Running;
+            summary.turns = summary.turns.max(record.turn);
+            summary.open_turn = Some(record.turn);
+            summary.last_code = None;
+        }
+        Event::QuestionAsked { .. } => summary.state = State::Asking,
+        Event::QuestionAnswered { .. } | Event::QuestionExpired { .. }
+            if summary.open_turn.is_some() =>
+        {
+            summary.state = State::Running;
+        }
+        Event::TurnEnded { .. } => {
+            summary.state = State::Idle;
+            summary.open_turn = None;
+            summary.last_code = marks.code.as_ref().map(|mark| mark.code.to_owned());
+        }
+        _ => {}
+    }
+    Ok(marks)
+}
+
+/// A fault is counted as raised where it is told first: raised by name, or as the outcome of a call.
+/// Where it is told again because it ended something, it is counted as that.
+fn code_mark(event: &Event) -> Option<CodeMark> {
+    let code = event.fault()?.row().code;
+    match event {
+        Event::FaultRaised { .. } | Event::CallEnded { .. } | Event::PlanRefused { .. } => {
+            Some(CodeMark { code, is_raised: true })
+        }
+        Event::TurnEnded { .. }
+        | Event::SessionEnded { .. }
+        | Event::TaskEnded { .. }
+        | Event::AggregateEnded { .. } => Some(CodeMark { code, is_raised: false }),
+        _ => None,
+    }
+}
+
+/// Where the bucket of this time begins, for buckets of so many minutes.
+pub(crate) fn bucket(at: Timestamp, minutes: i64) -> Timestamp {
+    let length = BUCKET_MICROS.saturating_mul(minutes.max(1));
+    let micros = at.as_micros();
+    Timestamp::from_micros(micros.saturating_sub(micros.rem_euclid(length)))
+}
+
+/// Whole minutes, at least one.
+pub(crate) fn minutes(length: std::time::Duration) -> i64 {
+    i64::try_from(length.as_secs().div_ceil(60)).unwrap_or(i64::MAX / BUCKET_MICROS).max(1)
+}
