@@ -253,6 +253,10 @@ pub struct Append {
     pub entries: Vec<Entry>,
     /// Answers to commands of the inbox that this takes up.
     pub answers: Vec<(CommandId, Answer)>,
+    /// Commands the writer took up without their having waited in the inbox, with their answers: recorded
+    /// so that a repeated id gets the same answer. One whose id is known already fails the whole append
+    /// with `command_repeated`.
+    pub taken: Vec<(Command, Answer)>,
     /// The session's state after these entries, as its owner writes it.
     pub snapshot: Option<Vec<u8>>,
 }
@@ -267,6 +271,7 @@ impl Append {
             expected,
             entries,
             answers: Vec::new(),
+            taken: Vec::new(),
             snapshot: None,
         }
     }

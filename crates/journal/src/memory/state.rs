@@ -161,6 +161,12 @@ impl State {
         if let Some((id, _)) = append.answers.iter().find(|(id, _)| !waits(id)) {
             return Err(faults::not_waiting(append.session, id).into());
         }
+        let known = |id: &CommandId| session.commands.iter().any(|(command, _)| command.id == *id);
+        if let Some((command, _)) = append.taken.iter().find(|(command, _)| known(&command.id)) {
+            return Err(faults::repeated(append.session, &command.id).into());
+        }
+        let taken = append.taken.into_iter().map(|(command, answer)| (command, Some(answer)));
+        session.commands.extend(taken);
         for (id, answer) in append.answers {
             if let Some(slot) = session.commands.iter_mut().find(|(command, _)| command.id == id) {
                 slot.1 = Some(answer);

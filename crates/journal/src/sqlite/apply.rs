@@ -65,6 +65,7 @@ pub(super) struct Prepared {
     expected: Seq,
     entries: Vec<Encoded>,
     answers: Vec<(CommandId, Vec<u8>)>,
+    taken: Vec<(Command, Answer)>,
     snapshot: Option<Vec<u8>>,
     bytes: usize,
     is_closing: bool,
@@ -92,6 +93,7 @@ impl Prepared {
             expected: append.expected,
             entries,
             answers,
+            taken: append.taken,
             snapshot: append.snapshot,
             bytes,
             is_closing,
@@ -249,6 +251,9 @@ impl Hold {
                 return Ok(Err(faults::not_waiting(session, id).into()));
             }
         }
+        if let Err(fault) = self.write_taken(session, &append.taken)? {
+            return Ok(Err(fault.into()));
+        }
         if !append.entries.is_empty() {
             self.write_batch(session, &mut known, &append.entries)?;
         }
@@ -302,6 +307,30 @@ impl Hold {
             .query_row((key, &*id.0), |row| row.get(0))
             .optional()?;
         Ok(waiting == Some(true))
+    }
+
+    /// Records commands that were taken up without waiting. All are looked at before one is written.
+    fn write_taken(
+        &mut self,
+        session: SessionId,
+        taken: &[(Command, Answer)],
+    ) -> Result<Result<(), Fault>, Trouble> {
+        if taken.is_empty() {
+            return Ok(Ok(()));
+        }
+        let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
+            return Ok(Err(faults::unknown_session(session, Operation::AppendRecords)));
+        };
+        for (command, _) in taken {
+            if rows::command(self.connection()?, self.path(), &row, &command.id.0)?.is_some() {
+                return Ok(Err(faults::repeated(session, &command.id)));
+            }
+        }
+        for (command, answer) in taken {
+            self.write_command(&row, &rows::encode(command), &command.id, Some(answer))?;
+        }
+        self.effects.push(Effect::Answered(session));
+        Ok(Ok(()))
     }
 
     fn write_answer(
