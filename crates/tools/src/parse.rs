@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value};
 const EXCERPT: usize = 40;
 
 /// The nesting at which the JSON parser itself gives up.
-const PARSER_DEPTH: usize = 127;
+const PARSER_DEPTH: usize = 126;
 
 /// Why a text is not taken as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -96,6 +96,10 @@ pub(crate) fn malformed(text: &[u8], broken: &Broken, depth: usize) -> Option<Va
     let text = std::str::from_utf8(text).ok()?;
     let options = jsonrepair_rs::RepairOptions::new().with_max_input_bytes(text.len());
     let meant = jsonrepair_rs::jsonrepair_with_options(text, options).ok()?;
+    // An odd quote somewhere: nobody can say where a text ends.
+    if ['"', '\''].iter().any(|quote| text.matches(*quote).count() % 2 == 1) {
+        return None;
+    }
     let closers = |text: &str| text.bytes().filter(|byte| matches!(byte, b'}' | b']')).count();
     if closers(&meant) > closers(text) {
         return None;
