@@ -6,6 +6,7 @@
 //! processes at once. [`conformance`] is the suite every implementation passes.
 
 mod bell;
+pub mod conformance;
 mod contract;
 mod faults;
 mod follow;

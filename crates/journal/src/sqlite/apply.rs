@@ -314,7 +314,7 @@ impl Hold {
         &mut self,
         session: SessionId,
         taken: &[(Command, Answer)],
-    ) -> Result<Result<(), Fault>, Trouble> {
+    ) -> Result<Result<(), budao_core::Fault>, Trouble> {
         if taken.is_empty() {
             return Ok(Ok(()));
         }

@@ -1,0 +1,84 @@
+//! The suite every implementation of [`Journal`] passes.
+//!
+//! Call [`conformance_suite!`](crate::conformance_suite) in a test module with a function that makes an
+//! empty journal from a [`World`]; each promise of the contract becomes a test of its own.
+
+#![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "it is made of tests")]
+
+pub mod commands;
+pub mod follow;
+pub mod keep;
+pub mod lease;
+pub mod records;
+pub mod stage;
+pub mod views;
+
+pub use stage::{ManualClock, Stage};
+
+/// Makes one test for each promise. `$make` is an `async fn(World) -> (guard, Arc<dyn Journal>)`; the guard
+/// is kept until the test is over (a temporary directory, a server).
+#[macro_export]
+macro_rules! conformance_suite {
+    ($make:expr) => {
+        $crate::conformance_suite!(@each $make;
+            lease::tokens_grow_and_are_never_given_twice
+            lease::a_running_lease_is_not_taken_by_another
+            lease::a_lease_that_ran_out_is_taken_by_another_and_its_writer_is_refused_for_ever
+            lease::a_lease_that_ran_out_still_writes_until_somebody_takes_it
+            lease::a_holder_may_take_its_own_lease_again_and_fences_itself
+            lease::a_renewed_lease_runs_on
+            lease::a_released_lease_is_dead_and_the_session_is_free
+            lease::a_session_is_made_only_when_asked_for
+            records::records_are_numbered_from_one_without_gaps
+            records::what_was_appended_is_read_back_byte_for_byte
+            records::an_append_at_a_wrong_position_is_a_conflict_that_names_the_head
+            records::of_appends_that_race_for_a_position_exactly_one_wins
+            records::an_append_that_failed_leaves_nothing_behind
+            records::sessions_do_not_disturb_each_other
+            records::pages_obey_their_limits_and_always_move
+            records::a_position_beyond_the_head_is_an_epoch_mismatch
+            records::an_unknown_session_is_said_to_be_unknown
+            records::readers_beside_a_writer_see_whole_prefixes
+            records::a_snapshot_names_the_position_it_covers
+            commands::commands_wait_in_order_until_they_are_answered
+            commands::a_command_submitted_twice_waits_once_and_gets_one_answer
+            commands::a_command_id_used_for_something_else_is_refused
+            commands::too_many_waiting_commands_are_refused
+            commands::taking_up_a_command_and_its_effects_are_one
+            commands::answering_what_does_not_wait_changes_nothing
+            commands::whoever_waits_for_an_answer_hears_it
+            commands::a_writer_is_woken_by_a_command
+            follow::goes_from_history_to_live_without_a_seam
+            follow::from_every_position_gives_exactly_the_rest
+            follow::under_concurrent_append_and_reconnects_gives_exactly_the_sequence
+            follow::a_slow_follower_stops_nobody_and_misses_nothing
+            follow::waits_for_a_session_without_records
+            follow::is_told_when_the_session_is_deleted
+            follow::is_told_of_a_gap
+            keep::retention_removes_only_what_a_snapshot_covers
+            keep::retention_by_count_leaves_an_exact_gap
+            keep::retention_by_bytes_leaves_an_exact_gap
+            keep::retention_by_age_leaves_an_exact_gap
+            keep::appending_goes_on_after_everything_was_removed
+            keep::old_finished_sessions_go_and_unfinished_ones_stay
+            keep::a_deleted_session_is_gone_for_everybody
+            keep::a_session_made_again_is_another_incarnation
+            keep::outputs_are_kept_by_content_as_long_as_a_session_uses_them
+            keep::an_output_above_the_limit_is_refused
+            views::sessions_are_found_by_what_happened_in_them
+            views::a_session_shows_what_it_is_doing
+            views::pages_of_sessions_do_not_overlap
+            views::unfinished_turns_and_waiting_commands_are_listed
+            views::codes_are_counted_over_time
+            views::views_made_again_are_the_same
+        );
+    };
+    (@each $make:expr; $($module:ident :: $promise:ident)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $promise() {
+            let stage = $crate::conformance::Stage::prepare();
+            let (_guard, journal) = ($make)(stage.world.clone()).await;
+            $crate::conformance::$module::$promise(&stage.with(journal)).await;
+        }
+    )*};
+}

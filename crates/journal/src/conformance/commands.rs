@@ -1,0 +1,164 @@
+//! The inbox: durable, idempotent, in order.
+
+use budao_core::{
+    event::{Answer, Command},
+    fault::Kind,
+    limits::Limits,
+    trace::Trace,
+};
+
+use super::{
+    Stage,
+    stage::{fault, ids, message},
+};
+use crate::contract::{Append, AppendError, Submitted};
+
+fn accepted() -> Answer {
+    Answer::Accepted { at: 0 }
+}
+
+/// In the order they came, and each only until it has its answer.
+pub async fn commands_wait_in_order_until_they_are_answered(stage: &Stage) {
+    let lease = stage.open().await;
+    let names = ["m3", "m1", "m2"];
+    for name in names {
+        let submitted = stage.journal.submit(lease.session, message(name, name)).await.unwrap();
+        assert_eq!(submitted, Submitted::New);
+    }
+    let waiting = stage.journal.inbox(lease.session).await.unwrap();
+    assert_eq!(waiting, names.map(|name| message(name, name)));
+    let append = Append {
+        answers: vec![("m1".into(), accepted())],
+        ..Append::new(&lease, 0, stage.notes(1, 1))
+    };
+    stage.journal.append(append).await.unwrap();
+    let waiting = stage.journal.inbox(lease.session).await.unwrap();
+    assert_eq!(ids(&waiting), ["m3".into(), "m2".into()]);
+    let other = stage.open().await;
+    assert_eq!(stage.journal.inbox(other.session).await.unwrap(), []);
+}
+
+/// Whoever sends it again, and whatever trace it brings.
+pub async fn a_command_submitted_twice_waits_once_and_gets_one_answer(stage: &Stage) {
+    let lease = stage.open().await;
+    let command = message("m", "x");
+    let again = Command { trace: Trace::from_random(5), by: "other".into(), ..command.clone() };
+    assert_eq!(stage.journal.submit(lease.session, command).await.unwrap(), Submitted::New);
+    let submitted = stage.journal.submit(lease.session, again.clone()).await.unwrap();
+    assert_eq!(submitted, Submitted::Pending);
+    assert_eq!(stage.journal.inbox(lease.session).await.unwrap().len(), 1);
+    let answer = Answer::Rejected { fault: fault(Kind::QuestionNotOpen) };
+    let append =
+        Append { answers: vec![("m".into(), answer.clone())], ..Append::new(&lease, 0, vec![]) };
+    assert_eq!(stage.journal.append(append).await, Ok(0));
+    for _ in 0..3 {
+        let submitted = stage.journal.submit(lease.session, again.clone()).await.unwrap();
+        assert_eq!(submitted, Submitted::Answered(answer.clone()));
+    }
+    assert_eq!(stage.journal.answer(lease.session, &"m".into()).await.unwrap(), Some(answer));
+    assert_eq!(stage.journal.inbox(lease.session).await.unwrap(), []);
+    let other = stage.open().await;
+    let elsewhere = stage.journal.submit(other.session, again).await.unwrap();
+    assert_eq!(elsewhere, Submitted::New, "ids are unique in their session only");
+}
+
+/// Before and after the answer.
+pub async fn a_command_id_used_for_something_else_is_refused(stage: &Stage) {
+    let lease = stage.open().await;
+    stage.journal.submit(lease.session, message("m", "x")).await.unwrap();
+    for _ in 0..2 {
+        let fault = stage.journal.submit(lease.session, message("m", "y")).await.unwrap_err();
+        assert_eq!(fault.kind(), Kind::CommandRepeated);
+        let append =
+            Append { answers: vec![("m".into(), accepted())], ..Append::new(&lease, 0, vec![]) };
+        // The second time round it has its answer already.
+        let _ = stage.journal.append(append).await;
+    }
+}
+
+/// And one more fits as soon as one is answered.
+pub async fn too_many_waiting_commands_are_refused(stage: &Stage) {
+    let lease = stage.open().await;
+    let limit = Limits::default().queued_messages;
+    for number in 0..limit {
+        let command = message(&number.to_string(), "x");
+        assert_eq!(stage.journal.submit(lease.session, command).await.unwrap(), Submitted::New);
+    }
+    let fault = stage.journal.submit(lease.session, message("more", "x")).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::LimitReached);
+    let known = stage.journal.submit(lease.session, message("0", "x")).await.unwrap();
+    assert_eq!(known, Submitted::Pending);
+    let append =
+        Append { answers: vec![("0".into(), accepted())], ..Append::new(&lease, 0, vec![]) };
+    stage.journal.append(append).await.unwrap();
+    let submitted = stage.journal.submit(lease.session, message("more", "x")).await.unwrap();
+    assert_eq!(submitted, Submitted::New);
+}
+
+/// A fenced writer can neither take up nor answer.
+pub async fn taking_up_a_command_and_its_effects_are_one(stage: &Stage) {
+    let lost = stage.open().await;
+    stage.journal.submit(lost.session, message("m", "x")).await.unwrap();
+    let lease = stage.lease(lost.session, "writer").await;
+    let append = |lease| Append {
+        answers: vec![("m".into(), accepted())],
+        ..Append::new(lease, 0, stage.notes(1, 2))
+    };
+    assert_eq!(stage.journal.append(append(&lost)).await, Err(AppendError::Fenced));
+    assert_eq!(stage.journal.answer(lost.session, &"m".into()).await.unwrap(), None);
+    assert_eq!(stage.journal.append(append(&lease)).await, Ok(2));
+    let answer = stage.journal.answer(lost.session, &"m".into()).await.unwrap();
+    assert_eq!(answer, Some(accepted()));
+}
+
+/// Unknown, or answered before: the whole append is refused.
+pub async fn answering_what_does_not_wait_changes_nothing(stage: &Stage) {
+    let lease = stage.open().await;
+    stage.journal.submit(lease.session, message("m", "x")).await.unwrap();
+    let append = |expected, ids: &[&str]| Append {
+        answers: ids.iter().map(|id| ((*id).into(), accepted())).collect(),
+        ..Append::new(&lease, expected, stage.notes(expected + 1, 1))
+    };
+    let refused = stage.journal.append(append(0, &["m", "unknown"])).await;
+    assert!(matches!(refused, Err(AppendError::Failed(_))), "{refused:?}");
+    assert_eq!(stage.journal.inbox(lease.session).await.unwrap().len(), 1);
+    assert_eq!(stage.journal.append(append(0, &["m"])).await, Ok(1));
+    let refused = stage.journal.append(append(1, &["m"])).await;
+    assert!(matches!(refused, Err(AppendError::Failed(_))), "{refused:?}");
+    assert_eq!(stage.read_all(lease.session, 0).await.len(), 1);
+}
+
+/// Also when the answer was there before the question.
+pub async fn whoever_waits_for_an_answer_hears_it(stage: &Stage) {
+    let lease = stage.open().await;
+    let fault = stage.journal.await_answer(lease.session, &"m".into()).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::BadRequest, "no such command");
+    stage.journal.submit(lease.session, message("m", "x")).await.unwrap();
+    let id = "m".into();
+    let waiting = stage.journal.await_answer(lease.session, &id);
+    let answering = async {
+        stage.append(&lease, 0, 1).await;
+        let append =
+            Append { answers: vec![("m".into(), accepted())], ..Append::new(&lease, 1, vec![]) };
+        stage.journal.append(append).await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(biased; waiting, answering);
+    assert_eq!(answer.unwrap(), accepted());
+    assert_eq!(stage.journal.await_answer(lease.session, &"m".into()).await.unwrap(), accepted());
+}
+
+/// And not missed when it came before the wait began.
+pub async fn a_writer_is_woken_by_a_command(stage: &Stage) {
+    let lease = stage.open().await;
+    let mut watch = stage.journal.watch(lease.session);
+    stage.journal.submit(lease.session, message("early", "x")).await.unwrap();
+    watch.changed().await;
+    let submitting = stage.journal.submit(lease.session, message("late", "x"));
+    let woken = async {
+        while stage.journal.inbox(lease.session).await.unwrap().len() < 2 {
+            watch.changed().await;
+        }
+    };
+    let ((), submitted) = tokio::join!(biased; woken, submitting);
+    assert_eq!(submitted.unwrap(), Submitted::New);
+}

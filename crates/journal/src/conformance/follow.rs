@@ -1,0 +1,130 @@
+//! From history to live, without a seam.
+
+use budao_core::{event::Seq, event::SessionId, fault::Fact, fault::Kind};
+use futures::{StreamExt, future::join_all};
+
+use super::{Stage, stage::number};
+use crate::contract::{Append, Retention};
+
+/// Reads `count` records and checks that each is the one after the last.
+async fn take(stage: &Stage, session: SessionId, after: Seq, count: u64) {
+    let mut stream = stage.journal.follow(session, after);
+    let mut last = after;
+    while last < after + count {
+        let batch = stream.next().await.expect("a follower has no end").expect("readable");
+        assert!(!batch.is_empty());
+        for record in batch {
+            assert_eq!(record.seq, last + 1);
+            assert_eq!(number(&record), record.seq);
+            last = record.seq;
+        }
+    }
+}
+
+/// Everything once, in order, however it came.
+pub async fn goes_from_history_to_live_without_a_seam(stage: &Stage) {
+    let lease = stage.open().await;
+    let head = stage.append(&lease, 0, 25).await;
+    let writer = async {
+        let mut head = head;
+        for count in [1, 3, 20, 1, 50] {
+            head = stage.append(&lease, head, count).await;
+        }
+        assert_eq!(head, 100);
+    };
+    tokio::join!(biased; take(stage, lease.session, 0, 100), writer);
+}
+
+/// The head included: then it is all live.
+pub async fn from_every_position_gives_exactly_the_rest(stage: &Stage) {
+    let lease = stage.open().await;
+    let head = stage.append(&lease, 0, 20).await;
+    let followers = (0..=head).map(|after| take(stage, lease.session, after, head + 5 - after));
+    let writer = async {
+        stage.append(&lease, head, 2).await;
+        stage.append(&lease, head + 2, 3).await;
+    };
+    tokio::join!(biased; join_all(followers), writer);
+}
+
+/// Followers that leave after a few records and come back where they were, while a writer writes.
+pub async fn under_concurrent_append_and_reconnects_gives_exactly_the_sequence(stage: &Stage) {
+    const TOTAL: u64 = 2000;
+    let lease = stage.open().await;
+    let writer = async {
+        let mut head = 0;
+        while head < TOTAL {
+            let count = (1 + head % 13).min(TOTAL - head);
+            head = stage.append(&lease, head, count).await;
+        }
+    };
+    let follower = |stride: u64| {
+        let session = lease.session;
+        async move {
+            let mut after = 0;
+            while after < TOTAL {
+                let count = stride.min(TOTAL - after);
+                take(stage, session, after, count).await;
+                after += count;
+            }
+        }
+    };
+    let followers = join_all([1_u64, 7, 100, TOTAL].map(follower));
+    tokio::join!(followers, writer);
+}
+
+/// It is pulled; what it does not pull costs nobody anything.
+pub async fn a_slow_follower_stops_nobody_and_misses_nothing(stage: &Stage) {
+    let lease = stage.open().await;
+    let mut head = stage.append(&lease, 0, 1).await;
+    let mut slow = stage.journal.follow(lease.session, 0);
+    assert_eq!(slow.next().await.unwrap().unwrap().len(), 1);
+    while head < 5000 {
+        let writer = async { stage.append(&lease, head, 100).await };
+        (head, ()) = tokio::join!(writer, take(stage, lease.session, head, 100));
+    }
+    let mut last = 1;
+    while last < head {
+        for record in slow.next().await.unwrap().unwrap() {
+            assert_eq!(record.seq, last + 1);
+            last = record.seq;
+        }
+    }
+}
+
+/// It exists, it only has nothing to say yet.
+pub async fn waits_for_a_session_without_records(stage: &Stage) {
+    let lease = stage.open().await;
+    let writer = async { stage.append(&lease, 0, 3).await };
+    let ((), head) = tokio::join!(biased; take(stage, lease.session, 0, 3), writer);
+    assert_eq!(head, 3);
+}
+
+/// Then it ends.
+pub async fn is_told_when_the_session_is_deleted(stage: &Stage) {
+    let lease = stage.open().await;
+    stage.append(&lease, 0, 1).await;
+    let mut stream = stage.journal.follow(lease.session, 0);
+    assert_eq!(stream.next().await.unwrap().unwrap().len(), 1);
+    let (next, deleted) = tokio::join!(biased; stream.next(), stage.journal.delete(lease.session));
+    assert!(deleted.unwrap());
+    assert_eq!(next.unwrap().unwrap_err().kind(), Kind::UnknownSession);
+    assert!(stream.next().await.is_none());
+}
+
+/// With its exact range, and where it can go on.
+pub async fn is_told_of_a_gap(stage: &Stage) {
+    let lease = stage.open().await;
+    let append = Append { snapshot: Some(vec![1]), ..Append::new(&lease, 0, stage.notes(1, 10)) };
+    stage.journal.append(append).await.unwrap();
+    let retention = Retention { records: Some(4), ..Retention::default() };
+    stage.journal.retain(retention).await.unwrap();
+    let mut stream = stage.journal.follow(lease.session, 2);
+    let fault = stream.next().await.unwrap().unwrap_err();
+    assert_eq!(fault.kind(), Kind::HistoryGap);
+    let fact = |fact| fault.detail().number(fact);
+    assert_eq!((fact(Fact::FromSeq), fact(Fact::ToSeq)), (Some(3), Some(6)));
+    assert_eq!(fact(Fact::OldestSeq), Some(7));
+    assert!(stream.next().await.is_none());
+    take(stage, lease.session, 6, 4).await;
+}

@@ -1,0 +1,31 @@
+//! The contract, held against both implementations.
+
+mod memory {
+    use std::sync::Arc;
+
+    use budao_core::{limits::Limits, seams::World};
+    use budao_journal::{Journal, Memory};
+
+    async fn make(world: World) -> ((), Arc<dyn Journal>) {
+        ((), Arc::new(Memory::new(world, Limits::default())))
+    }
+
+    budao_journal::conformance_suite!(make);
+}
+
+mod sqlite {
+    use std::sync::Arc;
+
+    use budao_core::seams::World;
+    use budao_journal::{Journal, Options, Sqlite};
+    use tempfile::TempDir;
+
+    async fn make(world: World) -> (TempDir, Arc<dyn Journal>) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal.db");
+        let journal = Sqlite::open(&path, world, Options::default()).await.unwrap();
+        (directory, Arc::new(journal))
+    }
+
+    budao_journal::conformance_suite!(make);
+}
