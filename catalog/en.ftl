@@ -605,6 +605,15 @@ file-not-text =
     .rec-1 = Use a command that understands this kind of file
     .rec-2 = Look for a text version of the same content
 
+file-unread =
+    .title = File was not read before
+    .model = { $path } exists, and it was not read in this session. Nothing was written.
+    .user = The assistant was about to replace { $path } without having read it. It will read it first.
+    .about = A file that exists was to be replaced as a whole, and the session has never seen what is in it. Writing would have destroyed something nobody looked at, so nothing was written.
+    .check = Nothing.
+    .rec-1 = Read the file first, then write it
+    .rec-2 = Use another path if you meant to make a new file
+
 ## PROC: commands and shells
 
 exit-status =
@@ -1741,6 +1750,7 @@ gave-up = { $attempt ->
 
 ### Calling tools
 
+advice-malformed-at = The place is marked with <HERE>: { $excerpt }
 advice-duplicate-key = Write the key { $field } once; it came twice in the same object
 advice-ends-early = The arguments stop before they are complete: send them again in full, or split the work into smaller calls
 advice-output-cut = The output has { $total_size } bytes and was too large to keep; only its beginning and its end are shown. Ask for less at once to see the rest.
@@ -1774,3 +1784,10 @@ advice-todo-rules = Ids must be unique, and at most one entry may be in_progress
 advice-mcp-said-no = Read what the server said in data and change the call accordingly
 advice-mcp-server = The server that has this tool is in trouble; go on with other tools
 advice-too-many-abandoned = Too many earlier calls are stuck; wait, or go on without tools
+
+### Files and commands
+
+advice-edit-closest-lines = Line { $line } is close to it and reads: { $excerpt }
+advice-edit-only-spaces-differ = Line { $line } differs from it only in spaces or tabs and reads: { $excerpt }
+advice-edit-match-lines = It occurs at lines { $excerpt }
+advice-shells-running = End one of the running commands with bash_kill first: { $allowed }

@@ -597,6 +597,15 @@ file-not-text =
     .rec-1 = 使用认得这种文件的命令
     .rec-2 = 找找同样内容有没有文本版本
 
+file-unread =
+    .title = 文件还没有读过
+    .model = { $path } 已经存在，而本次会话还没有读过它。什么都没有写入。
+    .user = 助手正要在没读过 { $path } 的情况下替换它。它会先读取。
+    .about = 要整个替换一个已存在的文件，而会话从未看过它的内容。写下去会毁掉没有人看过的东西，所以什么都没有写。
+    .check = 不用处理。
+    .rec-1 = 先读取文件，再写入
+    .rec-2 = 如果本意是新建文件，换一个路径
+
 ## PROC：命令与 shell
 
 exit-status =
@@ -1704,6 +1713,7 @@ gave-up = 试了 { $attempt } 次，已放弃
 
 ### 调用工具
 
+advice-malformed-at = 出错的地方标作 <HERE>：{ $excerpt }
 advice-duplicate-key = 键 { $field } 在同一个对象里出现了两次，只写一次
 advice-ends-early = 参数没有写完就断了：请完整地重新发送，或把工作拆成更小的调用
 advice-output-cut = 输出共 { $total_size } 字节，太大而未保留；这里只显示开头和结尾。想看其余部分，请一次少要一些。
@@ -1737,3 +1747,10 @@ advice-todo-rules = 编号不能重复，最多只能有一项处于 in_progress
 advice-mcp-said-no = 看 data 里服务器说了什么，据此修改调用
 advice-mcp-server = 提供这个工具的服务器出了问题；改用其他工具
 advice-too-many-abandoned = 之前卡住的调用太多；请等待，或不用工具继续
+
+### 文件与命令
+
+advice-edit-closest-lines = 第 { $line } 行与它相近，内容是：{ $excerpt }
+advice-edit-only-spaces-differ = 第 { $line } 行与它只有空格或制表符不同，内容是：{ $excerpt }
+advice-edit-match-lines = 它出现在这些行：{ $excerpt }
+advice-shells-running = 先用 bash_kill 结束一个正在运行的命令：{ $allowed }

@@ -131,6 +131,8 @@ pub enum Kind {
     NotAFile,
     /// `ERR_FILE_008`: not a text file.
     FileNotText,
+    /// `ERR_FILE_009`: file was not read before.
+    FileUnread,
     /// `ERR_PROC_001`: command ended with an error.
     ExitStatus,
     /// `ERR_PROC_002`: command was killed.
@@ -1609,6 +1611,31 @@ impl Kind {
                 context: &[Fact::ToolName, Fact::Path],
                 always: &[Fact::Path],
                 facts: &[Fact::Path, Fact::Position],
+                recommendations: 2,
+            },
+            Self::FileUnread => &Row {
+                name: "file_unread",
+                message: "file-unread",
+                code: "ERR_FILE_009",
+                error_type: ErrorType::Logical,
+                type_name: "FileUnread",
+                category: Category::Validation,
+                remedy: Remedy::Model,
+                next: Next::RetryChanged,
+                retryable: true,
+                recoverable: true,
+                auto_retry: false,
+                severity: Severity::Warn,
+                strategy: Strategy::Fallback,
+                event: Announcement::Execution,
+                smcp: 4003,
+                smcp_home: false,
+                http: 409,
+                json_rpc: -32603,
+                editor: EditorOutcome::ToolCallFailed,
+                context: &[Fact::ToolName, Fact::Path],
+                always: &[Fact::Path],
+                facts: &[Fact::Path],
                 recommendations: 2,
             },
             Self::ExitStatus => &Row {
