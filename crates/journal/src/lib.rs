@@ -21,4 +21,4 @@ pub use contract::{
     Stored, Submitted, Summary, Token, Unfinished, Watch,
 };
 pub use memory::Memory;
-pub use sqlite::{Options, Sqlite};
+pub use sqlite::{Counters, Options, Sqlite};

@@ -21,7 +21,7 @@ mod writer;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex, atomic::Ordering, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
@@ -44,7 +44,7 @@ use self::{
     reader::Readers,
     reserve::Reserve,
     schema::{Purpose, Setup},
-    writer::{Job, Outside, Writer},
+    writer::{Job, Outside, Tally, Writer},
 };
 use crate::{
     bell::{Bell, lock},
@@ -90,6 +90,21 @@ impl Default for Options {
     }
 }
 
+/// What a journal's writer has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Transactions made durable: one sync each.
+    pub transactions: u64,
+    /// Requests answered by them.
+    pub requests: u64,
+    /// Transactions that failed.
+    pub failures: u64,
+    /// Times the write-ahead log was carried over into the file.
+    pub checkpoints: u64,
+    /// The longest of those: the worst pause a writer makes by itself.
+    pub longest_checkpoint: Duration,
+}
+
 /// A journal in one SQLite file. Clones share it; when the last one drops, queued work is finished.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
@@ -111,6 +126,7 @@ struct Shared {
 /// Where requests to the writer are handed in.
 #[derive(Debug)]
 struct Desk {
+    tally: Arc<Tally>,
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     slots: Arc<Semaphore>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -149,12 +165,14 @@ impl Sqlite {
 
     fn open_now(path: PathBuf, world: World, options: Options) -> Result<Self, Fault> {
         let bell = Arc::new(Bell::default());
+        let tally = Arc::new(Tally::default());
         let outside = Outside {
             path: path.clone(),
             setup: setup(&options),
             world: world.clone(),
             limits: options.limits.clone(),
             bell: bell.clone(),
+            tally: tally.clone(),
         };
         let (connection, meta, mark) = open::prepare(&outside)?;
         let hold = Hold::new(outside.clone(), connection, meta, mark)
@@ -167,6 +185,7 @@ impl Sqlite {
             .spawn(move || writer.run())
             .map_err(|error| errors::io_fault(&error, &path, Operation::OpenJournal))?;
         let desk = Desk {
+            tally,
             jobs: Mutex::new(Some(sender)),
             slots: Arc::new(Semaphore::new(options.queue.max(1))),
             thread: Mutex::new(Some(thread)),
@@ -193,6 +212,22 @@ impl Sqlite {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
+    }
+
+    /// What was done since it was opened.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let Some(desk) = &self.shared.desk else { return Counters::default() };
+        let tally = &desk.tally;
+        Counters {
+            transactions: tally.transactions.load(Ordering::Relaxed),
+            requests: tally.requests.load(Ordering::Relaxed),
+            failures: tally.failures.load(Ordering::Relaxed),
+            checkpoints: tally.checkpoints.load(Ordering::Relaxed),
+            longest_checkpoint: Duration::from_micros(
+                tally.longest_checkpoint_micros.load(Ordering::Relaxed),
+            ),
+        }
     }
 
     /// Finishes what is queued and lets the file go. Later requests are refused as `shutting_down`.

@@ -9,9 +9,10 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError, TryRecvError},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use budao_core::{
@@ -63,6 +64,16 @@ pub(super) enum Effect {
     History(SessionId),
 }
 
+/// What the writer has done since it began, for metrics.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) transactions: AtomicU64,
+    pub(super) requests: AtomicU64,
+    pub(super) failures: AtomicU64,
+    pub(super) checkpoints: AtomicU64,
+    pub(super) longest_checkpoint_micros: AtomicU64,
+}
+
 /// What the writer needs from outside.
 #[derive(Debug, Clone)]
 pub(super) struct Outside {
@@ -71,6 +82,7 @@ pub(super) struct Outside {
     pub(super) world: World,
     pub(super) limits: Limits,
     pub(super) bell: Arc<Bell>,
+    pub(super) tally: Arc<Tally>,
 }
 
 pub(super) struct Writer {
@@ -182,6 +194,16 @@ impl Writer {
         let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
             hold.transact(|hold| jobs.iter().map(|job| hold.apply(&job.ask)).collect())
         }));
+        let tally = &self.outside.tally;
+        match done {
+            Ok(Ok(_)) => {
+                tally.transactions.fetch_add(1, Ordering::Relaxed);
+                tally.requests.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+            }
+            Ok(Err(_)) | Err(_) => {
+                tally.failures.fetch_add(1, Ordering::Relaxed);
+            }
+        }
         done.unwrap_or_else(|_| {
             self.hold.distrust();
             Err(Fault::new(Kind::Bug, Operation::AppendRecords)
@@ -208,7 +230,12 @@ impl Writer {
 
     fn keep_house(&mut self) {
         if self.hold.frames_since_checkpoint() >= CHECKPOINT_FRAMES {
+            let began = Instant::now();
             self.hold.checkpoint();
+            let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let tally = &self.outside.tally;
+            tally.checkpoints.fetch_add(1, Ordering::Relaxed);
+            tally.longest_checkpoint_micros.fetch_max(micros, Ordering::Relaxed);
         }
         if self.hold.view_lag() > VIEW_LAG {
             self.catch_up();
