@@ -178,6 +178,11 @@ fn malformed(entry: &Entry, text: &[u8], broken: &Broken) -> Fault {
             fault = fault.with(Fact::Excerpt, parse::excerpt(text, position));
         }
     }
+    let place = fault.detail().get(Fact::Excerpt).cloned();
+    let fault = fault.advise(place.map(|excerpt| Advice::Known {
+        advice: "malformed-at".into(),
+        with: Detail::new().with(Fact::Excerpt, excerpt),
+    }));
     match broken {
         Broken::TooDeep { limit } => fault.with(Fact::Limit, *limit),
         Broken::Duplicate { key, .. } => {

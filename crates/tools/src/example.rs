@@ -44,7 +44,9 @@ pub(crate) fn example(root: &Value, validator: &Validator, leaves: &[Leaf]) -> O
 fn wanted(leaf: &Leaf) -> String {
     match &leaf.rule {
         Rule::Required(key) => format!("{}/{}", leaf.pointer, crate::explain::escaped(key)),
-        Rule::Unknown(_) | Rule::Type(_) | Rule::Enum(_) | Rule::Other(..) => leaf.pointer.clone(),
+        Rule::Unknown(_) | Rule::Type(_) | Rule::Enum(_) | Rule::Either(..) | Rule::Other(..) => {
+            leaf.pointer.clone()
+        }
     }
 }
 

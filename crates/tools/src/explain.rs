@@ -45,7 +45,7 @@ fn rank(leaf: &Leaf, mismatch: &Mismatch) -> u8 {
         Rule::Unknown(_) if mismatch.nearest.is_some() => 0,
         Rule::Required(_) => 1,
         Rule::Type(_) => 2,
-        Rule::Enum(_) => 3,
+        Rule::Enum(_) | Rule::Either(..) => 3,
         Rule::Other(..) => 4,
         Rule::Unknown(_) => 5,
     }
@@ -71,9 +71,19 @@ fn tell(root: &Value, arguments: &Value, leaf: &Leaf) -> Vec<Mismatch> {
             expected: one_of(values),
             received,
             allowed: values.iter().take(ALLOWED_MAX).cloned().collect(),
-            nearest: value.and_then(Value::as_str).and_then(|text| {
-                near::nearest(text, values.iter().filter_map(Value::as_str)).map(str::to_owned)
-            }),
+            nearest: near_value(value, values),
+        }],
+        Rule::Either(types, values) => vec![Mismatch {
+            pointer,
+            rule: "anyOf".into(),
+            expected: format!(
+                "must be {}, or {}",
+                of_types(types),
+                one_of(values).replace("must be ", "")
+            ),
+            received,
+            allowed: values.iter().take(ALLOWED_MAX).cloned().collect(),
+            nearest: near_value(value, values),
         }],
         Rule::Other(rule, text) => vec![Mismatch {
             pointer,
@@ -83,6 +93,11 @@ fn tell(root: &Value, arguments: &Value, leaf: &Leaf) -> Vec<Mismatch> {
             ..Mismatch::default()
         }],
     }
+}
+
+fn near_value(value: Option<&Value>, values: &[Value]) -> Option<String> {
+    let text = value?.as_str()?;
+    near::nearest(text, values.iter().filter_map(Value::as_str)).map(str::to_owned)
 }
 
 /// A missing key; when a key close to it came instead, that one is named.

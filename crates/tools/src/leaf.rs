@@ -33,6 +33,8 @@ pub(crate) enum Rule {
     Unknown(Vec<String>),
     /// None of these values.
     Enum(Vec<Value>),
+    /// Neither of these types nor of these values.
+    Either(Vec<JsonType>, Vec<Value>),
     /// Any other rule: its keyword and what it asks, in words.
     Other(&'static str, String),
 }
@@ -74,40 +76,70 @@ fn alternatives(
     let here = error.instance_path().as_str();
     let mut types = Vec::new();
     let mut values = Vec::new();
-    let mut closest: Option<(Distance, Vec<Leaf>)> = None;
+    let mut rest: Vec<(Distance, Vec<Leaf>)> = Vec::new();
     for branch in branches {
         let mut leaves = Vec::new();
         branch.iter().for_each(|error| flatten(error, deep + 1, &mut leaves));
         match wrong_from_the_start(&leaves, here) {
             Some(Rule::Type(more)) => types.extend(more.iter().copied()),
             Some(Rule::Enum(more)) => values.extend(more.iter().cloned()),
-            _ => {
-                let distance = distance(&leaves, here);
-                if closest.as_ref().is_none_or(|(best, _)| distance < *best) {
-                    closest = Some((distance, leaves));
-                }
+            Some(Rule::Either(more, others)) => {
+                types.extend(more.iter().copied());
+                values.extend(others.iter().cloned());
             }
+            _ => rest.push((distance(&leaves, here), leaves)),
         }
     }
+    types.sort_unstable();
+    types.dedup();
+    // The first of the closest: authors put the usual alternative first.
+    let closest = rest.iter().map(|(distance, _)| *distance).min();
     match closest {
-        Some((_, leaves)) => found.extend(leaves),
-        None if !values.is_empty() && (types.is_empty() || error.instance().is_string()) => {
-            found.push(leaf(error, Rule::Enum(values)));
+        Some(closest) if closest.0 > 0 => found.extend(other_tag(rest, here)),
+        Some(closest) => {
+            found.extend(
+                rest.into_iter().find(|it| it.0 == closest).map(|it| it.1).unwrap_or_default(),
+            );
         }
-        None if !types.is_empty() => {
-            types.sort_unstable();
-            types.dedup();
-            found.push(leaf(error, Rule::Type(types)));
-        }
-        None => found.push(leaf(error, rule(error.kind()))),
+        None => found.push(leaf(
+            error,
+            match (types.is_empty(), values.is_empty()) {
+                (true, true) => rule(error.kind()),
+                (true, false) => Rule::Enum(values),
+                (false, true) => Rule::Type(types),
+                (false, false) => Rule::Either(types, values),
+            },
+        )),
     }
+}
+
+/// No alternative has the tag that came: all the tags there are, at its place.
+fn other_tag(rest: Vec<(Distance, Vec<Leaf>)>, here: &str) -> Vec<Leaf> {
+    let is_tag = |leaf: &Leaf| {
+        matches!(&leaf.rule, Rule::Enum(values) if values.len() == 1)
+            && is_child(&leaf.pointer, here)
+    };
+    let mut tags =
+        rest.into_iter().filter_map(|(_, leaves)| leaves.into_iter().find(|it| is_tag(it)));
+    let Some(mut first) = tags.next() else { return Vec::new() };
+    for other in tags {
+        if let (Rule::Enum(all), Rule::Enum(more)) = (&mut first.rule, &other.rule)
+            && other.pointer == first.pointer
+        {
+            all.extend(more.iter().filter(|tag| !all.contains(tag)).cloned().collect::<Vec<_>>());
+        }
+    }
+    vec![first]
 }
 
 /// The rule that shuts an alternative out: it is about the whole value, not about a part of it.
 fn wrong_from_the_start<'a>(leaves: &'a [Leaf], here: &str) -> Option<&'a Rule> {
     leaves
         .iter()
-        .find(|leaf| leaf.pointer == here && matches!(leaf.rule, Rule::Type(_) | Rule::Enum(_)))
+        .find(|leaf| {
+            leaf.pointer == here
+                && matches!(leaf.rule, Rule::Type(_) | Rule::Enum(_) | Rule::Either(..))
+        })
         .map(|leaf| &leaf.rule)
 }
 
@@ -124,7 +156,7 @@ fn distance(leaves: &[Leaf], here: &str) -> Distance {
             Rule::Enum(values) if values.len() == 1 && is_child(&leaf.pointer, here) => tags += 1,
             Rule::Unknown(keys) => unknown += keys.len(),
             Rule::Required(_) => missing += 1,
-            Rule::Type(_) | Rule::Enum(_) | Rule::Other(..) => {}
+            Rule::Type(_) | Rule::Enum(_) | Rule::Either(..) | Rule::Other(..) => {}
         }
     }
     (tags, unknown + missing, leaves.len())

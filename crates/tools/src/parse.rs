@@ -75,7 +75,8 @@ pub fn strict(text: &[u8], depth: usize) -> Result<Value, Broken> {
     Err(match trouble.into_inner() {
         Some(Trouble::TooDeep) => Broken::TooDeep { limit: depth },
         Some(Trouble::Duplicate(key)) => Broken::Duplicate { key, position },
-        None => Broken::Syntax { position, ends_early: error.is_eof() },
+        None if error.is_eof() => Broken::Syntax { position: text.len(), ends_early: true },
+        None => Broken::Syntax { position, ends_early: false },
     })
 }
 
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_cut_text_is_told_from_a_wrong_one() {
-        assert_eq!(broken(r#"{"path": "a"#), Broken::Syntax { position: 10, ends_early: true });
+        assert_eq!(broken(r#"{"path": "a"#), Broken::Syntax { position: 11, ends_early: true });
         assert_eq!(
             broken(r#"{"path": "a" "b": 1}"#),
             Broken::Syntax { position: 13, ends_early: false }

@@ -108,26 +108,23 @@ pub(crate) fn malformed(text: &[u8], broken: &Broken, depth: usize) -> Option<Va
 }
 
 fn undo(root: &Value, arguments: &mut Value, leaf: &Leaf, depth: usize) -> Option<RepairKind> {
-    match &leaf.rule {
-        Rule::Type(types) => {
-            if arguments.pointer(&leaf.pointer)?.is_null() {
-                return leave_out(root, arguments, leaf);
-            }
-            let place = arguments.pointer_mut(&leaf.pointer)?;
-            let (value, kind) = as_type(place, types, depth)?;
-            *place = value;
-            Some(kind)
-        }
-        Rule::Enum(values) => {
-            if arguments.pointer(&leaf.pointer)?.is_null() {
-                return leave_out(root, arguments, leaf);
-            }
-            let place = arguments.pointer_mut(&leaf.pointer)?;
-            *place = same_but_for_case(place.as_str()?, values)?;
-            Some(RepairKind::EnumCase)
-        }
-        Rule::Required(_) | Rule::Unknown(_) | Rule::Other(..) => None,
+    let (types, values): (&[JsonType], &[Value]) = match &leaf.rule {
+        Rule::Type(types) => (types, &[]),
+        Rule::Enum(values) => (&[], values),
+        Rule::Either(types, values) => (types, values),
+        Rule::Required(_) | Rule::Unknown(_) | Rule::Other(..) => return None,
+    };
+    if arguments.pointer(&leaf.pointer)?.is_null() {
+        return leave_out(root, arguments, leaf);
     }
+    let place = arguments.pointer_mut(&leaf.pointer)?;
+    let same = place.as_str().and_then(|text| same_but_for_case(text, values));
+    let (value, kind) = match same {
+        Some(value) => (value, RepairKind::EnumCase),
+        None => as_type(place, types, depth)?,
+    };
+    *place = value;
+    Some(kind)
 }
 
 /// `null` for something optional is left out; for all arguments it means there are none.

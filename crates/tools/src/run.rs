@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How long a call that was dropped may take to be gone before it counts as abandoned.
-const DROP_WAIT: Duration = Duration::from_millis(100);
+const DROP_WAIT: Duration = Duration::from_millis(500);
 
 /// Repairs that are told to the model one by one.
 const REPAIRS_TOLD: usize = 8;

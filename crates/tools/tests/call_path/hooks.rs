@@ -1,0 +1,174 @@
+//! Hooks and guards: they decide before a call and comment after it, and their own failures stay theirs.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use budao_core::{fault::Kind, tool::Outcome};
+use budao_tools::{
+    CallContext, Ready, alone,
+    hooks::{Decision, Hook, Hooks, Verdict},
+};
+use serde_json::json;
+
+use crate::support::{any, call, done, of, quick, ready, search, toolbox};
+
+/// Says one thing before and one thing after.
+#[derive(Debug)]
+struct Says(Verdict, Option<&'static str>);
+
+#[async_trait]
+impl Hook for Says {
+    fn name(&self) -> &str {
+        "says"
+    }
+
+    async fn before(&self, _: &Ready, _: &CallContext) -> Verdict {
+        self.0.clone()
+    }
+
+    async fn after(&self, _: &Ready, _: &Outcome, _: &CallContext) -> Option<String> {
+        self.1.map(str::to_owned)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Breaks {
+    Panics,
+    Hangs,
+    Blocks,
+}
+
+#[async_trait]
+impl Hook for Breaks {
+    fn name(&self) -> &str {
+        "breaks"
+    }
+
+    async fn before(&self, _: &Ready, _: &CallContext) -> Verdict {
+        self.fall().await;
+        Verdict::Pass
+    }
+
+    async fn after(&self, _: &Ready, _: &Outcome, _: &CallContext) -> Option<String> {
+        self.fall().await;
+        None
+    }
+}
+
+impl Breaks {
+    async fn fall(self) {
+        match self {
+            Self::Panics => panic!("broken"),
+            Self::Hangs => std::future::pending().await,
+            Self::Blocks => std::thread::sleep(Duration::from_millis(1_500)),
+        }
+    }
+}
+
+fn a_call() -> Ready {
+    toolbox().check(&call("search", r#"{"query": "x"}"#), &quick()).unwrap()
+}
+
+async fn decide(hooks: &Hooks) -> (Decision, Vec<budao_core::Fault>) {
+    hooks.before(a_call(), &alone::context_with(quick())).await
+}
+
+fn ended(decision: Decision) -> Outcome {
+    match decision {
+        Decision::Ended(outcome) => *outcome,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn each_verdict_has_its_effect() {
+    let one = |verdict| Hooks::new().hook(Says(verdict, None));
+    assert!(matches!(decide(&one(Verdict::Pass)).await.0, Decision::Pass(_)));
+    assert!(matches!(decide(&one(Verdict::Allow)).await.0, Decision::Allow(_)));
+    let (asked, _) = decide(&one(Verdict::Ask("costs money".into()))).await;
+    assert!(matches!(asked, Decision::Ask { reason, .. } if reason == "costs money"));
+    let denied = ended(decide(&one(Verdict::Deny("not on Sundays".into()))).await.0);
+    assert_eq!(denied.fault().unwrap().kind(), Kind::DeniedByHook);
+    let supplied = ended(decide(&one(Verdict::Supply(json!({ "hits": 0 })))).await.0);
+    assert_eq!(done(supplied).data, json!({ "hits": 0 }));
+    let no = ended(decide(&one(Verdict::Supply(json!({ "ok": false, "error": "no" })))).await.0);
+    assert_eq!(no.fault().unwrap().kind(), Kind::ToolSaidNo);
+}
+
+#[tokio::test]
+async fn replaced_arguments_are_checked_again_and_shown_to_the_next() {
+    let fits = Hooks::new()
+        .hook(Says(Verdict::Replace(json!({ "query": "y" })), None))
+        .hook(Says(Verdict::Allow, None));
+    let Decision::Allow(call) = decide(&fits).await.0 else { panic!("not allowed") };
+    assert_eq!(call.arguments()["query"], "y");
+    let wrong = Hooks::new().hook(Says(Verdict::Replace(json!({ "query": 7 })), None));
+    let outcome = ended(decide(&wrong).await.0);
+    assert_eq!(outcome.fault().unwrap().kind(), Kind::InvalidArguments);
+}
+
+#[tokio::test]
+async fn the_first_decision_stands() {
+    let hooks = Hooks::new()
+        .hook(Says(Verdict::Pass, None))
+        .hook(Says(Verdict::Deny("first".into()), None))
+        .hook(Says(Verdict::Supply(json!(1)), None));
+    let outcome = ended(decide(&hooks).await.0);
+    assert_eq!(outcome.fault().unwrap().kind(), Kind::DeniedByHook);
+    // An allowance is not the last word: a later guard may still deny.
+    let hooks =
+        Hooks::new().hook(Says(Verdict::Allow, None)).guard(Says(Verdict::Deny("no".into()), None));
+    assert!(matches!(decide(&hooks).await.0, Decision::Ended(_)));
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_is_reported_and_the_flow_goes_on() {
+    for breaks in [Breaks::Panics, Breaks::Hangs, Breaks::Blocks] {
+        let hooks = Hooks::new().hook(breaks);
+        let (decision, faults) = decide(&hooks).await;
+        assert!(matches!(decision, Decision::Pass(_)), "{breaks:?}");
+        assert_eq!(faults.len(), 1);
+        assert_eq!(faults[0].kind(), Kind::HookFailed);
+    }
+}
+
+#[tokio::test]
+async fn a_guard_that_fails_denies_the_call() {
+    for breaks in [Breaks::Panics, Breaks::Hangs, Breaks::Blocks] {
+        let hooks = Hooks::new().guard(breaks);
+        let outcome = ended(decide(&hooks).await.0);
+        assert_eq!(outcome.fault().unwrap().kind(), Kind::GuardFailed, "{breaks:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_finished_outcome_stands_whatever_hooks_do() {
+    let toolbox = of(any("works", |_, _| async { Ok(json!({ "written": 3 })) }));
+    let context = alone::context_with(quick());
+    let call = ready(&toolbox, "works");
+    let outcome = call.clone().run(context.clone()).await;
+    let hooks = Hooks::new()
+        .hook(Breaks::Panics)
+        .guard(Breaks::Hangs)
+        .hook(Says(Verdict::Pass, Some("seen by the auditor")));
+    let (told, faults) = hooks.after(&call, outcome, &context).await;
+    let output = done(told);
+    assert_eq!(output.data, json!({ "written": 3 }));
+    assert_eq!(output.note.as_deref(), Some("seen by the auditor"));
+    assert_eq!(faults.len(), 2);
+    let failed = Outcome::from(budao_core::Fault::new(
+        Kind::ToolFailed,
+        budao_core::fault::Operation::ToolCall,
+    ));
+    let (told, _) = hooks.after(&call, failed, &context).await;
+    assert_eq!(told.fault().unwrap().kind(), Kind::ToolFailed);
+}
+
+#[tokio::test]
+async fn hooks_are_counted_like_calls() {
+    let toolbox = of(search());
+    let call = toolbox.check(&call("search", r#"{"query": "x"}"#), &quick()).unwrap();
+    let hooks = Hooks::new().hook(Breaks::Panics);
+    drop(hooks.before(call, &alone::context_with(quick())).await);
+    assert_eq!(toolbox.counts().panics, 1);
+}
