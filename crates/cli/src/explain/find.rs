@@ -1,0 +1,206 @@
+//! From what somebody typed to the kind that was meant.
+
+use budao_core::{Kind, Lang, fault::text};
+use strum::VariantArray as _;
+
+use super::Args;
+
+/// Most suggestions anybody reads.
+const NEAREST_MAX: usize = 5;
+
+/// From here on two names are alike.
+const ALIKE: f64 = 0.8;
+
+/// What was found.
+#[derive(Debug, PartialEq)]
+pub(super) enum Found {
+    /// This one.
+    One(Kind),
+    /// The kind that explains this number, and how many others have it.
+    Home { kind: Kind, number: i64, others: usize },
+    /// All of these fit alike.
+    Several(Vec<Kind>),
+    /// None, but these are near.
+    None(Near),
+}
+
+/// What may have been meant.
+#[derive(Debug, PartialEq)]
+pub(super) enum Near {
+    /// Kinds whose number is near.
+    Numbers(Vec<Kind>),
+    /// Kinds whose code, name or title is near.
+    Names(Vec<Kind>),
+}
+
+/// Looks for a code, a number, a name, then for what is near.
+pub(super) fn find(what: &str) -> Found {
+    if let Ok(number) = what.trim().parse() {
+        return by_number(number);
+    }
+    let wanted = plain(what);
+    let coded = |kind: &Kind| {
+        let code = plain(kind.row().code);
+        code == wanted || code.strip_prefix("err") == Some(&wanted)
+    };
+    let named = |kind: &Kind| plain(kind.row().name) == wanted || has_title(*kind, &wanted);
+    let typed = |kind: &Kind| plain(kind.row().type_name) == wanted;
+    for kinds in [kinds(coded), kinds(named), kinds(typed)] {
+        match kinds[..] {
+            [] => {}
+            [kind] => return Found::One(kind),
+            _ => return Found::Several(kinds),
+        }
+    }
+    Found::None(Near::Names(nearest(&wanted)))
+}
+
+/// The kinds a list is asked for.
+pub(super) fn filtered(args: &Args, what: &str) -> Vec<Kind> {
+    let wanted = plain(what);
+    let number = what.trim().parse().ok();
+    kinds(|kind| {
+        let row = kind.row();
+        let fits_text = || {
+            [row.code, row.name, row.type_name].iter().any(|text| plain(text).contains(&wanted))
+                || titles(*kind).iter().any(|title| title.contains(&wanted))
+        };
+        args.category.is_none_or(|category| row.category == category)
+            && args.remedy.is_none_or(|remedy| row.remedy == remedy)
+            && args.severity.is_none_or(|severity| row.severity == severity)
+            && number.map_or_else(fits_text, |number| has_number(*kind, number))
+    })
+}
+
+fn by_number(number: i64) -> Found {
+    let with_number = kinds(|kind| has_number(*kind, number));
+    let home = |kind: &&Kind| kind.row().smcp_home && i64::from(kind.row().smcp) == number;
+    match (with_number.iter().find(home), &with_number[..]) {
+        (Some(kind), _) => Found::Home { kind: *kind, number, others: with_number.len() - 1 },
+        (None, []) => Found::None(Near::Numbers(nearest_numbers(number))),
+        (None, [kind]) => Found::One(*kind),
+        (None, _) => Found::Several(with_number),
+    }
+}
+
+fn has_number(kind: Kind, number: i64) -> bool {
+    let row = kind.row();
+    [i64::from(row.smcp), i64::from(row.http), i64::from(row.json_rpc)].contains(&number)
+}
+
+/// The kinds whose own number differs in a digit or is next to it.
+fn nearest_numbers(number: i64) -> Vec<Kind> {
+    let mut homes = kinds(|kind| kind.row().smcp_home);
+    let far = |kind: &Kind| {
+        let smcp = i64::from(kind.row().smcp);
+        (strsim::osa_distance(&smcp.to_string(), &number.to_string()), smcp.abs_diff(number))
+    };
+    homes.retain(|kind| far(kind).0 <= 2);
+    homes.sort_by_key(far);
+    homes.truncate(NEAREST_MAX);
+    homes
+}
+
+/// The kinds whose code, name or title is like this, the likest first.
+fn nearest(wanted: &str) -> Vec<Kind> {
+    let mut scored: Vec<_> = Kind::VARIANTS
+        .iter()
+        .map(|kind| (likeness(wanted, *kind), *kind))
+        .filter(|(score, _)| *score >= ALIKE)
+        .collect();
+    scored.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let best = scored.first().map_or(0.0, |(score, _)| *score);
+    // What is clearly less like it than the best one only distracts.
+    scored.retain(|(score, _)| best - score < 0.1);
+    scored.truncate(NEAREST_MAX);
+    scored.into_iter().map(|(_, kind)| kind).collect()
+}
+
+fn likeness(wanted: &str, kind: Kind) -> f64 {
+    let row = kind.row();
+    let [english, chinese] = titles(kind);
+    let texts = [plain(row.code), plain(row.name), english, chinese];
+    let score = |text: &String| {
+        // One word out of several is a good guess too: `timeout`, `disk`.
+        let part = wanted.len() >= 3 && text.contains(wanted);
+        strsim::normalized_damerau_levenshtein(wanted, text).max(if part { 0.85 } else { 0.0 })
+    };
+    texts.iter().map(score).fold(0.0, f64::max)
+}
+
+fn kinds(fits: impl Fn(&Kind) -> bool) -> Vec<Kind> {
+    Kind::VARIANTS.iter().copied().filter(|kind| fits(kind)).collect()
+}
+
+fn has_title(kind: Kind, wanted: &str) -> bool {
+    !wanted.is_empty() && titles(kind).iter().any(|title| title == wanted)
+}
+
+fn titles(kind: Kind) -> [String; 2] {
+    [Lang::En, Lang::Zh].map(|lang| plain(&text::of_kind(kind, "title", lang)))
+}
+
+/// Letters and digits in lower case: `ERR-VAL 001`, `DeadlinePassed` and `deadline passed` lose their dress.
+fn plain(text: &str) -> String {
+    text.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_by_its_code_name_and_titles() {
+        for kind in Kind::VARIANTS {
+            let row = kind.row();
+            let [english, chinese] =
+                [Lang::En, Lang::Zh].map(|lang| text::of_kind(*kind, "title", lang));
+            let spellings = [
+                row.code.to_owned(),
+                row.code.to_lowercase(),
+                row.code.replace('_', "-"),
+                row.code.trim_start_matches("ERR_").to_owned(),
+                row.name.to_owned(),
+                row.name.replace('_', " "),
+                format!("{kind:?}"),
+                english,
+                chinese,
+            ];
+            for spelling in spellings {
+                assert_eq!(find(&spelling), Found::One(*kind), "{spelling}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_leads_somewhere() {
+        for kind in Kind::VARIANTS {
+            let row = kind.row();
+            let smcp = i64::from(row.smcp);
+            let Found::Home { kind: home, .. } = by_number(smcp) else {
+                panic!("{smcp} has no page")
+            };
+            assert_eq!(home.row().smcp, row.smcp);
+            for number in [i64::from(row.http), i64::from(row.json_rpc)] {
+                assert!(!matches!(by_number(number), Found::None(_)), "{number}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_slip_of_the_finger_finds_its_way() {
+        let first = |what: &str| match find(what) {
+            Found::None(Near::Names(near) | Near::Numbers(near)) => near.first().copied(),
+            found => panic!("{what}: {found:?}"),
+        };
+        assert_eq!(first("ERR_TIMEOUT_01"), Some(Kind::RequestTimedOut));
+        assert_eq!(first("EER_VAL_002"), Some(Kind::InvalidArguments));
+        assert_eq!(first("dedline_passed"), Some(Kind::DeadlinePassed));
+        assert_eq!(first("disk"), Some(Kind::DiskFull));
+        assert_eq!(first("工具"), Some(Kind::InvalidArguments));
+        assert_eq!(first("4110"), Some(Kind::RoomFull));
+        assert_eq!(first("qwertyuiop"), None);
+        assert_eq!(first(""), None);
+        assert_eq!(first("999999999"), None);
+    }
+}

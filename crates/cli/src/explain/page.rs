@@ -1,0 +1,217 @@
+//! One kind on a page.
+
+use budao_core::{
+    Kind, Lang,
+    fault::{Category, Detail, ErrorType, Fact, Next, Remedy, Row, Severity, Strategy, text},
+};
+use serde::Serialize;
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::terminal::{Terminal, pad};
+
+const INDENT: &str = "  ";
+
+/// The page as people read it.
+pub(super) fn text(kind: Kind, lang: Lang, terminal: &Terminal) -> String {
+    let page = Page { kind, row: kind.row(), lang, terminal };
+    let of_kind = |attribute| text::of_kind(kind, attribute, lang);
+    let parts = [
+        page.head(),
+        terminal.wrap(&of_kind("about"), ""),
+        page.columns(),
+        page.section("label-model", &of_kind("model")),
+        page.section("label-user", &of_kind("user")),
+        page.recommendations(),
+        page.section("label-operator", &of_kind("check")),
+        page.numbers(),
+    ];
+    format!("{}\n", parts.join("\n\n"))
+}
+
+struct Page<'a> {
+    kind: Kind,
+    row: &'static Row,
+    lang: Lang,
+    terminal: &'a Terminal,
+}
+
+impl Page<'_> {
+    fn head(&self) -> String {
+        let title = text::of_kind(self.kind, "title", self.lang);
+        let area = self.row.code.split('_').nth(1).unwrap_or_default().to_lowercase();
+        let area = self.line(&format!("area-{area}"));
+        format!(
+            "{}  {}\n{}",
+            self.terminal.name(self.row.code),
+            self.terminal.strong(title),
+            self.terminal.faint(format!("{} · {area}", self.row.name))
+        )
+    }
+
+    /// The columns of the row, each with the word the catalog uses and what it means.
+    fn columns(&self) -> String {
+        let row = self.row;
+        self.table(&[
+            ("label-remedy", self.word("remedy", row.remedy.into())),
+            ("label-next", self.word("next", row.next.into())),
+            ("label-category", self.named("category", row.category.into())),
+            ("label-error-type", self.named("error-type", row.error_type.into())),
+            ("label-severity", self.named("severity", row.severity.into())),
+            ("label-strategy", self.named("strategy", row.strategy.into())),
+            ("label-retryable", self.yes_or_no(row.retryable)),
+            ("label-auto-retry", self.yes_or_no(row.auto_retry)),
+            ("label-recoverable", self.yes_or_no(row.recoverable)),
+        ])
+    }
+
+    fn recommendations(&self) -> String {
+        let mut lines = vec![self.heading("label-recommendations")];
+        for number in 1..=self.row.recommendations {
+            let line = text::of_kind(self.kind, &format!("rec-{number}"), self.lang);
+            lines.push(self.terminal.wrap_after(&format!("{INDENT}{number}. "), &line, "     "));
+        }
+        lines.join("\n")
+    }
+
+    fn numbers(&self) -> String {
+        let row = self.row;
+        let mut facts: Vec<&'static str> = Vec::new();
+        for fact in row.facts.iter().chain(row.context) {
+            let name = fact.into();
+            if !facts.contains(&name) {
+                facts.push(name);
+            }
+        }
+        let numbers =
+            format!("A2C-SMCP {}, HTTP {}, JSON-RPC {}", row.smcp, row.http, row.json_rpc);
+        let event: &'static str = row.event.into();
+        let mut rows = vec![
+            ("label-numbers", numbers),
+            ("label-event", format!("{event} ({})", row.type_name)),
+            ("label-editor", self.word("editor", row.editor.into())),
+        ];
+        if !facts.is_empty() {
+            rows.push(("label-facts", facts.join(", ")));
+        }
+        self.table(&rows)
+    }
+
+    fn section(&self, label: &str, text: &str) -> String {
+        format!("{}\n{}", self.heading(label), self.terminal.wrap(text, INDENT))
+    }
+
+    fn heading(&self, label: &str) -> String {
+        self.terminal.strong(self.line(label))
+    }
+
+    fn table(&self, rows: &[(&str, String)]) -> String {
+        let labels: Vec<_> = rows.iter().map(|(label, _)| self.line(label)).collect();
+        let widest = labels.iter().map(|label| label.width()).max().unwrap_or(0);
+        let rest = " ".repeat(INDENT.len() + widest + 2);
+        let lines = labels.iter().zip(rows).map(|(label, (_, value))| {
+            let first = format!("{INDENT}{}  ", pad(label, widest));
+            let wrapped = self.terminal.wrap_after(&first, value, &rest);
+            // Painted after wrapping: a colour has no width.
+            wrapped.replacen(label, &self.terminal.faint(label), 1)
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// What a word of the catalog means: `the user: decide, correct or sign in`.
+    fn word(&self, column: &str, value: &'static str) -> String {
+        self.line(&format!("word-{column}-{}", value.replace('_', "-")))
+    }
+
+    /// The word itself, and what it means.
+    fn named(&self, column: &str, value: &'static str) -> String {
+        let meaning = self.word(column, value);
+        match self.lang {
+            Lang::En => format!("{value}: {meaning}"),
+            Lang::Zh => format!("{value}：{meaning}"),
+        }
+    }
+
+    fn yes_or_no(&self, yes: bool) -> String {
+        self.line(if yes { "label-yes" } else { "label-no" })
+    }
+
+    fn line(&self, id: &str) -> String {
+        text::line(id, &Detail::new(), self.lang)
+    }
+}
+
+/// The page as programs read it.
+pub(super) fn json(kind: Kind, lang: Lang) -> String {
+    pretty(&Printed::of(kind, lang))
+}
+
+pub(super) fn pretty(value: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(value).expect("words and numbers always serialise");
+    format!("{text}\n")
+}
+
+/// Every column of the row, and the texts in one language. Fields are added, never renamed.
+#[derive(Debug, Serialize)]
+pub(super) struct Printed {
+    code: &'static str,
+    name: &'static str,
+    title: String,
+    error_type: ErrorType,
+    type_name: &'static str,
+    category: Category,
+    remedy: Remedy,
+    next: Next,
+    retryable: bool,
+    recoverable: bool,
+    auto_retry: bool,
+    severity: Severity,
+    strategy: Strategy,
+    event: &'static str,
+    smcp: u16,
+    http: u16,
+    json_rpc: i32,
+    editor: &'static str,
+    context: &'static [Fact],
+    facts: &'static [Fact],
+    lang: Lang,
+    about: String,
+    model: String,
+    user: String,
+    recommendations: Vec<String>,
+    check: String,
+}
+
+impl Printed {
+    pub(super) fn of(kind: Kind, lang: Lang) -> Self {
+        let row = kind.row();
+        let text = |attribute: &str| text::of_kind(kind, attribute, lang);
+        Self {
+            code: row.code,
+            name: row.name,
+            title: text("title"),
+            error_type: row.error_type,
+            type_name: row.type_name,
+            category: row.category,
+            remedy: row.remedy,
+            next: row.next,
+            retryable: row.retryable,
+            recoverable: row.recoverable,
+            auto_retry: row.auto_retry,
+            severity: row.severity,
+            strategy: row.strategy,
+            event: row.event.into(),
+            smcp: row.smcp,
+            http: row.http,
+            json_rpc: row.json_rpc,
+            editor: row.editor.into(),
+            context: row.context,
+            facts: row.facts,
+            lang,
+            about: text("about"),
+            model: text("model"),
+            user: text("user"),
+            recommendations: (1..=row.recommendations).map(|n| text(&format!("rec-{n}"))).collect(),
+            check: text("check"),
+        }
+    }
+}

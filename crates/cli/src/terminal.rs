@@ -1,0 +1,106 @@
+//! Where words go: data to stdout, talk to stderr, in columns that fit.
+//!
+//! Nothing here panics when the other end is gone: `budao explain --list | head` ends quietly.
+
+use std::{
+    cell::Cell,
+    fmt::Display,
+    io::{self, ErrorKind, IsTerminal as _, Write as _},
+};
+
+use console::{Style, Term};
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::exit::Exit;
+
+/// Lines longer than this are hard to read, however wide the window is.
+const COLUMNS_MAX: usize = 80;
+const COLUMNS_MIN: usize = 40;
+
+/// Stdout and stderr, and how they look.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    /// How wide a line may be.
+    pub(crate) columns: usize,
+    colours: bool,
+    failed: Cell<bool>,
+}
+
+impl Terminal {
+    /// As the environment has it: no colour unless stdout is a terminal that wants it.
+    pub(crate) fn from_env() -> Self {
+        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let columns =
+            Term::stdout().size_checked().map_or(COLUMNS_MAX, |(_, columns)| columns.into());
+        Self {
+            columns: columns.clamp(COLUMNS_MIN, COLUMNS_MAX),
+            colours: io::stdout().is_terminal() && !set("NO_COLOR") && !dumb,
+            failed: Cell::new(false),
+        }
+    }
+
+    /// Data, for stdout.
+    pub(crate) fn data(&self, text: &str) {
+        let mut out = io::stdout().lock();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        // A reader that has seen enough is no failure of ours.
+        if written.is_err_and(|error| error.kind() != ErrorKind::BrokenPipe) {
+            self.failed.set(true);
+        }
+    }
+
+    /// Talk, for stderr.
+    pub(crate) fn say(&self, text: &str) {
+        // If nobody listens there is nobody to tell.
+        let _ = writeln!(io::stderr().lock(), "{text}");
+    }
+
+    /// The last word on how it ended: what could not be written did not work.
+    pub(crate) fn finish(&self, exit: Exit) -> Exit {
+        if self.failed.get() && exit == Exit::Fine {
+            self.say("The answer could not be written.");
+            return Exit::Failed;
+        }
+        exit
+    }
+
+    /// Important.
+    pub(crate) fn strong(&self, text: impl Display) -> String {
+        self.styled(Style::new().bold(), text)
+    }
+
+    /// A name one can type.
+    pub(crate) fn name(&self, text: impl Display) -> String {
+        self.styled(Style::new().cyan(), text)
+    }
+
+    /// Beside the point.
+    pub(crate) fn faint(&self, text: impl Display) -> String {
+        self.styled(Style::new().dim(), text)
+    }
+
+    fn styled(&self, style: Style, text: impl Display) -> String {
+        style.force_styling(self.colours).apply_to(text).to_string()
+    }
+
+    /// A paragraph, indented.
+    pub(crate) fn wrap(&self, text: &str, indent: &str) -> String {
+        self.wrap_after(indent, text, indent)
+    }
+
+    /// A paragraph whose first line begins otherwise.
+    pub(crate) fn wrap_after(&self, first: &str, text: &str, rest: &str) -> String {
+        let options = textwrap::Options::new(self.columns)
+            .initial_indent(first)
+            .subsequent_indent(rest)
+            .break_words(false);
+        textwrap::fill(text, options)
+    }
+}
+
+/// The text and blanks up to `columns`; a Chinese character takes two.
+pub(crate) fn pad(text: &str, columns: usize) -> String {
+    let blanks = columns.saturating_sub(text.width());
+    format!("{text}{:blanks$}", "")
+}

@@ -1,0 +1,109 @@
+//! The program as a user meets it: whole commands with everything they print.
+//!
+//! `TRYCMD=overwrite cargo nextest run -p budao-cli --test explain` takes over what changed.
+
+use std::process::{Command, Output};
+
+#[test]
+fn commands_print_what_the_transcripts_show() {
+    trycmd::TestCases::new()
+        .env("LC_ALL", "C")
+        .env("LANGUAGE", "")
+        .case("tests/cmd/*.trycmd");
+}
+
+#[test]
+fn the_readmes_show_what_really_happens() {
+    trycmd::TestCases::new()
+        .env("LC_ALL", "C")
+        .env("LANGUAGE", "")
+        .case("../../README.md")
+        .case("../../README.zh.md");
+}
+
+fn budao(args: &[&str], env: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_budao"))
+        .args(args)
+        .env_clear()
+        .envs(env.iter().copied())
+        .output()
+        .expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the program writes UTF-8")
+}
+
+#[test]
+fn data_goes_to_stdout_and_talk_to_stderr() {
+    let found = budao(&["explain", "--list"], &[]);
+    assert!(text(&found.stdout).starts_with("CODE "));
+    assert!(text(&found.stderr).contains("kinds."));
+
+    let unknown = budao(&["explain", "ERR_TIMEOUT_01"], &[]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert_eq!(text(&unknown.stdout), "");
+    assert!(text(&unknown.stderr).contains("ERR_TIMEOUT_001"));
+
+    let json = budao(&["explain", "--json", "--list", "timeout"], &[]);
+    let pages: serde_json::Value = serde_json::from_slice(&json.stdout).expect("it is JSON");
+    assert!(pages.as_array().is_some_and(|pages| pages.len() > 1));
+}
+
+#[test]
+fn the_environment_chooses_the_language() {
+    let about = |env: &[(&str, &str)]| {
+        let output = budao(&["explain", "bug"], env);
+        assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+        text(&output.stdout).lines().next().expect("there is a head").to_owned()
+    };
+    let (english, chinese) = (about(&[]), about(&[("LANG", "zh_CN.UTF-8")]));
+    assert_ne!(english, chinese);
+    assert_eq!(about(&[("LC_ALL", "C"), ("LANG", "zh_CN.UTF-8")]), english);
+    assert_eq!(about(&[("LANGUAGE", "fr:zh"), ("LANG", "fr_FR.UTF-8")]), chinese);
+    assert_eq!(about(&[("LANG", "fr_FR.UTF-8")]), english, "and nobody is lectured about it");
+    assert_eq!(about(&[("BUDAO_LANG", "zh"), ("LANG", "en_US")]), chinese);
+}
+
+#[test]
+fn a_pipe_has_no_colours_and_no_line_is_too_wide() {
+    use unicode_width::UnicodeWidthStr as _;
+    for lang in ["en", "zh"] {
+        let list = budao(&["explain", "--list", "--lang", lang], &[("CLICOLOR_FORCE", "1")]);
+        let codes = text(&list.stdout)
+            .lines()
+            .skip(1)
+            .map(|line| line.split(' ').next().expect("a line has a first word").to_owned());
+        let mut pages = text(&list.stdout).to_owned();
+        for code in codes {
+            pages.push_str(text(&budao(&["explain", &code, "--lang", lang], &[]).stdout));
+        }
+        assert!(!pages.contains('\u{1b}'));
+        let wide: Vec<_> = pages.lines().filter(|line| line.width() > 80).collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure_and_a_closed_pipe_is_not() {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has one");
+    let status = Command::new(env!("CARGO_BIN_EXE_budao"))
+        .args(["explain", "bug"])
+        .stdout(full)
+        .stderr(std::process::Stdio::null())
+        .status()
+        .expect("the program starts");
+    assert_eq!(status.code(), Some(1));
+
+    let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_budao"))
+        .args(["explain", "bug"])
+        .stdout(writer)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .and_then(std::process::Child::wait_with_output)
+        .expect("the program starts");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
