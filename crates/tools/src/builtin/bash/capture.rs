@@ -1,0 +1,148 @@
+//! What a command prints, bounded: the beginning, the end, and how much it was.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use encoding_rs::{Decoder, UTF_8};
+
+use super::super::budget;
+use crate::contract::Notes;
+
+/// Output so far. Holds no more than it was made for, however much comes.
+#[derive(Debug)]
+pub(super) struct Capture {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    half: usize,
+    total: u64,
+}
+
+/// What is shown of an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) text: String,
+    /// Something was left out.
+    pub(super) cut: bool,
+}
+
+impl Capture {
+    /// Room for this many bytes, half for the beginning and half for the end.
+    pub(super) fn new(room: usize) -> Self {
+        Self { head: Vec::new(), tail: VecDeque::new(), half: room / 2, total: 0 }
+    }
+
+    /// More came.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let (head, rest) = bytes.split_at(bytes.len().min(self.half - self.head.len()));
+        self.head.extend_from_slice(head);
+        let rest = &rest[rest.len().saturating_sub(self.half)..];
+        let over = (self.tail.len() + rest.len()).saturating_sub(self.half);
+        self.tail.drain(..over);
+        self.tail.extend(rest);
+    }
+
+    /// How much it was in all.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// All of it, if all of it is held.
+    pub(super) fn whole(&self) -> Option<Bytes> {
+        let held = self.head.len() + self.tail.len();
+        (held as u64 == self.total).then(|| self.held().into())
+    }
+
+    fn held(&self) -> Vec<u8> {
+        self.head.iter().chain(&self.tail).copied().collect()
+    }
+
+    /// Head and tail in this many JSON bytes. Bytes that are no text show as replacement characters.
+    pub(super) fn shown(&self, room: usize) -> Shown {
+        if let Some(whole) = self.whole() {
+            let text = String::from_utf8_lossy(&whole);
+            if budget::json_bytes(&text) <= room {
+                return Shown { text: text.into_owned(), cut: false };
+            }
+            return cut(&text, &text, self.total, room);
+        }
+        let tail: Vec<u8> = self.tail.iter().copied().collect();
+        // The end may begin in the middle of a character.
+        let start = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
+        let tail = String::from_utf8_lossy(&tail[start..]);
+        cut(&String::from_utf8_lossy(&self.head), &tail, self.total, room)
+    }
+
+    /// The end, as text.
+    pub(super) fn end(&self) -> String {
+        String::from_utf8_lossy(&self.held()).into_owned()
+    }
+}
+
+fn cut(from: &str, to: &str, total: u64, room: usize) -> Shown {
+    let (head, tail) = (budget::head(from, room / 2), budget::tail(to, room / 2));
+    let left_out = total.saturating_sub((head.len() + tail.len()) as u64);
+    Shown { text: format!("{head}\n… {left_out} bytes left out …\n{tail}"), cut: true }
+}
+
+/// Shows output while it comes, up to a bound: a view, not a record.
+pub(super) struct Live {
+    notes: Notes,
+    decoder: Decoder,
+    left: usize,
+}
+
+impl Live {
+    pub(super) fn new(notes: Notes, bytes: usize) -> Self {
+        Self { notes, decoder: UTF_8.new_decoder_without_bom_handling(), left: bytes }
+    }
+
+    /// More came. A character split between two pieces is shown with the second.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.left == 0 {
+            return;
+        }
+        let bytes = &bytes[..bytes.len().min(self.left)];
+        self.left -= bytes.len();
+        let mut text = String::with_capacity(bytes.len() * 3 + 16);
+        let _ = self.decoder.decode_to_string(bytes, &mut text, false);
+        if !text.is_empty() {
+            self.notes.show(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_bounded_and_both_ends_are_kept() {
+        let mut capture = Capture::new(8);
+        for piece in ["abc", "defghij", "klm", "nopqrstuvwxyz"] {
+            capture.push(piece.as_bytes());
+        }
+        assert_eq!(capture.total(), 26);
+        assert_eq!((capture.head.len(), capture.tail.len()), (4, 4));
+        assert_eq!(capture.whole(), None);
+        assert_eq!(capture.shown(8).text, "abcd\n… 18 bytes left out …\nwxyz");
+    }
+
+    #[test]
+    fn what_fits_is_shown_as_it_is() {
+        let mut capture = Capture::new(64);
+        capture.push(b"ok \xff\n");
+        assert_eq!(capture.shown(64), Shown { text: "ok \u{fffd}\n".into(), cut: false });
+        assert_eq!(capture.whole().unwrap().as_ref(), b"ok \xff\n");
+    }
+
+    #[test]
+    fn a_character_in_two_pieces_is_shown_once_and_whole() {
+        let (notes, mut seen) = Notes::channel(8);
+        let mut live = Live::new(notes, 100);
+        let bytes = "不倒".as_bytes();
+        live.push(&bytes[..2]);
+        live.push(&bytes[2..]);
+        assert_eq!(seen.try_recv().unwrap(), crate::contract::Note::Output("不倒".into()));
+    }
+}

@@ -1,0 +1,245 @@
+//! `fs_edit`: one text replaced by another, literally.
+
+use budao_core::{
+    fault::{Detail, Fact, Fault, Kind, Operation},
+    tool::{Effect, Failure},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    budget,
+    define::{Builtin, blocking, failure},
+    diff,
+    encoding::Text,
+    store::{self, Existing},
+    trouble::{advice, invalid},
+    workspace::{Place, Workspace},
+    write::unwritable,
+};
+use crate::contract::{CallContext, Note, ToolResult, content_hash};
+
+pub(super) const OPERATION: Operation = Operation::EditFile;
+/// Lines of matches that are named.
+const LINES_NAMED: usize = 10;
+/// Lines of a file that are compared with a text that was not found.
+const LINES_COMPARED: usize = 20_000;
+/// How alike a line must be to be called close.
+const LIKENESS: f64 = 0.6;
+/// What is shown of the closest place.
+const EXCERPT_ROOM: usize = 800;
+
+/// Replaces text in files.
+#[derive(Debug)]
+pub(super) struct FsEdit(pub(super) Workspace);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// Path of the file, relative to the workspace.
+    path: String,
+    /// The text to replace, exactly as it stands in the file. It must occur once, unless `replace_all`.
+    #[schemars(length(min = 1))]
+    old_string: String,
+    /// The text to put in its place, taken literally.
+    new_string: String,
+    /// Replace every occurrence. Default: false.
+    #[serde(default)]
+    replace_all: bool,
+}
+
+impl Builtin for FsEdit {
+    const NAME: &'static str = "fs_edit";
+    const ABOUT: &'static str = "Replaces a text in a file of the workspace by another, literally. The text \
+        must occur exactly once, unless `replace_all` is set. Refused if the file has changed since it was \
+        last read.";
+    const EFFECT: Effect = Effect::Writes;
+    const IDEMPOTENT: bool = false;
+    const OPERATION: Operation = OPERATION;
+
+    type Args = Args;
+
+    async fn run(&self, args: Args, context: &CallContext) -> ToolResult {
+        let (workspace, inner) = (self.0.clone(), context.clone());
+        let (answer, seen) =
+            blocking(context, OPERATION, move |_| edit(&workspace, &args, &inner)).await?;
+        context.notes.say(seen).await;
+        Ok(answer)
+    }
+}
+
+fn edit(
+    workspace: &Workspace,
+    args: &Args,
+    context: &CallContext,
+) -> Result<(Value, Note), Failure> {
+    let Args { path, old_string, new_string, replace_all } = args;
+    let _writing = workspace.lock_writing();
+    let mut draft = Draft::open(workspace, path, context)?;
+    let change = Change { find: old_string, replace: new_string, all: *replace_all };
+    let count = draft.apply(&change, "/new_string").map_err(failure)?;
+    let bytes = draft.encode("/new_string").map_err(failure)?;
+    store::stage(&draft.place, &bytes, Some(&draft.existing), context.world.entropy.bits())
+        .and_then(store::commit)
+        .map_err(|error| failure(store::write_fault(&error, path, bytes.len(), OPERATION)))?;
+    let digest = content_hash(&bytes);
+    workspace.wrote(context.session, &draft.place.key, &digest);
+    let answer = json!({
+        "ok": true,
+        "path": path,
+        "replacements": count,
+        "lines": draft.text.text.lines().count(),
+        "diff": draft.diff(),
+    });
+    Ok((answer, Note::FileSeen { path: draft.place.key.clone(), digest: Some(digest) }))
+}
+
+/// A replacement.
+#[derive(Debug)]
+pub(super) struct Change<'a> {
+    pub(super) find: &'a str,
+    pub(super) replace: &'a str,
+    pub(super) all: bool,
+}
+
+/// A file in memory, on its way from one state to the next.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) path: String,
+    pub(super) place: Place,
+    pub(super) existing: Existing,
+    before: String,
+    pub(super) text: Text,
+}
+
+impl Draft {
+    /// Opens an existing text file, unless it is not as the session knows it.
+    pub(super) fn open(
+        workspace: &Workspace,
+        path: &str,
+        context: &CallContext,
+    ) -> Result<Self, Failure> {
+        let place = workspace.place(path, OPERATION).map_err(failure)?;
+        let kept = context.limits.output_bytes_kept;
+        let Some(existing) = store::load(&place, path, kept, OPERATION).map_err(failure)? else {
+            let gone = std::io::ErrorKind::NotFound.into();
+            return Err(failure(workspace.explain(&gone, path, OPERATION)));
+        };
+        // What was never read may be edited: a text that occurs once shows that it is known.
+        if workspace.knows(context, &place.key, &existing.digest) == Some(false) {
+            let fault = Fault::new(Kind::FileChanged, OPERATION);
+            return Err(failure(fault.with(Fact::Path, path.to_owned())));
+        }
+        let text = Text::decode(&existing.bytes).map_err(|no| {
+            let fault = Fault::new(Kind::FileNotText, OPERATION);
+            failure(fault.with(Fact::Path, path.to_owned()).with(Fact::Position, no.position))
+        })?;
+        Ok(Self { path: path.to_owned(), place, existing, before: text.text.clone(), text })
+    }
+
+    /// Applies a change in memory; how many replacements it made. `pointer` is where its new text stands.
+    pub(super) fn apply(&mut self, change: &Change<'_>, pointer: &str) -> Result<usize, Fault> {
+        let find = self.text.form.unify(change.find);
+        let replace = self.text.form.unify(change.replace);
+        if find == replace {
+            let expected = "must differ from the text it replaces";
+            return Err(invalid(OPERATION, pointer, "not", expected, None));
+        }
+        let text = &self.text.text;
+        let count = text.matches(&find).count();
+        match count {
+            0 => return Err(self.no_match(&find)),
+            1 => {}
+            _ if change.all => {}
+            _ => return Err(self.several_matches(&find, count)),
+        }
+        self.text.text = text.replace(&find, &replace);
+        Ok(count)
+    }
+
+    /// The bytes of the new state.
+    pub(super) fn encode(&self, pointer: &str) -> Result<Vec<u8>, Fault> {
+        let Text { text, form } = &self.text;
+        form.encode(text).map_err(|no| unwritable(OPERATION, pointer, *form, no))
+    }
+
+    /// What changed.
+    pub(super) fn diff(&self) -> Option<String> {
+        diff::unified(&self.place.key, &self.before, &self.text.text)
+    }
+
+    fn no_match(&self, find: &str) -> Fault {
+        let fault = Fault::new(Kind::EditNoMatch, OPERATION).with(Fact::Path, self.path.clone());
+        let Some(close) = closest(&self.text.text, find) else { return fault };
+        let with =
+            Detail::new().with(Fact::Line, close.line).with(Fact::Excerpt, close.excerpt.clone());
+        let id = if close.spaces_only { "edit-only-spaces-differ" } else { "edit-closest-lines" };
+        fault
+            .with(Fact::Line, close.line)
+            .with(Fact::Excerpt, close.excerpt)
+            .advise([advice(id, with)])
+    }
+
+    fn several_matches(&self, find: &str, count: usize) -> Fault {
+        let lines: Vec<String> = self
+            .text
+            .text
+            .match_indices(find)
+            .take(LINES_NAMED)
+            .map(|(at, _)| line_of(&self.text.text, at).to_string())
+            .collect();
+        let mut shown = lines.join(", ");
+        if count > LINES_NAMED {
+            shown.push_str(", …");
+        }
+        Fault::new(Kind::EditSeveralMatches, OPERATION)
+            .with(Fact::Path, self.path.clone())
+            .with(Fact::Matches, count)
+            .advise([advice("edit-match-lines", Detail::new().with(Fact::Excerpt, shown))])
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
+}
+
+/// A place in a file that is nearly what was looked for.
+struct Close {
+    line: usize,
+    excerpt: String,
+    spaces_only: bool,
+}
+
+fn closest(text: &str, find: &str) -> Option<Close> {
+    let lines: Vec<&str> = text.lines().take(LINES_COMPARED).collect();
+    let wanted: Vec<&str> = find.lines().map(str::trim).skip_while(|line| line.is_empty()).collect();
+    let first = *wanted.first()?;
+    let close = |index: usize, spaces_only: bool| {
+        let end = (index + find.lines().count()).min(lines.len());
+        let excerpt = budget::head(&lines[index..end].join("\n"), EXCERPT_ROOM).to_owned();
+        Close { line: index + 1, excerpt, spaces_only }
+    };
+    let same = (0..lines.len()).find(|index| {
+        wanted.iter().enumerate().all(|(offset, wanted)| {
+            lines.get(index + offset).is_some_and(|line| line.trim() == *wanted)
+        })
+    });
+    if let Some(index) = same {
+        return Some(close(index, true));
+    }
+    let first = budget::head(first, 200);
+    let (index, likeness) = lines
+        .iter()
+        .map(|line| likeness(first, budget::head(line.trim(), 200)))
+        .enumerate()
+        // The first of several that are equally alike.
+        .max_by(|(i, a), (j, b)| a.total_cmp(b).then(j.cmp(i)))?;
+    (likeness >= LIKENESS).then(|| close(index, false))
+}
+
+/// Cheap for lines that cannot be alike: their lengths say so.
+fn likeness(wanted: &str, line: &str) -> f64 {
+    let (short, long) = (wanted.len().min(line.len()), wanted.len().max(line.len()));
+    if short * 2 < long { 0.0 } else { strsim::normalized_levenshtein(wanted, line) }
+}

@@ -1,0 +1,269 @@
+//! `fs_grep`: lines that match a text or a regular expression.
+//!
+//! The engine is ripgrep's and runs in linear time; a pattern that would need too much memory is refused.
+//! Files are never mapped into memory: one that shrinks while it is read must not take us with it.
+
+use std::{
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use budao_core::{
+    fault::{Fault, Kind, Operation},
+    tool::{Effect, Failure},
+};
+use cap_std::fs::File;
+use grep_matcher::Matcher;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, sinks::Lossy};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    budget,
+    define::{Builtin, blocking, cancelled, failure},
+    glob::start,
+    trouble::invalid,
+    walk::{Entry, Walk},
+    workspace::{Workspace, reading},
+};
+use crate::contract::{CallContext, ToolResult};
+
+const OPERATION: Operation = Operation::SearchFiles;
+/// What a compiled pattern may take.
+const PATTERN_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// The longest line that is searched.
+const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// What is shown of a line.
+const PREVIEW_ROOM: usize = 300;
+
+/// Searches in files.
+#[derive(Debug)]
+pub(super) struct FsGrep(pub(super) Workspace);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// What to look for.
+    #[schemars(length(min = 1, max = 4096))]
+    pattern: String,
+    /// File or directory to search, relative to the workspace; `.` for all of it.
+    path: String,
+    /// Take the pattern as a regular expression. Default: false, it is taken literally.
+    #[serde(default)]
+    regex: bool,
+    /// Default: true.
+    #[serde(default = "yes")]
+    case_sensitive: bool,
+    /// The most matching lines to return. Default: 200.
+    #[schemars(range(min = 1, max = 2000))]
+    max_results: Option<usize>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Builtin for FsGrep {
+    const NAME: &'static str = "fs_grep";
+    const ABOUT: &'static str = "Searches text files of the workspace for a text or, with `regex`, a regular \
+        expression, line by line. Binary files are skipped, and so is what `.gitignore` leaves out.";
+    const EFFECT: Effect = Effect::Reads;
+    const IDEMPOTENT: bool = true;
+    const OPERATION: Operation = OPERATION;
+
+    type Args = Args;
+
+    async fn run(&self, args: Args, context: &CallContext) -> ToolResult {
+        let workspace = self.0.clone();
+        let room = budget::text_room(&context.limits);
+        blocking(context, OPERATION, move |cancel| grep(&workspace, &args, room, cancel)).await
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    path: String,
+    line: u64,
+    column: usize,
+    preview: String,
+}
+
+fn grep(
+    workspace: &Workspace,
+    args: &Args,
+    room: usize,
+    cancel: &CancellationToken,
+) -> Result<Value, Failure> {
+    let mut search = Search {
+        matcher: compile(args)?,
+        searcher: searcher(),
+        found: Vec::new(),
+        limit: args.max_results.unwrap_or(200),
+        room,
+        truncated: false,
+        binary: 0,
+        cancel,
+    };
+    match workspace.open_file(&args.path, OPERATION) {
+        Ok(file) => {
+            let key = workspace.key(&args.path, OPERATION).map_err(failure)?;
+            search.file(Path::new(&key), file)?;
+        }
+        Err(fault) if fault.kind() == Kind::NotAFile => {
+            let from = start(workspace, &args.path, OPERATION)?;
+            search.tree(workspace, &from, &args.path)?;
+        }
+        Err(fault) => return Err(failure(fault)),
+    }
+    let mut answer = json!({
+        "ok": true,
+        "pattern": args.pattern,
+        "path": args.path,
+        "matches": search.found,
+        "truncated": search.truncated,
+    });
+    if search.binary > 0 {
+        answer["binary_files_skipped"] = search.binary.into();
+    }
+    Ok(answer)
+}
+
+struct Search<'a> {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    found: Vec<Found>,
+    limit: usize,
+    room: usize,
+    truncated: bool,
+    binary: usize,
+    cancel: &'a CancellationToken,
+}
+
+impl Search<'_> {
+    fn tree(&mut self, workspace: &Workspace, from: &Path, path: &str) -> Result<(), Failure> {
+        let mut walk = Walk::new(workspace.dir(), from)
+            .map_err(|error| failure(workspace.explain(&error, path, OPERATION)))?;
+        while let Some(entry) = walk.next() {
+            let Entry::File(path) = entry else { continue };
+            // A file that cannot be opened, or is gone by now, is not searched; the rest is.
+            if let Ok(file) = workspace.dir().open_with(&path, &reading())
+                && file.metadata().is_ok_and(|metadata| metadata.is_file())
+            {
+                self.file(&path, file)?;
+            }
+            if self.truncated {
+                return Ok(());
+            }
+        }
+        self.truncated |= walk.is_cut();
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path, file: File) -> Result<(), Failure> {
+        let Self { matcher, searcher, found, limit, room, truncated, cancel, .. } = self;
+        let (matcher, path): (&RegexMatcher, PathBuf) = (matcher, path.to_path_buf());
+        let sink = Lossy(|line, text| {
+            let text = text.trim_end_matches(['\n', '\r']);
+            let at = matcher.find(text.as_bytes()).ok().flatten().map_or(0, |found| found.start());
+            let hit = Found {
+                path: path.display().to_string(),
+                line,
+                column: text.get(..at).map_or(0, |before| before.chars().count()) + 1,
+                preview: preview(text, at),
+            };
+            let bytes = budget::json_bytes(&hit.path) + budget::json_bytes(&hit.preview) + 60;
+            if found.len() == *limit || bytes > *room {
+                *truncated = true;
+                return Ok(false);
+            }
+            *room -= bytes;
+            found.push(hit);
+            Ok(true)
+        });
+        let mut reader = Watched { file, cancel, binary: false, marked: None };
+        let searched = searcher.search_reader(matcher, &mut reader, sink);
+        if self.cancel.is_cancelled() {
+            return Err(cancelled(OPERATION));
+        }
+        self.binary += usize::from(reader.binary);
+        // A line too long to hold, or a file that cannot be read to its end: what was found is kept.
+        drop(searched);
+        Ok(())
+    }
+}
+
+/// The line around the match, as far as it fits.
+fn preview(text: &str, at: usize) -> String {
+    let before = text.get(..at).map_or(0, |before| before.len());
+    if before <= PREVIEW_ROOM / 2 {
+        return budget::head(text, PREVIEW_ROOM).to_owned();
+    }
+    let lead = budget::tail(&text[..before], PREVIEW_ROOM / 3);
+    format!("…{lead}{}", budget::head(&text[before..], PREVIEW_ROOM * 2 / 3))
+}
+
+/// A reader that stops when the call is cancelled and sees whether a file is binary.
+struct Watched<'a> {
+    file: File,
+    cancel: &'a CancellationToken,
+    binary: bool,
+    /// Whether it began with the mark of UTF-16, which is full of zeros; the searcher decodes it.
+    marked: Option<bool>,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let read = self.file.read(buffer)?;
+        let bytes = &buffer[..read];
+        let marked = *self
+            .marked
+            .get_or_insert(bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff"));
+        self.binary |= !marked && bytes.contains(&0);
+        Ok(read)
+    }
+}
+
+fn searcher() -> Searcher {
+    SearcherBuilder::new()
+        .line_number(true)
+        .binary_detection(BinaryDetection::quit(0))
+        .heap_limit(Some(LINE_BYTES_MAX))
+        .build()
+}
+
+fn compile(args: &Args) -> Result<RegexMatcher, Failure> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder
+        .case_insensitive(!args.case_sensitive)
+        .fixed_strings(!args.regex)
+        .line_terminator(Some(b'\n'))
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(PATTERN_BYTES_MAX)
+        .nest_limit(100);
+    builder.build(&args.pattern).map_err(|error| failure(bad_pattern(&args.pattern, &error)))
+}
+
+fn bad_pattern(pattern: &str, error: &grep_regex::Error) -> Fault {
+    let text = error.to_string();
+    let reason = text.rsplit("error: ").next().unwrap_or(&text).trim().to_owned();
+    let expected = match caret(&text) {
+        Some(at) => format!("must be a valid regular expression: {reason} (at character {at})"),
+        None => format!("must be a usable pattern: {reason}"),
+    };
+    invalid(OPERATION, "/pattern", "format", expected, Some(pattern.to_owned()))
+}
+
+/// Where the engine points at in a pattern of one line, counted from 1.
+fn caret(text: &str) -> Option<usize> {
+    let mut lines = text.lines();
+    lines.find(|line| line.starts_with("regex parse error"))?;
+    let (_pattern, marks) = (lines.next()?, lines.next()?);
+    let at = marks.find('^')?;
+    marks[..at].trim().is_empty().then(|| at.saturating_sub(4) + 1)
+}

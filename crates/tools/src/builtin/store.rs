@@ -1,0 +1,271 @@
+//! Replacing files whole or not at all.
+//!
+//! New content goes into a temporary file in the same directory, is synced, and is renamed over the old
+//! file; then the directory is synced. Whoever looks sees the old file or the new one. Several files are
+//! staged first and renamed only when all are ready; if a rename fails, those before it are undone. A
+//! crash between two renames can leave some files new and some old, each of them whole.
+//!
+//! Permissions are kept. Other names of the same file (hard links) keep the old content.
+
+use std::{
+    ffi::OsString,
+    io::{self, Read, Write},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use cap_std::fs::{Dir, OpenOptions, Permissions};
+
+use super::{
+    trouble::{from_io, too_large},
+    workspace::{Place, reading, regular},
+};
+use crate::contract::content_hash;
+
+/// Tries for a temporary name that nobody has.
+const NAMES_MAX: u32 = 16;
+
+/// What is in a place now.
+#[derive(Debug)]
+pub(super) struct Existing {
+    pub(super) bytes: Vec<u8>,
+    pub(super) digest: String,
+    permissions: Permissions,
+}
+
+/// Reads what is in a place: none if there is nothing. Fails also if we could not write there.
+pub(super) fn load(
+    place: &Place,
+    path: &str,
+    bytes_max: usize,
+    operation: Operation,
+) -> Result<Option<Existing>, Fault> {
+    let troubled = |error: &io::Error| from_io(error, path, operation);
+    let file = match place.dir.open_with(&place.name, &reading()) {
+        Ok(file) => regular(file, path, operation)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(troubled(&error)),
+    };
+    let metadata = file.metadata().map_err(|error| troubled(&error))?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(|error| troubled(&error))?;
+    if bytes.len() > bytes_max {
+        return Err(too_large(operation, "output_bytes_kept", bytes_max, metadata.len())
+            .with(Fact::Path, path.to_owned()));
+    }
+    // A rename asks only the directory; a file that is read-only is to stay as it is.
+    place
+        .dir
+        .open_with(&place.name, OpenOptions::new().write(true))
+        .map_err(|error| troubled(&error))?;
+    let digest = content_hash(&bytes);
+    Ok(Some(Existing { bytes, digest, permissions: metadata.permissions() }))
+}
+
+/// New content beside its place, ready to be put there. Removed again unless it is.
+#[derive(Debug)]
+pub(super) struct Staged<'a> {
+    place: &'a Place,
+    temporary: Option<OsString>,
+    /// The old file under a second name, once it had to make way.
+    backup: Option<OsString>,
+}
+
+/// Writes new content beside its place and syncs it.
+pub(super) fn stage<'a>(
+    place: &'a Place,
+    bytes: &[u8],
+    existing: Option<&Existing>,
+    nonce: u64,
+) -> io::Result<Staged<'a>> {
+    let (name, mut file) = create(&place.dir, nonce)?;
+    let staged = Staged { place, temporary: Some(name), backup: None };
+    file.write_all(bytes)?;
+    if let Some(existing) = existing {
+        file.set_permissions(existing.permissions.clone())?;
+    }
+    file.sync_all()?;
+    Ok(staged)
+}
+
+fn create(dir: &Dir, nonce: u64) -> io::Result<(OsString, cap_std::fs::File)> {
+    let mut tries = 0;
+    loop {
+        let name = temporary_name(nonce);
+        match dir.open_with(&name, OpenOptions::new().write(true).create_new(true)) {
+            Ok(file) => return Ok((name, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < NAMES_MAX => {
+                tries += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A name nobody else has: a number of chance, and one that counts.
+fn temporary_name(nonce: u64) -> OsString {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!(".budao-{:x}-{nonce:016x}-{count:x}.tmp", std::process::id()).into()
+}
+
+impl Staged<'_> {
+    /// Puts the content into its place.
+    fn put(&mut self) -> io::Result<()> {
+        let Place { dir, name, .. } = self.place;
+        if let Some(temporary) = &self.temporary {
+            dir.rename(temporary, dir, name)?;
+            self.temporary = None;
+        }
+        Ok(())
+    }
+
+    /// Gives the old file a second name, so that it can come back.
+    fn keep_old(&mut self, nonce: u64) -> io::Result<()> {
+        let Place { dir, name, .. } = self.place;
+        let backup = temporary_name(nonce);
+        if dir.hard_link(name, dir, &backup).is_err() {
+            // Not every file system has links.
+            dir.copy(name, dir, &backup)?;
+        }
+        self.backup = Some(backup);
+        Ok(())
+    }
+
+    /// Brings the old file back.
+    fn undo(&mut self) -> io::Result<()> {
+        let Place { dir, name, .. } = self.place;
+        if let Some(backup) = &self.backup {
+            dir.rename(backup, dir, name)?;
+            self.backup = None;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.place.dir.try_clone()?.into_std_file().sync_all()
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        for name in [self.temporary.take(), self.backup.take()].into_iter().flatten() {
+            // Already gone, or left to whoever cleans up: it is a hidden file with a telling name.
+            drop(self.place.dir.remove_file(name));
+        }
+    }
+}
+
+/// Puts one staged file into its place.
+pub(super) fn commit(mut staged: Staged<'_>) -> io::Result<()> {
+    staged.put()?;
+    staged.sync()
+}
+
+/// Why several files could not be put into their places.
+#[derive(Debug)]
+pub(super) struct Undone {
+    /// Which one failed.
+    pub(super) index: usize,
+    pub(super) error: io::Error,
+    /// Which ones could not be brought back.
+    pub(super) stuck: Vec<usize>,
+}
+
+/// Puts all staged files into their places, or none.
+pub(super) fn commit_all(staged: Vec<Staged<'_>>, nonce: u64) -> Result<(), Undone> {
+    commit_each(staged, nonce, |_| {})
+}
+
+/// `before` is called before each rename; a test uses it to get in the way.
+fn commit_each(
+    mut staged: Vec<Staged<'_>>,
+    nonce: u64,
+    mut before: impl FnMut(usize),
+) -> Result<(), Undone> {
+    for index in 0..staged.len() {
+        before(index);
+        let next = &mut staged[index];
+        if let Err(error) = next.keep_old(nonce).and_then(|()| next.put()) {
+            let stuck = (0..index).rev().filter(|at| staged[*at].undo().is_err()).collect();
+            return Err(Undone { index, error, stuck });
+        }
+    }
+    for one in &staged {
+        // All names are in place; a directory that does not sync is the disk's trouble, not a reason to
+        // take everything back.
+        drop(one.sync());
+    }
+    Ok(())
+}
+
+/// The fault of a write that failed.
+pub(super) fn write_fault(
+    error: &io::Error,
+    path: &str,
+    needed: usize,
+    operation: Operation,
+) -> Fault {
+    let fault = from_io(error, path, operation);
+    if fault.kind() == Kind::DiskFull { fault.with(Fact::NeededBytes, needed) } else { fault }
+}
+
+#[cfg(test)]
+mod tests {
+    use cap_std::ambient_authority;
+
+    use super::*;
+
+    fn place(dir: &Dir, name: &str) -> Place {
+        Place { dir: dir.try_clone().unwrap(), name: name.into(), key: name.to_owned() }
+    }
+
+    fn names(dir: &Dir) -> Vec<String> {
+        let mut names: Vec<_> = dir
+            .entries()
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_rename_that_fails_takes_back_those_before_it() {
+        // Goal: all or nothing. Method: between the second and the third rename the third file is replaced
+        // by a directory that is not empty, which no file can be renamed over.
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = Dir::open_ambient_dir(temporary.path(), ambient_authority()).unwrap();
+        let places: Vec<_> = ["one", "two", "three"].iter().map(|name| place(&dir, name)).collect();
+        for place in &places {
+            dir.write(&place.name, "old").unwrap();
+        }
+        let staged: Vec<_> =
+            places.iter().map(|place| stage(place, b"new", None, 7).unwrap()).collect();
+        let undone = commit_each(staged, 7, |index| {
+            if index == 2 {
+                dir.remove_file("three").unwrap();
+                dir.create_dir_all("three/full").unwrap();
+            }
+        })
+        .unwrap_err();
+        assert_eq!((undone.index, undone.stuck.len()), (2, 0));
+        assert_eq!(dir.read_to_string("one").unwrap(), "old");
+        assert_eq!(dir.read_to_string("two").unwrap(), "old");
+        assert_eq!(names(&dir), ["one", "three", "two"], "no temporary file stays behind");
+    }
+
+    #[test]
+    fn all_are_replaced_and_nothing_else_is_left() {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = Dir::open_ambient_dir(temporary.path(), ambient_authority()).unwrap();
+        let places: Vec<_> = ["one", "two"].iter().map(|name| place(&dir, name)).collect();
+        for place in &places {
+            dir.write(&place.name, "old").unwrap();
+        }
+        let staged = places.iter().map(|place| stage(place, b"new", None, 7).unwrap()).collect();
+        commit_all(staged, 7).unwrap();
+        assert_eq!(dir.read_to_string("two").unwrap(), "new");
+        assert_eq!(names(&dir), ["one", "two"]);
+    }
+}

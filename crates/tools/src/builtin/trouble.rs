@@ -1,0 +1,78 @@
+//! What the operating system refuses, as faults a model can act on.
+
+use std::io;
+
+use budao_core::fault::{Advice, Detail, Fact, Fault, Kind, Mismatch, Operation};
+use rustix::io::Errno;
+
+/// The fault of a file operation that failed. The text of the error stays with the operator.
+pub(super) fn from_io(error: &io::Error, path: &str, operation: Operation) -> Fault {
+    let path = path.to_owned();
+    let errno = Errno::from_io_error(error);
+    let fault = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput => {
+            Fault::new(Kind::FileNotFound, operation)
+        }
+        // The handle refuses a path that leads out with an error of its own, not the system's.
+        io::ErrorKind::PermissionDenied if errno.is_none() => {
+            return outside(&path, operation).caused_by(error);
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            Fault::new(Kind::FilePermission, operation)
+        }
+        io::ErrorKind::IsADirectory => {
+            Fault::new(Kind::NotAFile, operation).with(Fact::Received, "directory")
+        }
+        io::ErrorKind::StorageFull
+        | io::ErrorKind::QuotaExceeded
+        | io::ErrorKind::FileTooLarge => Fault::new(Kind::DiskFull, operation),
+        _ if matches!(errno, Some(Errno::LOOP | Errno::NAMETOOLONG)) => {
+            Fault::new(Kind::FileNotFound, operation)
+        }
+        kind => Fault::new(Kind::ToolFailed, operation)
+            .with(Fact::ToolName, operation.to_string())
+            .with(Fact::Reason, kind.to_string()),
+    };
+    fault.with(Fact::Path, path).caused_by(error)
+}
+
+/// A path that leads out of the workspace.
+pub(super) fn outside(path: &str, operation: Operation) -> Fault {
+    Fault::new(Kind::OutsideWorkspace, operation).with(Fact::Path, path.to_owned())
+}
+
+/// An argument that passed its schema and is wrong all the same.
+pub(super) fn invalid(
+    operation: Operation,
+    pointer: &str,
+    rule: &'static str,
+    expected: impl Into<String>,
+    received: Option<String>,
+) -> Fault {
+    Fault::new(Kind::InvalidArguments, operation).mismatch(Mismatch {
+        pointer: pointer.to_owned(),
+        rule: rule.into(),
+        expected: expected.into(),
+        received,
+        ..Mismatch::default()
+    })
+}
+
+/// Something larger than we take.
+pub(super) fn too_large(
+    operation: Operation,
+    name: &'static str,
+    limit: usize,
+    actual: u64,
+) -> Fault {
+    Fault::new(Kind::LimitReached, operation)
+        .with(Fact::LimitName, name)
+        .with(Fact::Limit, limit)
+        .with(Fact::Actual, actual)
+        .with(Fact::Unit, "bytes")
+}
+
+/// Advice of the catalog, filled with facts.
+pub(super) fn advice(id: &'static str, with: Detail) -> Advice {
+    Advice::Known { advice: id.into(), with }
+}

@@ -1,0 +1,215 @@
+//! Walking a directory tree by handles, leaving out what `.gitignore` leaves out.
+//!
+//! Each directory is opened relative to the handle of the one above it. A name that is swapped for a link
+//! while we walk can therefore lead to another place inside, never outside. Links are named, not followed.
+
+use std::{
+    ffi::OsString,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    vec,
+};
+
+use cap_std::fs::{Dir, DirEntry};
+use ignore::{
+    Match,
+    gitignore::{Gitignore, GitignoreBuilder},
+};
+
+use super::workspace::reading;
+
+/// Levels below the start.
+const DEPTH_MAX: usize = 64;
+/// Entries looked at, all directories together.
+const ENTRIES_MAX: usize = 200_000;
+/// Files with names to leave out; the later one has the last word.
+const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
+/// What is read of such a file.
+const IGNORE_BYTES_MAX: u64 = 256 * 1024;
+
+/// Something met on the way, by its path from the root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// A regular file.
+    File(PathBuf),
+    /// A directory; what is in it comes next.
+    Directory(PathBuf),
+    /// A link or a special file.
+    Other(PathBuf),
+}
+
+/// The walk itself: depth first, names in order.
+#[derive(Debug)]
+pub(super) struct Walk {
+    levels: Vec<Level>,
+    rules: Vec<Rules>,
+    hidden: bool,
+    left: usize,
+    cut: bool,
+}
+
+#[derive(Debug)]
+struct Level {
+    dir: Dir,
+    path: PathBuf,
+    names: vec::IntoIter<(OsString, Sort)>,
+    /// How many rules there were before this directory's own.
+    rules_above: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sort {
+    File,
+    Directory,
+    Other,
+}
+
+/// The rules of one directory, which hold below it.
+#[derive(Debug)]
+struct Rules {
+    base: PathBuf,
+    matcher: Gitignore,
+}
+
+impl Walk {
+    /// A walk below `inside`, a path from `root`. The rules of the directories above it hold too.
+    pub(super) fn new(root: &Dir, inside: &Path) -> io::Result<Self> {
+        let mut walk = Self {
+            levels: Vec::new(),
+            rules: Vec::new(),
+            hidden: false,
+            left: ENTRIES_MAX,
+            cut: false,
+        };
+        let inside = if inside == Path::new(".") { Path::new("") } else { inside };
+        let mut above: Vec<_> = inside.ancestors().skip(1).collect();
+        above.reverse();
+        for directory in above {
+            walk.add_rules(&open(root, directory)?, directory);
+        }
+        walk.enter(open(root, inside)?, inside.to_path_buf());
+        Ok(walk)
+    }
+
+    /// Names that begin with a dot are walked too, except `.git`.
+    pub(super) fn hidden(mut self, hidden: bool) -> Self {
+        self.hidden = hidden;
+        self
+    }
+
+    /// Another bound on entries.
+    pub(super) fn entries_max(mut self, entries: usize) -> Self {
+        self.left = entries;
+        self
+    }
+
+    /// Was something left out because of a bound?
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    fn add_rules(&mut self, dir: &Dir, base: &Path) {
+        let mut builder = GitignoreBuilder::new("");
+        let mut found = false;
+        for name in IGNORE_FILES {
+            let Ok(file) = dir.open_with(name, &reading()) else { continue };
+            let mut text = Vec::new();
+            // What cannot be read leaves nothing out.
+            drop(file.take(IGNORE_BYTES_MAX).read_to_end(&mut text));
+            for line in String::from_utf8_lossy(&text).lines() {
+                drop(builder.add_line(None, line));
+                found = true;
+            }
+        }
+        if found && let Ok(matcher) = builder.build() {
+            self.rules.push(Rules { base: base.to_path_buf(), matcher });
+        }
+    }
+
+    fn enter(&mut self, dir: Dir, path: PathBuf) {
+        let rules_above = self.rules.len();
+        self.add_rules(&dir, &path);
+        let entries = dir.entries().into_iter().flatten().flatten();
+        let mut names: Vec<_> = entries
+            .take(self.left.saturating_add(1))
+            .map(|entry| (entry.file_name(), sort(&entry)))
+            .collect();
+        names.sort();
+        self.levels.push(Level { dir, path, names: names.into_iter(), rules_above });
+    }
+
+    /// Is it left out by rule? The deepest directory that has an opinion decides.
+    fn is_ignored(&self, path: &Path, is_directory: bool) -> bool {
+        for rules in self.rules.iter().rev() {
+            let Ok(below) = path.strip_prefix(&rules.base) else { continue };
+            match rules.matcher.matched(below, is_directory) {
+                Match::None => {}
+                Match::Ignore(_) => return true,
+                Match::Whitelist(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        loop {
+            let level = self.levels.last_mut()?;
+            let Some((name, sort)) = level.names.next() else {
+                let above = level.rules_above;
+                self.rules.truncate(above);
+                self.levels.pop();
+                continue;
+            };
+            let path = level.path.join(&name);
+            let hidden = name.as_encoded_bytes().starts_with(b".");
+            if (hidden && !self.hidden) || name == ".git" {
+                continue;
+            }
+            let Some(left) = self.left.checked_sub(1) else {
+                self.cut = true;
+                return None;
+            };
+            self.left = left;
+            if self.is_ignored(&path, sort == Sort::Directory) {
+                continue;
+            }
+            match sort {
+                Sort::File => return Some(Entry::File(path)),
+                Sort::Other => return Some(Entry::Other(path)),
+                Sort::Directory => {
+                    self.descend(&name, &path);
+                    return Some(Entry::Directory(path));
+                }
+            }
+        }
+    }
+}
+
+impl Walk {
+    fn descend(&mut self, name: &OsString, path: &Path) {
+        if self.levels.len() > DEPTH_MAX {
+            self.cut = true;
+            return;
+        }
+        // One that cannot be opened, or was swapped for a link that leads out, has nothing in it for us.
+        if let Some(Ok(dir)) = self.levels.last().map(|level| level.dir.open_dir(name)) {
+            self.enter(dir, path.to_path_buf());
+        }
+    }
+}
+
+fn open(root: &Dir, path: &Path) -> io::Result<Dir> {
+    if path.as_os_str().is_empty() { root.try_clone() } else { root.open_dir(path) }
+}
+
+fn sort(entry: &DirEntry) -> Sort {
+    match entry.file_type() {
+        Ok(sort) if sort.is_file() => Sort::File,
+        Ok(sort) if sort.is_dir() => Sort::Directory,
+        _ => Sort::Other,
+    }
+}

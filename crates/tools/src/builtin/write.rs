@@ -1,0 +1,118 @@
+//! `fs_write`: a whole file.
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    tool::{Effect, Failure},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    define::{Builtin, blocking, failure},
+    diff,
+    encoding::{Form, Text, Unwritable},
+    store::{self, Existing},
+    trouble::invalid,
+    workspace::Workspace,
+};
+use crate::contract::{CallContext, Note, ToolResult, content_hash};
+
+const OPERATION: Operation = Operation::WriteFile;
+
+/// Writes whole files.
+#[derive(Debug)]
+pub(super) struct FsWrite(pub(super) Workspace);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// Path of the file, relative to the workspace. Missing directories are made.
+    path: String,
+    /// The whole new content.
+    content: String,
+}
+
+impl Builtin for FsWrite {
+    const NAME: &'static str = "fs_write";
+    const ABOUT: &'static str = "Writes a file of the workspace as a whole: a new one, or one that was read \
+        before and has not changed since. The old content is replaced at once or not at all. To change a \
+        part of a file, use `fs_edit`.";
+    const EFFECT: Effect = Effect::Writes;
+    const IDEMPOTENT: bool = false;
+    const OPERATION: Operation = OPERATION;
+
+    type Args = Args;
+
+    async fn run(&self, args: Args, context: &CallContext) -> ToolResult {
+        let (workspace, inner) = (self.0.clone(), context.clone());
+        let (answer, seen) =
+            blocking(context, OPERATION, move |_| write(&workspace, &args, &inner)).await?;
+        context.notes.say(seen).await;
+        Ok(answer)
+    }
+}
+
+fn write(
+    workspace: &Workspace,
+    args: &Args,
+    context: &CallContext,
+) -> Result<(Value, Note), Failure> {
+    let path = args.path.as_str();
+    let _writing = workspace.lock_writing();
+    let place = workspace.make_place(path, OPERATION).map_err(failure)?;
+    let kept = context.limits.output_bytes_kept;
+    let existing = store::load(&place, path, kept, OPERATION).map_err(failure)?;
+    let before = existing.as_ref().and_then(|existing| Text::decode(&existing.bytes).ok());
+    let form = before.as_ref().map_or_else(Form::default, |text| text.form);
+    let bytes = form
+        .encode(&args.content)
+        .map_err(|no| failure(unwritable(OPERATION, "/content", form, no)))?;
+    if let Some(existing) = &existing
+        && existing.bytes != bytes
+    {
+        check_known(workspace, context, &place.key, path, existing, OPERATION).map_err(failure)?;
+    }
+    store::stage(&place, &bytes, existing.as_ref(), context.world.entropy.bits())
+        .and_then(store::commit)
+        .map_err(|error| failure(store::write_fault(&error, path, bytes.len(), OPERATION)))?;
+    let digest = content_hash(&bytes);
+    workspace.wrote(context.session, &place.key, &digest);
+    let mut answer = json!({
+        "ok": true,
+        "path": path,
+        "bytes": bytes.len(),
+        "lines": args.content.lines().count(),
+        "created": existing.is_none(),
+    });
+    if let Some(before) = &before
+        && let Some(diff) = diff::unified(&place.key, &before.text, &form.unify(&args.content))
+    {
+        answer["diff"] = Value::from(diff);
+    }
+    Ok((answer, Note::FileSeen { path: place.key.clone(), digest: Some(digest) }))
+}
+
+/// Refuses to replace what the session has not seen, or has seen otherwise.
+fn check_known(
+    workspace: &Workspace,
+    context: &CallContext,
+    key: &str,
+    path: &str,
+    existing: &Existing,
+    operation: Operation,
+) -> Result<(), Fault> {
+    let kind = match workspace.knows(context, key, &existing.digest) {
+        Some(true) => return Ok(()),
+        Some(false) => Kind::FileChanged,
+        None => Kind::FileUnread,
+    };
+    Err(Fault::new(kind, operation).with(Fact::Path, path.to_owned()))
+}
+
+/// A text with a character its file cannot hold.
+pub(super) fn unwritable(operation: Operation, pointer: &str, form: Form, no: Unwritable) -> Fault {
+    let charset = form.name().unwrap_or("utf-8");
+    let expected = format!("must be text the file's encoding ({charset}) can hold");
+    invalid(operation, pointer, "encoding", expected, Some(no.0.to_string()))
+}

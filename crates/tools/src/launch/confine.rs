@@ -1,0 +1,45 @@
+//! Landlock for a command: all of it, or a reason why not.
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, path_beneath_rules,
+};
+
+use super::Confine;
+
+/// What the kernel must be able to do: the first version that also guards truncation and moving files
+/// between directories (Linux 6.2).
+const REQUIRED: ABI = ABI::V3;
+
+/// Restricts the calling thread and everything it starts from now on.
+pub(super) fn restrict_thread(confine: &Confine) -> Result<(), String> {
+    let status = ruleset(confine)?.restrict_self().map_err(|error| error.to_string())?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok(()),
+        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
+            Err("the kernel enforces only a part of it".to_owned())
+        }
+    }
+}
+
+fn ruleset(confine: &Confine) -> Result<RulesetCreated, String> {
+    let said = |error: RulesetError| error.to_string();
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(REQUIRED))
+        .map_err(said)?
+        .create()
+        .map_err(said)?
+        .add_rules(path_beneath_rules(&confine.read, AccessFs::from_read(REQUIRED)))
+        .map_err(said)?;
+    for path in &confine.write {
+        let handle = PathFd::new(path).map_err(|error| error.to_string())?;
+        let access = if path.is_dir() {
+            AccessFs::from_all(REQUIRED)
+        } else {
+            AccessFs::from_all(REQUIRED) & AccessFs::from_file(REQUIRED)
+        };
+        rules = rules.add_rule(PathBeneath::new(handle, access)).map_err(said)?;
+    }
+    Ok(rules)
+}

@@ -1,0 +1,153 @@
+//! The processes below a process, and signals to them.
+//!
+//! A process id can be taken over by a stranger the moment its owner is gone. So a signal goes through a
+//! process handle (pidfd), and only after a look, with the handle open, that the process still has the
+//! parent it was found under.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Rounds of freezing before killing. Each round stops what the last one had not seen yet.
+const FREEZE_ROUNDS: usize = 64;
+
+/// A process below another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descendant {
+    pid: i32,
+    parent: i32,
+    alive: bool,
+}
+
+/// Everyone below `root`, parents before children.
+pub(crate) fn descendants(root: i32) -> Vec<Descendant> {
+    let mut all: Vec<Descendant> = Vec::new();
+    let mut seen = HashSet::from([root]);
+    let mut parents = vec![root];
+    let mut by_stat = None;
+    while let Some(parent) = parents.pop() {
+        let children = match listed_children(parent) {
+            Some(children) => children,
+            // A kernel without the list: look at everybody's parent instead, once.
+            None => by_stat.get_or_insert_with(everybody).get(&parent).cloned().unwrap_or_default(),
+        };
+        for pid in children {
+            if seen.insert(pid) {
+                let alive = stat(pid).is_some_and(|stat| stat.alive);
+                all.push(Descendant { pid, parent, alive });
+                parents.push(pid);
+            }
+        }
+    }
+    all
+}
+
+/// How many below `root` still run: a dead process that nobody has asked about does not count.
+pub(crate) fn running(root: i32) -> usize {
+    descendants(root).iter().filter(|process| process.alive).count()
+}
+
+/// Signals everyone below `root`.
+pub(crate) fn signal_all(root: i32, signal: Signal) {
+    for process in descendants(root) {
+        send(root, process, signal);
+    }
+}
+
+/// Kills everyone below `root`. They are stopped first: what is stopped cannot start another.
+pub(crate) fn kill_all(root: i32) {
+    let mut stopped = HashSet::new();
+    for _ in 0..FREEZE_ROUNDS {
+        let fresh: Vec<_> =
+            descendants(root).into_iter().filter(|one| stopped.insert(one.pid)).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        for process in fresh {
+            send(root, process, Signal::STOP);
+        }
+    }
+    signal_all(root, Signal::KILL);
+}
+
+/// Kills every process that carries `marker` in its environment: the last resort when a launcher was
+/// itself killed. Returns how many there were.
+pub(crate) fn sweep(marker: &str) -> usize {
+    let mut killed = 0;
+    for pid in pids() {
+        let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        else {
+            continue;
+        };
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { continue };
+        let marked = environment.split(|byte| *byte == 0).any(|entry| entry == marker.as_bytes());
+        if marked && pidfd_send_signal(&handle, Signal::KILL).is_ok() {
+            killed += 1;
+        }
+    }
+    killed
+}
+
+fn send(root: i32, process: Descendant, signal: Signal) {
+    let Some(pid) = Pid::from_raw(process.pid) else { return };
+    let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    // Same parent, or orphaned and handed to the root meanwhile: still ours.
+    let ours = stat(process.pid)
+        .is_some_and(|stat| stat.parent == process.parent || stat.parent == root);
+    if ours {
+        // It may be gone by now, which is what we want.
+        let _ = pidfd_send_signal(&handle, signal);
+    }
+}
+
+/// The children as the kernel lists them; none where it keeps no list.
+fn listed_children(pid: i32) -> Option<Vec<i32>> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        // Gone meanwhile: no children.
+        return Some(Vec::new());
+    };
+    let mut children = Vec::new();
+    let mut unlisted = false;
+    for thread in threads.flatten() {
+        match fs::read_to_string(thread.path().join("children")) {
+            Ok(list) => children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok())),
+            Err(_) => unlisted |= thread.path().exists(),
+        }
+    }
+    (!unlisted).then_some(children)
+}
+
+fn everybody() -> HashMap<i32, Vec<i32>> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for pid in pids() {
+        if let Some(stat) = stat(pid) {
+            children.entry(stat.parent).or_default().push(pid);
+        }
+    }
+    children
+}
+
+fn pids() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+struct Stat {
+    parent: i32,
+    alive: bool,
+}
+
+/// Parent and state. The program's name stands in parentheses and may contain anything, so the fields
+/// are counted from the last one.
+fn stat(pid: i32) -> Option<Stat> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let after = text.iter().rposition(|byte| *byte == b')')?;
+    let rest = String::from_utf8_lossy(&text[after + 1..]).into_owned();
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    Some(Stat { parent, alive: !matches!(state, "Z" | "X" | "x") })
+}
