@@ -16,8 +16,9 @@ use crate::{
     fault::{Fault, Kind, Operation},
     lang::Lang,
     message::{Block, CallId, ModelStop, Usage},
+    scrub::Scrubber,
     time::Timestamp,
-    tool::{Outcome, Permissions, Repair, Todo},
+    tool::{Failure, Outcome, Permissions, Repair, Todo},
     trace::Trace,
 };
 
@@ -229,6 +230,20 @@ pub struct Task {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CommandId(pub Arc<str>);
+
+impl CommandId {
+    /// An id made here for a caller who sent none. Nobody can repeat it, so it need not be remembered.
+    #[must_use]
+    pub fn own(unique: Uuid) -> Self {
+        Self(format!("own-{}", unique.simple()).into())
+    }
+
+    /// Was it made here? Gateways refuse such ids from outside.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.0.starts_with("own-")
+    }
+}
 
 impl fmt::Display for CommandId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -750,6 +765,28 @@ impl Event {
     /// When the bytes are not an event of this version.
     pub fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
+    }
+
+    /// The same event with the texts of its faults scrubbed: what may be kept. Payloads stay verbatim.
+    #[must_use]
+    pub fn scrubbed(mut self, scrubber: &Scrubber) -> Self {
+        if self.fault().is_none() {
+            return self;
+        }
+        let fault = match &mut self {
+            Self::FaultRaised { fault, .. }
+            | Self::RecoveryFailed { fault, .. }
+            | Self::PlanRefused { fault }
+            | Self::SessionEnded { fault: Some(fault), .. }
+            | Self::TurnEnded { fault: Some(fault), .. }
+            | Self::CallEnded { outcome: Outcome::Failed(Failure { fault, .. }), .. }
+            | Self::TaskEnded { end: TaskEnd::Failed { fault }, .. }
+            | Self::AggregateEnded { end: TaskEnd::Failed { fault } } => fault,
+            _ => return self,
+        };
+        let whole = Fault::new(fault.kind(), fault.operation());
+        *fault = std::mem::replace(fault, whole).scrubbed(scrubber);
+        self
     }
 
     /// The fault it tells of, if it tells of one.

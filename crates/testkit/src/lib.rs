@@ -2,5 +2,7 @@
 
 pub mod bench;
 pub mod faults;
+pub mod mcp;
 pub mod provider;
 pub mod sse;
+pub mod world;

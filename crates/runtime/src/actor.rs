@@ -1,0 +1,595 @@
+//! One loaded session: a task that owns its state, its lease and its work.
+//!
+//! Inputs are taken in rounds: whatever has gathered is decided together, made durable in one append,
+//! and only then answered and acted on. If the append fails, what was decided never happened: the state
+//! is thrown away and read back.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use budao_core::{
+    Timestamp,
+    event::{Answer, Command, CommandId, Event, Origin, Seq, SessionId, Settings},
+    fault::{Category, Fact, Fault, Kind, Operation},
+    session::{CallState, Session},
+    turn::{self, Env, Input, Work},
+};
+use budao_journal::{Append, AppendError, Entry, Lease, LeaseRequest, Missing, Watch};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    runtime::{Runtime, Shared, load},
+    work::{self, Known},
+};
+
+/// Messages that may wait for one session.
+const INBOX: usize = 256;
+/// Messages decided in one round.
+const ROUND: usize = 64;
+/// Answers remembered, for commands that come again at once.
+const REMEMBERED: usize = 64;
+/// Times a session is read back after its journal failed, before it is left for the next touch.
+const REVIVALS: u32 = 5;
+
+/// What a session's task is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Be opened.
+    Open {
+        settings: Box<Settings>,
+        origin: Option<Origin>,
+        reply: oneshot::Sender<Result<(), Fault>>,
+    },
+    /// Take up a command.
+    Command {
+        command: Box<Command>,
+        /// Does it wait in the journal's inbox?
+        waits: bool,
+        reply: oneshot::Sender<Result<Answer, Fault>>,
+    },
+    /// Work reports.
+    Input(Input),
+    /// Finish or park.
+    Stop { patience: Duration, reply: oneshot::Sender<()> },
+}
+
+/// The task that was to answer is gone.
+pub(crate) fn gone(session: SessionId) -> Fault {
+    Fault::new(Kind::ShuttingDown, Operation::SubmitCommand)
+        .with(Fact::Session, session.to_string())
+}
+
+/// Starts the task of a session and returns the way in.
+pub(crate) fn start(
+    runtime: Runtime,
+    session: SessionId,
+    missing: Missing,
+) -> mpsc::Sender<Message> {
+    let (sender, inputs) = mpsc::channel(INBOX);
+    let spawn = Arc::clone(&runtime.shared.world.spawn);
+    let start = Start { runtime, id: session, missing, sender: sender.clone(), inputs };
+    spawn.spawn(Box::pin(start.run()));
+    sender
+}
+
+/// Why a task ended.
+enum Exit {
+    /// Nothing to do.
+    Idle,
+    /// Told to.
+    Stopped,
+    /// Another writer has the session.
+    Fenced,
+    /// The journal failed.
+    Failed(Fault),
+}
+
+/// A task before and after it has the session: it holds the way in, so that no message is lost between.
+struct Start {
+    runtime: Runtime,
+    id: SessionId,
+    missing: Missing,
+    sender: mpsc::Sender<Message>,
+    inputs: mpsc::Receiver<Message>,
+}
+
+impl Start {
+    async fn run(mut self) {
+        let shared = Arc::clone(&self.runtime.shared);
+        let mut halt = None;
+        let mut attempt = 0;
+        let end = loop {
+            attempt += 1;
+            match self.live(&shared, halt.take()).await {
+                // Nothing failed: a command had come before, so what was decided is void.
+                Exit::Failed(fault) if fault.kind() == Kind::CommandRepeated => attempt = 0,
+                Exit::Failed(fault) if attempt < REVIVALS && is_passing(&fault) => {
+                    tracing::error!(session = %self.id, %fault, "the journal failed; reading back");
+                    shared.world.clock.sleep(shared.limits.retry.delay(attempt, 0.0)).await;
+                    halt = (fault.row().category == Category::Resource).then_some(fault);
+                }
+                Exit::Failed(fault) => break Err(fault),
+                Exit::Fenced => break Err(busy(self.id)),
+                Exit::Idle => break Ok(()),
+                Exit::Stopped => break Err(gone(self.id)),
+            }
+        };
+        self.leave(end).await;
+    }
+
+    /// Takes the lease, reads the session and runs it until there is a reason to end.
+    async fn live(&mut self, shared: &Arc<Shared>, halt: Option<Fault>) -> Exit {
+        let mut actor = match Actor::load(self, Arc::clone(shared)).await {
+            Ok(actor) => actor,
+            Err(fault) if fault.kind() == Kind::SessionBusy => return Exit::Fenced,
+            Err(fault) => return Exit::Failed(fault),
+        };
+        let exit = actor.run(&mut self.inputs, halt).await.unwrap_or_else(|exit| exit);
+        if !matches!(exit, Exit::Fenced)
+            && let Err(fault) = shared.journal.release(&actor.lease).await
+        {
+            tracing::warn!(session = %self.id, %fault, "the lease was not given back");
+        }
+        exit
+    }
+
+    /// No longer the session's task. What came in meanwhile goes to the next one, or is refused.
+    async fn leave(mut self, end: Result<(), Fault>) {
+        self.runtime.sessions.remove_if(&self.id, |_, sender| sender.same_channel(&self.sender));
+        self.inputs.close();
+        while let Some(message) = self.inputs.recv().await {
+            match (&end, message) {
+                (_, Message::Input(_)) => {}
+                (_, Message::Stop { reply, .. }) => drop(reply.send(())),
+                (Err(fault), message) => message.refuse(fault),
+                (Ok(()), message) => {
+                    let (runtime, id) = (self.runtime.clone(), self.id);
+                    let forward = async move {
+                        drop(runtime.send(id, Missing::Refuse, message).await);
+                    };
+                    self.runtime.shared.world.spawn.spawn(Box::pin(forward));
+                }
+            }
+        }
+    }
+}
+
+/// Worth reading back and trying again.
+fn is_passing(fault: &Fault) -> bool {
+    !matches!(fault.kind(), Kind::UnknownSession | Kind::JournalDamaged | Kind::JournalNewer)
+}
+
+fn busy(session: SessionId) -> Fault {
+    Fault::new(Kind::SessionBusy, Operation::OpenSession).with(Fact::Session, session.to_string())
+}
+
+impl Message {
+    fn refuse(self, fault: &Fault) {
+        match self {
+            Self::Open { reply, .. } => drop(reply.send(Err(fault.clone()))),
+            Self::Command { reply, .. } => drop(reply.send(Err(fault.clone()))),
+            Self::Stop { reply, .. } => drop(reply.send(())),
+            Self::Input(_) => {}
+        }
+    }
+}
+
+/// A loaded session.
+struct Actor {
+    shared: Arc<Shared>,
+    id: SessionId,
+    /// For work to report to.
+    sender: mpsc::Sender<Message>,
+    session: Session,
+    lease: Lease,
+    renew_at: Timestamp,
+    idle_since: Timestamp,
+    /// The position of the last snapshot.
+    snapshot: Seq,
+    running: HashMap<Work, Running>,
+    known: Arc<Mutex<Known>>,
+    tools: work::Tools,
+    slots: Arc<tokio::sync::Semaphore>,
+    watch: Watch,
+    remembered: VecDeque<(CommandId, Answer)>,
+    /// Turns may go on until then; from then on they are parked.
+    stopping: Option<Timestamp>,
+    /// They learn that we stopped when this is dropped.
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+/// Work under way. Dropping it stops what may be stopped.
+pub(crate) struct Running {
+    /// Asks a call to stop; drops everything else.
+    pub(crate) cancel: CancellationToken,
+    /// A call runs to its end whatever happens; other work is dropped when it is no longer due.
+    pub(crate) is_call: bool,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// What one round decided, and who waits for it.
+#[derive(Default)]
+struct Round {
+    entries: Vec<Entry>,
+    /// Answers to commands of the inbox.
+    answers: Vec<(CommandId, Answer)>,
+    /// Commands that came directly, with an id that may come again.
+    taken: Vec<(Command, Answer)>,
+    /// Every answer of the round.
+    known: Vec<(CommandId, Answer)>,
+    replies: Vec<(oneshot::Sender<Result<Answer, Fault>>, Answer)>,
+    opened: Vec<oneshot::Sender<Result<(), Fault>>>,
+}
+
+impl Round {
+    fn refuse(self, fault: &Fault) {
+        for (reply, _) in self.replies {
+            drop(reply.send(Err(fault.clone())));
+        }
+        for reply in self.opened {
+            drop(reply.send(Err(fault.clone())));
+        }
+    }
+}
+
+impl Actor {
+    async fn load(start: &Start, shared: Arc<Shared>) -> Result<Self, Fault> {
+        let request = LeaseRequest {
+            session: start.id,
+            holder: shared.holder.clone(),
+            ttl: shared.limits.lease,
+            missing: start.missing,
+        };
+        let watch = shared.journal.watch(start.id);
+        let lease = shared.journal.take_lease(request).await?;
+        let (session, snapshot) = match lease.head {
+            0 => (Session::default(), 0),
+            _ => load(&*shared.journal, start.id).await?,
+        };
+        let now = shared.world.clock.now();
+        Ok(Self {
+            id: start.id,
+            sender: start.sender.clone(),
+            known: Arc::new(Mutex::new(Known::of(&session))),
+            tools: work::Tools::default(),
+            slots: Arc::new(tokio::sync::Semaphore::new(shared.limits.parallel_calls)),
+            session,
+            lease,
+            renew_at: now.after(shared.limits.lease_renewal),
+            idle_since: now,
+            snapshot,
+            running: HashMap::new(),
+            watch,
+            remembered: VecDeque::new(),
+            stopping: None,
+            waiting: Vec::new(),
+            shared,
+        })
+    }
+
+    /// Runs until there is a reason to end.
+    async fn run(
+        &mut self,
+        inputs: &mut mpsc::Receiver<Message>,
+        halt: Option<Fault>,
+    ) -> Result<Exit, Exit> {
+        let mut first = Vec::new();
+        if self.session.head > 0 {
+            first.push(Message::Input(Input::Resumed));
+            first.extend(halt.map(|fault| Message::Input(Input::Halted { fault })));
+        }
+        self.take(first).await?;
+        self.take_inbox().await?;
+        loop {
+            let now = self.shared.world.clock.now();
+            if let Some(exit) = self.reason_to_end(now) {
+                return Ok(exit);
+            }
+            if self.stopping.is_some_and(|until| now >= until) {
+                self.act();
+            }
+            if now >= self.renew_at {
+                self.renew(now).await?;
+            }
+            let wake = self.shared.world.clock.sleep(self.next_wake(now));
+            tokio::select! {
+                biased;
+                Some(message) = inputs.recv() => {
+                    let mut round = vec![message];
+                    while round.len() < ROUND && let Ok(message) = inputs.try_recv() {
+                        round.push(message);
+                    }
+                    self.take(round).await?;
+                }
+                () = self.watch.changed() => self.take_inbox().await?,
+                () = wake => {}
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.session.turn.is_none() && self.running.is_empty()
+    }
+
+    fn reason_to_end(&self, now: Timestamp) -> Option<Exit> {
+        match self.stopping {
+            Some(_) if self.is_idle() => Some(Exit::Stopped),
+            Some(until) if now >= until => {
+                let grace = self.shared.limits.kill_grace * 2;
+                let may_wait = self.calls_running() > 0 && now < until.after(grace);
+                (!may_wait).then_some(Exit::Stopped)
+            }
+            Some(_) => None,
+            None if self.is_idle() && now.since(self.idle_since) >= self.shared.idle_keep => {
+                Some(Exit::Idle)
+            }
+            None => None,
+        }
+    }
+
+    fn calls_running(&self) -> usize {
+        self.running.values().filter(|running| running.is_call).count()
+    }
+
+    fn next_wake(&self, now: Timestamp) -> Duration {
+        let mut wake = self.renew_at.since(now);
+        if let Some(until) = self.stopping {
+            let grace = self.shared.limits.kill_grace * 2;
+            let next = if now < until { until } else { until.after(grace) };
+            wake = wake.min(next.since(now));
+        } else if self.is_idle() {
+            wake = wake.min(self.idle_since.after(self.shared.idle_keep).since(now));
+        }
+        wake.max(Duration::from_millis(1))
+    }
+
+    async fn renew(&mut self, now: Timestamp) -> Result<(), Exit> {
+        match self.shared.journal.renew(&self.lease, self.shared.limits.lease).await {
+            Ok(lease) => self.lease = lease,
+            Err(fault) if fault.kind() == Kind::Fenced => return Err(Exit::Fenced),
+            // A lease that has run out still works until somebody takes it.
+            Err(fault) => tracing::warn!(session = %self.id, %fault, "the lease was not renewed"),
+        }
+        self.renew_at = now.after(self.shared.limits.lease_renewal);
+        Ok(())
+    }
+
+    /// Commands that other processes left for us.
+    async fn take_inbox(&mut self) -> Result<(), Exit> {
+        let commands = self.shared.journal.inbox(self.id).await.map_err(Exit::Failed)?;
+        let messages = commands.into_iter().map(|command| {
+            let (reply, _) = oneshot::channel();
+            Message::Command { command: Box::new(command), waits: true, reply }
+        });
+        self.take(messages.collect()).await
+    }
+
+    /// One round: decide, make durable, answer, act.
+    async fn take(&mut self, messages: Vec<Message>) -> Result<(), Exit> {
+        let mut round = Round::default();
+        for message in messages {
+            self.decide(message, &mut round);
+        }
+        self.commit(round).await?;
+        self.act();
+        Ok(())
+    }
+
+    fn decide(&mut self, message: Message, round: &mut Round) {
+        match message {
+            Message::Input(input) => drop(self.step(input, round)),
+            Message::Open { settings, origin, reply } => self.open(*settings, origin, reply, round),
+            Message::Command { command, waits, reply } => {
+                self.command(*command, waits, reply, round);
+            }
+            Message::Stop { patience, reply } => {
+                self.waiting.push(reply);
+                self.stopping = Some(self.shared.world.clock.now().after(patience));
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        settings: Settings,
+        origin: Option<Origin>,
+        reply: oneshot::Sender<Result<(), Fault>>,
+        round: &mut Round,
+    ) {
+        if self.session.head > 0 {
+            let fault = Fault::new(Kind::CommandRepeated, Operation::OpenSession)
+                .with(Fact::Session, self.id.to_string());
+            return drop(reply.send(Err(fault)));
+        }
+        self.step(
+            Input::Noted { turn: 0, event: Event::SessionOpened { settings, origin } },
+            round,
+        );
+        round.opened.push(reply);
+    }
+
+    /// Takes up a command, unless it was taken up before.
+    fn command(
+        &mut self,
+        command: Command,
+        waits: bool,
+        reply: oneshot::Sender<Result<Answer, Fault>>,
+        round: &mut Round,
+    ) {
+        if self.session.head == 0 {
+            let fault = Fault::new(Kind::UnknownSession, Operation::SubmitCommand)
+                .with(Fact::Session, self.id.to_string());
+            return drop(reply.send(Err(fault)));
+        }
+        let before = round.known.iter().chain(&self.remembered).find(|(id, _)| *id == command.id);
+        if let Some((_, answer)) = before {
+            return round.replies.push((reply, answer.clone()));
+        }
+        let kept = (!waits && !command.id.is_own()).then(|| command.clone());
+        let Some((id, answer)) = self.step(Input::Command(command), round) else { return };
+        match kept {
+            Some(command) => round.taken.push((command, answer.clone())),
+            None if waits => round.answers.push((id.clone(), answer.clone())),
+            None => {}
+        }
+        round.known.push((id, answer.clone()));
+        round.replies.push((reply, answer));
+    }
+
+    /// Lets the turn decide. Its events are applied to the state and wait in the round to be durable.
+    fn step(&mut self, input: Input, round: &mut Round) -> Option<(CommandId, Answer)> {
+        let world = &self.shared.world;
+        let now = world.clock.now();
+        let may_retry = match &input {
+            Input::ModelFailed { fault, .. } if fault.may_auto_retry() => {
+                let provider =
+                    self.tools.provider.lock().expect("no code panics while holding this");
+                self.shared.providers.take_retry(&provider, now)
+            }
+            _ => true,
+        };
+        let env = Env {
+            now,
+            jitter: world.jitter(),
+            may_retry,
+            trace: world.trace(),
+            limits: &self.shared.limits,
+        };
+        let decided = turn::step(&mut self.session, input, &env);
+        for entry in decided.entries {
+            self.known.lock().expect("no code panics while holding this").apply(&entry.event);
+            if let Event::SettingsChanged { .. } = entry.event {
+                self.tools = work::Tools::default();
+            }
+            let event = entry.event.scrubbed(&self.shared.scrubber);
+            round.entries.push(Entry { at: entry.at, trace: entry.trace, turn: entry.turn, event });
+        }
+        decided.answer
+    }
+
+    /// Makes a round durable, then answers whoever waits for it.
+    async fn commit(&mut self, round: Round) -> Result<(), Exit> {
+        let nothing =
+            round.entries.is_empty() && round.answers.is_empty() && round.taken.is_empty();
+        if !nothing {
+            if let Err(exit) = self.append(&round).await {
+                let fault = match &exit {
+                    Exit::Failed(fault) if fault.kind() != Kind::CommandRepeated => fault.clone(),
+                    // Whoever is told "busy" asks through the inbox, which knows every answer.
+                    _ => busy(self.id),
+                };
+                round.refuse(&fault);
+                return Err(exit);
+            }
+            self.idle_since = self.shared.world.clock.now();
+        }
+        for answered in round.known {
+            self.remembered.push_back(answered);
+            if self.remembered.len() > REMEMBERED {
+                self.remembered.pop_front();
+            }
+        }
+        round.replies.into_iter().for_each(|(reply, answer)| drop(reply.send(Ok(answer))));
+        round.opened.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
+        Ok(())
+    }
+
+    async fn append(&mut self, round: &Round) -> Result<(), Exit> {
+        let written = round.entries.len() as Seq;
+        let expected = self.session.head - written;
+        let due = self.session.head - self.snapshot >= self.shared.limits.snapshot_records;
+        let snapshot = due.then(|| serde_json::to_vec(&self.session).ok()).flatten();
+        let append = Append {
+            session: self.id,
+            token: self.lease.token,
+            expected,
+            entries: round.entries.clone(),
+            answers: round.answers.clone(),
+            taken: round.taken.clone(),
+            snapshot,
+        };
+        let snapshot_taken = append.snapshot.is_some();
+        let appended = match self.shared.journal.append(append.clone()).await {
+            Err(AppendError::Failed(fault)) if fault.row().category == Category::Resource => {
+                self.shared.clean_up(&fault).await;
+                self.shared.journal.append(append).await
+            }
+            other => other,
+        };
+        match appended {
+            Ok(_) => {
+                if snapshot_taken {
+                    self.snapshot = self.session.head;
+                }
+                Ok(())
+            }
+            Err(AppendError::Fenced) => Err(Exit::Fenced),
+            Err(error) => Err(Exit::Failed(error.into_fault(self.id))),
+        }
+    }
+
+    /// Starts what is due, stops what no longer is.
+    fn act(&mut self) {
+        let due = turn::due(&self.session, &self.shared.limits);
+        self.running.retain(|work, running| running.is_call || due.contains(work));
+        self.running.retain(|work, _| !is_over(work, &self.session));
+        let now = self.shared.world.clock.now();
+        let parking = self.stopping.is_some_and(|until| now >= until);
+        if parking || self.session.turn.as_ref().is_some_and(|turn| turn.cancelling) {
+            self.running.values().filter(|call| call.is_call).for_each(|call| call.cancel.cancel());
+        }
+        if parking {
+            return;
+        }
+        for work in due {
+            if !self.running.contains_key(&work) {
+                let running = self.perform(work.clone());
+                self.running.insert(work, running);
+            }
+        }
+    }
+
+    fn perform(&mut self, work: Work) -> Running {
+        let desk = work::Desk {
+            shared: Arc::clone(&self.shared),
+            session: self.id,
+            sender: self.sender.clone(),
+            known: Arc::clone(&self.known),
+            slots: Arc::clone(&self.slots),
+        };
+        work::start(desk, work, &self.session, &mut self.tools)
+    }
+}
+
+/// Has this call its outcome, or is it on another try?
+fn is_over(work: &Work, session: &Session) -> bool {
+    let Work::Call { turn, call, attempt } = work else { return false };
+    let running = session
+        .turn
+        .as_ref()
+        .filter(|current| current.number == *turn)
+        .and_then(|current| current.call(call))
+        .is_some_and(
+            |call| matches!(&call.state, CallState::Started { attempt: now, .. } if now == attempt),
+        );
+    !running
+}
+
+impl Shared {
+    /// Frees room once, before one more try.
+    async fn clean_up(&self, fault: &Fault) {
+        tracing::warn!(%fault, "cleaning up before one more try");
+        for clean_up in &self.clean_ups {
+            clean_up.clean_up().await;
+        }
+    }
+}

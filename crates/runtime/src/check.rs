@@ -1,0 +1,166 @@
+//! Checks calls: look-up, parse, repair, validate, hooks and guards, permission.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use budao_core::{
+    event::{Event, Scope, Settings, TurnNumber},
+    fault::{Fact, Fault, Kind, Operation},
+    message::{CallId, ToolUse},
+    tool::Permit,
+    trace::Trace,
+    turn::{Input, Verdict},
+};
+use budao_tools::{CallContext, Toolbox, call::Ready, hooks::Decision};
+use serde_json::Value;
+
+use crate::work::Desk;
+
+/// A call to check.
+pub(crate) struct Wanted {
+    /// As the model wrote it.
+    pub(crate) written: ToolUse,
+    /// A person allowed it with these arguments instead.
+    pub(crate) approved: Option<Value>,
+}
+
+/// Checks the calls of one step.
+pub(crate) struct Checker {
+    pub(crate) desk: Desk,
+    pub(crate) settings: Settings,
+    pub(crate) toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
+    pub(crate) ready: Arc<Mutex<BTreeMap<CallId, Ready>>>,
+    pub(crate) context: CallContext,
+}
+
+/// The session's toolbox: kept, and made anew when tools came or went.
+pub(crate) async fn toolbox(
+    desk: &Desk,
+    settings: &Settings,
+    kept: &tokio::sync::Mutex<Option<(u64, Toolbox)>>,
+) -> Result<Toolbox, Fault> {
+    let source = &desk.shared.tools;
+    let generation = source.generation();
+    let mut kept = kept.lock().await;
+    if let Some((at, toolbox)) = &*kept
+        && *at == generation
+    {
+        return Ok(toolbox.clone());
+    }
+    let mut toolbox = source.toolbox(desk.session, settings).await?;
+    if let Some(offered) = &settings.tools {
+        let named = |name: &str| {
+            offered.iter().any(|pattern| match pattern.strip_suffix('*') {
+                Some(prefix) => name.starts_with(prefix),
+                None => pattern == name,
+            })
+        };
+        toolbox = toolbox.without(|spec| !named(&spec.name));
+    }
+    *kept = Some((generation, toolbox.clone()));
+    Ok(toolbox)
+}
+
+/// Records what failed beside a call, without changing it.
+pub(crate) async fn report_faults(
+    desk: &Desk,
+    turn: TurnNumber,
+    call: Option<&CallId>,
+    tool: &str,
+    faults: Vec<Fault>,
+) {
+    for fault in faults {
+        tracing::warn!(session = %desk.session, %fault, "a hook failed");
+        let scope = Scope { call: call.cloned(), tool: Some(tool.to_owned()), ..Scope::default() };
+        desk.report(Input::Noted { turn, event: Event::FaultRaised { fault, scope } }).await;
+    }
+}
+
+impl Checker {
+    /// What is to be done with each call. One bad call costs its siblings nothing.
+    pub(crate) async fn check(&self, wanted: Vec<Wanted>, trace: Trace) -> Vec<(CallId, Verdict)> {
+        let toolbox = match toolbox(&self.desk, &self.settings, &self.toolbox).await {
+            Ok(toolbox) => toolbox,
+            Err(fault) => return refuse_all(&wanted, &fault.traced(trace)),
+        };
+        let mut verdicts = Vec::with_capacity(wanted.len());
+        for wanted in wanted {
+            let id = wanted.written.id.clone();
+            let verdict = self
+                .one(&toolbox, wanted)
+                .await
+                .unwrap_or_else(|fault| Verdict::Settled(fault.traced(trace).into()));
+            verdicts.push((id, verdict));
+        }
+        verdicts
+    }
+
+    async fn one(&self, toolbox: &Toolbox, wanted: Wanted) -> Result<Verdict, Fault> {
+        let limits = &self.desk.shared.limits;
+        let Wanted { written, approved } = wanted;
+        let allowed_by_person = approved.is_some();
+        let ready = match approved {
+            Some(arguments) => toolbox.check_value(&written.name, arguments, limits)?,
+            None => toolbox.check(&written, limits)?,
+        };
+        let (decision, faults) = match allowed_by_person {
+            // The person saw these very arguments; hooks were asked before the question.
+            true => (Decision::Allow(ready), Vec::new()),
+            false => self.hooks(&written.id, ready).await,
+        };
+        let turn = self.context.turn;
+        report_faults(&self.desk, turn, Some(&written.id), &written.name, faults).await;
+        Ok(match decision {
+            Decision::Ended(outcome) => Verdict::Settled(*outcome),
+            Decision::Ask { call, hook, reason } => ask(&call, format!("{hook}: {reason}")),
+            Decision::Pass(ready) => self.permitted(&written.id, ready, false)?,
+            Decision::Allow(ready) => self.permitted(&written.id, ready, true)?,
+        })
+    }
+
+    async fn hooks(&self, call: &CallId, ready: Ready) -> (Decision, Vec<Fault>) {
+        let hooks = &self.desk.shared.hooks;
+        if hooks.is_empty() {
+            return (Decision::Pass(ready), Vec::new());
+        }
+        let context = CallContext { call: call.clone(), ..self.context.clone() };
+        hooks.before(ready, &context).await
+    }
+
+    /// Permission. A hook or a person may spare the question, never lift a denial.
+    fn permitted(&self, id: &CallId, ready: Ready, allowed: bool) -> Result<Verdict, Fault> {
+        match self.settings.permissions.permit(ready.spec()) {
+            Permit::Deny(reason) => Err(Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
+                .with(Fact::ToolName, ready.spec().name.to_string())
+                .with(Fact::Reason, reason)),
+            Permit::Ask(reason) if !allowed => Ok(ask(&ready, reason.to_owned())),
+            Permit::Ask(_) | Permit::Allow => {
+                let verdict = Verdict::Run {
+                    arguments: ready.arguments().clone(),
+                    repairs: ready.repairs().to_vec(),
+                    idempotent: ready.spec().idempotent,
+                };
+                let mut kept = self.ready.lock().expect("no code panics while holding this");
+                kept.insert(id.clone(), ready);
+                Ok(verdict)
+            }
+        }
+    }
+}
+
+fn ask(ready: &Ready, reason: String) -> Verdict {
+    Verdict::Ask {
+        arguments: ready.arguments().clone(),
+        repairs: ready.repairs().to_vec(),
+        idempotent: ready.spec().idempotent,
+        digest: ready.digest(),
+        reason,
+    }
+}
+
+fn refuse_all(wanted: &[Wanted], fault: &Fault) -> Vec<(CallId, Verdict)> {
+    let settled = || Verdict::Settled(fault.clone().into());
+    wanted.iter().map(|wanted| (wanted.written.id.clone(), settled())).collect()
+}

@@ -1,0 +1,203 @@
+//! Makes a history shorter: the oldest part becomes a summary. Pairs stay whole, records stay.
+
+use std::{fmt::Write, sync::Arc};
+
+use budao_core::{
+    event::{Settings, TurnNumber},
+    fault::Fault,
+    message::{Block, Message, Piece, Request, Role},
+    session::estimate_tokens,
+    trace::Trace,
+    turn::Input,
+};
+use futures::StreamExt;
+
+use crate::work::Desk;
+
+/// What is left of the history, as a share of what is allowed.
+const KEPT_PERCENT: u64 = 40;
+/// The most of the old history that is shown to whoever summarises it.
+const TRANSCRIPT_BYTES: usize = 200_000;
+/// What is kept of each old message when it is cut by rule.
+const LINE_BYTES: usize = 240;
+/// The most a summary may be.
+const SUMMARY_BYTES: usize = 32_000;
+/// The most tokens a summary may be written with.
+const SUMMARY_TOKENS: u32 = 2_048;
+
+/// Finds a cut and a summary for what is before it. Always succeeds: by rule if the model cannot.
+pub(crate) async fn compact(
+    desk: Desk,
+    turn: TurnNumber,
+    history: Arc<Vec<Message>>,
+    settings: Settings,
+) -> Input {
+    let cut = safe_cut(&history, desk.shared.limits.context_tokens * KEPT_PERCENT / 100);
+    let old = &history[..cut];
+    let (summary, by_model) = match summarise(&desk, &settings, old).await {
+        Ok(summary) => (summary, true),
+        Err(fault) => {
+            tracing::warn!(session = %desk.session, %fault, "summarised by rule");
+            (by_rule(old), false)
+        }
+    };
+    let summary = format!("[Summary of {cut} earlier messages]\n{summary}");
+    let kept: u64 = history[cut..].iter().map(estimate_tokens).sum();
+    let tokens_after = kept + estimate_tokens(&Message::user(summary.as_str()));
+    Input::Compacted { turn, messages: cut as u64, summary, by_model, tokens_after }
+}
+
+/// The earliest place where what is left is short enough and no result is parted from its call. At least
+/// one message goes, at least one stays.
+pub(crate) fn safe_cut(history: &[Message], tokens: u64) -> usize {
+    let is_safe = |index: &usize| {
+        let results = |block: &Block| matches!(block, Block::ToolResult { .. });
+        !history[*index].content.iter().any(results)
+    };
+    let mut left: u64 = history.iter().map(estimate_tokens).sum();
+    let mut best = None;
+    for index in 1..history.len() {
+        left = left.saturating_sub(estimate_tokens(&history[index - 1]));
+        if is_safe(&index) {
+            best = Some(index);
+            if left <= tokens {
+                break;
+            }
+        }
+    }
+    best.unwrap_or(0)
+}
+
+async fn summarise(desk: &Desk, settings: &Settings, old: &[Message]) -> Result<String, Fault> {
+    let model = desk.shared.models.model(&settings.model)?;
+    let prompt = format!(
+        "Summarise this conversation for whoever continues it. Keep what was asked, what was decided, \
+         which files and values matter, what failed and why, and what is still to be done. Write plain \
+         prose, no preamble.\n\n{}",
+        transcript(old)
+    );
+    let request = Request {
+        model: model.name().to_owned(),
+        system: None,
+        messages: Arc::new(vec![Message::user(prompt)]),
+        tools: Arc::new([]),
+        max_tokens: SUMMARY_TOKENS,
+        thinking_tokens: None,
+        trace: Trace::NONE,
+    };
+    let mut pieces = budao_models::ask(&*model, request).await?;
+    let mut summary = String::new();
+    while let Some(piece) = pieces.next().await {
+        match piece? {
+            Piece::Text(text) if summary.len() < SUMMARY_BYTES => summary.push_str(&text),
+            Piece::End { .. } => break,
+            _ => {}
+        }
+    }
+    match summary.trim().is_empty() {
+        true => Err(Fault::new(
+            budao_core::Kind::EmptyAnswer,
+            budao_core::fault::Operation::CompactHistory,
+        )),
+        false => Ok(summary),
+    }
+}
+
+fn transcript(old: &[Message]) -> String {
+    let mut text = String::new();
+    for message in old {
+        for line in lines(message) {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        if text.len() > TRANSCRIPT_BYTES {
+            return shorten(&text, TRANSCRIPT_BYTES);
+        }
+    }
+    text
+}
+
+/// The beginning of each message: enough to remember what it was about.
+fn by_rule(old: &[Message]) -> String {
+    let mut text = String::new();
+    for line in old.iter().flat_map(lines) {
+        let _ = writeln!(text, "{}", shorten(&line, LINE_BYTES));
+    }
+    shorten(&text, SUMMARY_BYTES)
+}
+
+fn lines(message: &Message) -> Vec<String> {
+    let who = match message.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+    };
+    message
+        .content
+        .iter()
+        .filter_map(|block| match block {
+            Block::Text(text) => Some(format!("{who}: {text}")),
+            Block::ToolUse(call) => Some(format!("call {}({})", call.name, call.arguments)),
+            Block::ToolResult { is_error: true, content, .. } => Some(format!("failed: {content}")),
+            Block::ToolResult { content, .. } => Some(format!("result: {content}")),
+            Block::Image { .. } => Some(format!("{who}: [a picture]")),
+            Block::Thinking { .. } | Block::Opaque(_) => None,
+        })
+        .collect()
+}
+
+fn shorten(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    let mut end = bytes;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{} …", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::{
+        message::{CallId, ToolUse},
+        session::unpaired,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_cut_never_parts_a_result_from_its_call() {
+        let mut history = Vec::new();
+        for turn in 0..20 {
+            history.push(Message::user(format!("question {turn} {}", "x".repeat(turn * 50))));
+            for step in 0..turn % 4 {
+                let id = CallId::from(format!("c{turn}_{step}").as_str());
+                let call = ToolUse { id: id.clone(), name: "t".into(), arguments: "{}".into() };
+                let content = "y".repeat(300);
+                history
+                    .push(Message { role: Role::Assistant, content: vec![Block::ToolUse(call)] });
+                history.push(Message {
+                    role: Role::User,
+                    content: vec![Block::ToolResult { call: id, is_error: false, content }],
+                });
+            }
+            history.push(Message::assistant("answer"));
+        }
+        for length in 2..history.len() {
+            let history = &history[..length];
+            if unpaired(history, 0).is_some() {
+                continue;
+            }
+            for tokens in [0, 50, 500, 5_000, 50_000] {
+                let cut = safe_cut(history, tokens);
+                assert!((1..length).contains(&cut), "{cut} of {length}");
+                assert_eq!(unpaired(&history[cut..], 0), None, "cut at {cut} of {length}");
+                let orphan = history[cut]
+                    .content
+                    .iter()
+                    .any(|block| matches!(block, Block::ToolResult { .. }));
+                assert!(!orphan);
+            }
+        }
+    }
+}

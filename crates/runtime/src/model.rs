@@ -1,0 +1,189 @@
+//! Asks a model: one try, streamed, its words joined before they are recorded.
+
+use std::sync::Arc;
+
+use budao_core::{
+    event::{Settings, TurnNumber},
+    fault::Fault,
+    message::{Block, Message, Piece, Request},
+    session::Session,
+    trace::Trace,
+    turn::Input,
+};
+use budao_models::Model;
+use budao_tools::Toolbox;
+use futures::StreamExt;
+
+use crate::{
+    check,
+    work::{Desk, Tools},
+};
+
+/// The most an answer may have when nobody says.
+const ANSWER_TOKENS: u32 = 8_192;
+/// Words are recorded at the latest when this many have gathered.
+const DELTA_BYTES: usize = 16 * 1024;
+
+/// One try, with everything taken from the session when it began.
+pub(crate) struct Asked {
+    turn: TurnNumber,
+    step: u32,
+    attempt: u32,
+    settings: Settings,
+    history: Arc<Vec<Message>>,
+    trace: Trace,
+    toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
+    provider: Arc<std::sync::Mutex<String>>,
+}
+
+impl Asked {
+    pub(crate) fn new(
+        session: &Session,
+        turn: TurnNumber,
+        step: u32,
+        attempt: u32,
+        tools: &Tools,
+    ) -> Self {
+        Self {
+            turn,
+            step,
+            attempt,
+            settings: session.settings.clone(),
+            history: Arc::clone(&session.history),
+            trace: session.trace(),
+            toolbox: Arc::clone(&tools.toolbox),
+            provider: Arc::clone(&tools.provider),
+        }
+    }
+
+    fn failed(&self, fault: Fault) -> Input {
+        let Self { turn, step, attempt, .. } = *self;
+        Input::ModelFailed { turn, step, attempt, fault }
+    }
+}
+
+/// Makes one request and reports its words; the last input is the whole answer, or the fault.
+pub(crate) async fn ask(desk: Desk, asked: Asked) -> Input {
+    let model = match desk.shared.models.model(&asked.settings.model) {
+        Ok(model) => model,
+        Err(fault) => return asked.failed(fault),
+    };
+    let provider = model.provider().to_owned();
+    provider.clone_into(&mut asked.provider.lock().expect("no code panics while holding this"));
+    let (providers, clock) = (&desk.shared.providers, &desk.shared.world.clock);
+    if let Err(fault) = providers.admit(&provider, clock.now()) {
+        return asked.failed(fault);
+    }
+    let mut guard = Guard { desk: &desk, provider: &provider, settled: false };
+    let answered = stream(&desk, &asked, &*model).await;
+    guard.settled = true;
+    match &answered {
+        Ok(_) => providers.succeeded(&provider),
+        Err(fault) => providers.failed(&provider, fault, clock.now()),
+    }
+    answered.unwrap_or_else(|fault| asked.failed(fault))
+}
+
+/// Tells the breaker when a request is dropped half-way.
+struct Guard<'a> {
+    desk: &'a Desk,
+    provider: &'a str,
+    settled: bool,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.desk.shared.providers.abandoned(self.provider);
+        }
+    }
+}
+
+async fn stream(desk: &Desk, asked: &Asked, model: &dyn Model) -> Result<Input, Fault> {
+    let toolbox = check::toolbox(desk, &asked.settings, &asked.toolbox).await?;
+    let request = Request {
+        model: model.name().to_owned(),
+        system: asked.settings.system.clone(),
+        messages: Arc::clone(&asked.history),
+        tools: toolbox.specs(),
+        max_tokens: asked.settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS),
+        thinking_tokens: None,
+        trace: asked.trace,
+    };
+    let mut pieces = budao_models::ask(model, request).await?;
+    let mut content: Vec<Block> = Vec::new();
+    let mut words = Words::default();
+    loop {
+        let piece = match words.is_empty() {
+            true => pieces.next().await,
+            false => {
+                let window = desk.shared.limits.delta_window;
+                let left = window.saturating_sub(desk.shared.world.clock.now().since(words.since));
+                tokio::select! {
+                    biased;
+                    () = desk.shared.world.clock.sleep(left) => {
+                        words.flush(desk, asked).await;
+                        continue;
+                    }
+                    piece = pieces.next() => piece,
+                }
+            }
+        };
+        match piece {
+            Some(Ok(Piece::Text(text))) => words.add(desk, asked, &text, "").await,
+            Some(Ok(Piece::Thought(thought))) => words.add(desk, asked, "", &thought).await,
+            Some(Ok(Piece::Block(block))) => content.push(block),
+            Some(Ok(Piece::End { stop, usage })) => {
+                words.flush(desk, asked).await;
+                let Asked { turn, step, attempt, .. } = *asked;
+                return Ok(Input::Answered { turn, step, attempt, content, stop, usage });
+            }
+            Some(Err(fault)) => {
+                words.flush(desk, asked).await;
+                return Err(fault);
+            }
+            None => {
+                let kind = budao_core::Kind::ModelStreamCut;
+                return Err(Fault::new(kind, budao_core::fault::Operation::ModelRequest));
+            }
+        }
+    }
+}
+
+/// Words that have come and are not recorded yet.
+#[derive(Default)]
+struct Words {
+    text: String,
+    thought: String,
+    since: budao_core::Timestamp,
+}
+
+impl Words {
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.thought.is_empty()
+    }
+
+    async fn add(&mut self, desk: &Desk, asked: &Asked, text: &str, thought: &str) {
+        // One record keeps one order: thought before text.
+        if !thought.is_empty() && !self.text.is_empty() {
+            self.flush(desk, asked).await;
+        }
+        if self.is_empty() {
+            self.since = desk.shared.world.clock.now();
+        }
+        self.text.push_str(text);
+        self.thought.push_str(thought);
+        if self.text.len() + self.thought.len() >= DELTA_BYTES {
+            self.flush(desk, asked).await;
+        }
+    }
+
+    async fn flush(&mut self, desk: &Desk, asked: &Asked) {
+        if self.is_empty() {
+            return;
+        }
+        let Asked { turn, step, attempt, .. } = *asked;
+        let (text, thought) = (std::mem::take(&mut self.text), std::mem::take(&mut self.thought));
+        desk.report(Input::Delta { turn, step, attempt, text, thought }).await;
+    }
+}

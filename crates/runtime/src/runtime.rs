@@ -1,0 +1,403 @@
+//! The native engine: sessions by id, loaded when touched, evicted when idle.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use budao_core::{
+    engine::{Engine, Opening},
+    event::{
+        Answer, Ask, Command, CommandId, Event, QuestionId, Record, Seq, SessionId, StopReason,
+        TurnNumber,
+    },
+    fault::{Fact, Fault, Kind, Operation},
+    limits::Limits,
+    message::{Block, text_of},
+    scrub::Scrubber,
+    seams::World,
+    session::Session,
+    trace::Trace,
+};
+use budao_journal::{Journal, Missing, PageLimits, Submitted, Unfinished};
+use budao_tools::hooks::Hooks;
+use dashmap::DashMap;
+use futures::{StreamExt, stream::BoxStream};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    CleanUp, ModelSource, Providers, ToolSource,
+    actor::{self, Message},
+};
+
+/// How long another process may take to answer a command it was handed.
+const REMOTE_ANSWER: Duration = Duration::from_secs(30);
+/// Sessions looked at together when a process starts.
+const RECOVERY_PAGE: usize = 256;
+
+/// What all sessions of a runtime share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) models: Arc<dyn ModelSource>,
+    pub(crate) tools: Arc<dyn ToolSource>,
+    pub(crate) hooks: Hooks,
+    pub(crate) world: World,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) scrubber: Scrubber,
+    pub(crate) clean_ups: Vec<Arc<dyn CleanUp>>,
+    pub(crate) providers: Providers,
+    pub(crate) holder: String,
+    pub(crate) idle_keep: Duration,
+}
+
+/// The native engine. Clones are cheap and are the same engine.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) sessions: Arc<DashMap<SessionId, mpsc::Sender<Message>>>,
+}
+
+/// How a turn ended, or why it has not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnResult {
+    /// Which turn.
+    pub turn: TurnNumber,
+    /// Its trace.
+    pub trace: Trace,
+    /// Why it ended; none while it waits for a person.
+    pub stop: Option<StopReason>,
+    /// What went wrong.
+    pub fault: Option<Fault>,
+    /// The words of its last answer.
+    pub text: String,
+    /// Questions a person must answer before it goes on.
+    pub pending: Vec<QuestionId>,
+    /// The last record looked at.
+    pub last: Seq,
+}
+
+impl TurnResult {
+    /// Did it end, and end well?
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.fault.is_none() && self.stop == Some(StopReason::EndTurn)
+    }
+
+    /// Would sending the same message again make sense?
+    #[must_use]
+    pub fn retryable(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.row().retryable)
+    }
+}
+
+impl Runtime {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self { shared: Arc::new(shared), sessions: Arc::default() }
+    }
+
+    /// The journal it writes.
+    #[must_use]
+    pub fn journal(&self) -> &Arc<dyn Journal> {
+        &self.shared.journal
+    }
+
+    /// Its bounds.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// Time, chance and spawning as it has them.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.shared.world
+    }
+
+    /// A command with a new id.
+    #[must_use]
+    pub fn command(&self, by: impl Into<String>, ask: Ask) -> Command {
+        let id = CommandId::own(self.shared.world.uuid());
+        Command { id, by: by.into(), trace: Trace::NONE, ask }
+    }
+
+    /// Sends words and waits until they are answered, or the turn waits for a person.
+    ///
+    /// # Errors
+    /// When the message was not accepted. A turn that failed is an `Ok` with its fault.
+    pub async fn run(&self, session: SessionId, text: &str) -> Result<TurnResult, Fault> {
+        let content = vec![Block::Text(text.to_owned())];
+        let command = self.command("user", Ask::Message { content });
+        let id = command.id.clone();
+        match self.submit(session, command).await? {
+            Answer::Rejected { fault } => Err(fault),
+            Answer::Accepted { at } => self.wait_for(session, &id, at).await,
+        }
+    }
+
+    /// Waits for the turn that answers a message. `after` is a position before it began.
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub async fn wait_for(
+        &self,
+        session: SessionId,
+        message: &CommandId,
+        after: Seq,
+    ) -> Result<TurnResult, Fault> {
+        let mut records = self.follow(session, after).await?;
+        let mut result: Option<TurnResult> = None;
+        while let Some(record) = records.next().await {
+            let record = record?;
+            match &mut result {
+                None => result = begun(&record, message),
+                Some(result) if record.turn == result.turn => {
+                    if advance(result, &record) {
+                        return Ok(result.clone());
+                    }
+                }
+                Some(_) => {}
+            }
+            // Whoever waits for a person is told at once; later answers are found by asking again.
+            if let Some(result) = &mut result
+                && !result.pending.is_empty()
+                && self.state(session).await?.turn.is_some_and(|turn| turn.waits_for_a_person())
+            {
+                return Ok(result.clone());
+            }
+        }
+        Err(Fault::new(Kind::ShuttingDown, Operation::RunTurn))
+    }
+
+    /// The session as it is now, read from its records.
+    ///
+    /// # Errors
+    /// When there is no such session or its records cannot be read.
+    pub async fn state(&self, session: SessionId) -> Result<Session, Fault> {
+        load(&*self.shared.journal, session).await.map(|(state, _)| state)
+    }
+
+    /// How many sessions are in memory.
+    #[must_use]
+    pub fn loaded(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Loads a session so that whatever is unfinished goes on.
+    pub fn touch(&self, session: SessionId) {
+        drop(self.handle(session, Missing::Refuse));
+    }
+
+    /// Takes up every session whose turn is unfinished or whose commands wait, and nobody else has.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub async fn recover(&self) -> Result<usize, Fault> {
+        let (mut after, mut taken) = (None, 0);
+        loop {
+            let page = self.shared.journal.unfinished(after, RECOVERY_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(taken) };
+            after = Some(last.session);
+            for unfinished in page {
+                taken += 1;
+                self.take_over(unfinished);
+            }
+        }
+    }
+
+    /// Loads a session now, or when the lease of whoever had it has run out.
+    fn take_over(&self, unfinished: Unfinished) {
+        let world = &self.shared.world;
+        let wait = unfinished
+            .lease
+            .filter(|lease| lease.holder != self.shared.holder)
+            .map_or(Duration::ZERO, |lease| lease.expires.since(world.clock.now()));
+        let (runtime, slept) = (self.clone(), world.clock.sleep(wait));
+        world.spawn.spawn(Box::pin(async move {
+            slept.await;
+            runtime.touch(unfinished.session);
+        }));
+    }
+
+    /// Lets turns finish for up to `patience`, then parks what is left: it resumes at the next start.
+    pub async fn shutdown(&self, patience: Duration) {
+        let clock = &self.shared.world.clock;
+        let handles: Vec<_> = self.sessions.iter().map(|entry| entry.value().clone()).collect();
+        let mut stopped = Vec::new();
+        for handle in handles {
+            let (reply, done) = oneshot::channel();
+            if handle.send(Message::Stop { patience, reply }).await.is_ok() {
+                stopped.push(done);
+            }
+        }
+        let all = futures::future::join_all(stopped);
+        let bound = patience + self.shared.limits.kill_grace * 2 + Duration::from_secs(5);
+        tokio::select! {
+            biased;
+            _ = all => {}
+            () = clock.sleep(bound) => tracing::warn!("some sessions did not stop in time"),
+        }
+    }
+
+    pub(crate) fn handle(&self, session: SessionId, missing: Missing) -> mpsc::Sender<Message> {
+        let start = || actor::start(self.clone(), session, missing);
+        self.sessions.entry(session).or_insert_with(start).clone()
+    }
+
+    /// Hands a message to the session's task, loading it if need be.
+    pub(crate) async fn send(
+        &self,
+        session: SessionId,
+        missing: Missing,
+        mut message: Message,
+    ) -> Result<(), Fault> {
+        if self.sessions.len() >= self.shared.limits.sessions
+            && !self.sessions.contains_key(&session)
+        {
+            return Err(Fault::new(Kind::TooManySessions, Operation::OpenSession)
+                .with(Fact::Limit, self.shared.limits.sessions)
+                .with(Fact::LimitName, "sessions"));
+        }
+        // A task that is just ending closes its channel; the next one takes over.
+        for _ in 0..16 {
+            match self.handle(session, missing).send(message).await {
+                Ok(()) => return Ok(()),
+                Err(mpsc::error::SendError(back)) => message = back,
+            }
+            tokio::task::yield_now().await;
+        }
+        Err(Fault::new(Kind::SessionBusy, Operation::OpenSession)
+            .with(Fact::Session, session.to_string()))
+    }
+
+    /// Another process writes the session: its inbox is the way in.
+    async fn submit_elsewhere(
+        &self,
+        session: SessionId,
+        command: Command,
+    ) -> Result<Answer, Fault> {
+        let id = command.id.clone();
+        if let Submitted::Answered(answer) = self.shared.journal.submit(session, command).await? {
+            return Ok(answer);
+        }
+        tokio::select! {
+            biased;
+            answer = self.shared.journal.await_answer(session, &id) => answer,
+            () = self.shared.world.clock.sleep(REMOTE_ANSWER) => {
+                Err(Fault::new(Kind::RequestTimedOut, Operation::SubmitCommand)
+                    .with(Fact::CommandId, id.to_string())
+                    .with(Fact::TimeoutMs, REMOTE_ANSWER)
+                    .with(Fact::ElapsedMs, REMOTE_ANSWER))
+            }
+        }
+    }
+}
+
+fn begun(record: &Record, message: &CommandId) -> Option<TurnResult> {
+    match &record.event {
+        Event::TurnStarted { message: answers } if answers == message => Some(TurnResult {
+            turn: record.turn,
+            trace: record.trace,
+            stop: None,
+            fault: None,
+            text: String::new(),
+            pending: Vec::new(),
+            last: record.seq,
+        }),
+        _ => None,
+    }
+}
+
+/// Takes one more record of the turn into account. Is it over?
+fn advance(result: &mut TurnResult, record: &Record) -> bool {
+    result.last = record.seq;
+    match &record.event {
+        Event::ModelAnswered { content, .. } => result.text = text_of(content),
+        Event::QuestionAsked { question, .. } => result.pending.push(question.clone()),
+        Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
+            result.pending.retain(|pending| pending != question);
+        }
+        Event::TurnEnded { stop, fault, .. } => {
+            result.stop = Some(*stop);
+            result.fault.clone_from(fault);
+            result.pending.clear();
+            return true;
+        }
+        _ => {}
+    }
+    false
+}
+
+/// A session from its snapshot and the records behind it, and the position of that snapshot.
+pub(crate) async fn load(
+    journal: &dyn Journal,
+    session: SessionId,
+) -> Result<(Session, Seq), Fault> {
+    let damaged = |error: &serde_json::Error| {
+        Fault::new(Kind::JournalDamaged, Operation::ReadRecords)
+            .with(Fact::Session, session.to_string())
+            .caused_by(error)
+    };
+    let mut state = match journal.snapshot(session).await? {
+        Some(snapshot) => {
+            serde_json::from_slice(&snapshot.body).map_err(|error| damaged(&error))?
+        }
+        None => Session::default(),
+    };
+    let snapshot = state.head;
+    loop {
+        let page = journal.read(session, state.head, PageLimits::default()).await?;
+        if let Some(gap) = page.gap {
+            return Err(Fault::new(Kind::HistoryGap, Operation::ReadRecords)
+                .with(Fact::FromSeq, gap.from)
+                .with(Fact::ToSeq, gap.to)
+                .with(Fact::Session, session.to_string()));
+        }
+        for stored in &page.records {
+            state.apply(&stored.event()?, stored.at, stored.trace);
+        }
+        if page.records.is_empty() || state.head >= page.head {
+            return Ok((state, snapshot));
+        }
+    }
+}
+
+#[async_trait]
+impl Engine for Runtime {
+    async fn open(&self, opening: Opening) -> Result<SessionId, Fault> {
+        let session = opening.session.unwrap_or_else(|| SessionId(self.shared.world.uuid()));
+        self.shared.models.model(&opening.settings.model)?;
+        let (reply, opened) = oneshot::channel();
+        let Opening { settings, origin, .. } = opening;
+        let message = Message::Open { settings: Box::new(settings), origin, reply };
+        self.send(session, Missing::Create, message).await?;
+        opened.await.map_err(|_| actor::gone(session))??;
+        Ok(session)
+    }
+
+    async fn submit(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {
+        let (reply, answered) = oneshot::channel();
+        let message = Message::Command { command: Box::new(command.clone()), waits: false, reply };
+        self.send(session, Missing::Refuse, message).await?;
+        match answered.await.map_err(|_| actor::gone(session))? {
+            Err(fault) if fault.kind() == Kind::SessionBusy => {
+                self.submit_elsewhere(session, command).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn follow(
+        &self,
+        session: SessionId,
+        after: Seq,
+    ) -> Result<BoxStream<'static, Result<Record, Fault>>, Fault> {
+        let batches = self.shared.journal.follow(session, after);
+        let records = batches.flat_map(|batch| {
+            let records: Vec<Result<Record, Fault>> = match batch {
+                Ok(batch) => batch.iter().map(budao_journal::Stored::record).collect(),
+                Err(fault) => vec![Err(fault)],
+            };
+            futures::stream::iter(records)
+        });
+        Ok(records.boxed())
+    }
+}

@@ -1,0 +1,354 @@
+//! Work beside a session: each piece runs on its own and reports back with exactly one last input.
+//!
+//! Whatever happens to a piece of work, a panic included, the session hears of it; otherwise the turn
+//! would wait for ever.
+
+use std::{
+    collections::BTreeMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use budao_core::{
+    event::{Event, SessionId, TurnNumber},
+    fault::{Fault, Kind, Operation},
+    message::{CallId, ToolUse},
+    session::{CallState, Session},
+    tool::Todo,
+    turn::{Input, Verdict, Work},
+};
+use budao_journal::Digest;
+use budao_tools::{Blobs, CallContext, Memory, Note, Notes, Toolbox, call::Ready};
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    actor::{Message, Running},
+    check, compact, model,
+    runtime::Shared,
+};
+
+/// Notes of one call that may wait to be recorded.
+const NOTES: usize = 64;
+
+/// What work needs: who to ask, and whom to report to.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) session: SessionId,
+    pub(crate) sender: mpsc::Sender<Message>,
+    pub(crate) known: Arc<Mutex<Known>>,
+    /// Room for calls that run at once.
+    pub(crate) slots: Arc<tokio::sync::Semaphore>,
+}
+
+impl Desk {
+    /// Reports; waits while the session is busy. Nobody listens only when the session is gone.
+    pub(crate) async fn report(&self, input: Input) {
+        drop(self.sender.send(Message::Input(input)).await);
+    }
+}
+
+/// What a session's calls run with, kept while it is loaded.
+#[derive(Debug, Default)]
+pub(crate) struct Tools {
+    /// The provider of the model that was asked last.
+    pub(crate) provider: Arc<Mutex<String>>,
+    /// The toolbox, once somebody needed it.
+    pub(crate) toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
+    /// Calls that were checked and wait to run.
+    pub(crate) ready: Arc<Mutex<BTreeMap<CallId, Ready>>>,
+}
+
+/// What the session remembers for its tools.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    todos: Vec<Todo>,
+    files: BTreeMap<String, Option<String>>,
+}
+
+impl Known {
+    pub(crate) fn of(session: &Session) -> Self {
+        Self { todos: session.todos.clone(), files: session.files.clone() }
+    }
+
+    pub(crate) fn apply(&mut self, event: &Event) {
+        match event {
+            Event::TodosChanged { todos } => self.todos.clone_from(todos),
+            Event::FileSeen { path, digest } => {
+                self.files.insert(path.clone(), digest.clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A call's view of what the session remembers.
+#[derive(Debug)]
+struct Remembered(Arc<Mutex<Known>>);
+
+impl Memory for Remembered {
+    fn todos(&self) -> Vec<Todo> {
+        self.0.lock().expect("no code panics while holding this").todos.clone()
+    }
+
+    fn seen(&self, path: &str) -> Option<Option<String>> {
+        self.0.lock().expect("no code panics while holding this").files.get(path).cloned()
+    }
+}
+
+/// Large outputs, in the session's journal.
+#[derive(Debug)]
+struct Kept(Arc<Shared>, SessionId);
+
+#[async_trait]
+impl Blobs for Kept {
+    async fn put(&self, bytes: Bytes) -> Result<String, Fault> {
+        self.0.journal.put_blob(self.1, bytes).await.map(|digest| digest.to_string())
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Bytes>, Fault> {
+        self.0.journal.blob(name.parse::<Digest>()?).await
+    }
+}
+
+/// Starts a piece of work.
+pub(crate) fn start(desk: Desk, work: Work, session: &Session, tools: &mut Tools) -> Running {
+    let cancel = CancellationToken::new();
+    let is_call = matches!(work, Work::Call { .. });
+    let spawn = Arc::clone(&desk.shared.world.spawn);
+    let last_words = desk.clone();
+    let if_it_panics = of_panic(&work);
+    let task = task(desk, work, session, tools, &cancel);
+    let stop = cancel.clone();
+    spawn.spawn(Box::pin(async move {
+        let task = AssertUnwindSafe(task).catch_unwind();
+        // A call is asked to stop and waited for; everything else is dropped.
+        let ended = match is_call {
+            true => Some(task.await),
+            false => stop.run_until_cancelled(task).await,
+        };
+        match (ended, if_it_panics) {
+            (Some(Ok(input)), _) => last_words.report(input).await,
+            (Some(Err(_)), input) => last_words.report(input).await,
+            (None, _) => {}
+        }
+    }));
+    Running { cancel, is_call }
+}
+
+/// What is reported when the work itself breaks: our bug, told like any other fault.
+fn of_panic(work: &Work) -> Input {
+    let bug = |operation| {
+        Fault::new(Kind::Bug, operation).because("the code that does this work panicked")
+    };
+    match work {
+        Work::Model { turn, step, attempt } => Input::ModelFailed {
+            turn: *turn,
+            step: *step,
+            attempt: *attempt,
+            fault: bug(Operation::ModelRequest),
+        },
+        Work::Call { turn, call, attempt } => Input::CallEnded {
+            turn: *turn,
+            call: call.clone(),
+            attempt: *attempt,
+            outcome: bug(Operation::ToolCall).into(),
+        },
+        Work::Check { turn, calls } => Input::Checked {
+            turn: *turn,
+            verdicts: calls
+                .iter()
+                .map(|call| (call.clone(), Verdict::Settled(bug(Operation::ToolCall).into())))
+                .collect(),
+        },
+        Work::Compact { .. } => Input::Halted { fault: bug(Operation::CompactHistory) },
+        Work::Wake { turn, .. } => Input::Woke { turn: *turn },
+    }
+}
+
+/// The work itself, with everything it needs taken from the session now.
+fn task(
+    desk: Desk,
+    work: Work,
+    session: &Session,
+    tools: &mut Tools,
+    cancel: &CancellationToken,
+) -> BoxFuture<'static, Input> {
+    match work {
+        Work::Wake { turn, at } => {
+            let clock = Arc::clone(&desk.shared.world.clock);
+            Box::pin(async move {
+                clock.sleep(at.since(clock.now())).await;
+                Input::Woke { turn }
+            })
+        }
+        Work::Model { turn, step, attempt } => {
+            let asked = model::Asked::new(session, turn, step, attempt, tools);
+            Box::pin(model::ask(desk, asked))
+        }
+        Work::Compact { turn, .. } => {
+            let history = Arc::clone(&session.history);
+            let settings = session.settings.clone();
+            Box::pin(compact::compact(desk, turn, history, settings))
+        }
+        Work::Check { turn, calls } => {
+            let wanted = wanted(session, &calls);
+            let (box_, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
+            let (settings, trace) = (session.settings.clone(), session.trace());
+            let context = context(&desk, session, turn, CallId::from(""), 1, cancel.clone());
+            Box::pin(async move {
+                let checker = check::Checker { desk, settings, toolbox: box_, ready, context };
+                let verdicts = checker.check(wanted, trace).await;
+                Input::Checked { turn, verdicts }
+            })
+        }
+        Work::Call { turn, call, attempt } => {
+            let use_ = started(session, &call);
+            let (toolbox, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
+            let (context, notes) =
+                call_context(&desk, session, turn, call.clone(), attempt, cancel.clone());
+            let settings = session.settings.clone();
+            Box::pin(async move {
+                let prepared =
+                    ready.lock().expect("no code panics while holding this").remove(&call);
+                let prepared = match (prepared, use_) {
+                    (Some(ready), _) => Ok(ready),
+                    (None, Some((tool, arguments))) => {
+                        // After a restart nobody has checked it in this process yet.
+                        check::toolbox(&desk, &settings, &toolbox).await.and_then(|toolbox| {
+                            toolbox.check_value(&tool, arguments, &desk.shared.limits)
+                        })
+                    }
+                    (None, None) => Err(Fault::new(Kind::Bug, Operation::ToolCall)
+                        .because("a call that is not started was to be run")),
+                };
+                let outcome = match prepared {
+                    Ok(ready) => run(&desk, ready, context, notes, turn).await,
+                    Err(fault) => fault.into(),
+                };
+                Input::CallEnded { turn, call, attempt, outcome }
+            })
+        }
+    }
+}
+
+/// Runs a call and records what it says on the way, in order, before its outcome.
+async fn run(
+    desk: &Desk,
+    ready: Ready,
+    context: CallContext,
+    mut notes: mpsc::Receiver<Note>,
+    turn: TurnNumber,
+) -> budao_core::tool::Outcome {
+    let permit = desk.slots.clone().acquire_owned().await;
+    let (call, tool) = (context.call.clone(), ready.spec().name.to_string());
+    let hooks = desk.shared.hooks.clone();
+    let after = (!hooks.is_empty()).then(|| (ready.clone(), context.clone()));
+    let running = ready.run(context);
+    tokio::pin!(running);
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            Some(note) = notes.recv() => {
+                desk.report(Input::Noted { turn, event: noted(note, &call, &tool) }).await;
+            }
+            outcome = &mut running => break outcome,
+        }
+    };
+    while let Ok(note) = notes.try_recv() {
+        desk.report(Input::Noted { turn, event: noted(note, &call, &tool) }).await;
+    }
+    drop(permit);
+    match after {
+        None => outcome,
+        Some((ready, context)) => {
+            let (outcome, faults) = hooks.after(&ready, outcome, &context).await;
+            check::report_faults(desk, turn, Some(&call), &tool, faults).await;
+            outcome
+        }
+    }
+}
+
+fn noted(note: Note, call: &CallId, tool: &str) -> Event {
+    let call = call.clone();
+    match note {
+        Note::Output(text) => Event::OutputCame { call, text },
+        Note::Topic { topic, data } => {
+            Event::CallNoted { call, tool: tool.to_owned(), topic, data }
+        }
+        Note::Todos(todos) => Event::TodosChanged { todos },
+        Note::FileSeen { path, digest } => Event::FileSeen { path, digest },
+        Note::ChildOpened(child) => Event::ChildOpened { child, call: Some(call), task: None },
+    }
+}
+
+/// The calls to check, as the model wrote them or as a person edited them.
+fn wanted(session: &Session, ids: &[CallId]) -> Vec<check::Wanted> {
+    let calls = session.turn.iter().flat_map(|turn| &turn.calls);
+    calls
+        .filter(|call| ids.contains(&call.id))
+        .filter_map(|call| match &call.state {
+            CallState::Requested { approved } => Some(check::Wanted {
+                written: ToolUse {
+                    id: call.id.clone(),
+                    name: call.tool.clone(),
+                    arguments: call.written.clone(),
+                },
+                approved: approved.clone(),
+            }),
+            _ => None,
+        })
+        .collect()
+}
+
+fn started(session: &Session, id: &CallId) -> Option<(String, serde_json::Value)> {
+    let call = session.turn.as_ref()?.call(id)?;
+    match &call.state {
+        CallState::Started { arguments, .. } => Some((call.tool.clone(), arguments.clone())),
+        _ => None,
+    }
+}
+
+fn context(
+    desk: &Desk,
+    session: &Session,
+    turn: TurnNumber,
+    call: CallId,
+    attempt: u32,
+    cancel: CancellationToken,
+) -> CallContext {
+    call_context(desk, session, turn, call, attempt, cancel).0
+}
+
+fn call_context(
+    desk: &Desk,
+    session: &Session,
+    turn: TurnNumber,
+    call: CallId,
+    attempt: u32,
+    cancel: CancellationToken,
+) -> (CallContext, mpsc::Receiver<Note>) {
+    let (notes, heard) = Notes::channel(NOTES);
+    let shared = &desk.shared;
+    let context = CallContext {
+        session: desk.session,
+        turn,
+        idempotency_key: format!("{}.{call}", desk.session).into(),
+        call,
+        attempt,
+        trace: session.trace(),
+        lang: session.settings.language,
+        cancel,
+        limits: Arc::clone(&shared.limits),
+        world: shared.world.clone(),
+        memory: Arc::new(Remembered(Arc::clone(&desk.known))),
+        notes,
+        blobs: Arc::new(Kept(Arc::clone(shared), desk.session)),
+        scrubber: shared.scrubber.clone(),
+    };
+    (context, heard)
+}

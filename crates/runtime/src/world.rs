@@ -1,0 +1,57 @@
+//! The real world: the machine's clock, its randomness, and tokio's tasks.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use budao_core::{
+    seams::{Clock, Entropy, Spawn, World},
+    time::Timestamp,
+};
+use futures::future::BoxFuture;
+
+/// The machine's clock.
+#[derive(Debug)]
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(wait))
+    }
+}
+
+/// The machine's randomness.
+#[derive(Debug)]
+struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn bits(&self) -> u64 {
+        rand::random()
+    }
+}
+
+/// Tokio's tasks.
+#[derive(Debug)]
+struct TokioSpawn;
+
+impl Spawn for TokioSpawn {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        drop(tokio::spawn(task));
+    }
+}
+
+/// The real world. Must be used inside a tokio runtime.
+#[must_use]
+pub fn real() -> World {
+    World {
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        spawn: Arc::new(TokioSpawn),
+    }
+}

@@ -1,0 +1,179 @@
+//! What goes wrong, and how it is recovered from.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use budao_core::{
+    Kind,
+    event::{Event, StopReason},
+    message::ModelStop,
+    session::unpaired,
+};
+use budao_models::script::{Ending, Script, Step};
+use budao_tools::{Options, RawTool};
+use serde_json::json;
+
+use crate::stage::{Setup, fault_of};
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limit_once_costs_a_wait_and_nothing_else() {
+    let stage = Setup::new(Script::new().fail(Kind::ModelRateLimited).say("ok")).open().await;
+    let before = tokio::time::Instant::now();
+    assert_eq!(stage.run("go").await.text, "ok");
+    let waited = before.elapsed();
+    assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(2), "{waited:?}");
+    let names = stage.names().await;
+    let told: Vec<_> = names
+        .iter()
+        .filter(|name| ["fault_raised", "retry_scheduled", "recovered"].contains(&name.as_str()))
+        .collect();
+    assert_eq!(told, ["fault_raised", "retry_scheduled", "recovered"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limit_for_ever_ends_after_three_tries() {
+    let stage = Setup::new(Script::new().fail(Kind::ModelRateLimited).forever()).open().await;
+    let result = stage.run("go").await;
+    assert_eq!(result.stop, Some(StopReason::Failed));
+    assert_eq!(stage.model.asked(), 3);
+    assert!(result.retryable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_key_is_not_tried_again() {
+    let stage = Setup::new(Script::new().fail(Kind::ModelAuthentication).forever()).open().await;
+    let result = stage.run("go").await;
+    assert_eq!(stage.model.asked(), 1);
+    assert_eq!(fault_of(&result).kind(), Kind::ModelAuthentication);
+    let names = stage.names().await;
+    let end = &names[names.len() - 3..];
+    assert_eq!(end, ["recovery_failed", "turn_ended", "session_ended"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_cut_is_asked_again_and_its_words_are_void() {
+    let cut = Step::new().text("half an ans").end(Ending::Cut);
+    let stage = Setup::new(Script::new().step(cut).say("whole")).open().await;
+    assert_eq!(stage.run("go").await.text, "whole");
+    let shown = stage.records().await;
+    let mut text = String::new();
+    for record in shown {
+        match record.event {
+            Event::TextCame { text: more, .. } => text.push_str(&more),
+            Event::AnswerAbandoned { .. } => text.clear(),
+            _ => {}
+        }
+    }
+    assert_eq!(text, "whole", "a reader who heeds the mark sees each character once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_stalls_ends_by_its_deadline() {
+    let stall = Step::new().text("wait for").end(Ending::Stall);
+    let stage = Setup::new(Script::new().step(stall).say("it")).open().await;
+    assert_eq!(stage.run("go").await.text, "it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_answers_nothing_is_asked_again() {
+    let stage = Setup::new(Script::new().step(Step::new()).say("something")).open().await;
+    assert_eq!(stage.run("go").await.text, "something");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_model_costs_three_requests() {
+    let stage = Setup::new(Script::new().call("echo", json!({"bad": 1})).forever()).open().await;
+    let result = stage.run("go").await;
+    assert_eq!(stage.model.asked(), 3);
+    assert_eq!(fault_of(&result).kind(), Kind::RepeatedCallStopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn truncated_arguments_never_run() {
+    let step = Step::new().call_raw(None, "touch", r#"{"text": "unfini"#);
+    let stage = Setup::new(Script::new().step(step).say("sorry")).open().await;
+    assert_eq!(stage.run("go").await.text, "sorry");
+    assert_eq!(stage.touched.load(Ordering::SeqCst), 0);
+    assert_eq!(stage.last_result()["errorType"], "validation");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_tool_costs_only_its_own_call() {
+    let panics = RawTool::new("panics", "Panics.", json!({"type": "object"}), |_, _| async move {
+        panic!("tool bug")
+    });
+    let script = Script::new()
+        .calls([("panics", json!({})), ("echo", json!({"text": "fine"}))])
+        .say("went on");
+    let mut setup = Setup::new(script);
+    setup.tools.push(panics);
+    let stage = setup.open().await;
+    assert_eq!(stage.run("go").await.text, "went on");
+    let kinds: Vec<_> = stage
+        .records()
+        .await
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::CallEnded { outcome, .. } => Some(outcome.fault().map(budao_core::Fault::kind)),
+            _ => None,
+        })
+        .collect();
+    assert!(kinds.contains(&Some(Kind::ToolPanicked)) && kinds.contains(&None), "{kinds:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idempotent_tool_is_tried_again_by_itself() {
+    let tries = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let count = Arc::clone(&tries);
+    let flaky = RawTool::new("flaky", "Works the second time.", json!({"type": "object"}), {
+        move |_, _| {
+            let first = count.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                if first {
+                    let operation = budao_core::fault::Operation::ToolCall;
+                    let fault = budao_core::Fault::new(Kind::NetworkUnavailable, operation);
+                    return Err(budao_core::tool::Failure { fault, data: None, note: None });
+                }
+                Ok(json!("ok"))
+            }
+        }
+    })
+    .options(Options::read_only().idempotent(true));
+    let mut setup = Setup::new(Script::new().call("flaky", json!({})).say("done"));
+    setup.tools.push(flaky);
+    let stage = setup.open().await;
+    assert_eq!(stage.run("go").await.text, "done");
+    assert_eq!(tries.load(Ordering::SeqCst), 2);
+    assert_eq!(stage.count("recovered").await, 1);
+    assert_eq!(stage.count("call_ended").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_cut_by_the_token_limit_says_so() {
+    let step = Step::new().text("and then").end(Ending::Stop(Some(ModelStop::MaxTokens)));
+    let stage = Setup::new(Script::new().step(step)).open().await;
+    assert_eq!(stage.run("go").await.stop, Some(StopReason::MaxTokens));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_history_is_compacted_and_pairs_stay_whole() {
+    let mut script = Script::new();
+    for round in 0..30 {
+        script = script
+            .call("echo", json!({"text": format!("{round} {}", "x".repeat(400))}))
+            .say(format!("answer {round}"));
+    }
+    let mut setup = Setup::new(script.say("more").forever());
+    setup.limits.context_tokens = 2_000;
+    let stage = setup.open().await;
+    for round in 0..20 {
+        let result = stage.run(&format!("question {round}")).await;
+        assert!(result.is_ok(), "{result:?}");
+    }
+    assert!(stage.count("history_compacted").await > 0);
+    for request in stage.model.requests() {
+        assert_eq!(unpaired(&request.messages, 0), None);
+    }
+}

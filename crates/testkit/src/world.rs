@@ -1,0 +1,66 @@
+//! A world for tests: tokio's clock, which can be paused, and randomness from a seed.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use budao_core::{
+    seams::{Clock, Entropy, Spawn, World},
+    time::Timestamp,
+};
+use futures::future::BoxFuture;
+
+/// 2026-01-01T00:00:00Z: when every test begins.
+pub const BEGIN: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+#[derive(Debug)]
+struct TestClock {
+    began: tokio::time::Instant,
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        BEGIN.after(self.began.elapsed())
+    }
+
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(wait))
+    }
+}
+
+#[derive(Debug)]
+struct Seeded(AtomicU64);
+
+impl Entropy for Seeded {
+    fn bits(&self) -> u64 {
+        // SplitMix64: every state is one step from the last, so the order of calls is all that matters.
+        let step = 0x9e37_79b9_7f4a_7c15;
+        let mut bits = self.0.fetch_add(step, Ordering::Relaxed).wrapping_add(step);
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+}
+
+#[derive(Debug)]
+struct TokioSpawn;
+
+impl Spawn for TokioSpawn {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        drop(tokio::spawn(task));
+    }
+}
+
+/// A world whose randomness comes from `seed` and whose time is tokio's: paused when the runtime is.
+#[must_use]
+pub fn seeded(seed: u64) -> World {
+    World {
+        clock: Arc::new(TestClock { began: tokio::time::Instant::now() }),
+        entropy: Arc::new(Seeded(AtomicU64::new(seed))),
+        spawn: Arc::new(TokioSpawn),
+    }
+}
