@@ -113,8 +113,8 @@ pub struct Request {
     pub model: String,
     /// Standing instructions.
     pub system: Option<Arc<str>>,
-    /// The conversation; well paired, ends with the user.
-    pub messages: Vec<Message>,
+    /// The conversation; well paired, ends with the user. Shared with the session, not copied.
+    pub messages: Arc<Vec<Message>>,
     /// The tools on offer.
     pub tools: Arc<[Arc<ToolSpec>]>,
     /// The most tokens it may answer with.
