@@ -61,6 +61,7 @@ async fn lease(journal: &Sqlite) -> Lease {
         holder: "bench".into(),
         ttl: Duration::from_secs(3600),
         missing: Missing::Create,
+        instead_of: None,
     };
     journal.take_lease(request).await.unwrap()
 }

@@ -205,6 +205,8 @@ pub struct LeaseRequest {
     pub ttl: Duration,
     /// What if there is no such session.
     pub missing: Missing,
+    /// A holder known to be gone: its lease is taken although it still runs.
+    pub instead_of: Option<String>,
 }
 
 /// Proof of being the writer. Grows; never given twice.

@@ -158,6 +158,29 @@ impl Start {
     }
 }
 
+/// Becomes the session's writer: at once if its holder is known to be gone.
+async fn take_lease(shared: &Shared, session: SessionId, missing: Missing) -> Result<Lease, Fault> {
+    let request = LeaseRequest {
+        session,
+        holder: shared.holder.clone(),
+        ttl: shared.limits.lease,
+        missing,
+        instead_of: None,
+    };
+    let fault = match shared.journal.take_lease(request.clone()).await {
+        Err(fault) if fault.kind() == Kind::SessionBusy => fault,
+        taken => return taken,
+    };
+    let lease = shared.journal.info(session).await?.and_then(|info| info.lease);
+    match lease {
+        Some(lease) if shared.census.is_gone(&lease.holder) => {
+            let request = LeaseRequest { instead_of: Some(lease.holder), ..request };
+            shared.journal.take_lease(request).await
+        }
+        _ => Err(fault),
+    }
+}
+
 /// Worth reading back and trying again.
 fn is_passing(fault: &Fault) -> bool {
     !matches!(fault.kind(), Kind::UnknownSession | Kind::JournalDamaged | Kind::JournalNewer)
@@ -243,14 +266,8 @@ impl Round {
 
 impl Actor {
     async fn load(start: &Start, shared: Arc<Shared>) -> Result<Self, Fault> {
-        let request = LeaseRequest {
-            session: start.id,
-            holder: shared.holder.clone(),
-            ttl: shared.limits.lease,
-            missing: start.missing,
-        };
         let watch = shared.journal.watch(start.id);
-        let lease = shared.journal.take_lease(request).await?;
+        let lease = take_lease(&shared, start.id, start.missing).await?;
         let (session, snapshot) = match lease.head {
             0 => (Session::default(), 0),
             _ => load(&*shared.journal, start.id).await?,

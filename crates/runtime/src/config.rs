@@ -58,6 +58,22 @@ impl ToolSource for Toolbox {
     }
 }
 
+/// Knows which holders of leases are gone, so that nobody waits for them.
+pub trait Census: Send + Sync + fmt::Debug {
+    /// Is whoever took leases under this name certainly gone? When in doubt, no: the lease runs out.
+    fn is_gone(&self, holder: &str) -> bool;
+}
+
+/// Knows of nobody.
+#[derive(Debug)]
+struct NoCensus;
+
+impl Census for NoCensus {
+    fn is_gone(&self, _holder: &str) -> bool {
+        false
+    }
+}
+
 /// Frees room when the disk, memory or a quota is full. Run once, before one more try.
 #[async_trait]
 pub trait CleanUp: Send + Sync + fmt::Debug {
@@ -77,6 +93,7 @@ pub struct Builder {
     pub(crate) scrubber: Scrubber,
     pub(crate) clean_ups: Vec<Arc<dyn CleanUp>>,
     pub(crate) holder: Option<String>,
+    pub(crate) census: Arc<dyn Census>,
     pub(crate) idle_keep: Duration,
 }
 
@@ -98,6 +115,7 @@ impl Builder {
             scrubber: Scrubber::new(),
             clean_ups: Vec::new(),
             holder: None,
+            census: Arc::new(NoCensus),
             idle_keep: Duration::from_secs(5),
         }
     }
@@ -144,6 +162,13 @@ impl Builder {
         self
     }
 
+    /// Who knows which other holders are gone.
+    #[must_use]
+    pub fn census(mut self, census: Arc<dyn Census>) -> Self {
+        self.census = census;
+        self
+    }
+
     /// How long an idle session stays in memory.
     #[must_use]
     pub fn idle_keep(mut self, keep: Duration) -> Self {
@@ -169,6 +194,7 @@ impl Builder {
             clean_ups: self.clean_ups,
             providers: Providers::default(),
             holder,
+            census: self.census,
             idle_keep: self.idle_keep,
         }))
     }

@@ -14,6 +14,6 @@ mod runtime;
 mod work;
 pub mod world;
 
-pub use config::{Builder, CleanUp, ModelSource, OneModel, ToolSource};
+pub use config::{Builder, Census, CleanUp, ModelSource, OneModel, ToolSource};
 pub use provider::Providers;
 pub use runtime::{Runtime, TurnResult};

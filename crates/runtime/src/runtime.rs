@@ -24,7 +24,7 @@ use futures::{StreamExt, stream::BoxStream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    CleanUp, ModelSource, Providers, ToolSource,
+    Census, CleanUp, ModelSource, Providers, ToolSource,
     actor::{self, Message},
 };
 
@@ -46,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) clean_ups: Vec<Arc<dyn CleanUp>>,
     pub(crate) providers: Providers,
     pub(crate) holder: String,
+    pub(crate) census: Arc<dyn Census>,
     pub(crate) idle_keep: Duration,
 }
 
@@ -209,6 +210,7 @@ impl Runtime {
         let wait = unfinished
             .lease
             .filter(|lease| lease.holder != self.shared.holder)
+            .filter(|lease| !self.shared.census.is_gone(&lease.holder))
             .map_or(Duration::ZERO, |lease| lease.expires.since(world.clock.now()));
         let (runtime, slept) = (self.clone(), world.clock.sleep(wait));
         world.spawn.spawn(Box::pin(async move {

@@ -111,6 +111,7 @@ impl State {
         let session = self.get_mut(request.session, Operation::TakeLease)?;
         if let Some(lease) = session.lease(now)
             && lease.holder != request.holder
+            && request.instead_of.as_ref() != Some(&lease.holder)
         {
             return Err(faults::busy(request.session, &lease.holder, now, lease.expires));
         }

@@ -167,6 +167,7 @@ impl Hold {
             Some(row) => {
                 if let Some(lease) = row.lease(now)
                     && lease.holder != request.holder
+                    && request.instead_of.as_ref() != Some(&lease.holder)
                 {
                     let fault = faults::busy(session, &lease.holder, now, lease.expires);
                     return Ok(Err(fault.into()));
