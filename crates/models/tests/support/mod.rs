@@ -1,0 +1,179 @@
+//! A world whose clock moves only when told, a request to ask with, and answers collected.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use budao_core::{
+    fault::Fault,
+    message::{Message, Piece, Request},
+    seams::{Clock, Entropy, Spawn, World},
+    time::Timestamp,
+    tool::{Effect, Source, ToolSpec},
+    trace::Trace,
+};
+use budao_models::{Model, ask};
+use futures::{StreamExt, future::BoxFuture};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, oneshot};
+
+/// 2026-11-15T08:00:00Z.
+pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_794_729_600_000_000);
+
+/// A clock that stands still until somebody rings.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    sleepers: Mutex<Vec<(Duration, oneshot::Sender<()>)>>,
+    changed: Notify,
+}
+
+impl Bell {
+    /// Waits until somebody sleeps for exactly this long, and wakes them.
+    pub(crate) async fn ring(&self, wait: Duration) {
+        loop {
+            let changed = self.changed.notified();
+            let sleeper = {
+                let mut sleepers = self.sleepers.lock().unwrap();
+                sleepers.retain(|(_, wake)| !wake.is_closed());
+                let at = sleepers.iter().position(|(slept, _)| *slept == wait);
+                at.map(|at| sleepers.remove(at))
+            };
+            match sleeper {
+                Some((_, wake)) => return wake.send(()).unwrap_or(()),
+                None => changed.await,
+            }
+        }
+    }
+}
+
+impl Bell {
+    /// Does something, and wakes whoever sleeps for exactly this long until it is done.
+    pub(crate) async fn ringing<T>(&self, wait: Duration, something: impl Future<Output = T>) -> T {
+        let for_ever = async {
+            loop {
+                self.ring(wait).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = something => done,
+            () = for_ever => unreachable!("it never stops"),
+        }
+    }
+}
+
+impl Clock for Bell {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        let (wake, woken) = oneshot::channel();
+        self.sleepers.lock().unwrap().push((wait, wake));
+        self.changed.notify_waiters();
+        Box::pin(async move {
+            woken.await.ok();
+        })
+    }
+}
+
+/// A clock on which every wait is over at once, and counted.
+#[derive(Debug, Default)]
+pub(crate) struct Hurry(AtomicU64);
+
+impl Hurry {
+    /// How long everybody has slept.
+    pub(crate) fn slept(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Clock for Hurry {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        self.0.fetch_add(wait.as_millis() as u64, Ordering::Relaxed);
+        Box::pin(async {})
+    }
+}
+
+#[derive(Debug)]
+struct Zero;
+
+impl Entropy for Zero {
+    fn bits(&self) -> u64 {
+        7
+    }
+}
+
+#[derive(Debug)]
+struct Tokio;
+
+impl Spawn for Tokio {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
+}
+
+/// A world around a clock.
+pub(crate) fn world(clock: Arc<dyn Clock>) -> World {
+    World { clock, entropy: Arc::new(Zero), spawn: Arc::new(Tokio) }
+}
+
+/// A request with one message and no tools.
+pub(crate) fn request(text: &str) -> Request {
+    Request {
+        model: "m".into(),
+        system: None,
+        messages: Arc::new(vec![Message::user(text)]),
+        tools: Arc::new([]),
+        max_tokens: 1024,
+        thinking_tokens: None,
+        trace: Trace::from_random(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736),
+    }
+}
+
+/// A tool with these properties, all required.
+pub(crate) fn tool(name: &str, properties: Value) -> Arc<ToolSpec> {
+    let required: Vec<_> = properties.as_object().unwrap().keys().cloned().collect();
+    Arc::new(ToolSpec {
+        name: name.into(),
+        description: format!("The tool {name}.").into(),
+        schema: Arc::new(json!({
+            "type": "object", "properties": properties, "required": required,
+            "additionalProperties": false,
+        })),
+        effect: Effect::Reads,
+        idempotent: true,
+        confirm: false,
+        repair: false,
+        deadline: None,
+        output_bytes: None,
+        source: Source::Builtin,
+    })
+}
+
+/// Everything a model answers.
+pub(crate) async fn pieces(model: &dyn Model, request: Request) -> Result<Vec<Piece>, Fault> {
+    let mut pieces = Vec::new();
+    let mut stream = ask(model, request).await?;
+    while let Some(piece) = stream.next().await {
+        pieces.push(piece?);
+    }
+    Ok(pieces)
+}
+
+/// The fault a model ends in.
+pub(crate) async fn fault(model: &dyn Model, request: Request) -> Fault {
+    match pieces(model, request).await {
+        Err(fault) => fault,
+        Ok(pieces) => panic!("no fault, but {pieces:?}"),
+    }
+}

@@ -1,0 +1,287 @@
+//! A model service on loopback that behaves as it is told: paced, cut, stalled, malformed, refusing.
+//!
+//! It plays one [`Reply`] per request, in order, records what it was asked, and notices when a client
+//! hangs up. Both wires use it: it knows bytes, not meanings ([`crate::sse`] has those).
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode},
+    response::Response,
+};
+use bytes::Bytes;
+use futures::stream;
+use serde_json::Value;
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+/// The most that is read of a request.
+const REQUEST_BYTES: usize = 64 * 1024 * 1024;
+
+/// How the service answers one request.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    status: u16,
+    headers: Vec<(String, String)>,
+    beats: Vec<Beat>,
+    silent: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Beat {
+    Send(Bytes),
+    Wait(Duration),
+    Stall,
+    Cut,
+}
+
+impl Reply {
+    /// An event stream of these events, each in a packet of its own; it ends well.
+    #[must_use]
+    pub fn events(events: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        Self::stream().then(events)
+    }
+
+    /// An event stream with nothing in it yet.
+    #[must_use]
+    pub fn stream() -> Self {
+        Self::status(200).header("content-type", "text/event-stream")
+    }
+
+    /// An answer with this status and an empty body.
+    #[must_use]
+    pub fn status(status: u16) -> Self {
+        Self { status, headers: Vec::new(), beats: Vec::new(), silent: false }
+    }
+
+    /// A refusal with a JSON body.
+    #[must_use]
+    pub fn refuse(status: u16, body: &Value) -> Self {
+        Self::status(status).header("content-type", "application/json").bytes(body.to_string())
+    }
+
+    /// No answer at all, not even a status.
+    #[must_use]
+    pub fn silence() -> Self {
+        Self { silent: true, ..Self::status(200) }
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sends more events.
+    #[must_use]
+    pub fn then(self, events: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        events.into_iter().fold(self, |reply, event| reply.bytes(event.as_ref().to_owned()))
+    }
+
+    /// Sends these bytes.
+    #[must_use]
+    pub fn bytes(self, bytes: impl Into<Bytes>) -> Self {
+        self.beat(Beat::Send(bytes.into()))
+    }
+
+    /// Waits, in real time.
+    #[must_use]
+    pub fn wait(self, wait: Duration) -> Self {
+        self.beat(Beat::Wait(wait))
+    }
+
+    /// Waits this long before every packet there is so far, in real time.
+    #[must_use]
+    pub fn paced(mut self, wait: Duration) -> Self {
+        self.beats = self.beats.into_iter().flat_map(|beat| [Beat::Wait(wait), beat]).collect();
+        self
+    }
+
+    /// Sends nothing more and keeps the line open.
+    #[must_use]
+    pub fn stall(self) -> Self {
+        self.beat(Beat::Stall)
+    }
+
+    /// Breaks the line.
+    #[must_use]
+    pub fn cut(self) -> Self {
+        self.beat(Beat::Cut)
+    }
+
+    fn beat(mut self, beat: Beat) -> Self {
+        self.beats.push(beat);
+        self
+    }
+}
+
+/// What was asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The path.
+    pub path: String,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body; not JSON is null.
+    pub body: Value,
+}
+
+/// A running service. It ends when dropped.
+#[derive(Debug)]
+pub struct Provider {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    server: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    replies: Mutex<VecDeque<Reply>>,
+    asked: Mutex<Vec<Asked>>,
+    reached: watch::Sender<usize>,
+    hung_up: watch::Sender<usize>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Provider {
+    /// Starts one on a free port of loopback.
+    ///
+    /// # Panics
+    /// If there is no loopback to listen on.
+    pub async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
+        let address = listener.local_addr().expect("a listener has an address");
+        let shared = Arc::new(Shared {
+            replies: Mutex::new(replies.into_iter().collect()),
+            asked: Mutex::default(),
+            reached: watch::Sender::new(0),
+            hung_up: watch::Sender::new(0),
+        });
+        let app = Router::new().fallback(answer).with_state(shared.clone());
+        let server = tokio::spawn(async move {
+            axum::serve(listener, app).await.ok();
+        });
+        Self { address, shared, server }
+    }
+
+    /// Its address as a base URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Adds an answer behind those that are left.
+    pub fn push(&self, reply: Reply) {
+        lock(&self.shared.replies).push_back(reply);
+    }
+
+    /// Everything it was asked so far.
+    #[must_use]
+    pub fn asked(&self) -> Vec<Asked> {
+        lock(&self.shared.asked).clone()
+    }
+
+    /// Waits until it was asked this often.
+    pub async fn reached(&self, times: usize) {
+        let mut seen = self.shared.reached.subscribe();
+        seen.wait_for(|count| *count >= times).await.ok();
+    }
+
+    /// Waits until this many clients have hung up before their answer was sent to its end.
+    pub async fn hung_up(&self, times: usize) {
+        let mut seen = self.shared.hung_up.subscribe();
+        seen.wait_for(|count| *count >= times).await.ok();
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, REQUEST_BYTES).await.unwrap_or_default();
+    lock(&shared.asked).push(Asked {
+        path: parts.uri.path().to_owned(),
+        headers: parts.headers,
+        body: serde_json::from_slice(&body).unwrap_or_default(),
+    });
+    shared.reached.send_modify(|count| *count += 1);
+    let reply = lock(&shared.replies).pop_front();
+    let reply = reply.unwrap_or_else(|| Reply::status(500).bytes("the test has no more replies"));
+    let line = Line { shared, done: false };
+    if reply.silent {
+        std::future::pending::<()>().await;
+    }
+    let mut response = Response::new(Body::from_stream(play(reply.beats.into(), line)));
+    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or_default();
+    for (name, value) in reply.headers {
+        if let (Ok(name), Ok(value)) =
+            (axum::http::HeaderName::try_from(name), axum::http::HeaderValue::try_from(value))
+        {
+            response.headers_mut().append(name, value);
+        }
+    }
+    response
+}
+
+/// The line to one client.
+struct Line {
+    shared: Arc<Shared>,
+    done: bool,
+}
+
+impl Line {
+    /// Everything was sent.
+    fn finish(mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if !self.done {
+            self.shared.hung_up.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+fn play(
+    beats: VecDeque<Beat>,
+    line: Line,
+) -> impl stream::Stream<Item = Result<Bytes, io::Error>> + Send {
+    stream::unfold((beats, line), |(mut beats, mut line)| async move {
+        loop {
+            // Lets what was sent get out as a packet of its own.
+            tokio::task::yield_now().await;
+            match beats.pop_front() {
+                Some(Beat::Send(bytes)) => return Some((Ok(bytes), (beats, line))),
+                Some(Beat::Wait(wait)) => tokio::time::sleep(wait).await,
+                Some(Beat::Stall) => std::future::pending().await,
+                Some(Beat::Cut) => {
+                    line.done = true;
+                    beats.clear();
+                    return Some((Err(io::Error::other("cut")), (beats, line)));
+                }
+                None => {
+                    line.finish();
+                    return None;
+                }
+            }
+        }
+    })
+}
