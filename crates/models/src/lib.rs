@@ -16,6 +16,8 @@ mod registry;
 pub mod script;
 mod spec;
 mod sse;
+#[cfg(test)]
+mod testing;
 mod whole;
 mod wire;
 

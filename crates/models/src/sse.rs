@@ -130,7 +130,9 @@ impl Events {
                     | sse_stream::Error::DuplicatedIdLine
                     | sse_stream::Error::DuplicatedRetry
                     | sse_stream::Error::IntParse(_),
-                )) => self.strange += 1,
+                )) => self.strange += u64::from(!self.meter.ended.load(Ordering::Relaxed)),
+                // A line that was cut in the middle of a character.
+                Some(Err(sse_stream::Error::Utf8Parse(_))) if self.ended() => return None,
                 Some(Err(sse_stream::Error::Utf8Parse(error))) => {
                     return Some(Err(self.malformed(error.to_string())));
                 }

@@ -1,1 +1,131 @@
+//! Recorded shapes of the Messages API, and what must hold for any packets they come in.
 
+use std::io;
+
+use budao_core::message::{Block, CallId, ModelStop, Piece, ToolUse, Usage};
+use serde_json::{Value, json};
+
+use super::stream::Decoder;
+use crate::testing::{self, Ended, event};
+
+fn decode(bytes: &[u8]) -> Ended {
+    testing::decode([Ok(bytes.to_vec())], Decoder::default())
+}
+
+fn block(index: u64, block: &Value, deltas: &[Value]) -> String {
+    let mut text = event(&json!({"type": "content_block_start", "index": index, "content_block": block}));
+    for delta in deltas {
+        text += &event(&json!({"type": "content_block_delta", "index": index, "delta": delta}));
+    }
+    text + &event(&json!({"type": "content_block_stop", "index": index}))
+}
+
+fn stop(reason: &str) -> String {
+    event(&json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}}))
+        + &event(&json!({"type": "message_stop"}))
+}
+
+fn end(stop: ModelStop) -> Piece {
+    Piece::End { stop, usage: Usage { output_tokens: 5, ..Usage::default() } }
+}
+
+#[test]
+fn the_published_examples_are_read() {
+    // Method: the event streams the service's manual shows, kept as files.
+    let hello = decode(include_bytes!("../../tests/golden/anthropic_hello.sse"));
+    let usage = Usage { input_tokens: 25, output_tokens: 15, cached_tokens: 0 };
+    assert_eq!(
+        hello.pieces,
+        [
+            Piece::Text("Hello".into()),
+            Piece::Text("!".into()),
+            Piece::Block(Block::Text("Hello!".into())),
+            Piece::End { stop: ModelStop::EndTurn, usage },
+        ]
+    );
+    let weather = decode(include_bytes!("../../tests/golden/anthropic_tool.sse"));
+    let call = ToolUse {
+        id: CallId::from("toolu_01T1x1fJ34qAmk2tNTrN7Up6"),
+        name: "get_weather".into(),
+        arguments: r#"{"location": "San Francisco, CA", "unit": "fahrenheit"}"#.into(),
+    };
+    let usage = Usage { input_tokens: 472, output_tokens: 89, cached_tokens: 0 };
+    let last = &weather.pieces[weather.pieces.len() - 2..];
+    assert_eq!(
+        last,
+        [Piece::Block(Block::ToolUse(call)), Piece::End { stop: ModelStop::ToolUse, usage }]
+    );
+    let thinking = decode(include_bytes!("../../tests/golden/anthropic_thinking.sse"));
+    let signature = "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pkiMOYds5+=".to_owned();
+    let text = "Let me solve this step by step:\n\n1. First break down 27 * 453".to_owned();
+    let thought = Block::Thinking { text, signature: Some(signature) };
+    assert!(thinking.pieces.contains(&Piece::Block(thought)), "{:?}", thinking.pieces);
+}
+
+#[test]
+fn redacted_thinking_is_kept_character_by_character() {
+    let raw = r#"{"type":"redacted_thinking",  "data":"EmwKAhgBEgy\/A=="}"#;
+    let start = format!("data: {{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{raw}}}\n\n");
+    let text = start + &event(&json!({"type": "content_block_stop", "index": 0})) + &stop("end_turn");
+    let want = [Piece::Block(Block::Opaque(raw.into())), end(ModelStop::EndTurn)];
+    assert_eq!(decode(text.as_bytes()).pieces, want);
+}
+
+#[test]
+fn a_block_nobody_knows_is_put_together_and_kept() {
+    let start = json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}});
+    let delta = |part: &str| json!({"type": "input_json_delta", "partial_json": part});
+    let text = block(0, &start, &[delta("{\"q\":"), delta("1}")]) + &stop("pause_turn");
+    let got = decode(text.as_bytes()).pieces;
+    let [Piece::Block(Block::Opaque(kept)), ended] = &got[..] else { panic!("{got:?}") };
+    let want = json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"q": 1}});
+    assert_eq!(serde_json::from_str::<Value>(kept).unwrap(), want);
+    assert_eq!(*ended, end(ModelStop::Other));
+}
+
+#[test]
+fn unknown_events_and_deltas_are_passed_over() {
+    let deltas = [
+        json!({"type": "text_delta", "text": "a"}),
+        json!({"type": "citations_delta", "citation": {}}),
+        json!({"type": "surprise"}),
+    ];
+    let text = event(&json!({"type": "a_new_event", "x": 1}))
+        + &event(&json!({"no": "type"}))
+        + &block(0, &json!({"type": "text", "text": ""}), &deltas)
+        + &stop("a_new_reason");
+    let want = [Piece::Text("a".into()), Piece::Block(Block::Text("a".into())), end(ModelStop::Other)];
+    assert_eq!(decode(text.as_bytes()).pieces, want);
+}
+
+#[test]
+fn a_call_without_arguments_is_an_empty_object() {
+    let start = json!({"type": "tool_use", "id": "t", "name": "now", "input": {}});
+    let text = block(0, &start, &[json!({"type": "input_json_delta", "partial_json": ""})]) + &stop("tool_use");
+    let call = ToolUse { id: CallId::from("t"), name: "now".into(), arguments: "{}".into() };
+    assert_eq!(decode(text.as_bytes()).pieces[0], Piece::Block(Block::ToolUse(call)));
+}
+
+#[test]
+fn every_stop_reason_has_its_meaning() {
+    for (reason, meaning) in [
+        ("end_turn", ModelStop::EndTurn),
+        ("max_tokens", ModelStop::MaxTokens),
+        ("model_context_window_exceeded", ModelStop::MaxTokens),
+        ("refusal", ModelStop::Refusal),
+        ("stop_sequence", ModelStop::Other),
+        ("tool_use", ModelStop::ToolUse),
+    ] {
+        assert_eq!(decode(stop(reason).as_bytes()).pieces, [end(meaning)], "{reason}");
+    }
+}
+
+testing::chunking_and_noise!(Decoder::default(), budao_testkit::sse::anthropic);
+
+#[test]
+fn a_line_that_breaks_is_a_cut_whatever_came_before() {
+    let text = block(0, &json!({"type": "text", "text": ""}), &[]);
+    let chunks = [Ok(text.into_bytes()), Err(io::ErrorKind::ConnectionReset.into())];
+    let ended = testing::decode(chunks, Decoder::default());
+    assert_eq!(ended.fault, Some(budao_core::Kind::ModelStreamCut));
+}

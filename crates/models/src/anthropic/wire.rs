@@ -105,12 +105,18 @@ pub(super) fn body(model: &str, request: &Request) -> Vec<u8> {
     let thinking = request
         .thinking_tokens
         .map(|tokens| Thinking { budget_tokens: tokens.max(THINKING_TOKENS_MIN) });
-    // Thinking counts against the answer, and must leave room for one.
-    let thought = thinking.as_ref().map_or(0, |thinking| thinking.budget_tokens);
+    // Thinking counts as part of the answer, and must leave room for one.
+    let asked = request.max_tokens.max(1);
+    let max_tokens = match &thinking {
+        Some(thinking) if thinking.budget_tokens >= asked => {
+            thinking.budget_tokens.saturating_add(asked)
+        }
+        _ => asked,
+    };
     let system = request.system.as_deref().filter(|text| !text.trim().is_empty());
     let body = Body {
         model,
-        max_tokens: request.max_tokens.max(1).saturating_add(thought),
+        max_tokens,
         stream: true,
         system: system
             .map(|text| [Part::Known(Known::Text { text, cache_control: Some(Mark {}) })]),

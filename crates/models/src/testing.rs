@@ -1,0 +1,151 @@
+//! Decoding without a network, for tests of both wires.
+
+use std::{io, sync::Arc, time::Duration};
+
+use budao_core::{
+    fault::Kind,
+    limits::Limits,
+    message::Piece,
+    seams::Clock,
+    time::Timestamp,
+};
+use bytes::Bytes;
+use futures::{StreamExt, executor::block_on, future::BoxFuture, stream};
+use serde_json::Value;
+
+use crate::{
+    answer::{self, Decode, Patience},
+    failure::Service,
+    sse::Events,
+};
+
+/// What came out of a stream.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Ended {
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) fault: Option<Kind>,
+}
+
+/// A clock nobody ever wakes up on.
+#[derive(Debug)]
+struct Never;
+
+impl Clock for Never {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(0)
+    }
+
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Reads these packets to the end.
+pub(crate) fn decode(
+    chunks: impl IntoIterator<Item = Result<Vec<u8>, io::Error>>,
+    decoder: impl Decode,
+) -> Ended {
+    let limits = Limits::default();
+    let chunks: Vec<_> = chunks.into_iter().map(|chunk| chunk.map(Bytes::from)).collect();
+    let events = Events::new(stream::iter(chunks).boxed(), limits.model_answer_bytes);
+    let patience = Patience::new(Arc::new(Never), &limits);
+    let all: Vec<_> =
+        block_on(answer::read(events, decoder, patience, Service::scripted(), &limits).collect());
+    let fault = all.iter().find_map(|item| item.as_ref().err()).map(budao_core::Fault::kind);
+    Ended { pieces: all.into_iter().filter_map(Result::ok).collect(), fault }
+}
+
+/// An event without a name.
+pub(crate) fn event(data: &Value) -> String {
+    format!("data: {data}\n\n")
+}
+
+/// Cuts bytes at these places.
+pub(crate) fn cut(bytes: &[u8], places: &[usize]) -> Vec<Result<Vec<u8>, io::Error>> {
+    let mut places: Vec<_> = places.iter().map(|place| place % (bytes.len() + 1)).collect();
+    places.extend([0, bytes.len()]);
+    places.sort_unstable();
+    places.windows(2).map(|pair| Ok(bytes[pair[0]..pair[1]].to_vec())).collect()
+}
+
+/// The two promises every decoder keeps.
+macro_rules! chunking_and_noise {
+    ($decoder:expr, $write:expr) => {
+        mod packets {
+            use budao_testkit::sse::Saying;
+            use proptest::prelude::*;
+
+            use super::*;
+
+            fn sayings() -> impl Strategy<Value = Vec<Saying>> {
+                let parts = || prop::collection::vec("[a-z不倒\u{1f600}\"\\\\ \n]{1,6}", 0..4);
+                let saying = prop_oneof![
+                    parts().prop_map(Saying::Text),
+                    (parts(), "[A-Za-z0-9+/=]{0,20}").prop_map(|(text, seal)| Saying::Thinking(text, seal)),
+                    ("[a-z]{1,5}", parts()).prop_map(|(name, parts)| {
+                        Saying::Call(format!("id_{name}"), name, parts)
+                    }),
+                ];
+                prop::collection::vec(saying, 0..4)
+            }
+
+            proptest! {
+                #[test]
+                fn any_packets_give_the_same_pieces(
+                    sayings in sayings(),
+                    places in prop::collection::vec(any::<usize>(), 0..40),
+                    crlf: bool,
+                ) {
+                    let mut text = $write(&sayings).concat();
+                    if crlf {
+                        text = text.replace('\n', "\r\n");
+                    }
+                    let bytes = text.as_bytes();
+                    let whole = testing::decode([Ok(bytes.to_vec())], $decoder);
+                    prop_assert_eq!(whole.fault, None);
+                    let cut = testing::decode(testing::cut(bytes, &places), $decoder);
+                    prop_assert_eq!(&whole, &cut);
+                    let bytewise = testing::decode(bytes.iter().map(|byte| Ok(vec![*byte])), $decoder);
+                    prop_assert_eq!(&whole, &bytewise);
+                }
+
+                #[test]
+                fn a_stream_cut_anywhere_is_never_taken_for_whole(
+                    sayings in sayings(), place: usize,
+                ) {
+                    // Everything before the event that makes it whole.
+                    let events = $write(&sayings);
+                    let text = events[..events.len() - 3].concat();
+                    let place = place % (text.len() + 1);
+                    let ended = testing::decode([Ok(text.as_bytes()[..place].to_vec())], $decoder);
+                    prop_assert_eq!(ended.fault, Some(budao_core::Kind::ModelStreamCut));
+                }
+
+                #[test]
+                fn random_bytes_never_panic(
+                    noise in prop::collection::vec(any::<u8>(), 0..400),
+                    lines in prop::collection::vec("(data|event|id|retry|x)?:? ?[\\PC]{0,40}\n{1,2}", 0..20),
+                ) {
+                    testing::decode([Ok(noise), Ok(lines.concat().into_bytes())], $decoder);
+                }
+
+                #[test]
+                fn random_json_never_panics(
+                    keys in prop::collection::vec(
+                        prop::sample::select(&["type", "index", "delta", "choices", "content_block",
+                            "message", "usage", "tool_calls", "function", "finish_reason", "error"][..]),
+                        0..6,
+                    ),
+                    kind in prop::sample::select(&["content_block_start", "content_block_delta",
+                        "content_block_stop", "message_delta", "message_stop", "message_start", "tool_use"][..]),
+                ) {
+                    let nested = keys.iter().fold(json!(kind), |inner, key| {
+                        json!({"type": kind, *key: inner.clone(), "choices": [inner]})
+                    });
+                    testing::decode([Ok(event(&nested).into_bytes())], $decoder);
+                }
+            }
+        }
+    };
+}
+pub(crate) use chunking_and_noise;
