@@ -33,6 +33,13 @@ pub(crate) fn explain(root: &Value, arguments: &Value, leaves: &[Leaf]) -> Vec<M
             }
         }
     }
+    // A place with a wrong value of the wrong type: the allowed values say both.
+    let listed: Vec<String> = told
+        .iter()
+        .filter(|(_, mismatch)| matches!(&*mismatch.rule, "enum" | "const"))
+        .map(|(_, mismatch)| mismatch.pointer.clone())
+        .collect();
+    told.retain(|(_, mismatch)| mismatch.rule != "type" || !listed.contains(&mismatch.pointer));
     // Stable: places of one rank stay in the order of the schema.
     told.sort_by_key(|(rank, _)| *rank);
     told.truncate(MISMATCHES_MAX);
@@ -96,7 +103,10 @@ fn tell(root: &Value, arguments: &Value, leaf: &Leaf) -> Vec<Mismatch> {
 }
 
 fn near_value(value: Option<&Value>, values: &[Value]) -> Option<String> {
-    let text = value?.as_str()?;
+    let text = match value? {
+        Value::Array(items) if items.len() == 1 => items[0].as_str()?,
+        value => value.as_str()?,
+    };
     near::nearest(text, values.iter().filter_map(Value::as_str)).map(str::to_owned)
 }
 

@@ -114,7 +114,9 @@ fn alternatives(
 }
 
 /// No alternative has the tag that came: all the tags there are, at its place.
-fn other_tag(rest: Vec<(Distance, Vec<Leaf>)>, here: &str) -> Vec<Leaf> {
+fn other_tag(mut rest: Vec<(Distance, Vec<Leaf>)>, here: &str) -> Vec<Leaf> {
+    // The alternative that fits best apart from its tag comes first, and so does its tag.
+    rest.sort_by_key(|((_, keys, places), _)| (*keys, *places));
     let is_tag = |leaf: &Leaf| {
         matches!(&leaf.rule, Rule::Enum(values) if values.len() == 1)
             && is_child(&leaf.pointer, here)

@@ -310,9 +310,13 @@ impl Mismatch {
     }
 
     pub(super) fn scrub(&mut self, scrubber: &Scrubber) {
-        let texts = [Some(&mut self.pointer), Some(&mut self.expected)];
-        let maybe = [self.received.as_mut(), self.nearest.as_mut()];
-        for text in texts.into_iter().chain(maybe).flatten() {
+        // Step by step: as one text the pointer `/root/name` would look like a home directory.
+        let steps: Vec<_> = self.pointer.split('/').map(|step| scrubber.scrub(step)).collect();
+        if steps.iter().any(|step| matches!(step, Cow::Owned(_))) {
+            self.pointer = steps.join("/");
+        }
+        let texts = [Some(&mut self.expected), self.received.as_mut(), self.nearest.as_mut()];
+        for text in texts.into_iter().flatten() {
             scrub_string(text, scrubber);
         }
         for value in &mut self.allowed {
