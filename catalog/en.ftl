@@ -1791,3 +1791,6 @@ advice-edit-closest-lines = Line { $line } is close to it and reads: { $excerpt 
 advice-edit-only-spaces-differ = Line { $line } differs from it only in spaces or tabs and reads: { $excerpt }
 advice-edit-match-lines = It occurs at lines { $excerpt }
 advice-shells-running = End one of the running commands with bash_kill first: { $allowed }
+advice-shell-started = Running in the background: { $command }. Use bash_logs to read its output and bash_kill to end it.
+advice-shell-ended = The command was ended.
+advice-shell-had-ended = The command had already ended.

@@ -1754,3 +1754,6 @@ advice-edit-closest-lines = 第 { $line } 行与它相近，内容是：{ $excer
 advice-edit-only-spaces-differ = 第 { $line } 行与它只有空格或制表符不同，内容是：{ $excerpt }
 advice-edit-match-lines = 它出现在这些行：{ $excerpt }
 advice-shells-running = 先用 bash_kill 结束一个正在运行的命令：{ $allowed }
+advice-shell-started = 正在后台运行：{ $command }。用 bash_logs 查看输出，用 bash_kill 结束它。
+advice-shell-ended = 命令已被结束。
+advice-shell-had-ended = 命令早已结束。

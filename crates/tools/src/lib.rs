@@ -27,6 +27,7 @@ extern crate self as budao_tools;
 
 pub mod advice;
 pub mod alone;
+pub mod builtin;
 pub mod call;
 pub mod contract;
 pub mod digest;
@@ -34,6 +35,7 @@ mod error;
 mod example;
 mod explain;
 pub mod hooks;
+pub mod launch;
 mod leaf;
 mod near;
 mod outcome;

@@ -8,7 +8,7 @@ mod shells;
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
-    fault::{Detail, Fact, Fault, Kind, Operation},
+    fault::{Detail, Fact, Fault, Kind, Operation, text},
     tool::{Effect, Failure},
 };
 use schemars::JsonSchema;
@@ -65,8 +65,7 @@ pub(super) struct RunArgs {
     /// The command line, run by bash (or sh) in the workspace. Its standard input is empty.
     #[schemars(length(min = 1))]
     cmd: String,
-    /// How long it may take, in milliseconds, before it is ended with everything it started. Default:
-    /// 120000; for a background command there is none.
+    /// How long it may take, in milliseconds. Default: 120000; none for a background command.
     #[schemars(range(min = 1))]
     timeout_ms: Option<u64>,
     /// Return at once and let it run; see `bash_logs` and `bash_kill`. Default: false.
@@ -236,7 +235,8 @@ impl Builtin for BashLogs {
 
     async fn run(&self, args: ShellArgs, context: &CallContext) -> ToolResult {
         let shells = &self.0.options().shells;
-        let shell = shells.find(&args.shell_id, context.session, Self::OPERATION).map_err(failure)?;
+        let shell =
+            shells.find(&args.shell_id, context.session, Self::OPERATION).map_err(failure)?;
         Ok(report(&shell, budget::text_room(&context.limits)))
     }
 }
@@ -280,13 +280,13 @@ impl Builtin for BashKill {
 
     async fn run(&self, args: ShellArgs, context: &CallContext) -> ToolResult {
         let shells = &self.0.options().shells;
-        let shell = shells.find(&args.shell_id, context.session, Self::OPERATION).map_err(failure)?;
+        let shell =
+            shells.find(&args.shell_id, context.session, Self::OPERATION).map_err(failure)?;
         let was_running = matches!(shell.look(0).0, State::Running);
         shell.stop().await;
         let mut data = report(&shell, budget::text_room(&context.limits));
-        let message =
-            if was_running { "The command was ended." } else { "The command had already ended." };
-        data["message"] = message.into();
+        let id = if was_running { "advice-shell-ended" } else { "advice-shell-had-ended" };
+        data["message"] = text::line(id, &Detail::new(), context.lang).into();
         Ok(data)
     }
 }

@@ -63,7 +63,11 @@ mod tests {
     #[test]
     fn a_text_is_measured_as_json_measures_it() {
         for text in ["plain", "q\"b\\", "\u{1b}[0m\n\t\r", "不倒", "\u{7f}\u{0}"] {
-            assert_eq!(json_bytes(text) + 2, serde_json::to_string(text).unwrap().len(), "{text:?}");
+            assert_eq!(
+                json_bytes(text) + 2,
+                serde_json::to_string(text).unwrap().len(),
+                "{text:?}"
+            );
         }
     }
 

@@ -7,12 +7,15 @@ use budao_core::{
     fault::{Fault, Kind, Operation},
     tool::{Effect, Failure, Source, ToolSpec},
 };
-use schemars::{JsonSchema, generate::SchemaSettings};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::contract::{CallContext, Tool, ToolResult};
+use crate::{
+    contract::{CallContext, Tool, ToolResult},
+    typed::schema_of,
+};
 
 /// A built-in tool as it is written.
 pub(super) trait Builtin: Send + Sync + fmt::Debug + 'static {
@@ -45,11 +48,10 @@ pub(super) trait Builtin: Send + Sync + fmt::Debug + 'static {
 
 /// The tool as the call path sees it.
 pub(super) fn erase<B: Builtin>(tool: B) -> Arc<dyn Tool> {
-    let schema = schema_of::<B::Args>();
     let spec = ToolSpec {
         name: B::NAME.into(),
         description: B::ABOUT.into(),
-        schema: Arc::new(schema),
+        schema: Arc::new(schema_of::<B::Args>()),
         effect: B::EFFECT,
         idempotent: B::IDEMPOTENT,
         confirm: false,
@@ -80,17 +82,6 @@ impl<B: Builtin> Tool for Erased<B> {
             .map_err(|error| failure(Fault::new(Kind::Bug, B::OPERATION).caused_by(&error)))?;
         self.tool.run(args, context).await
     }
-}
-
-fn schema_of<A: JsonSchema>() -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|settings| {
-        settings.inline_subschemas = true;
-        settings.meta_schema = None;
-    });
-    let mut schema = settings.into_generator().into_root_schema_for::<A>();
-    // The type's own name says nothing to a model.
-    schema.remove("title");
-    schema.to_value()
 }
 
 /// A fault as a failed call, with nothing besides.

@@ -182,13 +182,10 @@ impl Draft {
     }
 
     fn several_matches(&self, find: &str, count: usize) -> Fault {
-        let lines: Vec<String> = self
-            .text
-            .text
-            .match_indices(find)
-            .take(LINES_NAMED)
-            .map(|(at, _)| line_of(&self.text.text, at).to_string())
-            .collect();
+        let matches = self.text.text.match_indices(find).take(LINES_NAMED);
+        let mut lines: Vec<_> = matches.map(|(at, _)| line_of(&self.text.text, at)).collect();
+        lines.dedup();
+        let lines: Vec<_> = lines.iter().map(ToString::to_string).collect();
         let mut shown = lines.join(", ");
         if count > LINES_NAMED {
             shown.push_str(", …");
@@ -213,7 +210,8 @@ struct Close {
 
 fn closest(text: &str, find: &str) -> Option<Close> {
     let lines: Vec<&str> = text.lines().take(LINES_COMPARED).collect();
-    let wanted: Vec<&str> = find.lines().map(str::trim).skip_while(|line| line.is_empty()).collect();
+    let wanted: Vec<&str> =
+        find.lines().map(str::trim).skip_while(|line| line.is_empty()).collect();
     let first = *wanted.first()?;
     let close = |index: usize, spaces_only: bool| {
         let end = (index + find.lines().count()).min(lines.len());

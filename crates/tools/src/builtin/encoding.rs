@@ -108,10 +108,9 @@ fn first_unwritable(text: &str) -> Unwritable {
 }
 
 fn decode(bytes: &[u8]) -> Result<(String, Charset), NotText> {
-    for (mark, encoding, charset) in [
-        (UTF16_LE_MARK, UTF_16LE, Charset::Utf16Le),
-        (UTF16_BE_MARK, UTF_16BE, Charset::Utf16Be),
-    ] {
+    for (mark, encoding, charset) in
+        [(UTF16_LE_MARK, UTF_16LE, Charset::Utf16Le), (UTF16_BE_MARK, UTF_16BE, Charset::Utf16Be)]
+    {
         if let Some(rest) = bytes.strip_prefix(mark) {
             return encoding
                 .decode_without_bom_handling_and_without_replacement(rest)
@@ -146,9 +145,8 @@ fn gbk(bytes: &[u8]) -> Option<String> {
         }
         let trail = rest.next()?;
         pairs += 1;
-        common += usize::from(
-            matches!(lead, 0xb0..=0xf7 | 0xa1..=0xa3) && matches!(trail, 0xa1..=0xfe),
-        );
+        common +=
+            usize::from(matches!(lead, 0xb0..=0xf7 | 0xa1..=0xa3) && matches!(trail, 0xa1..=0xfe));
     }
     if pairs < 2 || common * 10 < pairs * 9 {
         return None;
@@ -184,7 +182,8 @@ mod tests {
         assert_eq!(Text::decode(b"\x7fELF\x00\x01"), Err(NotText { position: 4 }));
         assert_eq!(Text::decode(b"caf\xe9 au lait"), Err(NotText { position: 3 }));
         assert_eq!(Text::decode(&[0xff, 0xfe, 0x00, 0xd8]), Err(NotText { position: 2 }));
-        let noise: Vec<u8> = (0_u32..4000).map(|n| ((n * 2_654_435_761) >> 24) as u8 | 1).collect();
+        let noise: Vec<u8> =
+            (0_u32..4000).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8 | 1).collect();
         assert!(Text::decode(&noise).is_err());
     }
 

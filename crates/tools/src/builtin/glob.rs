@@ -74,7 +74,7 @@ fn glob(
         .map_err(|error| failure(workspace.explain(&error, cwd, OPERATION)))?;
     let mut walk = walk.hidden(args.dot);
     let (mut matches, mut used, mut truncated) = (Vec::new(), 0, false);
-    while let Some(entry) = walk.next() {
+    for entry in walk.by_ref() {
         if cancel.is_cancelled() {
             return Err(cancelled(OPERATION));
         }
@@ -121,10 +121,12 @@ fn compile(workspace: &Workspace, pattern: &str) -> Result<GlobMatcher, Failure>
     }
     let inside = workspace.relative(pattern, OPERATION).map_err(failure)?;
     let inside = inside.strip_prefix(".").unwrap_or(&inside).to_string_lossy().into_owned();
-    GlobBuilder::new(&inside).literal_separator(true).build().map(|glob| glob.compile_matcher()).map_err(
-        |error| {
+    GlobBuilder::new(&inside)
+        .literal_separator(true)
+        .build()
+        .map(|glob| glob.compile_matcher())
+        .map_err(|error| {
             let expected = format!("must be a valid pattern: {}", error.kind());
             failure(invalid(OPERATION, "/pattern", "format", expected, Some(pattern.to_owned())))
-        },
-    )
+        })
 }

@@ -146,7 +146,7 @@ impl Search<'_> {
     fn tree(&mut self, workspace: &Workspace, from: &Path, path: &str) -> Result<(), Failure> {
         let mut walk = Walk::new(workspace.dir(), from)
             .map_err(|error| failure(workspace.explain(&error, path, OPERATION)))?;
-        while let Some(entry) = walk.next() {
+        for entry in walk.by_ref() {
             let Entry::File(path) = entry else { continue };
             // A file that cannot be opened, or is gone by now, is not searched; the rest is.
             if let Ok(file) = workspace.dir().open_with(&path, &reading())
@@ -197,7 +197,7 @@ impl Search<'_> {
 
 /// The line around the match, as far as it fits.
 fn preview(text: &str, at: usize) -> String {
-    let before = text.get(..at).map_or(0, |before| before.len());
+    let before = text.get(..at).map_or(0, str::len);
     if before <= PREVIEW_ROOM / 2 {
         return budget::head(text, PREVIEW_ROOM).to_owned();
     }
@@ -249,21 +249,22 @@ fn compile(args: &Args) -> Result<RegexMatcher, Failure> {
     builder.build(&args.pattern).map_err(|error| failure(bad_pattern(&args.pattern, &error)))
 }
 
+/// Why a pattern is refused, and where it went wrong if that is one place.
 fn bad_pattern(pattern: &str, error: &grep_regex::Error) -> Fault {
-    let text = error.to_string();
-    let reason = text.rsplit("error: ").next().unwrap_or(&text).trim().to_owned();
-    let expected = match caret(&text) {
-        Some(at) => format!("must be a valid regular expression: {reason} (at character {at})"),
+    let (reason, at) = match regex_syntax::parse(pattern) {
+        Err(regex_syntax::Error::Parse(error)) => (error.kind().to_string(), Some(*error.span())),
+        Err(regex_syntax::Error::Translate(error)) => {
+            (error.kind().to_string(), Some(*error.span()))
+        }
+        _ => (error.to_string(), None),
+    };
+    let expected = match at {
+        Some(span) => {
+            let character =
+                pattern.get(..span.start.offset).map_or(0, |head| head.chars().count()) + 1;
+            format!("must be a valid regular expression: {reason} (at character {character})")
+        }
         None => format!("must be a usable pattern: {reason}"),
     };
     invalid(OPERATION, "/pattern", "format", expected, Some(pattern.to_owned()))
-}
-
-/// Where the engine points at in a pattern of one line, counted from 1.
-fn caret(text: &str) -> Option<usize> {
-    let mut lines = text.lines();
-    lines.find(|line| line.starts_with("regex parse error"))?;
-    let (_pattern, marks) = (lines.next()?, lines.next()?);
-    let at = marks.find('^')?;
-    marks[..at].trim().is_empty().then(|| at.saturating_sub(4) + 1)
 }

@@ -59,9 +59,8 @@ impl Builtin for FsRead {
 
     async fn run(&self, args: Args, context: &CallContext) -> ToolResult {
         let (workspace, limits) = (self.0.clone(), context.limits.clone());
-        let read = blocking(context, OPERATION, move |cancel| {
-            read(&workspace, &args, &limits, cancel)
-        });
+        let read =
+            blocking(context, OPERATION, move |cancel| read(&workspace, &args, &limits, cancel));
         let (answer, seen) = read.await?;
         if let Some(seen) = seen {
             context.notes.say(seen).await;
@@ -101,10 +100,7 @@ fn read(
     let whole_max = limits.output_bytes_kept;
     let mut bytes = Vec::new();
     let troubled = |error| failure(from_io(&error, path, OPERATION));
-    Read::by_ref(&mut file)
-        .take(whole_max as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(troubled)?;
+    Read::by_ref(&mut file).take(whole_max as u64 + 1).read_to_end(&mut bytes).map_err(troubled)?;
     let mut page = Page::new(args, budget::text_room(limits));
     if bytes.len() > whole_max {
         drop(bytes);
@@ -228,7 +224,12 @@ impl Page {
         }
     }
 
-    fn answer(&self, path: &str, total: Option<u64>, text: Option<&Text>) -> Result<Value, Failure> {
+    fn answer(
+        &self,
+        path: &str,
+        total: Option<u64>,
+        text: Option<&Text>,
+    ) -> Result<Value, Failure> {
         let past_the_end = total.is_some_and(|total| self.offset > total.max(1));
         if past_the_end {
             let lines = total.unwrap_or(0);
@@ -249,7 +250,9 @@ impl Page {
             limit: self.shown,
             truncated,
             total_lines: total,
-            next_offset: truncated.then_some(end).filter(|end| total.is_none_or(|total| *end <= total)),
+            next_offset: truncated
+                .then_some(end)
+                .filter(|end| total.is_none_or(|total| *end <= total)),
             line_cut: self.line_cut,
             encoding: form.and_then(super::encoding::Form::name),
             line_endings: form.is_some_and(|form| form.crlf).then_some("crlf"),

@@ -15,6 +15,7 @@ use std::{
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use cap_std::fs::{Dir, OpenOptions, Permissions};
+use rustix::fs::{Mode, OFlags, fsync, openat};
 
 use super::{
     trouble::{from_io, too_large},
@@ -142,8 +143,14 @@ impl Staged<'_> {
         Ok(())
     }
 
-    fn sync(&self) -> io::Result<()> {
-        self.place.dir.try_clone()?.into_std_file().sync_all()
+    /// Makes the new name last. The content is in place already, so a directory that does not sync is the
+    /// disk's trouble and no reason to call the write a failure.
+    fn sync(&self) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let synced = openat(&self.place.dir, ".", flags, Mode::empty()).and_then(fsync);
+        if let Err(error) = synced {
+            tracing::warn!(path = self.place.key, %error, "a directory could not be synced");
+        }
     }
 }
 
@@ -159,7 +166,8 @@ impl Drop for Staged<'_> {
 /// Puts one staged file into its place.
 pub(super) fn commit(mut staged: Staged<'_>) -> io::Result<()> {
     staged.put()?;
-    staged.sync()
+    staged.sync();
+    Ok(())
 }
 
 /// Why several files could not be put into their places.
@@ -191,11 +199,7 @@ fn commit_each(
             return Err(Undone { index, error, stuck });
         }
     }
-    for one in &staged {
-        // All names are in place; a directory that does not sync is the disk's trouble, not a reason to
-        // take everything back.
-        drop(one.sync());
-    }
+    staged.iter().for_each(Staged::sync);
     Ok(())
 }
 

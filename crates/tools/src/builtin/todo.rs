@@ -115,7 +115,13 @@ fn check(todos: &[Item]) -> Result<(), Fault> {
                 "must be `pending` or `completed`, because entry {earlier} is `in_progress` already"
             );
             let place = format!("/todos/{index}/status");
-            return Err(invalid(OPERATION, &place, "maximum", expected, Some("in_progress".into())));
+            return Err(invalid(
+                OPERATION,
+                &place,
+                "maximum",
+                expected,
+                Some("in_progress".into()),
+            ));
         }
     }
     Ok(())

@@ -23,17 +23,29 @@ pub(super) fn from_io(error: &io::Error, path: &str, operation: Operation) -> Fa
         io::ErrorKind::IsADirectory => {
             Fault::new(Kind::NotAFile, operation).with(Fact::Received, "directory")
         }
-        io::ErrorKind::StorageFull
-        | io::ErrorKind::QuotaExceeded
-        | io::ErrorKind::FileTooLarge => Fault::new(Kind::DiskFull, operation),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Fault::new(Kind::DiskFull, operation)
+        }
         _ if matches!(errno, Some(Errno::LOOP | Errno::NAMETOOLONG)) => {
             Fault::new(Kind::FileNotFound, operation)
         }
         kind => Fault::new(Kind::ToolFailed, operation)
-            .with(Fact::ToolName, operation.to_string())
+            .with(Fact::ToolName, tool_of(operation))
             .with(Fact::Reason, kind.to_string()),
     };
     fault.with(Fact::Path, path).caused_by(error)
+}
+
+/// Which tool was at it.
+fn tool_of(operation: Operation) -> &'static str {
+    match operation {
+        Operation::ReadFile => "fs_read",
+        Operation::WriteFile => "fs_write",
+        Operation::EditFile => "fs_edit",
+        Operation::ListFiles => "fs_glob",
+        Operation::SearchFiles => "fs_grep",
+        other => other.into(),
+    }
 }
 
 /// A path that leads out of the workspace.

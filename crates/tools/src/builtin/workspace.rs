@@ -130,9 +130,9 @@ impl Workspace {
         let inside = self.relative(path, operation)?;
         let resolved = match self.0.dir.canonicalize(&inside) {
             Ok(resolved) => resolved,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self
-                .place_of_new(&inside)
-                .map_err(|error| self.explain(&error, path, operation))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.place_of_new(&inside).map_err(|error| self.explain(&error, path, operation))?
+            }
             Err(error) => return Err(self.explain(&error, path, operation)),
         };
         let Some(name) = resolved.file_name().map(ToOwned::to_owned) else {
@@ -166,7 +166,10 @@ impl Workspace {
             Err(fault) if fault.kind() == Kind::FileNotFound => {
                 let inside = self.relative(path, operation)?;
                 let Some(parent) = inside.parent() else { return first };
-                self.0.dir.create_dir_all(parent).map_err(|error| from_io(&error, path, operation))?;
+                self.0
+                    .dir
+                    .create_dir_all(parent)
+                    .map_err(|error| from_io(&error, path, operation))?;
                 self.place(path, operation)
             }
             _ => first,
@@ -268,7 +271,7 @@ mod tests {
         let (inside, refused) = (AtomicU64::new(0), AtomicU64::new(0));
         let open = |turn: usize| {
             let path = "door/deep/a.txt";
-            let opened = if turn % 4 == 0 {
+            let opened = if turn.is_multiple_of(4) {
                 workspace.place(path, Operation::WriteFile).and_then(|place| {
                     let file = place.dir.open_with(&place.name, &reading());
                     file.map_err(|error| from_io(&error, path, Operation::WriteFile))
@@ -300,7 +303,13 @@ mod tests {
             over.store(true, Ordering::Relaxed);
         });
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        eprintln!("{} opens, {} swaps: {} inside, {} refused", OPENS, count(&swaps), count(&inside), count(&refused));
+        eprintln!(
+            "{} opens, {} swaps: {} inside, {} refused",
+            OPENS,
+            count(&swaps),
+            count(&inside),
+            count(&refused)
+        );
         assert!(count(&inside) > 100 && count(&refused) > 100, "the race took place");
     }
 }

@@ -12,9 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, set_child_subreaper, setsid, wait,
-};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, setsid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Ended, Order, Word, confine, read_message, tree, write_message};

@@ -78,7 +78,8 @@ pub(crate) fn kill_all(root: i32) {
 pub(crate) fn sweep(marker: &str) -> usize {
     let mut killed = 0;
     for pid in pids() {
-        let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        let Some(handle) =
+            Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
         else {
             continue;
         };
@@ -95,8 +96,8 @@ fn send(root: i32, process: Descendant, signal: Signal) {
     let Some(pid) = Pid::from_raw(process.pid) else { return };
     let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
     // Same parent, or orphaned and handed to the root meanwhile: still ours.
-    let ours = stat(process.pid)
-        .is_some_and(|stat| stat.parent == process.parent || stat.parent == root);
+    let ours =
+        stat(process.pid).is_some_and(|stat| stat.parent == process.parent || stat.parent == root);
     if ours {
         // It may be gone by now, which is what we want.
         let _ = pidfd_send_signal(&handle, signal);
@@ -113,7 +114,9 @@ fn listed_children(pid: i32) -> Option<Vec<i32>> {
     let mut unlisted = false;
     for thread in threads.flatten() {
         match fs::read_to_string(thread.path().join("children")) {
-            Ok(list) => children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok())),
+            Ok(list) => {
+                children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+            }
             Err(_) => unlisted |= thread.path().exists(),
         }
     }

@@ -2,12 +2,7 @@
 //!
 //! Dropping it ends the command too: the launcher sees its socket close, the group is killed.
 
-use std::{
-    io,
-    os::unix::net::UnixStream as StdUnixStream,
-    process::Stdio,
-    time::Duration,
-};
+use std::{io, os::unix::net::UnixStream as StdUnixStream, process::Stdio, time::Duration};
 
 use budao_core::{
     Timestamp,
@@ -172,8 +167,11 @@ fn command(setup: &Setup<'_>, program: &std::path::Path, marker: &str) -> Comman
 fn with_workspace(confine: &Confine, setup: &Setup<'_>) -> Confine {
     let mut confine = confine.clone();
     confine.write.push(setup.workspace.path().to_path_buf());
-    let devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
-    confine.write.extend(devices.iter().map(Into::into).filter(|path: &std::path::PathBuf| path.exists()));
+    let devices =
+        ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+    confine
+        .write
+        .extend(devices.iter().map(Into::into).filter(|path: &std::path::PathBuf| path.exists()));
     confine
 }
 
@@ -227,12 +225,13 @@ impl Running {
                 }
                 () = &mut give_up_at => break self.keeper.give_up().await,
                 ended = self.keeper.ended() => break ended,
-                read = read(&mut self.err, &mut buffers.0) => {
-                    take(Stream::Err, &buffers.0[..read]);
-                    continue;
-                }
+                // What went wrong is mostly said last.
                 read = read(&mut self.out, &mut buffers.1) => {
                     take(Stream::Out, &buffers.1[..read]);
+                    continue;
+                }
+                read = read(&mut self.err, &mut buffers.0) => {
+                    take(Stream::Err, &buffers.0[..read]);
                     continue;
                 }
             };
@@ -258,8 +257,8 @@ impl Running {
             tokio::select! {
                 biased;
                 () = &mut enough => return,
-                read = read(&mut self.err, &mut buffers.0) => take(Stream::Err, &buffers.0[..read]),
                 read = read(&mut self.out, &mut buffers.1) => take(Stream::Out, &buffers.1[..read]),
+                read = read(&mut self.err, &mut buffers.0) => take(Stream::Err, &buffers.0[..read]),
             }
         }
     }

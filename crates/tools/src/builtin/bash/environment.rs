@@ -6,7 +6,15 @@ use std::ffi::{OsStr, OsString};
 const SECRET_ENDINGS: [&str; 6] = ["_KEY", "_KEYS", "_PAT", "_PWD", "_PASS", "_DSN"];
 /// Parts of names that hold secrets.
 const SECRET_PARTS: [&str; 9] = [
-    "SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "PRIVATE", "AUTH",
+    "SECRET",
+    "TOKEN",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "APIKEY",
+    "PRIVATE",
+    "AUTH",
 ];
 
 /// Variables that commands see.

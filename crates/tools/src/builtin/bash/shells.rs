@@ -13,7 +13,7 @@ use std::{
 
 use budao_core::{
     event::SessionId,
-    fault::{Fact, Fault, Kind, Operation},
+    fault::{Detail, Fact, Fault, Kind, Operation, text},
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -248,10 +248,9 @@ pub(super) fn keep(
     // If there is no room the command ends here, with what we hold of it.
     let shell = shells.add(context).map_err(super::failure)?;
     context.world.spawn.spawn(Box::pin(shell.clone().watch(running, timeout)));
-    let message = format!(
-        "Running in the background: {}. Use bash_logs to read its output and bash_kill to end it.",
-        super::budget::head(command, 120)
-    );
+    let command = super::budget::head(command, 120).to_owned();
+    let with = Detail::new().with(Fact::Command, command);
+    let message = text::line("advice-shell-started", &with, context.lang);
     Ok(json!({ "background": true, "shell_id": shell.id, "message": message }))
 }
 
@@ -297,11 +296,14 @@ mod tests {
         let mut id = Id { nonce: 0xfeed, count: 3, check: 0 };
         id.check = check(&id, session);
         let shells = Shells::default();
-        let kind = |id: &str, session| {
-            shells.find(id, session, Operation::ReadShell).unwrap_err().kind()
-        };
+        let kind =
+            |id: &str, session| shells.find(id, session, Operation::ReadShell).unwrap_err().kind();
         assert_eq!(Id::parse(&id.to_string()), Some(id));
-        assert_eq!(kind(&id.to_string(), session), Kind::ShellLost, "an earlier process gave it out");
+        assert_eq!(
+            kind(&id.to_string(), session),
+            Kind::ShellLost,
+            "an earlier process gave it out"
+        );
         assert_eq!(kind(&id.to_string(), other), Kind::ShellUnknown, "not to this session");
         for made_up in ["1", "sh_1", "sh_0000feed_3_0000", "sh_0000feed_3", "sh_0000feed_03_0000"] {
             assert_eq!(kind(made_up, session), Kind::ShellUnknown, "{made_up}");

@@ -1,0 +1,169 @@
+//! Paths that try to lead out of the workspace.
+
+use std::{collections::BTreeMap, path::Path};
+
+use budao_core::tool::Outcome;
+use serde_json::json;
+
+use crate::support::Desk;
+
+const SECRET: &str = "the-secret-outside";
+
+/// Every spelling of a way out that we know: ways up, ways to write them, and what they lead to.
+fn spellings(outside: &Path, workspace: &Path) -> Vec<String> {
+    let ups = [
+        "../",
+        "..//",
+        ".././",
+        "./../",
+        "../a/../../",
+        "..\\",
+        "..\\/",
+        "....//",
+        "..../",
+        "...//",
+        ".%2e/",
+        "%2e%2e/",
+        "%2e%2e%2f",
+        "..%2f",
+        "..%5c",
+        "%252e%252e%252f",
+        "..%c0%af",
+        "..%c1%9c",
+        "%c0%ae%c0%ae/",
+        "..;/",
+        "..\u{0}/",
+        "\u{2024}\u{2024}/",
+        "\u{ff0e}\u{ff0e}/",
+        "..\u{2215}",
+        "..\u{ff0f}",
+        "..\u{29f8}",
+        ". ./",
+        ".. /",
+        "..\t/",
+        "..\n/",
+        "../\u{202e}",
+        "%uff0e%uff0e/",
+        "0x2e0x2e/",
+        "..%00/",
+        "..%0d%0a/",
+        "out/../",
+        "a/b/../../../",
+        "rel/../../",
+    ];
+    let name = outside.file_name().unwrap().to_str().unwrap();
+    let mut all = Vec::new();
+    for up in ups {
+        for depth in 1..=6 {
+            for target in [format!("{name}/secret.txt"), "etc/passwd".to_owned()] {
+                let way = format!("{}{target}", up.repeat(depth));
+                all.push(format!("./{way}"));
+                all.push(format!("sub/{way}"));
+                all.push(format!("{}/{way}", workspace.display()));
+                all.push(way);
+            }
+        }
+    }
+    let secret = outside.join("secret.txt").display().to_string();
+    let workspace = workspace.display();
+    for direct in [
+        secret.clone(),
+        format!("/{secret}"),
+        format!("//{secret}"),
+        format!("file://{secret}"),
+        format!("{workspace}{secret}"),
+        format!("{workspace}/..{secret}"),
+        format!("{workspace}-other/secret.txt"),
+        format!("/proc/self/root{secret}"),
+        format!("/proc/thread-self/root/{secret}"),
+        format!("/proc/self/cwd/../{name}/secret.txt"),
+        "/proc/self/environ".into(),
+        "/dev/stdin".into(),
+        "/dev/fd/0".into(),
+        "/etc/passwd".into(),
+        "~/secret.txt".into(),
+        "~root/secret.txt".into(),
+        "$HOME/secret.txt".into(),
+        "out/secret.txt".into(),
+        "out/./secret.txt".into(),
+        "rel/secret.txt".into(),
+        format!("root{secret}"),
+        "root/etc/passwd".into(),
+        "chain/secret.txt".into(),
+        "file".into(),
+        "sub/../file".into(),
+        "magic/etc/passwd".into(),
+        "C:\\secret.txt".into(),
+        "\\\\?\\C:\\secret.txt".into(),
+        "CON".into(),
+        "\u{0}".into(),
+        format!("sub\u{0}{secret}"),
+        "a/".repeat(3_000),
+        "x".repeat(5_000),
+        format!("{}secret.txt", "../".repeat(1_000)),
+        String::new(),
+        ".".into(),
+        "..".into(),
+        "/".into(),
+        "//".into(),
+        "...".into(),
+    ] {
+        all.push(direct);
+    }
+    all
+}
+
+fn snapshot(directory: &Path) -> BTreeMap<String, String> {
+    let entries = std::fs::read_dir(directory).unwrap().flatten();
+    entries
+        .map(|entry| {
+            let content = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            (entry.file_name().to_string_lossy().into_owned(), content)
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn no_spelling_of_a_path_leads_out() {
+    // Goal: whatever the path, nothing outside is read or written. Method: a workspace beside a directory
+    // with a secret, links of every sort, and each spelling handed to each tool.
+    let around = tempfile::tempdir().unwrap();
+    let outside = around.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("secret.txt"), SECRET).unwrap();
+    let room = tempfile::Builder::new().tempdir_in(around.path()).unwrap();
+    let desk = Desk::at(room, Default::default(), Default::default());
+    desk.write("sub/a.txt", "inside");
+    let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, desk.path(name)).unwrap();
+    link(&outside, "out");
+    link(Path::new("../outside"), "rel");
+    link(Path::new("/"), "root");
+    link(Path::new("rel"), "chain");
+    link(&outside.join("secret.txt"), "file");
+    link(Path::new("/proc/self/root"), "magic");
+    let (before, beside) = (snapshot(&outside), std::fs::read_dir(around.path()).unwrap().count());
+
+    let all = spellings(&outside, desk.room.path());
+    assert!(all.len() >= 1_500, "{} spellings", all.len());
+    for path in &all {
+        for (tool, arguments) in [
+            ("fs_read", json!({ "path": path })),
+            ("fs_write", json!({ "path": path, "content": "overwritten" })),
+            ("fs_edit", json!({ "path": path, "old_string": SECRET, "new_string": "x" })),
+            ("fs_grep", json!({ "path": path, "pattern": "secret-outside" })),
+            ("fs_glob", json!({ "cwd": path, "pattern": "*secret*" })),
+        ] {
+            let outcome = desk.call(tool, arguments).await;
+            if let Outcome::Done(output) = &outcome {
+                let told = output.data.to_string();
+                assert!(
+                    !told.contains(SECRET) && !told.contains("root:x:"),
+                    "{tool} {path:?}: {told}"
+                );
+            }
+        }
+    }
+    assert_eq!(snapshot(&outside), before, "nothing outside was written");
+    assert_eq!(std::fs::read_dir(around.path()).unwrap().count(), beside);
+    eprintln!("{} spellings, 5 tools each", all.len());
+}
