@@ -21,11 +21,8 @@ use support::{Line, cpu, entry, median, open, percentile, report, resident_bytes
 
 fn main() {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let wanted = |name: &str| format!("journal/{name}").contains(&filter) || filter == "journal";
     runtime.block_on(async {
         if wanted("single_append") {
@@ -113,7 +110,8 @@ async fn single_append() {
     );
     report(Line::lower("single_append", ratio, "x bare append+fdatasync", 1.25, note));
     let longest = journal.counters().longest_checkpoint.as_secs_f64() * 1e3;
-    let note = format!("longest single append; longest checkpoint {longest:.1} ms, after the answer");
+    let note =
+        format!("longest single append; longest checkpoint {longest:.1} ms, after the answer");
     report(Line::info("single_append_worst", worst / 1e3, "ms", note));
 }
 
@@ -173,11 +171,11 @@ async fn group_commit() {
     };
     let rate = |groups: &[Group]| middle(groups, |group| group.per_second);
     let base = rate(&alone);
-    for (name, groups, bar, syncs_bar) in
-        [("16", &sixteen, 6.0, 0.13), ("128", &many, 15.0, 0.02)]
+    for (name, groups, bar, syncs_bar) in [("16", &sixteen, 6.0, 0.13), ("128", &many, 15.0, 0.02)]
     {
         let note = format!("{:.0} appends/s against {base:.0} alone", rate(groups));
-        let line = Line::higher(&format!("group_{name}"), rate(groups) / base, "x one session", bar, note);
+        let line =
+            Line::higher(&format!("group_{name}"), rate(groups) / base, "x one session", bar, note);
         report(line);
         let syncs = middle(groups, |group| group.syncs);
         let name = format!("group_{name}_syncs");
@@ -197,10 +195,8 @@ async fn turn_of_twenty() {
         leases.push(lease(&journal).await);
     }
     let entries: Vec<Entry> = (0..20).map(|_| entry(200)).collect();
-    let packed: Vec<u8> = entries
-        .iter()
-        .flat_map(|entry| [vec![0; 10], entry.event.encode()].concat())
-        .collect();
+    let packed: Vec<u8> =
+        entries.iter().flat_map(|entry| [vec![0; 10], entry.event.encode()].concat()).collect();
     let (mut wall, mut bare_wall, mut used, mut bare_used) = (vec![], vec![], vec![], vec![]);
     for round in 0..100_u64 {
         // CPU clocks are coarse, so each side runs ten times before it is the other's turn.
@@ -234,9 +230,10 @@ async fn groups_of_four(journal: &Sqlite, leases: &[Lease], entries: &[Entry]) {
     for _ in 0..50 {
         let cpu_began = cpu();
         for _ in 0..10 {
-            let turns = leases.iter().zip(&heads).map(|(lease, head)| {
-                journal.append(Append::new(lease, *head, entries.to_vec()))
-            });
+            let turns = leases
+                .iter()
+                .zip(&heads)
+                .map(|(lease, head)| journal.append(Append::new(lease, *head, entries.to_vec())));
             let ends = futures::future::join_all(turns).await;
             heads = ends.into_iter().map(Result::unwrap).collect();
         }
@@ -374,7 +371,8 @@ async fn follow_across_handles() {
         waits.push(began.elapsed().as_secs_f64() * 1e3);
     }
     let worst = percentile(&mut waits.clone(), 1.0);
-    let note = format!("median {:.1} ms; two handles share nothing but the file", median(&mut waits));
+    let note =
+        format!("median {:.1} ms; two handles share nothing but the file", median(&mut waits));
     report(Line::lower("follow_across", worst, "ms, worst of 100", 50.0, note));
     let cpu_began = cpu();
     tokio::time::sleep(Duration::from_secs(2)).await;

@@ -26,6 +26,7 @@ macro_rules! conformance_suite {
             lease::a_lease_that_ran_out_is_taken_by_another_and_its_writer_is_refused_for_ever
             lease::a_lease_that_ran_out_still_writes_until_somebody_takes_it
             lease::a_holder_may_take_its_own_lease_again_and_fences_itself
+            lease::the_lease_of_a_holder_that_is_gone_is_taken_at_once
             lease::a_renewed_lease_runs_on
             lease::a_released_lease_is_dead_and_the_session_is_free
             lease::a_session_is_made_only_when_asked_for
@@ -45,6 +46,7 @@ macro_rules! conformance_suite {
             commands::a_command_id_used_for_something_else_is_refused
             commands::too_many_waiting_commands_are_refused
             commands::taking_up_a_command_and_its_effects_are_one
+            commands::a_command_taken_up_directly_is_remembered
             commands::answering_what_does_not_wait_changes_nothing
             commands::whoever_waits_for_an_answer_hears_it
             commands::a_writer_is_woken_by_a_command

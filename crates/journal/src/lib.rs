@@ -21,4 +21,6 @@ pub use contract::{
     Stored, Submitted, Summary, Token, Unfinished, Watch,
 };
 pub use memory::Memory;
-pub use sqlite::{Counters, Options, Sqlite};
+pub use sqlite::{
+    Check, Counters, Damage, ExportReport, ImportReport, Options, Salvage, Sqlite, Stats, salvage,
+};

@@ -4,10 +4,12 @@
 //! describes the file; `frame` how records lie in it.
 
 mod apply;
+mod check;
 mod errors;
 mod frame;
 mod hold;
 mod open;
+mod pages;
 mod poll;
 mod project;
 mod queries;
@@ -15,7 +17,10 @@ mod reader;
 mod reserve;
 mod retain;
 mod rows;
+mod salvage;
 mod schema;
+mod transfer;
+mod upkeep;
 mod witness;
 mod writer;
 
@@ -45,6 +50,12 @@ use self::{
     reserve::Reserve,
     schema::{Purpose, Setup},
     writer::{Job, Outside, Tally, Writer},
+};
+pub use self::{
+    check::{Check, Damage},
+    salvage::{Salvage, salvage},
+    transfer::{ExportReport, ImportReport},
+    upkeep::Stats,
 };
 use crate::{
     bell::{Bell, lock},
@@ -259,6 +270,25 @@ impl Sqlite {
             return Err(over());
         }
         answer.await.map_err(|_| over())?
+    }
+
+    async fn append_prepared(&self, append: Prepared) -> Result<Seq, Fault> {
+        match self.write(Ask::Append(append)).await.map_err(into_fault)? {
+            Done::Head(head) => Ok(head),
+            done => Err(mixed_up(Operation::ImportSession, &done)),
+        }
+    }
+
+    async fn lease_of(&self, ask: Ask) -> Result<Lease, Fault> {
+        match self.write(ask).await.map_err(into_fault)? {
+            Done::Lease(lease) => Ok(lease),
+            done => Err(mixed_up(Operation::ImportSession, &done)),
+        }
+    }
+
+    async fn adopt(&self, ask: Ask) -> Result<(), Fault> {
+        self.write(ask).await.map_err(into_fault)?;
+        Ok(())
     }
 
     /// Brings the views up to date, as far as we may write.

@@ -111,6 +111,28 @@ pub async fn taking_up_a_command_and_its_effects_are_one(stage: &Stage) {
     assert_eq!(answer, Some(accepted()));
 }
 
+/// And a repeated id gets the answer it was given.
+pub async fn a_command_taken_up_directly_is_remembered(stage: &Stage) {
+    let lease = stage.open().await;
+    let append = |expected, ids: &[&str]| Append {
+        taken: ids.iter().map(|id| (message(id, "x"), accepted())).collect(),
+        ..Append::new(&lease, expected, stage.notes(expected + 1, 1))
+    };
+    assert_eq!(stage.journal.append(append(0, &["a", "b"])).await, Ok(1));
+    assert_eq!(stage.journal.inbox(lease.session).await.unwrap(), []);
+    let submitted = stage.journal.submit(lease.session, message("b", "x")).await.unwrap();
+    assert_eq!(submitted, Submitted::Answered(accepted()));
+    let fault = stage.journal.submit(lease.session, message("b", "y")).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::CommandRepeated);
+    for repeated in [&["c", "a"], &["c", "c"]] {
+        let refused = stage.journal.append(append(1, repeated)).await;
+        let Err(AppendError::Failed(fault)) = refused else { panic!("{refused:?}") };
+        assert_eq!(fault.kind(), Kind::CommandRepeated);
+        assert_eq!(stage.journal.answer(lease.session, &"c".into()).await.unwrap(), None);
+    }
+    assert_eq!(stage.journal.append(append(1, &["c"])).await, Ok(2));
+}
+
 /// Unknown, or answered before: the whole append is refused.
 pub async fn answering_what_does_not_wait_changes_nothing(stage: &Stage) {
     let lease = stage.open().await;

@@ -81,6 +81,21 @@ pub async fn a_holder_may_take_its_own_lease_again_and_fences_itself(stage: &Sta
     assert_eq!(stage.append(&new, 0, 1).await, 1);
 }
 
+/// A wrong verdict is harmless: whoever was thought gone is fenced.
+pub async fn the_lease_of_a_holder_that_is_gone_is_taken_at_once(stage: &Stage) {
+    let gone = stage.open().await;
+    let request = |instead_of: &str| LeaseRequest {
+        instead_of: Some(instead_of.into()),
+        ..stage.request(gone.session, "heir")
+    };
+    let fault = stage.journal.take_lease(request("somebody else")).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::SessionBusy);
+    let heir = stage.journal.take_lease(request("writer")).await.unwrap();
+    let append = Append::new(&gone, 0, stage.notes(1, 1));
+    assert_eq!(stage.journal.append(append).await, Err(AppendError::Fenced));
+    assert_eq!(stage.append(&heir, 0, 1).await, 1);
+}
+
 /// From the moment of renewal.
 pub async fn a_renewed_lease_runs_on(stage: &Stage) {
     let lease = stage.open().await;

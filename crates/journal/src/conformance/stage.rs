@@ -116,7 +116,13 @@ impl Stage {
     /// A request for a lease that makes the session.
     #[must_use]
     pub fn request(&self, session: SessionId, holder: &str) -> LeaseRequest {
-        LeaseRequest { session, holder: holder.into(), ttl: TTL, missing: Missing::Create, instead_of: None }
+        LeaseRequest {
+            session,
+            holder: holder.into(),
+            ttl: TTL,
+            missing: Missing::Create,
+            instead_of: None,
+        }
     }
 
     /// A new session and its lease.

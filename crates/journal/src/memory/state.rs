@@ -163,8 +163,11 @@ impl State {
             return Err(faults::not_waiting(append.session, id).into());
         }
         let known = |id: &CommandId| session.commands.iter().any(|(command, _)| command.id == *id);
-        if let Some((command, _)) = append.taken.iter().find(|(command, _)| known(&command.id)) {
-            return Err(faults::repeated(append.session, &command.id).into());
+        for (index, (command, _)) in append.taken.iter().enumerate() {
+            let is_twice = append.taken[..index].iter().any(|(before, _)| before.id == command.id);
+            if is_twice || known(&command.id) {
+                return Err(faults::repeated(append.session, &command.id).into());
+            }
         }
         let taken = append.taken.into_iter().map(|(command, answer)| (command, Some(answer)));
         session.commands.extend(taken);

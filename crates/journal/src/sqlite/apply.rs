@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     contract::{
-        Append, AppendError, Digest, Lease, LeaseRequest, Missing, Retained, Retention, Submitted,
-        Token,
+        Append, AppendError, Digest, GapReason, Lease, LeaseRequest, Missing, Retained, Retention,
+        Submitted, Token,
     },
     faults,
 };
@@ -41,6 +41,14 @@ pub(super) enum Ask {
     Retain(i64, Retention),
     Sweep,
     Delete(SessionId),
+    /// Makes a session whose history may begin with a gap, and takes its lease.
+    Adopt {
+        session: SessionId,
+        removed_to: Seq,
+        removed_why: Option<GapReason>,
+    },
+    /// Takes a command in with its answer, whatever the limit.
+    AdoptCommand(SessionId, Box<Command>, Option<Answer>),
 }
 
 /// What the writer answers.
@@ -100,6 +108,27 @@ impl Prepared {
         }
     }
 
+    /// Events that are encoded already.
+    pub(super) fn encoded(
+        lease: &Lease,
+        expected: Seq,
+        entries: Vec<Encoded>,
+        snapshot: Option<Vec<u8>>,
+    ) -> Self {
+        let bytes = entries.iter().map(|entry| entry.body.len()).sum();
+        Self {
+            session: lease.session,
+            token: lease.token,
+            expected,
+            entries,
+            answers: Vec::new(),
+            taken: Vec::new(),
+            snapshot,
+            bytes,
+            is_closing: false,
+        }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.snapshot.as_ref().map_or(0, Vec::len)
     }
@@ -130,6 +159,7 @@ impl Ask {
             Self::Submit(..) => Operation::SubmitCommand,
             Self::PutBlob(..) => Operation::WriteBlob,
             Self::Retain(..) | Self::Sweep | Self::Delete(_) => Operation::ApplyRetention,
+            Self::Adopt { .. } | Self::AdoptCommand(..) => Operation::ImportSession,
         }
     }
 }
@@ -151,6 +181,12 @@ impl Hold {
             Ask::Retain(after, retention) => self.retain_some(*after, retention),
             Ask::Sweep => self.sweep_blobs(),
             Ask::Delete(session) => self.delete(*session),
+            Ask::Adopt { session, removed_to, removed_why } => {
+                self.adopt(*session, *removed_to, *removed_why)
+            }
+            Ask::AdoptCommand(session, command, answer) => {
+                self.adopt_command(*session, command, answer.as_ref())
+            }
         };
         match done {
             // A fault of ours concerns this request alone, and nothing was written yet.
@@ -216,6 +252,43 @@ impl Hold {
             holder: String::new(),
             expires: self.outside.world.clock.now(),
         }
+    }
+
+    fn adopt(
+        &mut self,
+        session: SessionId,
+        removed_to: Seq,
+        removed_why: Option<GapReason>,
+    ) -> Result<Outcome, Trouble> {
+        if SessionRow::load(self.connection()?, self.path(), session)?.is_some() {
+            let now = self.outside.world.clock.now();
+            return Ok(Err(faults::busy(session, "", now, now).into()));
+        }
+        let mut row = SessionRow { removed_to, removed_why, ..self.new_row(session) };
+        row.insert(self.connection()?)?;
+        self.take_lease(&LeaseRequest {
+            session,
+            holder: "import".into(),
+            ttl: self.outside.limits.lease,
+            missing: Missing::Refuse,
+            instead_of: None,
+        })
+    }
+
+    fn adopt_command(
+        &mut self,
+        session: SessionId,
+        command: &Command,
+        answer: Option<&Answer>,
+    ) -> Result<Outcome, Trouble> {
+        let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
+            return Ok(Err(faults::unknown_session(session, Operation::ImportSession).into()));
+        };
+        if rows::command(self.connection()?, self.path(), &row, &command.id.0)?.is_some() {
+            return Ok(Err(faults::repeated(session, &command.id).into()));
+        }
+        self.write_command(&row, &rows::encode(command), &command.id, answer)?;
+        Ok(Ok(Done::Nothing))
     }
 
     fn renew(&mut self, lease: &Lease, ttl: Duration) -> Result<Outcome, Trouble> {
@@ -322,8 +395,10 @@ impl Hold {
         let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
             return Ok(Err(faults::unknown_session(session, Operation::AppendRecords)));
         };
-        for (command, _) in taken {
-            if rows::command(self.connection()?, self.path(), &row, &command.id.0)?.is_some() {
+        for (index, (command, _)) in taken.iter().enumerate() {
+            let is_twice = taken[..index].iter().any(|(before, _)| before.id == command.id);
+            let known = rows::command(self.connection()?, self.path(), &row, &command.id.0)?;
+            if is_twice || known.is_some() {
                 return Ok(Err(faults::repeated(session, &command.id)));
             }
         }

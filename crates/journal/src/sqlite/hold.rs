@@ -23,7 +23,7 @@ use crate::contract::Token;
 /// Sessions the writer remembers; more are read anew when needed.
 const KNOWN_SESSIONS: usize = 16 * 1024;
 /// Batches that may wait for their index entries.
-const INDEX_LAG: i64 = 512;
+const INDEX_LAG: i64 = 1024;
 
 /// What the writer knows of a session it writes.
 #[derive(Clone, Debug)]
@@ -243,14 +243,13 @@ impl Hold {
 
     pub(super) fn look_up(&self, row: &SessionRow) -> Result<Known, Trouble> {
         let connection = self.connection()?;
-        let end = rows::end(connection, row.key, self.meta.indexed)?;
+        let end = rows::end(connection, row, self.meta.indexed)?;
         let chain = rows::chain(connection, self.path(), row, end)?;
         Ok(Known {
             key: row.key,
             epoch: row.epoch,
             token: row.token,
-            // A history whose records were all removed still has its head.
-            head: end.head.max(row.removed_to),
+            head: end.head,
             chain,
             generation: self.generation,
         })
@@ -373,7 +372,7 @@ fn check_last_batch(connection: &Connection, path: &Path, gid: i64) -> Result<()
     let session = SessionId(uuid::Uuid::from_bytes(uuid));
     if let Some(row) = SessionRow::load(connection, path, session)? {
         let meta = Meta::must_load(connection, path)?;
-        let end = rows::end(connection, row.key, meta.indexed)?;
+        let end = rows::end(connection, &row, meta.indexed)?;
         rows::chain(connection, path, &row, end)?;
     }
     Ok(())

@@ -129,7 +129,7 @@ pub(super) fn info(
 ) -> Result<Option<Info>, Trouble> {
     let Some(row) = SessionRow::load(connection, path, session)? else { return Ok(None) };
     let meta = Meta::must_load(connection, path)?;
-    let end = rows::end(connection, row.key, meta.indexed)?;
+    let end = rows::end(connection, &row, meta.indexed)?;
     Ok(Some(Info {
         epoch: row.epoch,
         head: end.head,
@@ -147,7 +147,7 @@ pub(super) fn page(
 ) -> Result<Page, Trouble> {
     let row = must_load(connection, path, session, Operation::ReadRecords)?;
     let meta = Meta::must_load(connection, path)?;
-    let head = rows::end(connection, row.key, meta.indexed)?.head;
+    let head = rows::end(connection, &row, meta.indexed)?.head;
     if after > head {
         return Err(faults::beyond_head(session, after, head, row.epoch).into());
     }
@@ -315,6 +315,46 @@ pub(super) fn answer(
     Ok(found.map(|found| found.answer))
 }
 
+/// Every command of a session with its answer, in the order they came.
+pub(super) fn commands(
+    connection: &Connection,
+    path: &Path,
+    session: SessionId,
+) -> Result<Vec<(Command, Option<Answer>)>, Trouble> {
+    let row = must_load(connection, path, session, Operation::BackUpJournal)?;
+    let mut statement = connection.prepare_cached(
+        "SELECT id, body, answer, checksum FROM inbox WHERE session = ?1 ORDER BY id",
+    )?;
+    let mut rows = statement.query([row.key])?;
+    let mut commands = Vec::new();
+    while let Some(found) = rows.next()? {
+        let kept = InboxRow::from_row(found, session, path)?;
+        commands.push((kept.command, kept.answer));
+    }
+    Ok(commands)
+}
+
+/// The outputs a session keeps.
+pub(super) fn blobs_of(
+    connection: &Connection,
+    path: &Path,
+    session: SessionId,
+) -> Result<Vec<Digest>, Trouble> {
+    let row = must_load(connection, path, session, Operation::BackUpJournal)?;
+    let mut statement =
+        connection.prepare_cached("SELECT hash FROM blob_user WHERE session = ?1")?;
+    let found = statement.query_map([row.key], |found| Ok(Digest(found.get(0)?)))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// Every session, by id.
+pub(super) fn session_ids(connection: &Connection) -> Result<Vec<SessionId>, Trouble> {
+    let mut statement = connection.prepare("SELECT uuid FROM session ORDER BY uuid")?;
+    let found =
+        statement.query_map([], |row| Ok(SessionId(uuid::Uuid::from_bytes(row.get(0)?))))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
 pub(super) fn snapshot(
     connection: &Connection,
     path: &Path,
@@ -336,7 +376,7 @@ pub(super) fn snapshot(
         return Err(bad(format!("the snapshot of session {session} is damaged")).into());
     }
     let meta = Meta::must_load(connection, path)?;
-    let head = rows::end(connection, row.key, meta.indexed)?.head;
+    let head = rows::end(connection, &row, meta.indexed)?.head;
     if seq > head {
         let what = format!("the snapshot covers {seq} records, the history has {head}");
         return Err(bad(what).into());

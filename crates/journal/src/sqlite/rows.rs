@@ -181,7 +181,17 @@ pub(super) struct End {
 }
 
 /// Finds the end: in the batches that are not indexed yet, else in the index.
-pub(super) fn end(connection: &Connection, key: i64, indexed: i64) -> Result<End, rusqlite::Error> {
+pub(super) fn end(
+    connection: &Connection,
+    row: &SessionRow,
+    indexed: i64,
+) -> Result<End, rusqlite::Error> {
+    let found = last_batch(connection, row.key, indexed)?;
+    // An imported history may begin with a gap and have no records yet.
+    Ok(End { head: found.head.max(row.removed_to), ..found })
+}
+
+fn last_batch(connection: &Connection, key: i64, indexed: i64) -> Result<End, rusqlite::Error> {
     let in_tail = connection
         .prepare_cached(
             "SELECT first, count, gid FROM batch WHERE gid > ?1 AND session = ?2 \

@@ -1,0 +1,351 @@
+//! Checking: verifies everything a journal claims, while it is in use, and changes nothing.
+
+use std::{collections::HashMap, path::Path, time::Duration};
+
+use budao_core::{
+    event::{Seq, SessionId},
+    fault::{Fault, Kind, Operation},
+};
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension};
+use serde::Serialize;
+
+use super::{
+    apply::snapshot_checksum,
+    errors::Trouble,
+    frame::{self, Place},
+    hold::{mark_of, witnessed},
+    rows::{self, InboxRow, SessionRow, position},
+    schema::{self, Meta, Purpose, Setup},
+    witness::Mark,
+};
+use crate::contract::Digest;
+
+/// Findings after which a check stops gathering more.
+const ENOUGH: usize = 1000;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Sessions looked at.
+    pub sessions: u64,
+    /// Records that are whole.
+    pub records: u64,
+    /// Commands that are whole.
+    pub commands: u64,
+    /// Kept outputs that are whole.
+    pub blobs: u64,
+    /// Everything that is wrong; empty means the journal is whole.
+    pub damages: Vec<Damage>,
+    /// What an earlier opening found missing, if one did. It was dealt with then.
+    pub lost: Option<String>,
+}
+
+/// Something wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// The session it concerns, if one.
+    pub session: Option<SessionId>,
+    /// The first record that cannot be read.
+    pub seq: Option<Seq>,
+    /// What is wrong.
+    pub what: String,
+    /// What can still be read.
+    pub survives: String,
+}
+
+impl Damage {
+    fn of_file(what: impl Into<String>, survives: impl Into<String>) -> Self {
+        Self { session: None, seq: None, what: what.into(), survives: survives.into() }
+    }
+
+    fn of_session(row: &SessionRow, what: impl Into<String>) -> Self {
+        let survives = "its records".into();
+        Self { session: Some(row.session), seq: None, what: what.into(), survives }
+    }
+}
+
+const SALVAGE: &str = "whatever `export --salvage` finds page by page";
+
+/// Checks the file at `path`. A file that cannot even be opened is a finding, not an error.
+pub(super) fn check(path: &Path, setup: Setup) -> Result<Check, Fault> {
+    if !path.exists() {
+        return Err(Fault::new(Kind::JournalGone, Operation::CheckJournal)
+            .with(budao_core::fault::Fact::Path, path.display().to_string()));
+    }
+    let mut found = Check::default();
+    let done = connect(path, setup).and_then(|connection| {
+        // The witness first: it may then be behind what we see, but not ahead of it.
+        let meta = Meta::must_load(&connection, path);
+        let seen = meta.as_ref().ok().and_then(|meta| witnessed(path, meta));
+        connection.execute_batch("BEGIN")?;
+        let mut walk = Walk { connection: &connection, path, found: &mut found };
+        walk.structure()?;
+        walk.all(&meta?, seen)
+    });
+    match done {
+        Ok(()) => Ok(found),
+        Err(trouble) => {
+            let fault = trouble.into_fault(path, Operation::CheckJournal);
+            if matches!(fault.kind(), Kind::JournalNewer | Kind::JournalBusy) {
+                return Err(fault);
+            }
+            found.damages.push(Damage::of_file(fault.to_string(), SALVAGE));
+            Ok(found)
+        }
+    }
+}
+
+/// Read-only, so that closing carries nothing over into a file that may be damaged.
+pub(super) fn connect(path: &Path, setup: Setup) -> Result<Connection, Trouble> {
+    let setup = Setup { busy: setup.busy.max(Duration::from_secs(1)), ..setup };
+    schema::connect(path, Purpose::ReadOnly, setup)
+}
+
+struct Walk<'a> {
+    connection: &'a Connection,
+    path: &'a Path,
+    found: &'a mut Check,
+}
+
+/// Where a session's batches have come to.
+struct Progress {
+    row: SessionRow,
+    next: Seq,
+    chain: Option<u32>,
+    damaged: Option<Seq>,
+}
+
+impl Walk<'_> {
+    fn report(&mut self, damage: Damage) {
+        if self.found.damages.len() < ENOUGH {
+            self.found.damages.push(damage);
+        }
+    }
+
+    /// SQLite's own opinion of its pages and indexes.
+    fn structure(&mut self) -> Result<(), Trouble> {
+        let mut statement = self.connection.prepare("PRAGMA integrity_check(100)")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let line: String = row.get(0)?;
+            if line != "ok" {
+                self.report(Damage::of_file(line, SALVAGE));
+            }
+        }
+        Ok(())
+    }
+
+    fn all(&mut self, meta: &Meta, seen: Option<Mark>) -> Result<(), Trouble> {
+        self.found.lost.clone_from(&meta.lost);
+        let mark = mark_of(self.connection, meta)?;
+        if let Some(seen) = seen.filter(|seen| mark.is_behind(*seen)) {
+            let what = format!("the end is missing: {seen:?} was acknowledged, {mark:?} is there");
+            self.report(Damage::of_file(what, "everything before it"));
+        }
+        if meta.indexed > mark.gid || meta.viewed > mark.gid || meta.indexed < 0 {
+            self.report(Damage::of_file("the index claims batches that are not there", SALVAGE));
+        }
+        let mut sessions = self.sessions()?;
+        self.batches(&mut sessions, meta)?;
+        self.ends(sessions, meta)?;
+        self.spans(meta)?;
+        self.blobs()
+    }
+
+    fn sessions(&mut self) -> Result<HashMap<i64, Progress>, Trouble> {
+        let mut sessions = HashMap::new();
+        let mut after = 0;
+        loop {
+            let rows = SessionRow::load_many(self.connection, self.path, after, 1000)?;
+            let count = rows.len();
+            for row in rows {
+                match row {
+                    Ok(row) => {
+                        after = after.max(row.key);
+                        let progress =
+                            Progress { next: 0, chain: None, damaged: None, row: row.clone() };
+                        sessions.insert(row.key, progress);
+                    }
+                    Err(fault) => {
+                        after += 1;
+                        self.report(Damage::of_file(fault.to_string(), SALVAGE));
+                    }
+                }
+            }
+            if count < 1000 {
+                self.found.sessions = sessions.len() as u64;
+                return Ok(sessions);
+            }
+        }
+    }
+
+    /// Every batch once, in the order of the file.
+    fn batches(
+        &mut self,
+        sessions: &mut HashMap<i64, Progress>,
+        meta: &Meta,
+    ) -> Result<(), Trouble> {
+        let connection = self.connection;
+        let mut statement = connection
+            .prepare("SELECT gid, session, first, count, body FROM batch ORDER BY gid")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (gid, key): (i64, i64) = (row.get(0)?, row.get(1)?);
+            let Some(progress) = sessions.get_mut(&key) else {
+                self.report(Damage::of_file(format!("batch {gid} has no session"), SALVAGE));
+                continue;
+            };
+            let blob = row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?;
+            let good = progress.take(position(row, 2)?, position(row, 3)?, blob);
+            self.found.records += good;
+            if gid <= meta.indexed {
+                let indexed: Option<i64> = connection
+                    .prepare_cached("SELECT gid FROM span WHERE session = ?1 AND first = ?2")?
+                    .query_row((key, row.get::<_, i64>(2)?), |row| row.get(0))
+                    .optional()?;
+                if indexed != Some(gid) {
+                    let what = format!("batch {gid} is not where the index says");
+                    let damage = Damage::of_session(&progress.row, what);
+                    self.report(damage);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ends(&mut self, sessions: HashMap<i64, Progress>, meta: &Meta) -> Result<(), Trouble> {
+        for progress in sessions.into_values() {
+            let row = &progress.row;
+            let head = rows::end(self.connection, row, meta.indexed)?.head;
+            let last = progress.next.saturating_sub(1).max(row.removed_to);
+            if let Some(seq) = progress.damaged.or((head != last).then_some(last + 1)) {
+                self.report(Damage {
+                    session: Some(row.session),
+                    seq: Some(seq),
+                    what: format!("record {seq} is damaged or missing"),
+                    survives: format!("records {} to {}", row.removed_to + 1, seq - 1),
+                });
+            }
+            self.snapshot(row, last)?;
+            self.inbox(row)?;
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self, row: &SessionRow, head: Seq) -> Result<(), Trouble> {
+        let found: Option<(u64, bool)> = self
+            .connection
+            .prepare_cached("SELECT seq, body, checksum FROM snapshot WHERE session = ?1")?
+            .query_row([row.key], |found| {
+                let seq = position(found, 0)?;
+                let body = found.get_ref(1)?.as_blob()?;
+                Ok((seq, snapshot_checksum(seq, body) == found.get::<_, u32>(2)?))
+            })
+            .optional()?;
+        match found {
+            Some((_, false)) => self.report(Damage::of_session(row, "its snapshot is damaged")),
+            Some((seq, true)) if seq > head => {
+                let what = format!("its snapshot covers {seq} records, {head} are there");
+                self.report(Damage::of_session(row, what));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn inbox(&mut self, row: &SessionRow) -> Result<(), Trouble> {
+        let connection = self.connection;
+        let mut statement = connection.prepare_cached(
+            "SELECT id, body, answer, checksum, command FROM inbox WHERE session = ?1",
+        )?;
+        let mut rows = statement.query([row.key])?;
+        while let Some(found) = rows.next()? {
+            let name: String = found.get(4)?;
+            match InboxRow::from_row(found, row.session, self.path) {
+                Ok(kept) if *kept.command.id.0 == *name => self.found.commands += 1,
+                Ok(_) => {
+                    let what = format!("command `{name}` is another one");
+                    self.report(Damage::of_session(row, what));
+                }
+                Err(trouble) => {
+                    let fault = trouble.into_fault(self.path, Operation::CheckJournal);
+                    self.report(Damage::of_session(row, fault.to_string()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn spans(&mut self, meta: &Meta) -> Result<(), Trouble> {
+        let dangling: i64 = self.connection.query_row(
+            "SELECT count(*) FROM span s LEFT JOIN batch b ON b.gid = s.gid \
+             WHERE b.gid IS NULL OR b.session != s.session OR b.first != s.first OR s.gid > ?1",
+            [meta.indexed],
+            |row| row.get(0),
+        )?;
+        if dangling > 0 {
+            let what = format!("{dangling} index entries point nowhere");
+            self.report(Damage::of_file(what, "the records"));
+        }
+        Ok(())
+    }
+
+    fn blobs(&mut self) -> Result<(), Trouble> {
+        let connection = self.connection;
+        let mut statement = connection.prepare("SELECT hash, body FROM blob")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let digest = Digest(row.get(0)?);
+            let body = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+            if Digest::of(body) == digest {
+                self.found.blobs += 1;
+            } else {
+                let what = format!("the kept output {digest} is damaged");
+                self.report(Damage::of_file(what, "the records"));
+            }
+        }
+        let missing: i64 = connection.query_row(
+            "SELECT count(*) FROM blob_user WHERE hash NOT IN (SELECT hash FROM blob)",
+            [],
+            |row| row.get(0),
+        )?;
+        if missing > 0 {
+            let what = format!("{missing} kept outputs are missing");
+            self.report(Damage::of_file(what, "the records"));
+        }
+        Ok(())
+    }
+}
+
+impl Progress {
+    /// Takes the next batch of the session; returns how many of its records are whole and kept.
+    fn take(&mut self, first: Seq, count: u64, blob: &[u8]) -> u64 {
+        if self.damaged.is_some() {
+            return 0;
+        }
+        let is_first = self.chain.is_none();
+        // Retention may have removed whole batches before the first one, never in between.
+        let begins_well =
+            if is_first { first <= self.row.removed_to + 1 } else { first == self.next };
+        if !begins_well {
+            self.damaged = Some(self.next.max(self.row.removed_to + 1));
+            return 0;
+        }
+        let place = Place { session: self.row.session, epoch: self.row.epoch, first, count };
+        let mut good = 0;
+        let unpacked = frame::unpack(place, &Bytes::copy_from_slice(blob), |record| {
+            good += u64::from(record.seq > self.row.removed_to);
+        });
+        let expected =
+            if is_first { (first == 1).then(|| frame::seed(self.row.session)) } else { self.chain };
+        if expected.is_some_and(|chain| unpacked.previous != Some(chain)) {
+            self.damaged = Some(first);
+            return 0;
+        }
+        self.damaged = unpacked.damaged;
+        self.chain = Some(unpacked.checksum);
+        self.next = first.saturating_add(count);
+        good
+    }
+}

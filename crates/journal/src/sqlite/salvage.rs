@@ -1,0 +1,130 @@
+//! Salvage: the good prefix of every session, from whatever pages are left.
+//!
+//! Batches name their own place and carry a chained checksum, so they can be put in order without the trees
+//! that SQLite keeps around them. Sessions are known from their rows or from the index of their ids.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
+
+use budao_core::{
+    event::{Epoch, Seq, SessionId},
+    fault::{Fault, Operation},
+};
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::{
+    errors::io_fault,
+    frame::{self, Place},
+    pages::{Pages, Value},
+};
+use crate::contract::Stored;
+
+/// What is left of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Salvage {
+    /// Which.
+    pub session: SessionId,
+    /// Its incarnation; 0 if its row is lost.
+    pub epoch: Epoch,
+    /// Consecutive records, each verified.
+    pub records: Vec<Stored>,
+    /// Batches that were found and could not be joined to these.
+    pub unusable: usize,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    sessions: HashMap<i64, (SessionId, Option<Epoch>)>,
+    /// By session and first position; several copies of one batch may turn up.
+    batches: BTreeMap<(i64, Seq), Vec<(u64, Bytes)>>,
+}
+
+/// Reads a journal's pages without SQLite and hands each session's good records to `take`.
+///
+/// # Errors
+/// Only when the file cannot be read at all.
+pub fn salvage(path: &Path, mut take: impl FnMut(Salvage)) -> Result<(), Fault> {
+    let pages =
+        Pages::open(path).map_err(|error| io_fault(&error, path, Operation::CheckJournal))?;
+    let mut found = Found::default();
+    for number in 1..=pages.count {
+        for (rowid, values) in pages.rows(number) {
+            found.take(rowid, values);
+        }
+    }
+    let mut sessions: Vec<_> = found.sessions.iter().collect();
+    sessions.sort_by_key(|(_, (session, _))| *session);
+    for (key, (session, epoch)) in sessions {
+        take(join(&found, *key, *session, epoch.unwrap_or(Epoch(0))));
+    }
+    Ok(())
+}
+
+impl Found {
+    fn take(&mut self, rowid: i64, mut values: Vec<Value>) {
+        match values.as_mut_slice() {
+            // batch: gid (kept as the rowid), session, first, count, body
+            [
+                Value::Null,
+                Value::Integer(session),
+                Value::Integer(first),
+                Value::Integer(count),
+                Value::Blob(body),
+            ] => {
+                let (Ok(first), Ok(count)) = (u64::try_from(*first), u64::try_from(*count)) else {
+                    return;
+                };
+                let body = Bytes::from(std::mem::take(body));
+                self.batches.entry((*session, first)).or_default().push((count, body));
+            }
+            // session: id (kept as the rowid), uuid, epoch, removed_to, why, token, holder, expires, checksum
+            [Value::Null, Value::Blob(uuid), epoch, _, _, _, Value::Text(_), _, _] => {
+                let epoch = epoch.integer().and_then(|epoch| u32::try_from(epoch).ok()).map(Epoch);
+                if let Ok(uuid) = Uuid::from_slice(uuid) {
+                    self.sessions.insert(rowid, (SessionId(uuid), epoch));
+                }
+            }
+            // the index of session ids
+            [Value::Blob(uuid), Value::Integer(key)] => {
+                if let Ok(uuid) = Uuid::from_slice(uuid) {
+                    self.sessions.entry(*key).or_insert((SessionId(uuid), None));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn join(found: &Found, key: i64, session: SessionId, epoch: Epoch) -> Salvage {
+    let mut salvaged = Salvage { session, epoch, records: Vec::new(), unusable: 0 };
+    let mut chain: Option<u32> = None;
+    let mut next: Option<Seq> = None;
+    let mut is_over = false;
+    for ((_, first), copies) in found.batches.range((key, 0)..=(key, Seq::MAX)) {
+        let fits = next.is_none_or(|next| next == *first) && !is_over;
+        let best = copies
+            .iter()
+            .map(|(count, body)| {
+                let place = Place { session, epoch, first: *first, count: *count };
+                let mut records = Vec::new();
+                let unpacked = frame::unpack(place, body, |record| records.push(record));
+                (records, unpacked)
+            })
+            .filter(|(_, unpacked)| chain.is_none() || unpacked.previous == chain)
+            .max_by_key(|(records, _)| records.len());
+        let Some((records, unpacked)) = best.filter(|_| fits) else {
+            salvaged.unusable += 1;
+            is_over = true;
+            continue;
+        };
+        is_over = unpacked.damaged.is_some();
+        salvaged.unusable += usize::from(records.is_empty());
+        next = Some(first + records.len() as u64);
+        chain = Some(unpacked.checksum);
+        salvaged.records.extend(records);
+    }
+    salvaged
+}

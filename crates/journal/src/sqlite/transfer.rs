@@ -1,0 +1,434 @@
+//! Export and import: a journal as JSON lines, for keeping, moving and looking at.
+//!
+//! ```text
+//! {"journal":1}
+//! {"session":"0190…","epoch":"1f2e3d4c","removed_to":0,"removed_why":null}
+//! {"seq":1,"at":1800000000000000,"trace":"4bf9…","turn":1,"event":{…}}
+//! {"snapshot":1000,"body":"base64"}            right after the record it covers
+//! {"command":{…},"answer":{…}}
+//! {"blob":"base64"}
+//! {"end":"0190…","records":1}
+//! {"done":1}                                   sessions; without this line the file was cut
+//! ```
+//!
+//! An event's JSON is what lies in the journal, byte for byte. An imported history is another incarnation:
+//! it gets a new epoch.
+
+use std::io::{BufRead, Write};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use budao_core::{
+    event::{Answer, Command, Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+    time::Timestamp,
+    trace::Trace,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{
+    Sqlite,
+    apply::{Ask, Prepared},
+    frame::Encoded,
+    reader,
+    salvage::salvage,
+};
+use crate::contract::{Digest, GapReason, Journal, Lease, PageLimits, Stored};
+
+/// Records in one append while importing.
+const CHUNK: usize = 1000;
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ExportReport {
+    /// Sessions.
+    pub sessions: u64,
+    /// Records.
+    pub records: u64,
+    /// Sessions of which only a part could be read.
+    pub cut: u64,
+}
+
+/// What was taken in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ImportReport {
+    /// Sessions.
+    pub sessions: u64,
+    /// Records.
+    pub records: u64,
+    /// Sessions that were there already and were left alone.
+    pub skipped: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Head {
+        journal: u32,
+    },
+    Session {
+        session: SessionId,
+        epoch: String,
+        removed_to: Seq,
+        removed_why: Option<GapReason>,
+    },
+    Record {
+        seq: Seq,
+        at: Timestamp,
+        trace: Trace,
+        turn: u64,
+        #[serde(borrow)]
+        event: &'a RawValue,
+    },
+    Snapshot {
+        snapshot: Seq,
+        body: String,
+    },
+    Command {
+        command: Box<Command>,
+        answer: Option<Answer>,
+    },
+    Blob {
+        blob: String,
+    },
+    End {
+        end: SessionId,
+        records: u64,
+    },
+    Done {
+        done: u64,
+    },
+}
+
+fn write_line(out: &mut dyn Write, line: &Line<'_>) -> Result<(), Fault> {
+    let failed = |error: &(dyn std::error::Error + 'static)| {
+        Fault::new(Kind::SyncFailed, Operation::BackUpJournal).caused_by(error)
+    };
+    serde_json::to_writer(&mut *out, line).map_err(|error| failed(&error))?;
+    out.write_all(b"\n").map_err(|error| failed(&error))
+}
+
+fn write_record(out: &mut dyn Write, record: &Stored) -> Result<(), Fault> {
+    let event: &RawValue = serde_json::from_slice(&record.body).map_err(|error| {
+        Fault::new(Kind::JournalDamaged, Operation::BackUpJournal)
+            .with(Fact::Session, record.session.to_string())
+            .with(Fact::FromSeq, record.seq)
+            .caused_by(&error)
+    })?;
+    let (seq, at, trace, turn) = (record.seq, record.at, record.trace, record.turn);
+    write_line(out, &Line::Record { seq, at, trace, turn, event })
+}
+
+impl Sqlite {
+    /// Writes sessions as JSON lines: all, or the named ones. What is damaged is cut at the damage and
+    /// counted.
+    ///
+    /// # Errors
+    /// When a named session does not exist, or writing fails.
+    pub async fn export(
+        &self,
+        only: Option<&[SessionId]>,
+        out: &mut (dyn Write + Send),
+    ) -> Result<ExportReport, Fault> {
+        let sessions = match only {
+            Some(sessions) => sessions.to_vec(),
+            None => self.session_ids().await?,
+        };
+        let mut report = ExportReport::default();
+        write_line(out, &Line::Head { journal: 1 })?;
+        for session in sessions {
+            let (records, is_cut) = self.export_session(session, out).await?;
+            report.sessions += 1;
+            report.records += records;
+            report.cut += u64::from(is_cut);
+        }
+        write_line(out, &Line::Done { done: report.sessions })?;
+        Ok(report)
+    }
+
+    async fn export_session(
+        &self,
+        session: SessionId,
+        out: &mut (dyn Write + Send),
+    ) -> Result<(u64, bool), Fault> {
+        let limits = PageLimits::default();
+        let mut page = self.read(session, 0, limits).await;
+        let (removed_to, removed_why) = match &page {
+            Ok(page) => (page.first_available - 1, page.gap.map(|gap| gap.reason)),
+            Err(fault) if fault.kind() == Kind::UnknownSession => return Err(fault.clone()),
+            Err(_) => (0, None),
+        };
+        let epoch = page.as_ref().map_or(String::new(), |page| page.epoch.to_string());
+        write_line(out, &Line::Session { session, epoch, removed_to, removed_why })?;
+        let snapshot = self.snapshot(session).await.unwrap_or_default();
+        let mut records = 0;
+        let mut snapshot_line = snapshot.map(|snapshot| {
+            (
+                snapshot.seq,
+                Line::Snapshot { snapshot: snapshot.seq, body: BASE64.encode(&snapshot.body) },
+            )
+        });
+        let mut give_snapshot = |out: &mut (dyn Write + Send), seq: Seq| match &snapshot_line {
+            Some((at, line)) if *at == seq => {
+                write_line(out, line)?;
+                snapshot_line = None;
+                Ok(())
+            }
+            _ => Ok::<(), Fault>(()),
+        };
+        give_snapshot(out, removed_to)?;
+        let is_cut = loop {
+            let found = match page {
+                Ok(page) if page.records.is_empty() => break false,
+                Ok(page) => page.records,
+                Err(fault) => {
+                    tracing::warn!(%fault, "the export of this session is cut here");
+                    break true;
+                }
+            };
+            for record in &found {
+                write_record(out, record)?;
+                give_snapshot(out, record.seq)?;
+            }
+            records += found.len() as u64;
+            let last = found.last().map_or(0, |record| record.seq);
+            page = self.read(session, last, limits).await;
+        };
+        self.export_rest(session, out).await?;
+        write_line(out, &Line::End { end: session, records })?;
+        Ok((records, is_cut))
+    }
+
+    async fn export_rest(
+        &self,
+        session: SessionId,
+        out: &mut (dyn Write + Send),
+    ) -> Result<(), Fault> {
+        let readers = &self.shared.readers;
+        let commands = readers
+            .ask(Operation::BackUpJournal, move |connection, path| {
+                reader::commands(connection, path, session)
+            })
+            .await?;
+        for (command, answer) in commands {
+            write_line(out, &Line::Command { command: Box::new(command), answer })?;
+        }
+        let digests = readers
+            .ask(Operation::BackUpJournal, move |connection, path| {
+                reader::blobs_of(connection, path, session)
+            })
+            .await?;
+        for digest in digests {
+            match self.blob(digest).await {
+                Ok(Some(content)) => {
+                    write_line(out, &Line::Blob { blob: BASE64.encode(&content) })?;
+                }
+                Ok(None) => {}
+                Err(fault) => tracing::warn!(%fault, "a kept output is not exported"),
+            }
+        }
+        Ok(())
+    }
+
+    async fn session_ids(&self) -> Result<Vec<SessionId>, Fault> {
+        self.shared
+            .readers
+            .ask(Operation::BackUpJournal, |connection, _| reader::session_ids(connection))
+            .await
+    }
+
+    /// Takes in sessions from JSON lines. Sessions that are there already are left alone.
+    ///
+    /// # Errors
+    /// When a line is wrong or the input was cut: whole sessions before it are kept, the one it stands in
+    /// is removed again.
+    pub async fn import(&self, input: &mut (dyn BufRead + Send)) -> Result<ImportReport, Fault> {
+        let mut import =
+            Import { journal: self, report: ImportReport::default(), line: 0, current: None };
+        let done = import.run(input).await;
+        if let (Err(_), Some(current)) = (&done, import.current.take()) {
+            self.delete(current.lease.session).await?;
+        }
+        done.map(|()| import.report)
+    }
+}
+
+/// Writes what can be salvaged from a damaged file, without SQLite, as JSON lines.
+///
+/// # Errors
+/// When the file cannot be read at all, or writing fails.
+pub(super) fn export_salvage(
+    path: &std::path::Path,
+    out: &mut (dyn Write + Send),
+) -> Result<ExportReport, Fault> {
+    let mut report = ExportReport::default();
+    let mut done = write_line(out, &Line::Head { journal: 1 });
+    salvage(path, |found| {
+        let mut write = || {
+            let removed_to = found.records.first().map_or(0, |first| first.seq - 1);
+            let removed_why = (removed_to > 0).then_some(GapReason::Age);
+            let (session, epoch) = (found.session, found.epoch.to_string());
+            write_line(out, &Line::Session { session, epoch, removed_to, removed_why })?;
+            for record in &found.records {
+                write_record(out, record)?;
+            }
+            let records = found.records.len() as u64;
+            report.sessions += 1;
+            report.records += records;
+            report.cut += u64::from(found.unusable > 0);
+            write_line(out, &Line::End { end: session, records })
+        };
+        if done.is_ok() {
+            done = write();
+        }
+    })?;
+    done?;
+    write_line(out, &Line::Done { done: report.sessions })?;
+    Ok(report)
+}
+
+struct Import<'a> {
+    journal: &'a Sqlite,
+    report: ImportReport,
+    line: u64,
+    current: Option<Current>,
+}
+
+struct Current {
+    lease: Lease,
+    head: Seq,
+    entries: Vec<Encoded>,
+    records: u64,
+}
+
+impl Import<'_> {
+    async fn run(&mut self, input: &mut (dyn BufRead + Send)) -> Result<(), Fault> {
+        let mut text = String::new();
+        let mut skipping = None;
+        loop {
+            text.clear();
+            self.line += 1;
+            let length =
+                input.read_line(&mut text).map_err(|error| self.wrong(&error.to_string()))?;
+            if length == 0 {
+                return Err(self.wrong("the file ends before it says that it is done"));
+            }
+            let line: Line<'_> =
+                serde_json::from_str(&text).map_err(|error| self.wrong(&error.to_string()))?;
+            match line {
+                Line::Head { journal: 1 } if self.line == 1 => {}
+                Line::Head { .. } => return Err(self.wrong("this version cannot be read")),
+                _ if self.line == 1 => return Err(self.wrong("this is not an exported journal")),
+                Line::Done { .. } => return Ok(()),
+                Line::Session { session, removed_to, removed_why, .. } => {
+                    if self.journal.info(session).await?.is_some() {
+                        skipping = Some(session);
+                        self.report.skipped += 1;
+                    } else {
+                        self.begin(session, removed_to, removed_why).await?;
+                    }
+                }
+                Line::End { end, .. } if skipping == Some(end) => skipping = None,
+                _ if skipping.is_some() => {}
+                line => self.take(line).await?,
+            }
+        }
+    }
+
+    async fn begin(
+        &mut self,
+        session: SessionId,
+        removed_to: Seq,
+        removed_why: Option<GapReason>,
+    ) -> Result<(), Fault> {
+        let ask = Ask::Adopt { session, removed_to, removed_why };
+        let lease = self.journal.lease_of(ask).await?;
+        let current = Current { lease, head: removed_to, entries: Vec::new(), records: 0 };
+        self.current = Some(current);
+        Ok(())
+    }
+
+    async fn take(&mut self, line: Line<'_>) -> Result<(), Fault> {
+        let Some(mut current) = self.current.take() else {
+            return Err(self.wrong("this line belongs to no session"));
+        };
+        let taken = self.take_into(&mut current, line).await;
+        match taken {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.current = Some(current);
+                Ok(())
+            }
+            Err(fault) => {
+                self.current = Some(current);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Is the session complete?
+    async fn take_into(&mut self, current: &mut Current, line: Line<'_>) -> Result<bool, Fault> {
+        match line {
+            Line::Record { seq, at, trace, turn, event } => {
+                if seq != current.head + current.entries.len() as u64 + 1 {
+                    return Err(self.wrong("a record is missing before this one"));
+                }
+                let body = event.get().as_bytes().to_vec();
+                current.entries.push(Encoded { at, trace, turn, body });
+                current.records += 1;
+                if current.entries.len() >= CHUNK {
+                    self.flush(current, None).await?;
+                }
+            }
+            Line::Snapshot { snapshot, body } => {
+                let body = BASE64.decode(body).map_err(|error| self.wrong(&error.to_string()))?;
+                if snapshot != current.head + current.entries.len() as u64 {
+                    return Err(self.wrong("a snapshot stands right after the record it covers"));
+                }
+                self.flush(current, Some(body)).await?;
+            }
+            Line::Command { command, answer } => {
+                self.flush(current, None).await?;
+                let ask = Ask::AdoptCommand(current.lease.session, command, answer);
+                self.journal.adopt(ask).await?;
+            }
+            Line::Blob { blob } => {
+                let content =
+                    BASE64.decode(blob).map_err(|error| self.wrong(&error.to_string()))?;
+                let digest = Digest::of(&content);
+                let ask = Ask::PutBlob(current.lease.session, digest, content.into());
+                self.journal.adopt(ask).await?;
+            }
+            Line::End { end, records } => {
+                if end != current.lease.session || records != current.records {
+                    return Err(self.wrong("the session does not end where it says"));
+                }
+                self.flush(current, None).await?;
+                self.journal.release(&current.lease).await?;
+                self.report.sessions += 1;
+                self.report.records += current.records;
+                return Ok(true);
+            }
+            Line::Head { .. } | Line::Session { .. } | Line::Done { .. } => {
+                return Err(self.wrong("the session before is not at its end"));
+            }
+        }
+        Ok(false)
+    }
+
+    async fn flush(&self, current: &mut Current, snapshot: Option<Vec<u8>>) -> Result<(), Fault> {
+        if current.entries.is_empty() && snapshot.is_none() {
+            return Ok(());
+        }
+        let entries = std::mem::take(&mut current.entries);
+        let append = Prepared::encoded(&current.lease, current.head, entries, snapshot);
+        current.head = self.journal.append_prepared(append).await?;
+        Ok(())
+    }
+
+    fn wrong(&self, why: &str) -> Fault {
+        Fault::new(Kind::BadRequest, Operation::ImportSession)
+            .with(Fact::Line, self.line)
+            .because(why)
+    }
+}

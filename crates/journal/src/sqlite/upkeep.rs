@@ -1,0 +1,164 @@
+//! What operators do with a file: check it, copy it while it is in use, ask how large it is.
+
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use budao_core::fault::{Fault, Operation};
+use rusqlite::Connection;
+use serde::Serialize;
+
+use super::{
+    Options, Sqlite, check,
+    check::Check,
+    errors::{Trouble, io_fault},
+    in_background,
+    rows::position,
+    schema::Meta,
+    setup, transfer,
+    transfer::ExportReport,
+    witness::with_suffix,
+};
+
+/// How large a journal is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes of its write-ahead log.
+    pub wal_bytes: u64,
+    /// Bytes in the file that are free for what comes.
+    pub free_bytes: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Batches of records.
+    pub batches: u64,
+    /// Records.
+    pub records: u64,
+    /// Bytes of events, with their frames.
+    pub record_bytes: u64,
+    /// Commands kept.
+    pub commands: u64,
+    /// Commands that wait for an answer.
+    pub waiting: u64,
+    /// Snapshots.
+    pub snapshots: u64,
+    /// Kept outputs.
+    pub blobs: u64,
+    /// Bytes of kept outputs.
+    pub blob_bytes: u64,
+    /// Batches that are not in the views yet.
+    pub views_behind: u64,
+    /// What was found missing, when, in words.
+    pub lost: Option<String>,
+}
+
+impl Sqlite {
+    /// Verifies everything in the file at `path`, also while it is in use. Changes nothing.
+    ///
+    /// # Errors
+    /// Only when there is no such file, it is of a newer version, or it stays locked: damage is a finding.
+    pub async fn check(path: &Path) -> Result<Check, Fault> {
+        let path = path.to_owned();
+        let setup = setup(&Options::default());
+        in_background(Operation::CheckJournal, move || check::check(&path, setup)).await
+    }
+
+    /// Writes what can be salvaged from a file that SQLite may refuse to open, as JSON lines.
+    ///
+    /// # Errors
+    /// When the file cannot be read at all, or writing fails.
+    pub async fn export_salvage(
+        path: &Path,
+        mut out: Box<dyn std::io::Write + Send>,
+    ) -> Result<ExportReport, Fault> {
+        let path = path.to_owned();
+        in_background(Operation::BackUpJournal, move || transfer::export_salvage(&path, &mut *out))
+            .await
+    }
+
+    /// How large it is.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    pub async fn stats(&self) -> Result<Stats, Fault> {
+        self.shared.readers.ask(Operation::CheckJournal, stats).await
+    }
+
+    /// Copies the journal as it is now to a new file, while it is in use. Whoever opens the copy for
+    /// writing gets new epochs: a restored history is another incarnation.
+    ///
+    /// # Errors
+    /// When the target exists or cannot be written, or the journal fails.
+    pub async fn backup(&self, target: &Path) -> Result<(), Fault> {
+        let target = target.to_owned();
+        let readers = self.shared.readers.clone();
+        let setup = setup(&self.shared.options);
+        in_background(Operation::BackUpJournal, move || {
+            back_up(readers.path(), &target, setup)
+                .map_err(|trouble| trouble.into_fault(&target, Operation::BackUpJournal))
+        })
+        .await
+    }
+}
+
+fn stats(connection: &Connection, path: &Path) -> Result<Stats, Trouble> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| position(row, 0));
+    let meta = Meta::must_load(connection, path)?;
+    let size = |path: PathBuf| std::fs::metadata(path).map_or(0, |found| found.len());
+    let last = number("SELECT coalesce(max(gid), 0) FROM batch")?;
+    Ok(Stats {
+        file_bytes: size(path.to_owned()),
+        wal_bytes: size(with_suffix(path, "-wal")),
+        free_bytes: number("PRAGMA freelist_count")? * number("PRAGMA page_size")?,
+        sessions: number("SELECT count(*) FROM session")?,
+        batches: number("SELECT count(*) FROM batch")?,
+        records: number("SELECT coalesce(sum(count), 0) FROM batch")?,
+        record_bytes: number("SELECT coalesce(sum(length(body)), 0) FROM batch")?,
+        commands: number("SELECT count(*) FROM inbox")?,
+        waiting: number("SELECT count(*) FROM inbox WHERE answer IS NULL")?,
+        snapshots: number("SELECT count(*) FROM snapshot")?,
+        blobs: number("SELECT count(*) FROM blob")?,
+        blob_bytes: number("SELECT coalesce(sum(length(body)), 0) FROM blob")?,
+        views_behind: last.saturating_sub(meta.viewed.cast_unsigned()),
+        lost: meta.lost,
+    })
+}
+
+/// Copies to a name beside the target and renames: a copy is whole or not there.
+fn back_up(path: &Path, target: &Path, setup: super::schema::Setup) -> Result<(), Trouble> {
+    let io = |error: std::io::Error| io_fault(&error, target, Operation::BackUpJournal);
+    if target.exists() {
+        return Err(io(std::io::ErrorKind::AlreadyExists.into()).into());
+    }
+    let partial = with_suffix(target, ".partial");
+    let _ = std::fs::remove_file(&partial);
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
+    drop(made.map_err(io)?);
+    let copied = copy(path, &partial, setup).and_then(|()| {
+        File::open(&partial).and_then(|file| file.sync_all()).map_err(io)?;
+        std::fs::rename(&partial, target).map_err(io)?;
+        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = File::open(parent.unwrap_or(Path::new("."))).map_err(io)?;
+        directory.sync_all().map_err(io)?;
+        Ok(())
+    });
+    if copied.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    copied
+}
+
+fn copy(path: &Path, partial: &Path, setup: super::schema::Setup) -> Result<(), Trouble> {
+    let source = check::connect(path, setup)?;
+    // VACUUM writes to the copy only, which `query_only` would forbid all the same.
+    source.pragma_update(None, "query_only", false)?;
+    source.execute("VACUUM INTO ?1", [partial.to_string_lossy()])?;
+    let copy = Connection::open(partial)?;
+    let meta = Meta::must_load(&copy, partial)?;
+    Meta { is_copy: true, ..meta }.store(&copy)?;
+    copy.close().map_err(|(_, error)| error)?;
+    Ok(())
+}
