@@ -1,1 +1,70 @@
-fn main() {}
+//! What the scrubber costs per byte: clean text, text with secrets, hostile text, text in pieces.
+
+use budao_core::scrub::Scrubber;
+use budao_testkit::bench::{Suite, Unit};
+
+/// Log lines, code in several languages, hashes, English and Chinese; about one line in five holds a word
+/// such as `password` or `token` and has to be judged.
+const CLEAN: &str = include_str!("../tests/corpus/innocent.txt");
+
+fn main() {
+    let clean = CLEAN.repeat(4);
+    let bytes = |text: &str| Unit::MegabytesPerSecond { bytes: text.len() };
+    let mut suite = Suite::from_args(25);
+
+    let scrubber = Scrubber::new();
+    let unit = bytes(&clean);
+    suite.case("scrub/clean", unit, Some(300.0), || scrubber.scrub(&clean).len());
+    suite.note("scrub/clean", "logs, code, Chinese; nothing to replace");
+
+    let known = Scrubber::with_secrets([
+        "a-configured-api-key-0123456789",
+        "another-configured-token-abcdef",
+        "the-database-password-of-today!",
+    ]);
+    suite.case("scrub/clean_with_secrets", unit, None, || known.scrub(&clean).len());
+    suite.note(
+        "scrub/clean_with_secrets",
+        "and three configured secrets looked for in every spelling",
+    );
+
+    let dirty: String = CLEAN
+        .lines()
+        .enumerate()
+        .map(|(index, line)| match index % 20 {
+            0 => format!("{line} password=hunter{index} from 10.0.0.7:{index}\n"),
+            10 => format!("{line} in /home/alice/app: sk-{}\n", "aB3dE6gH9kL2mN5pQ8rS"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    suite.case("scrub/dirty", bytes(&dirty), None, || scrubber.scrub(&dirty).len());
+    suite.note(
+        "scrub/dirty",
+        "a secret or two in every tenth line; changed text is looked at again",
+    );
+
+    let pieces: Vec<&str> = clean.split_inclusive(' ').collect();
+    suite.case("scrub/stream", unit, None, || {
+        let mut stream = scrubber.stream();
+        let given: usize = pieces.iter().map(|piece| stream.push(piece).len()).sum();
+        given + stream.finish().len()
+    });
+    suite.note("scrub/stream", "clean text word by word, as a model streams it");
+
+    for (name, unit) in [
+        ("keys", "sk-"),
+        ("equals", "="),
+        ("dots", "a.b.c."),
+        ("base64", "QUFBQUFBQUFBQUFB"),
+        ("base64_of_text", "cGxhaW4gd29yZHMgaW4g"),
+        ("quotes", "\\\\\\\""),
+        ("names", "token=***"),
+    ] {
+        let text = unit.repeat(256 * 1024 / unit.len());
+        let name = format!("scrub/hostile_{name}");
+        let size = bytes(&text);
+        let scrubber = &scrubber;
+        suite.case(&name, size, None, move || scrubber.scrub(&text).len());
+    }
+    suite.run();
+}

@@ -55,11 +55,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::exact::Exact;
-use self::rules::{Scan, Until};
-use self::span::Span;
+use self::rules::Until;
 use self::value::{Case, Tie};
 
 pub use self::stream::Stream;
+
+/// How often changed text is looked at again. Once is nearly always enough.
+const PASSES_MAX: usize = 4;
 
 /// Takes secrets out of text. Clones are cheap and share the configured secrets.
 #[derive(Clone, Default)]
@@ -91,21 +93,21 @@ impl Scrubber {
 
     /// Replaces configured secrets and everything that looks like one.
     pub fn scrub<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let scan = self.scan(text, 0, Until::End);
-        replaced(text, &scan.spans)
+        match self.scrub_exact(text) {
+            Cow::Borrowed(text) => by_pattern(text),
+            Cow::Owned(text) => Cow::Owned(by_pattern(&text).into_owned()),
+        }
     }
 
     /// Replaces configured secrets alone: for payloads, which otherwise stay as they are.
     pub fn scrub_exact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut spans = Vec::new();
-        self.find_exact(text, 0, &mut spans);
-        span::join(&mut spans);
-        replaced(text, &spans)
+        self.exact.as_ref().map_or(Cow::Borrowed(text), |exact| exact.replace(text))
     }
 
     /// Whether [`Scrubber::scrub`] would leave `text` as it is.
     pub fn is_clean(&self, text: &str) -> bool {
-        self.scan(text, 0, Until::First).spans.is_empty()
+        self.exact.as_ref().is_none_or(|exact| exact.is_clean(text))
+            && rules::scan(text, 0, Until::First).spans.is_empty()
     }
 
     /// Scrubs every string in `value`, and replaces what stands under a secret's name
@@ -138,7 +140,7 @@ impl Scrubber {
 
     /// A scrubber for text that comes in pieces.
     pub fn stream(&self) -> Stream {
-        Stream::new(self.clone())
+        Stream::new(self.exact.clone())
     }
 
     fn scrub_string(&self, text: &mut String, name: Option<&str>) {
@@ -154,29 +156,25 @@ impl Scrubber {
             *text = scrubbed;
         }
     }
+}
 
-    fn scan(&self, text: &str, from: usize, until: Until) -> Scan {
-        let mut scan = rules::scan(text.as_bytes(), from, until);
-        self.find_exact(text, from, &mut scan.spans);
-        // Rules work on bytes; a cut through a character would be our bug, and must not be a panic.
-        for span in &mut scan.spans {
-            span.start = text.floor_char_boundary(span.start);
-            span.end = text.ceil_char_boundary(span.end);
+/// Replaces what looks like a secret.
+///
+/// A replacement can, very rarely, make its neighbour look different (a value grows short enough to be
+/// judged). So what was changed is looked at again, until nothing new is found.
+fn by_pattern(text: &str) -> Cow<'_, str> {
+    let pass = |text: &str| {
+        let spans = rules::scan(text, 0, Until::End).spans;
+        (!spans.is_empty()).then(|| span::replaced(text, &spans).into_owned())
+    };
+    let Some(mut out) = pass(text) else { return Cow::Borrowed(text) };
+    for _ in 0..PASSES_MAX {
+        match pass(&out) {
+            Some(next) => out = next,
+            None => break,
         }
-        span::join(&mut scan.spans);
-        scan
     }
-
-    fn find_exact(&self, text: &str, from: usize, spans: &mut Vec<Span>) {
-        if let Some(exact) = &self.exact {
-            exact.find(text, from, spans);
-        }
-    }
-
-    /// How many bytes at the end of a stream may be the beginning of a configured secret.
-    fn exact_tail(&self) -> usize {
-        self.exact.as_ref().map_or(0, |exact| exact.longest)
-    }
+    Cow::Owned(out)
 }
 
 /// What `text` becomes under a key called `name`, if that name makes it a secret.
@@ -184,19 +182,14 @@ fn beside(name: &str, text: &str) -> Option<String> {
     let lower = name.to_ascii_lowercase();
     if lower.ends_with("authorization") || lower.ends_with("cookie") {
         let line = format!("{name}: {text}");
-        let spans = rules::scan(line.as_bytes(), 0, Until::End).spans;
-        return Some(replaced(&line, &spans)[name.len() + 2..].to_owned());
+        let start = line.len() - text.len();
+        let mut spans = rules::scan(&line, 0, Until::End).spans;
+        spans.retain(|span| span.start >= start);
+        let mut out = String::new();
+        span::replace(&line, start, line.len(), &spans, &mut out);
+        return Some(out);
     }
     let (says, marker) = assign::secret_name(name)?;
     let case = Case { says, tie: Tie::Tight, quoted: true, next: b'"', alone: false };
     value::is_secret(text.as_bytes(), case).then(|| marker.words().to_owned())
-}
-
-fn replaced<'a>(text: &'a str, spans: &[Span]) -> Cow<'a, str> {
-    if spans.is_empty() {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len());
-    span::replace(text, 0, text.len(), spans, &mut out);
-    Cow::Owned(out)
 }

@@ -1,13 +1,12 @@
 //! Private addresses, with their ports.
 
-use super::span::{Marker, Span};
+use super::span::{Marker, Span, marker_at};
 use super::text::{Class, Text};
 
 /// `10.0.0.7`, `192.168.1.5:8080`: the first octets were the trigger.
 pub(super) fn ipv4(text: &Text<'_>, start: usize) -> Option<Span> {
     let before = text.before(start);
-    let joined = Class::Alnum.has(before) || matches!(before, b'.' | b'_');
-    if joined && !text.escape_ends(start) {
+    if !text.word_starts(start) || matches!(before, b'.' | b'_' | b'~') {
         return None;
     }
     let (octets, end) = octets(text, start, b'.')?;
@@ -33,7 +32,7 @@ pub(super) fn dashed(text: &Text<'_>, start: usize, literal: &[u8]) -> Option<Sp
 /// `localhost:5432`; the bare word says nothing and stays.
 pub(super) fn localhost(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     let before = text.before(start);
-    let joined = Class::Dotted.has(before) && !text.escape_ends(start);
+    let joined = !text.word_starts(start) || matches!(before, b'.' | b'_' | b'-' | b'~');
     let stop = port(text, end - 1);
     (!joined && stop > end).then(|| Span::new(start, stop, Marker::Address))
 }
@@ -41,8 +40,7 @@ pub(super) fn localhost(text: &Text<'_>, start: usize, end: usize) -> Option<Spa
 /// `::1`, `fd00::1`, `[fe80::1%eth0]:443`: the trigger is how the address begins.
 pub(super) fn ipv6(text: &Text<'_>, start: usize) -> Option<Span> {
     let before = text.before(start);
-    let joined = Class::Alnum.has(before) || matches!(before, b':' | b'.' | b'_' | b'-');
-    if joined && !text.escape_ends(start) {
+    if !text.word_starts(start) || matches!(before, b':' | b'.' | b'_' | b'-' | b'~') {
         return None;
     }
     let end = hextets(text, start)?;
@@ -118,7 +116,10 @@ fn hextets(text: &Text<'_>, start: usize) -> Option<usize> {
 /// Whether the word goes on, so that what was read is part of something else.
 fn continues(text: &Text<'_>, end: usize) -> bool {
     let next = text.at(end);
-    Class::Alnum.has(next) || next == b'_' || (next == b'.' && Class::Digit.has(text.at(end + 1)))
+    Class::Alnum.has(next)
+        || next == b'_'
+        || (next == b'.' && Class::Digit.has(text.at(end + 1)))
+        || marker_at(text, end)
 }
 
 /// Widens an address to the brackets around it.

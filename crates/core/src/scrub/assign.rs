@@ -82,9 +82,31 @@ const SUFFIXES: &str = " key key_base keybase value val b64 base64 plain plainte
 
 /// What may stand before `token` and make it something to read text or pages with.
 const HARMLESS: [&str; 25] = [
-    "next", "page", "prev", "previous", "continuation", "sync", "resume", "eos", "bos", "pad",
-    "unk", "sep", "cls", "mask", "special", "stop", "start", "end", "max", "min", "num",
-    "cancellation", "input", "output", "publickey",
+    "next",
+    "page",
+    "prev",
+    "previous",
+    "continuation",
+    "sync",
+    "resume",
+    "eos",
+    "bos",
+    "pad",
+    "unk",
+    "sep",
+    "cls",
+    "mask",
+    "special",
+    "stop",
+    "start",
+    "end",
+    "max",
+    "min",
+    "num",
+    "cancellation",
+    "input",
+    "output",
+    "publickey",
 ];
 
 /// The secret that belongs to the name around `start..end`.
@@ -177,7 +199,10 @@ impl Name {
     }
 
     fn is_flag(&self, text: &Text<'_>) -> bool {
-        text.at(self.left) == b'-'
+        let name = text.slice(self.left, self.word_end);
+        let apart =
+            matches!(text.before(self.left), 0 | b' ' | b'\t' | b'\n' | b'"' | b'\'' | b'`');
+        (apart && name.starts_with(b"-")) || name.windows(2).any(|pair| pair == b"--")
     }
 
     fn is_secret(&self, text: &Text<'_>, word: &Word) -> bool {
@@ -208,7 +233,7 @@ impl Name {
             b'%' if text.starts_folded(at, b"%3d") => (Tie::Sealed, at + 3),
             b'%' if text.starts_folded(at, b"%3a") => (Tie::Spaced, at + 3),
             b'\\' if text.starts_folded(at, b"\\u003d") => (Tie::Sealed, at + 6),
-            b'>' if self.is_element(text) => (Tie::Tight, at + 1),
+            b'>' if self.is_element(text) => (Tie::Sealed, at + 1),
             b',' if quoted && is_quote(text, text.skip_blanks(at + 1, 4)) => (Tie::Words, at + 1),
             b'"' | b'\'' if spaced && says == Says::Password && !quoted => (Tie::Tight, at),
             _ if text.starts(at, "：".as_bytes()) || text.starts(at, "＝".as_bytes()) => {
@@ -289,14 +314,15 @@ fn block(text: &Text<'_>, at: usize) -> usize {
 
 /// `password: str = "…"`: skips a type that stands between name and value.
 fn annotated(text: &Text<'_>, tie: Tie, at: usize) -> (Tie, usize) {
-    let typed = |byte: u8| byte.is_ascii_alphanumeric() || b"_<>[]&' .?|".contains(&byte);
+    let typed = |byte: u8| byte.is_ascii_alphanumeric() || b"_<>[]&:.?|".contains(&byte);
     let first = text.at(at);
     if tie != Tie::Spaced || !(first.is_ascii_alphabetic() || first == b'&') {
         return (tie, at);
     }
-    let end = (at..at + 32).find(|&index| !typed(text.at(index))).unwrap_or(at);
-    let assigned = text.at(end) == b'=' && text.before(end) == b' ' && text.at(end + 1) == b' ';
-    if assigned { (tie, text.skip_blanks(end + 1, 8)) } else { (tie, at) }
+    let lifetime =
+        if text.starts(at, b"&'") { text.run_within(Class::Word, at + 2, 12) + 1 } else { at };
+    let end = (lifetime..lifetime + 32).find(|&index| !typed(text.at(index))).unwrap_or(at);
+    if text.starts(end, b" = ") { (tie, text.skip_blanks(end + 3, 8)) } else { (tie, at) }
 }
 
 fn is_quote(text: &Text<'_>, at: usize) -> bool {

@@ -1,10 +1,12 @@
 //! Secrets this process knows, found by exact match in every spelling they commonly take.
 
-use aho_corasick::AhoCorasick;
+use std::borrow::Cow;
+
+use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-use super::span::{Marker, Span};
+use super::span::{self, Marker, Span};
 
 /// Shorter secrets are ignored: removing every `abc` from a text would destroy it and hide nothing.
 pub(super) const SECRET_BYTES_MIN: usize = 6;
@@ -29,27 +31,30 @@ impl Exact {
         all.sort();
         all.dedup();
         let longest = all.iter().map(Vec::len).max()?;
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&all);
         // Building fails only past 2^31 states, which is past any memory of secrets.
-        let automaton = AhoCorasick::new(&all).ok()?;
-        Some(Self { automaton, longest })
+        Some(Self { automaton: automaton.ok()?, longest })
     }
 
-    /// Every place where a secret stands, widened to whole characters.
-    pub(super) fn find(&self, text: &str, from: usize, spans: &mut Vec<Span>) {
-        let before = spans.len();
-        let input = aho_corasick::Input::new(text).span(from..text.len());
-        for hit in self.automaton.find_overlapping_iter(input) {
-            let start = text.floor_char_boundary(hit.start());
-            let end = text.ceil_char_boundary(hit.end());
-            let last = spans[before..].last_mut();
-            match last {
-                Some(last) if start < last.end => {
-                    last.end = last.end.max(end);
-                    last.start = last.start.min(start);
-                }
-                _ => spans.push(Span::new(start, end, Marker::Secret)),
-            }
-        }
+    /// `text` without the secrets.
+    pub(super) fn replace<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let spans: Vec<Span> = self.spans(text).collect();
+        span::replaced(text, &spans)
+    }
+
+    /// Whether no secret stands in `text`.
+    pub(super) fn is_clean(&self, text: &str) -> bool {
+        self.spans(text).next().is_none()
+    }
+
+    /// Where the secrets stand. A secret need not be text; what is cut through goes as a whole.
+    pub(super) fn spans<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Span> + 'a {
+        let mut done = 0;
+        self.automaton.find_iter(text).map(move |hit| {
+            let start = text.floor_char_boundary(hit.start()).max(done);
+            done = text.ceil_char_boundary(hit.end());
+            Span::new(start, done, Marker::Secret)
+        })
     }
 }
 

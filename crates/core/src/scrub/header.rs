@@ -42,7 +42,7 @@ pub(super) fn authorization(text: &Text<'_>, _start: usize, end: usize) -> Optio
         let name = text.run_within(Class::Word, scheme_end + 1, 20);
         text.at(name) == b'='
     };
-    if marker_at(text, start) || named {
+    if marker_at(text, start) || text.at(start) == b'~' || named {
         return None;
     }
     let stop = text.run(Class::Bearer, start);
@@ -57,7 +57,7 @@ pub(super) fn authorization(text: &Text<'_>, _start: usize, end: usize) -> Optio
 /// A bare `Bearer …` in a sentence or a log line.
 pub(super) fn bearer(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     let at = text.skip_blanks(end, 2);
-    if !text.word_starts(start) || marker_at(text, at) {
+    if !text.word_starts(start) || marker_at(text, at) || text.at(at) == b'~' {
         return None;
     }
     let mut stop = text.run(Class::Bearer, at);
@@ -109,8 +109,7 @@ pub(super) fn cookie(text: &Text<'_>, _start: usize, end: usize) -> Option<Span>
         return None;
     }
     let first = text.run_within(Class::Bearer, name + 1, 4);
-    let stop = rest_of_line(text, name);
-    (first > name + 1).then(|| Span::new(start, stop, Marker::Cookie))
+    (first > name + 1).then(|| Span::new(start, pairs_end(text, name), Marker::Cookie))
 }
 
 /// `sig=…`, `X-Amz-Signature=…`: what proves a signed URL.
@@ -182,20 +181,20 @@ fn digest_end(text: &Text<'_>, start: usize) -> usize {
     at
 }
 
-/// Where the line ends, or the string around it. Consumed by its caller when it goes far.
-fn rest_of_line(text: &Text<'_>, start: usize) -> usize {
+/// Where the pairs of a cookie end: at the first blank that no `;` stands before.
+fn pairs_end(text: &Text<'_>, start: usize) -> usize {
     let mut at = start;
     loop {
         match text.at(at) {
-            b'\n' | b'\r' | b'"' | b'\'' | b'`' => return at,
-            b'\\'
-                if text.line_break(at).is_some()
-                    || matches!(text.at(at + 1), b'"' | b'\'' | b'\\') =>
-            {
-                return at;
-            }
-            0 if at >= text.len() => return at,
-            _ => at += 1,
+            b' ' if text.before(at) == b';' => {}
+            b'\\' | b'"' | b'\'' | b'`' => break,
+            byte if !byte.is_ascii_graphic() => break,
+            _ => {}
         }
+        at += 1;
     }
+    while matches!(text.before(at), b';' | b' ' | b',' | b'.') {
+        at -= 1;
+    }
+    at
 }

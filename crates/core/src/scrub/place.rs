@@ -1,6 +1,6 @@
 //! Home directories. Whose home it is says who somebody is; where in it the trouble lies stays.
 
-use super::span::{Marker, Span};
+use super::span::{Marker, Span, marker_at};
 use super::text::{Class, Text};
 
 /// `/home/alice`, `/Users/alice`: the trigger is the parent.
@@ -9,7 +9,7 @@ pub(super) fn posix(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     if !exact || !path_starts(text, start) {
         return None;
     }
-    let mut stop = text.run_within(Class::Login, end, 64);
+    let mut stop = login_end(text, end);
     while text.before(stop) == b'.' && stop > end {
         stop -= 1;
     }
@@ -22,29 +22,53 @@ pub(super) fn posix(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
 
 /// `/root`, and nothing that merely begins so.
 pub(super) fn root(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
-    let dot = text.at(end) == b'.' && !Class::Login.has(text.at(end + 1));
-    let whole = dot || !Class::Login.has(text.at(end));
+    let goes_on = |at: usize| Class::Login.has(text.at(at)) || marker_at(text, at);
+    let dot = text.at(end) == b'.' && !goes_on(end + 1);
+    let whole = dot || !goes_on(end);
     let exact = whole && text.starts(start, b"/root") && path_starts(text, start);
     (exact && !is_route(text, start, end)).then(|| Span::new(start, end, Marker::Home))
 }
 
-/// `C:\Users\alice`, also with escaped or forward slashes: the trigger begins at the colon.
+/// `C:\Users\alice`, its slashes escaped any number of times: the trigger is `\Users\`.
 pub(super) fn windows(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
-    let drive = start.checked_sub(1)?;
-    if !text.before(start).is_ascii_alphabetic() || !text.word_starts(drive) {
+    let colon = text.backslashes_before(start);
+    let login = end + text.backslashes(end);
+    drive(text, colon, login)
+}
+
+/// `C:/Users/alice`: the trigger begins at the colon.
+pub(super) fn windows_slashed(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    drive(text, start + 1, end)
+}
+
+/// The drive whose colon ends at `colon_end`, with the login that starts at `login`.
+fn drive(text: &Text<'_>, colon_end: usize, login: usize) -> Option<Span> {
+    let drive = colon_end.checked_sub(2)?;
+    let lettered = text.at(drive).is_ascii_alphabetic() && text.at(drive + 1) == b':';
+    if !lettered || !text.word_starts(drive) {
         return None;
     }
-    let stop = windows_login(text, end);
-    let login = text.slice(end, stop).to_ascii_lowercase();
-    if login.is_empty() || [&b"public"[..], b"default", b"all users"].contains(&&login[..]) {
-        return None;
+    let stop = windows_login(text, login);
+    let name = text.slice(login, stop).to_ascii_lowercase();
+    let shared: [&[u8]; 4] = [b"", b"public", b"default", b"all users"];
+    (!shared.contains(&&name[..])).then(|| Span::new(drive, stop, Marker::Home))
+}
+
+/// Where a login ends: letters, digits and a few signs, or else a name beyond ASCII up to its
+/// punctuation.
+fn login_end(text: &Text<'_>, start: usize) -> usize {
+    let mut at = text.run_within(Class::Dotted, start, 64);
+    if at == start {
+        while Class::Login.has(text.at(at)) && !text.wide_punctuation(at) && at < start + 64 {
+            at += 1;
+        }
     }
-    Some(Span::new(drive, stop, Marker::Home))
+    at
 }
 
 /// A Windows login may hold blanks; then a backslash must follow to show where it ends.
 fn windows_login(text: &Text<'_>, start: usize) -> usize {
-    let bare = text.run_within(Class::Login, start, 64);
+    let bare = login_end(text, start);
     let mut end = bare;
     while end < start + 48 && (Class::Login.has(text.at(end)) || text.at(end) == b' ') {
         end += 1;
@@ -56,7 +80,7 @@ fn windows_login(text: &Text<'_>, start: usize) -> usize {
 fn path_starts(text: &Text<'_>, start: usize) -> bool {
     let before = text.before(start);
     let joined =
-        Class::Login.has(before) || matches!(before, b'/' | b'~' | b']' | b'}' | b')' | b'%');
+        Class::Dotted.has(before) || matches!(before, b'/' | b'~' | b']' | b'}' | b')' | b'%');
     !joined || text.ends(start, b"file://") || text.escape_ends(start)
 }
 

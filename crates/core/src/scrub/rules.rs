@@ -63,10 +63,8 @@ const FINDERS: &[(&str, Find)] = &[
     ("/home/", place::posix),
     ("/Users/", place::posix),
     ("/root", place::root),
-    (":\\Users\\", place::windows),
-    (":\\\\Users\\\\", place::windows),
-    (":\\\\\\\\Users\\\\\\\\", place::windows),
-    (":/Users/", place::windows),
+    ("\\Users\\", place::windows),
+    (":/Users/", place::windows_slashed),
     ("Traceback (most recent call last)", trace::python),
     ("stack backtrace:", trace::rust),
     ("goroutine ", trace::go),
@@ -157,7 +155,8 @@ pub(super) enum Until {
 }
 
 /// Finds everything in `bytes` from `from` on; what stands before it is only looked back at.
-pub(super) fn scan(bytes: &[u8], from: usize, until: Until) -> Scan {
+pub(super) fn scan(source: &str, from: usize, until: Until) -> Scan {
+    let bytes = source.as_bytes();
     let text = Text::new(bytes);
     let mut scan = triggered(&text, bytes, from, until);
     if until == Until::First && !scan.spans.is_empty() {
@@ -167,6 +166,11 @@ pub(super) fn scan(bytes: &[u8], from: usize, until: Until) -> Scan {
     let open = runs(&text, bytes, from, &mut more);
     scan.open = scan.open.into_iter().chain(open).min_by_key(|open| open.start);
     scan.spans.append(&mut more);
+    // Rules work on bytes; a cut through a character would be our bug, and must not be a panic.
+    for span in &mut scan.spans {
+        span.end = source.ceil_char_boundary(span.end.min(source.len()));
+        span.start = source.floor_char_boundary(span.start.min(span.end));
+    }
     super::span::join(&mut scan.spans);
     scan
 }
@@ -174,13 +178,14 @@ pub(super) fn scan(bytes: &[u8], from: usize, until: Until) -> Scan {
 fn triggered(text: &Text<'_>, bytes: &[u8], from: usize, until: Until) -> Scan {
     let triggers = &*TRIGGERS;
     let mut scan = Scan::default();
-    let mut done = from;
+    // What was taken last. Triggers inside it are done with; those between a name and its value are not.
+    let mut taken = from..from;
     let mut state = OverlappingState::start();
     let input = Input::new(bytes).span(from..bytes.len());
     loop {
         let searched = triggers.automaton.try_find_overlapping(&input, &mut state);
         let (Ok(()), Some(hit)) = (searched, state.get_match()) else { return scan };
-        if hit.start() < done {
+        if taken.contains(&hit.start()) {
             continue;
         }
         let found = apply(text, triggers.rules[hit.pattern().as_usize()], hit.start(), hit.end());
@@ -192,8 +197,8 @@ fn triggered(text: &Text<'_>, bytes: &[u8], from: usize, until: Until) -> Scan {
             }
         }
         if let Some(mut span) = found {
-            span.start = span.start.max(done);
-            done = span.end;
+            span.cause = hit.start().min(span.start);
+            taken = span.start..span.end;
             scan.spans.push(span);
             if until == Until::First {
                 return scan;
@@ -232,6 +237,16 @@ fn runs(text: &Text<'_>, bytes: &[u8], from: usize, found: &mut Vec<Span>) -> Op
 
 /// Whether decoded text holds a secret.
 fn holds_secret(inner: &str) -> bool {
-    let text = Text::new(inner.as_bytes());
-    !triggered(&text, inner.as_bytes(), 0, Until::First).spans.is_empty()
+    let bytes = inner.as_bytes();
+    let text = Text::new(bytes);
+    if !triggered(&text, bytes, 0, Until::First).spans.is_empty() {
+        return true;
+    }
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(run) = wrapped::next_run(bytes, at) {
+        wrapped::shaped(&text, &run, &mut found);
+        at = run.end;
+    }
+    !found.is_empty()
 }

@@ -1,5 +1,7 @@
 //! What is replaced, and by which words.
 
+use std::borrow::Cow;
+
 use super::text::Text;
 
 /// What stands where a secret stood.
@@ -53,6 +55,14 @@ impl Marker {
         }
     }
 
+    /// The marker of a secret of which only the beginning was seen.
+    pub(super) fn first(self) -> Self {
+        match self {
+            Self::Trace(_) => Self::Trace(1),
+            other => other,
+        }
+    }
+
     /// The marker's words; empty for the one that counts lines.
     pub(super) fn words(self) -> &'static str {
         FIXED.iter().find(|(marker, _)| *marker == self).map_or("", |(_, words)| words)
@@ -62,6 +72,12 @@ impl Marker {
 /// Whether one of our own markers starts at `index`.
 pub(super) fn marker_at(text: &Text<'_>, index: usize) -> bool {
     text.at(index) == b'[' && OPENINGS.iter().any(|opening| text.starts(index, opening))
+}
+
+/// Whether one of our own markers ends where `head` ends.
+pub(super) fn marker_ends(head: &[u8]) -> bool {
+    let fixed = FIXED.iter().any(|(_, words)| head.ends_with(words.as_bytes()));
+    fixed || head.ends_with(b" lines]") || head.ends_with(b" line]")
 }
 
 /// Whether a value (cut at its first blank, as bare values are) holds a marker's beginning.
@@ -80,11 +96,13 @@ pub(super) struct Span {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) marker: Marker,
+    /// Where the rule that found it began to look: a name, a scheme. Without this, it is not found.
+    pub(super) cause: usize,
 }
 
 impl Span {
     pub(super) fn new(start: usize, end: usize, marker: Marker) -> Self {
-        Self { start, end, marker }
+        Self { start, end, marker, cause: start }
     }
 }
 
@@ -95,9 +113,20 @@ pub(super) fn join(spans: &mut Vec<Span>) {
         let overlap = next.start < last.end;
         if overlap {
             last.end = last.end.max(next.end);
+            last.cause = last.cause.min(next.cause);
         }
         overlap
     });
+}
+
+/// `text` with its spans replaced.
+pub(super) fn replaced<'a>(text: &'a str, spans: &[Span]) -> Cow<'a, str> {
+    if spans.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    replace(text, 0, text.len(), spans, &mut out);
+    Cow::Owned(out)
 }
 
 /// Writes `text[from..to]` with its spans replaced. The spans are sorted, disjoint and inside.

@@ -1,13 +1,16 @@
 //! Text that comes in pieces.
 //!
-//! What is given out is never taken back, so a piece is held until nothing that may still come can
+//! What is given out is never taken back, so text is held until nothing that may still come can
 //! change it: every rule notes when it would have read past the end (see [`super::text`]), and the
-//! stream holds from there. Joined together, what comes out is what [`Scrubber::scrub`] makes of the
-//! whole, except where something undecided grows past [`HELD_MAX`]; then it is decided as it stands,
-//! and a secret that is still going on is swallowed to its end.
+//! stream holds from there. Joined together, what comes out is what one pass over the whole makes of
+//! it, except where something undecided grows past [`HELD_MAX`]: then it is decided as it stands, and
+//! a secret that is still going on is swallowed to its end.
 
-use super::Scrubber;
-use super::rules::{Open, READ_BEFORE_MAX, TAKEN_BEFORE_MAX, TRIGGER_MAX, Until};
+use std::fmt;
+use std::sync::Arc;
+
+use super::exact::Exact;
+use super::rules::{self, Open, READ_BEFORE_MAX, TAKEN_BEFORE_MAX, TRIGGER_MAX, Until};
 use super::span::{self, Marker, Span};
 use super::text::Class;
 use super::wrapped;
@@ -21,10 +24,72 @@ const EAGER_MAX: usize = 1024;
 /// What a swallowed secret needs to see to know its end.
 const SWALLOW_TAIL: usize = 64;
 
-/// Scrubs text that comes in pieces. Made by [`Scrubber::stream`].
-#[derive(Debug)]
+/// Scrubs text that comes in pieces. Made by [`super::Scrubber::stream`].
 pub struct Stream {
-    scrubber: Scrubber,
+    known: Option<Known>,
+    patterns: Patterns,
+}
+
+impl fmt::Debug for Stream {
+    /// Never shows what is held: it may be the beginning of a secret.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = self.patterns.text.len() - self.patterns.held;
+        formatter.debug_struct("Stream").field("held_bytes", &held).finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    pub(super) fn new(exact: Option<Arc<Exact>>) -> Self {
+        let known = exact.map(|exact| Known { exact, text: String::new() });
+        Self { known, patterns: Patterns::default() }
+    }
+
+    /// Takes the next piece; returns what is certain by now, often a little less than was put in.
+    pub fn push(&mut self, piece: &str) -> String {
+        match &mut self.known {
+            Some(known) => self.patterns.push(&known.push(piece)),
+            None => self.patterns.push(piece),
+        }
+    }
+
+    /// The text has ended: returns the rest.
+    pub fn finish(mut self) -> String {
+        let rest = self.known.take().map(Known::finish).unwrap_or_default();
+        let mut out = self.patterns.push(&rest);
+        self.patterns.finish(&mut out);
+        out
+    }
+}
+
+/// The first stage: configured secrets.
+struct Known {
+    exact: Arc<Exact>,
+    text: String,
+}
+
+impl Known {
+    fn push(&mut self, piece: &str) -> String {
+        self.text.push_str(piece);
+        let spans: Vec<Span> = self.exact.spans(&self.text).collect();
+        let limit = self.text.len().saturating_sub(self.exact.longest);
+        let limit = self.text.floor_char_boundary(limit);
+        let inside = spans.iter().find(|span| span.start < limit && limit < span.end);
+        let limit = inside.map_or(limit, |span| span.start);
+        let decided = spans.partition_point(|span| span.end <= limit);
+        let mut out = String::new();
+        span::replace(&self.text, 0, limit, &spans[..decided], &mut out);
+        self.text.drain(..limit);
+        out
+    }
+
+    fn finish(self) -> String {
+        self.exact.replace(&self.text).into_owned()
+    }
+}
+
+/// The second stage: what looks like a secret.
+#[derive(Default)]
+struct Patterns {
     /// What was given out lately, for rules that look back, and then what is held.
     text: String,
     /// Where in `text` what is held starts.
@@ -34,13 +99,8 @@ pub struct Stream {
     swallowing: Option<Marker>,
 }
 
-impl Stream {
-    pub(super) fn new(scrubber: Scrubber) -> Self {
-        Self { scrubber, text: String::new(), held: 0, seen: 0, swallowing: None }
-    }
-
-    /// Takes the next piece; returns what is certain by now, often a little less than was put in.
-    pub fn push(&mut self, piece: &str) -> String {
+impl Patterns {
+    fn push(&mut self, piece: &str) -> String {
         self.text.push_str(piece);
         let mut out = String::new();
         if self.swallow(&mut out) && self.is_worth_a_look() {
@@ -49,49 +109,39 @@ impl Stream {
         out
     }
 
-    /// The text has ended: returns the rest.
-    pub fn finish(mut self) -> String {
-        let mut out = String::new();
-        self.swallow(&mut out);
+    fn finish(mut self, out: &mut String) {
         match self.swallowing.take() {
-            Some(marker) => grown(marker, self.text.as_bytes()).write(&mut out),
+            Some(marker) => grown(marker, &self.text.as_bytes()[self.held..]).write(out),
             None => {
-                let scan = self.scrubber.scan(&self.text, self.held, Until::End);
-                span::replace(&self.text, self.held, self.text.len(), &scan.spans, &mut out);
+                let scan = rules::scan(&self.text, self.held, Until::End);
+                span::replace(&self.text, self.held, self.text.len(), &scan.spans, out);
             }
         }
-        out
     }
 
     /// Looking costs as much as is held; so it is done when enough has come to pay for it.
     fn is_worth_a_look(&self) -> bool {
         let held = self.text.len() - self.held;
-        let fresh = self.text.len() - self.seen.max(self.held).min(self.text.len());
+        let fresh = self.text.len().saturating_sub(self.seen.max(self.held));
         held <= EAGER_MAX || fresh * 4 >= held
     }
 
     fn release(&mut self, out: &mut String) {
         loop {
-            let scan = self.scrubber.scan(&self.text, self.held, Until::Open);
+            let scan = rules::scan(&self.text, self.held, Until::Open);
             self.seen = self.text.len();
             let limit = self.limit(&scan.spans, scan.open);
             if self.text.len() - limit <= HELD_MAX {
                 return self.give(limit, &scan.spans, out);
             }
             // More than may be held. A secret that goes on is swallowed; anything else is decided.
-            if let Some(span) = scan.open.and_then(|open| open.span) {
-                let start = span.start.max(self.held);
-                self.give(start, &scan.spans, out);
-                self.swallowing = Some(span.marker);
-                if !self.swallow(out) {
-                    return;
-                }
-            } else {
-                let scan = self.scrubber.scan(&self.text, self.held, Until::End);
-                let cut = self.text.len() - HELD_AFTER_LIMIT;
-                let inside = scan.spans.iter().find(|span| span.start < cut && cut < span.end);
-                let cut = inside.map_or(cut, |span| span.end);
-                return self.give(self.text.floor_char_boundary(cut), &scan.spans, out);
+            let Some(secret) = scan.open.and_then(|open| open.span) else {
+                return self.decide(out);
+            };
+            self.give(secret.start.max(self.held), &scan.spans, out);
+            self.swallowing = Some(secret.marker.first());
+            if !self.swallow(out) {
+                return;
             }
         }
     }
@@ -100,34 +150,38 @@ impl Stream {
     fn limit(&self, spans: &[Span], open: Option<Open>) -> usize {
         let bytes = self.text.as_bytes();
         let back = TRIGGER_MAX + TAKEN_BEFORE_MAX;
-        let tail = back.max(self.scrubber.exact_tail());
-        let mut limit = bytes.len().saturating_sub(tail);
-        if let Some(open) = open {
-            limit = limit.min(open.start.saturating_sub(back));
-        }
-        limit = limit.max(self.held);
+        let end = open.map_or(bytes.len(), |open| open.start);
         // Never inside a run, so that the next look sees it whole.
-        limit = wrapped::run_start(bytes, limit, self.held);
-        let inside = spans.iter().find(|span| span.start < limit && limit < span.end);
-        self.text.floor_char_boundary(inside.map_or(limit, |span| span.start)).max(self.held)
+        let limit = end.saturating_sub(back).max(self.held);
+        let mut limit = wrapped::run_start(bytes, limit, self.held);
+        // Nor between a secret and what it is known by.
+        for span in spans.iter().rev() {
+            if span.cause < limit && limit < span.end {
+                limit = span.cause;
+            }
+        }
+        self.text.floor_char_boundary(limit).max(self.held)
+    }
+
+    /// Gives out all but the last of what is held, as if the text ended here.
+    fn decide(&mut self, out: &mut String) {
+        let scan = rules::scan(&self.text, self.held, Until::End);
+        let cut = self.text.floor_char_boundary(self.text.len() - HELD_AFTER_LIMIT);
+        let inside = scan.spans.iter().find(|span| span.cause < cut && cut < span.end);
+        self.give(inside.map_or(cut, |span| span.end), &scan.spans, out);
     }
 
     /// Gives out what is held before `limit`, and keeps a little of it to look back at.
     fn give(&mut self, limit: usize, spans: &[Span], out: &mut String) {
-        let decided = spans.partition_point(|span| span.end <= limit && span.start < limit);
+        let decided = spans.partition_point(|span| span.end <= limit);
         span::replace(&self.text, self.held, limit, &spans[..decided], out);
-        self.forget(limit);
-    }
-
-    fn forget(&mut self, limit: usize) {
+        self.held = limit;
         let start = self.text.floor_char_boundary(limit.saturating_sub(READ_BEFORE_MAX));
         // Moving the text costs as much as it is long: only when there is something to win.
         if start > READ_BEFORE_MAX.max(self.text.len() / 4) {
             self.text.drain(..start);
-            self.held = limit - start;
+            self.held -= start;
             self.seen = self.seen.saturating_sub(start);
-        } else {
-            self.held = limit;
         }
     }
 
@@ -162,6 +216,12 @@ fn grown(marker: Marker, more: &[u8]) -> Marker {
 
 /// Where in `bytes` a secret of this sort ends, if it does.
 fn secret_end(marker: Marker, bytes: &[u8]) -> Option<usize> {
+    let ends = |byte: u8| match marker {
+        Marker::Cookie => !byte.is_ascii_graphic() && byte != b' ' || matches!(byte, b'"' | b'\''),
+        Marker::Credentials => matches!(byte, b'\n' | b'"' | b'\''),
+        Marker::Base64 => !Class::Padded.has(byte) && !matches!(byte, b'\n' | b'\r' | b'\\'),
+        _ => !Class::Value.has(byte),
+    };
     match marker {
         Marker::PrivateKey => {
             let end = memchr::memmem::find(bytes, b"-----END")? + 8;
@@ -170,10 +230,6 @@ fn secret_end(marker: Marker, bytes: &[u8]) -> Option<usize> {
         Marker::Trace(_) => memchr::memchr_iter(b'\n', bytes).find(|&at| {
             bytes.get(at + 1).is_some_and(|next| !matches!(next, b' ' | b'\t' | b'\n'))
         }),
-        Marker::Cookie | Marker::Credentials => memchr::memchr3(b'\n', b'"', b'\'', bytes),
-        Marker::Base64 => bytes
-            .iter()
-            .position(|&byte| !Class::Padded.has(byte) && !matches!(byte, b'\n' | b'\r' | b'\\')),
-        _ => bytes.iter().position(|&byte| !Class::Value.has(byte)),
+        _ => bytes.iter().position(|&byte| ends(byte)),
     }
 }

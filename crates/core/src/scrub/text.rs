@@ -6,6 +6,8 @@
 
 use std::cell::Cell;
 
+use super::span::marker_ends;
+
 /// A set of bytes. Runs of a class are measured once and remembered, see [`Text::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -186,8 +188,11 @@ impl<'a> Text<'a> {
 
     /// Whether a word can start at `index`: nothing before it that would make it part of a longer
     /// word. The `n` of an escaped line break and the digits of `%3D` or `\u003d` do not count.
+    /// A marker counts as the word it stands for, so that scrubbing again finds nothing new.
     pub(super) fn word_starts(&self, index: usize) -> bool {
-        !Class::Alnum.has(self.before(index)) || self.escape_ends(index)
+        let before = self.before(index);
+        let joined = Class::Alnum.has(before) && !self.escape_ends(index);
+        !joined && !(before == b']' && marker_ends(&self.bytes[..index]))
     }
 
     /// Whether an escape sequence (`\n`, `%3D`, `\u003d`) ends right before `index`.
@@ -202,6 +207,17 @@ impl<'a> Text<'a> {
     /// The number of backslashes from `index` on, at most 8.
     pub(super) fn backslashes(&self, index: usize) -> usize {
         (0..8).take_while(|&offset| self.at(index + offset) == b'\\').count()
+    }
+
+    /// Where the backslashes that end right before `index` start, at most 8 of them.
+    pub(super) fn backslashes_before(&self, index: usize) -> usize {
+        let floor = index.saturating_sub(8);
+        (floor..index).rev().take_while(|&at| self.bytes[at] == b'\\').last().unwrap_or(index)
+    }
+
+    /// Whether a full-width comma, colon, bracket or the like starts at `index`.
+    pub(super) fn wide_punctuation(&self, index: usize) -> bool {
+        matches!((self.at(index), self.at(index + 1)), (0xE3, 0x80) | (0xEF, 0xBC | 0xBD))
     }
 
     /// The length of the line break at `index`: a real one, or one escaped once or more (`\n`).

@@ -11,13 +11,13 @@ const LINE_MAX: usize = 1024;
 
 /// Python: `Traceback (most recent call last):`, then every indented line.
 pub(super) fn python(text: &Text<'_>, start: usize, _end: usize) -> Option<Span> {
-    let lines = Lines::new(text, start);
+    let lines = Lines::headed(text, start)?;
     collapse(&lines, start, |line| line.indent > 0 && !line.is_empty())
 }
 
 /// Rust: `stack backtrace:`, then numbered frames and their places.
 pub(super) fn rust(text: &Text<'_>, start: usize, _end: usize) -> Option<Span> {
-    let lines = Lines::new(text, start);
+    let lines = Lines::headed(text, start)?;
     collapse(&lines, start, |line| {
         let digits = line.bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
         line.indent > 0 && (digits > 0 && line.bytes[digits..].starts_with(b":") || line.is_at())
@@ -30,7 +30,7 @@ pub(super) fn go(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     if digits == end || !text.starts(digits, b" [") {
         return None;
     }
-    let lines = Lines::new(text, start);
+    let lines = Lines::headed(text, start)?;
     collapse(&lines, start, |line| {
         let call = line.bytes.ends_with(b")") && line.is_go_call();
         let made = line.bytes.starts_with(b"created by ") || line.bytes.starts_with(b"goroutine ");
@@ -42,6 +42,7 @@ pub(super) fn go(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
 /// JavaScript, Java and C#: consecutive lines that begin with `at`.
 pub(super) fn at_lines(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     let at = end - 3;
+    let start = text.backslashes_before(start);
     if !text.line_starts(start) || text.before(start) == b'-' {
         return None;
     }
@@ -57,6 +58,7 @@ pub(super) fn at_lines(text: &Text<'_>, start: usize, end: usize) -> Option<Span
 /// Ruby: lines that begin with `from` and name a place.
 pub(super) fn ruby(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     let from = end - 5;
+    let start = text.backslashes_before(start);
     if !text.line_starts(start) {
         return None;
     }
@@ -108,6 +110,11 @@ struct Line<'a> {
 }
 
 impl<'t, 'a> Lines<'t, 'a> {
+    /// The lines of a trace whose heading starts a word at `start`.
+    fn headed(text: &'t Text<'a>, start: usize) -> Option<Self> {
+        text.word_starts(start).then(|| Self::new(text, start))
+    }
+
     /// Looks how the line at `start` ends.
     fn new(text: &'t Text<'a>, start: usize) -> Self {
         let stop = (start..start + LINE_MAX).find(|&index| text.line_break(index).is_some());
@@ -131,25 +138,27 @@ impl<'t, 'a> Lines<'t, 'a> {
                 return None;
             }
         }
-        let end = (begin..begin + LINE_MAX).find(|&index| self.ends_at(index))?;
+        let end = self.end(begin)?;
         let bytes = self.text.slice(begin, end);
         Some(Line { bytes: bytes.trim_ascii_end(), indent: begin - start, end })
     }
 
-    fn ends_at(&self, index: usize) -> bool {
-        match self.text.at(index) {
-            0 => index >= self.text.len(),
-            b'\n' => true,
-            b'\r' | b'\\' => self.text.line_break(index).is_some() || self.closes(index),
-            b'"' => self.escaped > 0,
-            _ => false,
+    /// Where the line ends: at a line break, at the end of the text, or at the quote that closes the
+    /// string around an escaped trace. That one has fewer backslashes than the line breaks inside.
+    fn end(&self, begin: usize) -> Option<usize> {
+        let mut at = begin;
+        while at < begin + LINE_MAX {
+            let slashes = self.text.backslashes(at);
+            let quoted = self.text.at(at + slashes) == b'"';
+            if self.text.line_break(at).is_some() || (quoted && slashes < self.escaped) {
+                return Some(at);
+            }
+            if at >= self.text.len() {
+                return Some(self.text.len());
+            }
+            at += slashes + 1;
         }
-    }
-
-    /// Whether the backslashes at `index` belong to a quote of a string further out than the trace.
-    fn closes(&self, index: usize) -> bool {
-        let slashes = self.text.backslashes(index);
-        slashes < self.escaped && self.text.at(index + slashes) == b'"'
+        None
     }
 }
 

@@ -237,12 +237,16 @@ pub(super) fn is_placeholder(value: &[u8]) -> bool {
         b'$' => {
             matches!(second, b'{' | b'(' | b'[')
                 || (second.is_ascii_digit() && !value.get(2).is_some_and(u8::is_ascii_alphanumeric))
-                || value[1..].iter().all(|&byte| b"_:.".contains(&byte) || byte.is_ascii_alphanumeric())
+                || value[1..]
+                    .iter()
+                    .all(|&byte| b"_:.".contains(&byte) || byte.is_ascii_alphanumeric())
                     && !value.iter().any(u8::is_ascii_digit)
         }
         b'{' | b'<' | b'(' => true,
         b'%' => value.len() < 4 || second == b'(' || second == b'{' || value.ends_with(b"%"),
         b'#' => second == b'{',
+        // A home directory, ours or as a shell writes it.
+        b'~' => !second.is_ascii_alphanumeric(),
         b'[' => true,
         b'@' | b':' | b'?' => {
             value[1..].iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
