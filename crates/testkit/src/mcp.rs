@@ -1,0 +1,352 @@
+//! A small MCP server that can misbehave: one JSON-RPC message a line on standard input and output.
+//!
+//! Written against the protocol and not with an SDK, so that it can do what no SDK would. It has no threads
+//! and no clock: a tool that is slow never answers.
+
+use std::{
+    io::{self, BufRead, Write},
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
+
+use serde_json::{Map, Value, json};
+
+/// How the server behaves, besides what its tools do.
+#[derive(Clone, Debug, Default)]
+pub struct Behaviour {
+    /// Never answers `initialize`.
+    pub mute: bool,
+    /// Answers `initialize` with an error.
+    pub unwilling: bool,
+    /// Ends at once, unless this file exists.
+    pub needs: Option<PathBuf>,
+    /// Ends when it is told to list its tools.
+    pub dies_listing: bool,
+    /// Tools on a page.
+    pub page: Option<usize>,
+    /// Further tools, `more_0` and so on.
+    pub more: usize,
+    /// Stays when its input ends.
+    pub lingers: bool,
+    /// Has a child that keeps its output open; its id is the first line on standard error.
+    pub parent: bool,
+    /// Offers a tool whose schema no client can use.
+    pub bad_schema: bool,
+}
+
+impl Behaviour {
+    /// Reads `--mute`, `--unwilling`, `--needs FILE`, `--dies-listing`, `--page N`, `--more N`, `--lingers`,
+    /// `--parent`, `--bad-schema`.
+    #[must_use]
+    pub fn from_args(args: impl IntoIterator<Item = String>) -> Self {
+        let mut args = args.into_iter();
+        let mut behaviour = Self::default();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().unwrap_or_default();
+            match arg.as_str() {
+                "--mute" => behaviour.mute = true,
+                "--unwilling" => behaviour.unwilling = true,
+                "--needs" => behaviour.needs = Some(value().into()),
+                "--dies-listing" => behaviour.dies_listing = true,
+                "--page" => behaviour.page = value().parse().ok(),
+                "--more" => behaviour.more = value().parse().unwrap_or_default(),
+                "--lingers" => behaviour.lingers = true,
+                "--parent" => behaviour.parent = true,
+                "--bad-schema" => behaviour.bad_schema = true,
+                other => panic!("no such behaviour: {other}"),
+            }
+        }
+        behaviour
+    }
+}
+
+/// Runs a server on this process's standard input and output until its input ends.
+///
+/// # Errors
+/// When reading or writing fails.
+pub fn serve(behaviour: Behaviour) -> io::Result<ExitCode> {
+    if behaviour.needs.as_ref().is_some_and(|path| !path.exists()) {
+        complain("fatal: the file I need is not there");
+        return Ok(ExitCode::from(3));
+    }
+    if behaviour.parent {
+        let child = Command::new("sleep").arg("1000").spawn()?;
+        complain(&format!("child {}", child.id()));
+    }
+    let lingers = behaviour.lingers;
+    let mut session = Session::new(behaviour, io::stdout());
+    for line in io::stdin().lock().lines() {
+        let Ok(message) = serde_json::from_str(&line?) else { continue };
+        if let Flow::End(code) = session.hear(&message)? {
+            return Ok(ExitCode::from(code));
+        }
+    }
+    while lingers {
+        std::thread::park();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[expect(clippy::print_stderr, reason = "a server's error output is what is tested")]
+fn complain(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Whether the server goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// It does.
+    On,
+    /// It ends with this status.
+    End(u8),
+}
+
+/// One client's conversation.
+#[derive(Debug)]
+pub struct Session<W> {
+    behaviour: Behaviour,
+    out: W,
+    seen: Vec<Value>,
+    extra: bool,
+    /// A call that waits for the client's answer.
+    asking: Option<Value>,
+}
+
+impl<W: Write> Session<W> {
+    /// A conversation that is written to `out`.
+    pub fn new(behaviour: Behaviour, out: W) -> Self {
+        Self { behaviour, out, seen: Vec::new(), extra: false, asking: None }
+    }
+
+    /// Takes one message of the client.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn hear(&mut self, message: &Value) -> io::Result<Flow> {
+        self.seen.push(message.clone());
+        let id = &message["id"];
+        match message["method"].as_str() {
+            Some("initialize") if self.behaviour.mute => Ok(Flow::On),
+            Some("initialize") if self.behaviour.unwilling => {
+                self.error(id, -32603, "not today")?;
+                Ok(Flow::On)
+            }
+            Some("initialize") => self.answer(id, initialized(&message["params"])),
+            Some("ping") => self.answer(id, json!({})),
+            Some("tools/list") if self.behaviour.dies_listing => {
+                complain("fatal: the list is lost");
+                Ok(Flow::End(9))
+            }
+            Some("tools/list") => {
+                let page = self.page(&message["params"]["cursor"]);
+                self.answer(id, page)
+            }
+            Some("tools/call") => self.call(id, &message["params"]),
+            Some(method) if method.starts_with("notifications/") => Ok(Flow::On),
+            Some(_) => self.error(id, -32601, "Method not found"),
+            None => self.answered(message),
+        }
+    }
+
+    fn page(&self, cursor: &Value) -> Value {
+        let all = self.tools();
+        let size = self.behaviour.page.unwrap_or(all.len()).max(1);
+        let from: usize = cursor.as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let to = (from + size).min(all.len());
+        let mut page = Map::from_iter([("tools".to_owned(), all[from.min(to)..to].into())]);
+        if to < all.len() {
+            page.insert("nextCursor".into(), to.to_string().into());
+        }
+        page.into()
+    }
+
+    fn tools(&self) -> Vec<Value> {
+        let mut tools: Vec<Value> = TOOLS.iter().map(|name| tool(name)).collect();
+        tools.extend((0..self.behaviour.more).map(|index| tool(&format!("more_{index}"))));
+        if self.extra {
+            tools.push(tool("extra"));
+        }
+        if self.behaviour.bad_schema {
+            let schema =
+                json!({ "type": "object", "properties": { "a": { "type": "undefined" } } });
+            tools.push(json!({ "name": "bad_schema", "inputSchema": schema }));
+        }
+        tools
+    }
+
+    fn call(&mut self, id: &Value, params: &Value) -> io::Result<Flow> {
+        let given = &params["arguments"];
+        match params["name"].as_str().unwrap_or_default() {
+            "echo" | "extra" => self.answer(id, text(given["text"].as_str().unwrap_or_default())),
+            "add" => {
+                let sum = given["a"].as_i64().unwrap_or(0) + given["b"].as_i64().unwrap_or(0);
+                let content = [json!({ "type": "text", "text": sum.to_string() })];
+                self.answer(id, json!({ "content": content, "structuredContent": { "sum": sum } }))
+            }
+            "no" => {
+                let content = text("the city is not on the map")["content"].clone();
+                self.answer(id, json!({ "content": content, "isError": true }))
+            }
+            "slow" => Ok(Flow::On),
+            "seen" => {
+                let seen = Value::Array(self.seen.clone()).to_string();
+                self.answer(id, text(&seen))
+            }
+            "die" | "die_reading" => {
+                complain("panic: the disk is on fire");
+                Ok(Flow::End(7))
+            }
+            "noise" => self.noise(id),
+            "huge" => {
+                let bytes = given["bytes"].as_u64().unwrap_or_default();
+                self.answer(id, text(&"x".repeat(usize::try_from(bytes).unwrap_or_default())))
+            }
+            "half" => self.say(&json!({ "jsonrpc": "2.0", "id": id })),
+            "odd" => self.answer(id, json!({ "content": "not a list" })),
+            "error" => {
+                let code = given["code"].as_i64().unwrap_or(-32603);
+                self.error(id, code, given["message"].as_str().unwrap_or("no"))
+            }
+            "grow" => self.grow(id, true),
+            "shrink" => self.grow(id, false),
+            "ask" => {
+                self.asking = Some(id.clone());
+                let method = given["method"].clone();
+                self.say(&json!({ "jsonrpc": "2.0", "id": "asked", "method": method, "params": asked(&method) }))
+            }
+            "progress" => self.progress(id, &params["_meta"]["progressToken"]),
+            "env" => {
+                let name = given["name"].as_str().unwrap_or_default();
+                let found = std::env::var(name).unwrap_or_else(|_| "(not set)".into());
+                self.answer(id, text(&found))
+            }
+            "picture" => {
+                let image = json!({ "type": "image", "data": "AAAA", "mimeType": "image/png" });
+                self.answer(id, json!({ "content": [image] }))
+            }
+            other => self.error(id, -32602, &format!("Unknown tool: {other}")),
+        }
+    }
+
+    /// Everything but an answer, then the answer, then a second one.
+    fn noise(&mut self, id: &Value) -> io::Result<Flow> {
+        self.out.write_all(b"Server ready!\n\n\x1b[32m{\"half\":\n[1,2]\n\xff\xfe\n")?;
+        self.say(&json!({ "jsonrpc": "2.0", "id": 4_711, "result": text("not yours") }))?;
+        self.say(&json!({ "jsonrpc": "2.0", "id": "x", "error": { "code": 1, "message": "no" } }))?;
+        self.say(&json!({ "jsonrpc": "2.0", "method": "notifications/unheard_of", "params": {} }))?;
+        self.answer(id, text("quiet"))?;
+        self.answer(id, text("again"))
+    }
+
+    fn grow(&mut self, id: &Value, extra: bool) -> io::Result<Flow> {
+        self.extra = extra;
+        self.say(&json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" }))?;
+        self.answer(id, text("done"))
+    }
+
+    fn progress(&mut self, id: &Value, token: &Value) -> io::Result<Flow> {
+        for step in 1..=2 {
+            let params = json!({
+                "progressToken": token, "progress": step, "total": 2, "message": "step",
+            });
+            self.say(&json!({
+                "jsonrpc": "2.0", "method": "notifications/progress", "params": params,
+            }))?;
+        }
+        // The client's answer comes after what was said before, so the steps are heard first.
+        self.asking = Some(id.clone());
+        self.say(&json!({ "jsonrpc": "2.0", "id": "asked", "method": "ping" }))
+    }
+
+    fn answered(&mut self, message: &Value) -> io::Result<Flow> {
+        match self.asking.take() {
+            Some(id) => self.answer(&id, text(&message.to_string())),
+            None => Ok(Flow::On),
+        }
+    }
+
+    fn answer(&mut self, id: &Value, result: Value) -> io::Result<Flow> {
+        self.say(&json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+    }
+
+    fn error(&mut self, id: &Value, code: i64, message: &str) -> io::Result<Flow> {
+        let error = json!({ "code": code, "message": message });
+        self.say(&json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+    }
+
+    fn say(&mut self, message: &Value) -> io::Result<Flow> {
+        serde_json::to_writer(&mut self.out, message)?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()?;
+        Ok(Flow::On)
+    }
+}
+
+const TOOLS: &[&str] = &[
+    "echo",
+    "add",
+    "no",
+    "slow",
+    "seen",
+    "die",
+    "die_reading",
+    "noise",
+    "huge",
+    "half",
+    "odd",
+    "error",
+    "grow",
+    "shrink",
+    "ask",
+    "progress",
+    "env",
+    "picture",
+];
+
+fn tool(name: &str) -> Value {
+    let mut tool = json!({
+        "name": name,
+        "description": format!("The tool {name}."),
+        "inputSchema": { "type": "object", "additionalProperties": true },
+    });
+    match name {
+        "echo" => {
+            tool["inputSchema"] = json!({
+                "type": "object",
+                "properties": { "text": { "type": "string" } },
+                "required": ["text"],
+            });
+            tool["annotations"] = json!({ "readOnlyHint": true });
+        }
+        "die_reading" => tool["annotations"] = json!({ "readOnlyHint": true }),
+        _ => {}
+    }
+    tool
+}
+
+fn initialized(params: &Value) -> Value {
+    json!({
+        "protocolVersion": params["protocolVersion"],
+        "capabilities": { "tools": { "listChanged": true } },
+        "serverInfo": { "name": "fake", "version": "0" },
+    })
+}
+
+/// Parameters a client can read, for each thing a server may ask.
+fn asked(method: &Value) -> Value {
+    match method.as_str() {
+        Some("sampling/createMessage") => json!({
+            "messages": [{ "role": "user", "content": { "type": "text", "text": "hello" } }],
+            "maxTokens": 10,
+        }),
+        Some("elicitation/create") => json!({
+            "message": "who are you?",
+            "requestedSchema": { "type": "object", "properties": { "name": { "type": "string" } } },
+        }),
+        _ => json!({}),
+    }
+}
+
+fn text(text: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": text }] })
+}
