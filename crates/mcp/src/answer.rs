@@ -1,0 +1,150 @@
+//! What a server's answer to a call is to the model.
+//!
+//! Structured content is the answer where there is some; texts alone are joined; anything with pictures,
+//! sounds or resources in it is kept as the blocks it came in.
+
+use budao_core::{
+    fault::{Fact, Fault, Kind},
+    tool::Failure,
+};
+use budao_tools::ToolResult;
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::{Value, json};
+
+use crate::trouble::{About, bounded};
+
+/// The result of a call.
+pub(crate) fn of_result(result: CallToolResult, about: &About<'_>, depth_max: usize) -> ToolResult {
+    let is_error = result.is_error == Some(true);
+    let text = joined(&result.content);
+    let data = data(result, &text);
+    if !within(&data, depth_max) {
+        let fault = about.fault(Kind::JsonTooDeep).with(Fact::Limit, depth_max);
+        return Err(plain(fault.via("mcp_server", about.server)));
+    }
+    if !is_error {
+        return Ok(unambiguous(data));
+    }
+    let reason = if text.trim().is_empty() { "it gave no reason" } else { &text };
+    let fault = about.fault(Kind::ToolSaidNo).with(Fact::Reason, bounded(reason));
+    let data = Some(data).filter(|data| !data.is_null());
+    Err(Failure { fault: fault.via("mcp_server", about.server), data, note: None })
+}
+
+/// A fault and nothing besides.
+pub(crate) fn plain(fault: Fault) -> Failure {
+    Failure { fault, data: None, note: None }
+}
+
+fn joined(content: &[ContentBlock]) -> String {
+    let texts = content.iter().filter_map(|block| match block {
+        ContentBlock::Text(text) => Some(text.text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+fn data(result: CallToolResult, text: &str) -> Value {
+    let is_text = |block: &ContentBlock| matches!(block, ContentBlock::Text(_));
+    let others = || {
+        let blocks = result.content.iter().filter(|block| !is_text(block));
+        blocks.map(block).collect::<Vec<Value>>()
+    };
+    match result.structured_content {
+        Some(structured) if result.content.iter().all(is_text) => structured,
+        Some(structured) => json!({ "structuredContent": structured, "content": others() }),
+        None if result.content.is_empty() => Value::Null,
+        None if result.content.iter().all(is_text) => text.into(),
+        None => json!({ "content": result.content.iter().map(block).collect::<Vec<Value>>() }),
+    }
+}
+
+fn block(block: &ContentBlock) -> Value {
+    serde_json::to_value(block).unwrap_or_default()
+}
+
+/// A value that happens to look like `{"ok": …}` is a value all the same: MCP has its own way to say no.
+fn unambiguous(data: Value) -> Value {
+    let speaks = |key| data.get(key).is_some();
+    if speaks("ok") || speaks("_validationError") || speaks("_thrownError") {
+        return json!({ "ok": true, "data": data });
+    }
+    data
+}
+
+fn within(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Array(items) => depth > 0 && items.iter().all(|item| within(item, depth - 1)),
+        Value::Object(map) => depth > 0 && map.values().all(|item| within(item, depth - 1)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::fault::Operation;
+
+    use super::*;
+
+    fn answer(result: Value) -> ToolResult {
+        let about = About {
+            operation: Operation::ToolCall,
+            server: "s",
+            tool: Some("mcp__s__t"),
+            called: "t",
+            idempotent: false,
+            limit: 0,
+        };
+        of_result(serde_json::from_value(result).unwrap(), &about, 8)
+    }
+
+    fn text(text: &str) -> Value {
+        json!({ "type": "text", "text": text })
+    }
+
+    #[test]
+    fn texts_are_joined_and_structure_is_preferred() {
+        let two = json!({ "content": [text("a"), text("b")] });
+        assert_eq!(answer(two).unwrap(), json!("a\nb"));
+        let both = json!({ "content": [text("{\"x\":1}")], "structuredContent": { "x": 1 } });
+        assert_eq!(answer(both).unwrap(), json!({ "x": 1 }));
+        assert_eq!(answer(json!({ "content": [] })).unwrap(), Value::Null);
+    }
+
+    #[test]
+    fn pictures_and_resources_are_kept_as_blocks() {
+        let image = json!({ "type": "image", "data": "AAAA", "mimeType": "image/png" });
+        let link = json!({ "type": "resource_link", "uri": "file:///a", "name": "a" });
+        let mixed = json!({ "content": [text("see"), image, link] });
+        assert_eq!(answer(mixed.clone()).unwrap(), mixed);
+        let both = json!({ "content": [text("see"), image], "structuredContent": 7 });
+        let kept = json!({ "structuredContent": 7, "content": [image] });
+        assert_eq!(answer(both).unwrap(), kept);
+    }
+
+    #[test]
+    fn an_error_result_is_a_no_with_its_content_kept() {
+        let no = json!({ "content": [text("no such city")], "isError": true });
+        let failure = answer(no).unwrap_err();
+        assert_eq!(failure.fault.kind(), Kind::ToolSaidNo);
+        assert_eq!(failure.fault.detail().text(Fact::Reason), Some("no such city"));
+        assert_eq!(failure.data, Some(json!("no such city")));
+        let silent = answer(json!({ "content": [], "isError": true })).unwrap_err();
+        assert_eq!(silent.fault.kind(), Kind::ToolSaidNo);
+        assert_eq!(silent.data, None);
+    }
+
+    #[test]
+    fn a_value_that_looks_like_a_no_is_a_value() {
+        let health = json!({ "content": [], "structuredContent": { "ok": false, "down": 3 } });
+        let kept = json!({ "ok": true, "data": { "ok": false, "down": 3 } });
+        assert_eq!(answer(health).unwrap(), kept);
+    }
+
+    #[test]
+    fn an_answer_that_is_too_deep_is_refused() {
+        let deep = (0..9).fold(json!(1), |inner, _| json!([inner]));
+        let failure = answer(json!({ "content": [], "structuredContent": deep })).unwrap_err();
+        assert_eq!(failure.fault.kind(), Kind::JsonTooDeep);
+    }
+}

@@ -1,0 +1,383 @@
+//! What is said about an MCP server in configuration.
+//!
+//! Values of `env` and `headers` are secrets: they cannot be serialised, and debug output does not show
+//! them. An address is shown without its user and its query, because keys are put there too.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    limits::millis,
+    retry::Policy,
+    scrub::Scrubber,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::Url;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Deserializer};
+
+use crate::name;
+
+/// One MCP server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Its name: letters, digits, `-` and single `_` inside; at most 32 of them.
+    pub name: String,
+    /// How to reach it.
+    pub transport: Transport,
+    /// Is it used at all?
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Tools that are taken; empty for all. An entry may end in `*`.
+    #[serde(default)]
+    pub include: Vec<String>,
+    /// Tools that are left out, even if included. An entry may end in `*`.
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// May its word count on what its tools do? If not, every tool counts as one that runs something and
+    /// must not be repeated.
+    #[serde(default = "yes")]
+    pub trust_hints: bool,
+    /// Directories it is told to work in.
+    #[serde(default)]
+    pub roots: Vec<PathBuf>,
+    /// How long things may take.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// How it is started again. Tries in a row without success; by default it never gives up.
+    #[serde(default = "patient")]
+    pub reconnect: Policy,
+    /// Calls it may have at once, those it still has to be told to forget included.
+    #[serde(default = "calls")]
+    pub calls: usize,
+}
+
+/// How to reach a server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Transport {
+    /// A program that speaks on its standard input and output.
+    Stdio(Stdio),
+    /// An address that speaks streamable HTTP.
+    Http(Address),
+    /// An address that speaks the older protocol: events one way, posts the other.
+    Sse(Address),
+}
+
+/// A program.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stdio {
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Variables it gets besides the usual few (`PATH`, `HOME` …).
+    #[serde(default, deserialize_with = "secrets")]
+    pub env: BTreeMap<String, SecretString>,
+    /// Variables of ours it gets too. An entry may end in `*`.
+    #[serde(default)]
+    pub inherit: Vec<String>,
+    /// Where it runs.
+    #[serde(default)]
+    pub cwd: Option<PathBuf>,
+}
+
+/// A place on the net.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Address {
+    /// Where.
+    pub url: String,
+    /// Headers of every request.
+    #[serde(default, deserialize_with = "secrets")]
+    pub headers: BTreeMap<String, SecretString>,
+}
+
+/// How long things may take, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timeouts {
+    /// To start or connect, shake hands and list the tools.
+    #[serde(with = "millis")]
+    pub start: Duration,
+    /// To list the tools again.
+    #[serde(with = "millis")]
+    pub list: Duration,
+    /// One call; the tool deadline of the limits if not said.
+    #[serde(deserialize_with = "maybe_millis")]
+    pub call: Option<Duration>,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { start: Duration::from_secs(60), list: Duration::from_secs(30), call: None }
+    }
+}
+
+impl Config {
+    /// A program as a server, with everything else as usual.
+    #[must_use]
+    pub fn stdio(
+        name: impl Into<String>,
+        command: impl Into<String>,
+        args: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        Self::new(
+            name,
+            Transport::Stdio(Stdio {
+                command: command.into(),
+                args: args.into_iter().map(Into::into).collect(),
+                env: BTreeMap::new(),
+                inherit: Vec::new(),
+                cwd: None,
+            }),
+        )
+    }
+
+    /// An address that speaks streamable HTTP as a server, with everything else as usual.
+    #[must_use]
+    pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
+        Self::new(name, Transport::Http(Address { url: url.into(), headers: BTreeMap::new() }))
+    }
+
+    /// An address that speaks the older protocol as a server, with everything else as usual.
+    #[must_use]
+    pub fn sse(name: impl Into<String>, url: impl Into<String>) -> Self {
+        Self::new(name, Transport::Sse(Address { url: url.into(), headers: BTreeMap::new() }))
+    }
+
+    fn new(name: impl Into<String>, transport: Transport) -> Self {
+        Self {
+            name: name.into(),
+            transport,
+            enabled: true,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            trust_hints: true,
+            roots: Vec::new(),
+            timeouts: Timeouts::default(),
+            reconnect: patient(),
+            calls: calls(),
+        }
+    }
+
+    /// What must be right before anything is tried.
+    ///
+    /// # Errors
+    /// A fault that names the setting.
+    pub fn check(&self) -> Result<(), Fault> {
+        if let Some(expected) = name::server_problem(&self.name) {
+            return Err(wrong("name", expected).with(Fact::Received, self.name.clone()));
+        }
+        if self.calls == 0 {
+            return Err(wrong("calls", "at least 1").with(Fact::McpServer, self.name.clone()));
+        }
+        let checked = match &self.transport {
+            Transport::Stdio(stdio) if stdio.command.trim().is_empty() => {
+                Err(wrong("transport.command", "a program"))
+            }
+            Transport::Stdio(_) => Ok(()),
+            Transport::Http(address) | Transport::Sse(address) => {
+                address.parsed().map(drop).and(address.header_map().map(drop))
+            }
+        };
+        checked.map_err(|fault| fault.with(Fact::McpServer, self.name.clone()))
+    }
+
+    /// Is this tool of the server taken?
+    #[must_use]
+    pub fn takes(&self, tool: &str) -> bool {
+        let named = |list: &[String]| list.iter().any(|pattern| matches(pattern, tool));
+        (self.include.is_empty() || named(&self.include)) && !named(&self.exclude)
+    }
+
+    /// The secrets in it, for whoever scrubs.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let (env, headers) = match &self.transport {
+            Transport::Stdio(stdio) => (Some(&stdio.env), None),
+            Transport::Http(address) | Transport::Sse(address) => (None, Some(&address.headers)),
+        };
+        let all = env.into_iter().chain(headers).flat_map(BTreeMap::values);
+        // Shorter ones are switches rather than secrets, and would punch holes into every text.
+        all.map(ExposeSecret::expose_secret).filter(|secret| secret.len() >= SECRET_BYTES_MIN)
+    }
+
+    pub(crate) fn scrubber(&self) -> Scrubber {
+        Scrubber::with_secrets(self.secrets())
+    }
+}
+
+const SECRET_BYTES_MIN: usize = 8;
+
+/// Headers the protocol sets by itself.
+const RESERVED: &[&str] = &["accept", "last-event-id", "mcp-protocol-version", "mcp-session-id"];
+
+impl Address {
+    pub(crate) fn parsed(&self) -> Result<Url, Fault> {
+        let expected = "an http or https URL with a host";
+        let url = Url::parse(&self.url)
+            .map_err(|error| wrong("transport.url", expected).because(error.to_string()))?;
+        let fits = matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
+        if fits { Ok(url) } else { Err(wrong("transport.url", expected)) }
+    }
+
+    pub(crate) fn header_map(&self) -> Result<HeaderMap, Fault> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            let refused = || {
+                let key = format!("transport.headers.{name}");
+                wrong("", "a header of visible characters that the protocol does not set")
+                    .with(Fact::ConfigKey, key)
+            };
+            let name = HeaderName::try_from(name).map_err(|_| refused())?;
+            if RESERVED.contains(&name.as_str()) {
+                return Err(refused());
+            }
+            let mut value = HeaderValue::try_from(value.expose_secret()).map_err(|_| refused())?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(headers)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Address")
+            .field("url", &shown_url(&self.url))
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+/// An address without what may be secret in it.
+pub(crate) fn shown_url(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(url) => format!("{}{}", url.origin().ascii_serialization(), url.path()),
+        Err(_) => "(not a URL)".into(),
+    }
+}
+
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == pattern,
+    }
+}
+
+fn wrong(key: &'static str, expected: &'static str) -> Fault {
+    Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+        .with(Fact::ConfigKey, format!("mcp.{key}"))
+        .with(Fact::Expected, expected)
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn calls() -> usize {
+    256
+}
+
+fn patient() -> Policy {
+    Policy { tries: u32::MAX, ..Policy::default() }
+}
+
+fn secrets<'de, D>(deserializer: D) -> Result<BTreeMap<String, SecretString>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let plain = BTreeMap::<String, String>::deserialize(deserializer)?;
+    Ok(plain.into_iter().map(|(key, value)| (key, value.into())).collect())
+}
+
+fn maybe_millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Config, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    #[test]
+    fn a_server_takes_two_lines() {
+        let config = read(
+            "name = 'files'\n[transport]\ntype = 'stdio'\ncommand = 'server'\nargs = ['--all']",
+        );
+        let config = config.unwrap();
+        assert!(config.enabled && config.trust_hints);
+        assert_eq!(config.timeouts, Timeouts::default());
+        config.check().unwrap();
+    }
+
+    #[test]
+    fn an_unknown_setting_is_refused_wherever_it_stands() {
+        for text in [
+            "name = 'a'\nnmae = 'b'\n[transport]\ntype = 'stdio'\ncommand = 'x'",
+            "name = 'a'\n[transport]\ntype = 'stdio'\ncommand = 'x'\nurl = 'y'",
+            "name = 'a'\n[transport]\ntype = 'telnet'\nurl = 'y'",
+            "name = 'a'\n[transport]\ntype = 'sse'\nurl = 'y'\n[timeouts]\nstrat = 3",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let text = "name = 'a'\n[transport]\ntype = 'http'\n\
+                    url = 'https://user:hunter22@example.com/mcp?key=hunter22'\n\
+                    [transport.headers]\nauthorization = 'Bearer hunter22'";
+        let http = read(text).unwrap();
+        let stdio = read(
+            "name = 'a'\n[transport]\ntype = 'stdio'\ncommand = 'x'\nenv = { KEY = 'hunter22' }",
+        )
+        .unwrap();
+        for config in [http, stdio] {
+            let shown = format!("{config:?} {config:#?}");
+            assert!(!shown.contains("hunter22"), "{shown}");
+            assert!(
+                !config.scrubber().scrub_exact("it is hunter22").contains("hunter22")
+                    || config.secrets().all(|secret| secret != "hunter22")
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_before_it_is_tried() {
+        let refused = |config: Config| config.check().unwrap_err();
+        for config in [
+            Config::stdio("", "x", [""; 0]),
+            Config::stdio("a__b", "x", [""; 0]),
+            Config::stdio("a", " ", [""; 0]),
+            Config::http("a", "ftp://example.com"),
+            Config::sse("a", "no address"),
+        ] {
+            assert_eq!(refused(config).kind(), Kind::ConfigurationWrong);
+        }
+        let mut config = Config::http("a", "http://localhost/mcp");
+        if let Transport::Http(address) = &mut config.transport {
+            address.headers.insert("x".into(), "line\nbreak".to_owned().into());
+        }
+        assert_eq!(refused(config).kind(), Kind::ConfigurationWrong);
+    }
+
+    #[test]
+    fn exclude_wins_over_include() {
+        let mut config = Config::stdio("a", "x", [""; 0]);
+        assert!(config.takes("anything"));
+        config.include = vec!["read_*".into(), "list".into()];
+        config.exclude = vec!["read_secret*".into()];
+        let taken: Vec<&str> = ["read_file", "list", "list_all", "read_secrets", "write"]
+            .into_iter()
+            .filter(|tool| config.takes(tool))
+            .collect();
+        assert_eq!(taken, ["read_file", "list"]);
+    }
+}

@@ -1,0 +1,166 @@
+//! Our side towards a server: what we say about ourselves, and what we do with what it asks or tells.
+//!
+//! Asking a model or a person through us is not offered, and refused politely. Directories are told if some
+//! are configured. News about tools, progress and log lines are taken.
+#![expect(
+    deprecated,
+    reason = "servers of today still ask for roots, and we tell them if configured"
+)]
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use budao_core::scrub::Scrubber;
+use budao_tools::Notes;
+use reqwest::Url;
+use rmcp::{
+    ClientHandler, ErrorData, RoleClient,
+    model::{
+        ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult,
+        ElicitRequestParams, ElicitResult, ElicitationAction, ErrorCode, Implementation,
+        ListRootsResult, LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken,
+        Root, RootsCapabilities,
+    },
+    service::{NotificationContext, RequestContext},
+};
+use tokio::sync::Notify;
+
+use crate::{config::Config, trouble::bounded};
+
+/// Our side towards one server.
+#[derive(Debug)]
+pub(crate) struct Host {
+    server: Arc<str>,
+    roots: Vec<Root>,
+    scrubber: Scrubber,
+    /// Rung when the server says that its tools have changed. Rings that come together are one.
+    pub(crate) changed: Arc<Notify>,
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// Where news about running calls goes.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(Mutex<HashMap<ProgressToken, Notes>>);
+
+impl Progress {
+    /// Sends what is told about `token` to `notes`, until the guard is dropped.
+    pub(crate) fn follow(self: &Arc<Self>, token: ProgressToken, notes: Notes) -> Following {
+        self.lock().insert(token.clone(), notes);
+        Following { progress: self.clone(), token }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ProgressToken, Notes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As long as it lives, progress is shown.
+#[derive(Debug)]
+pub(crate) struct Following {
+    progress: Arc<Progress>,
+    token: ProgressToken,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.progress.lock().remove(&self.token);
+    }
+}
+
+impl Host {
+    pub(crate) fn new(config: &Config, scrubber: Scrubber) -> Self {
+        let roots = config.roots.iter().filter_map(|path| {
+            let uri = Url::from_directory_path(path).ok()?;
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+            let root = Root::new(uri.to_string());
+            Some(match name {
+                Some(name) => root.with_name(name),
+                None => root,
+            })
+        });
+        Self {
+            server: config.name.as_str().into(),
+            roots: roots.collect(),
+            scrubber,
+            changed: Arc::default(),
+            progress: Arc::default(),
+        }
+    }
+
+    fn unsupported(what: &'static str) -> ErrorData {
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("{what} is not supported here"), None)
+    }
+}
+
+impl ClientHandler for Host {
+    fn get_info(&self) -> ClientConfig {
+        let mut capabilities = ClientCapabilities::default();
+        if !self.roots.is_empty() {
+            capabilities.roots = Some(RootsCapabilities::default());
+        }
+        ClientConfig::new(capabilities, Implementation::new("budao", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn create_message(
+        &self,
+        _params: CreateMessageRequestParams,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        Err(Self::unsupported("sampling"))
+    }
+
+    async fn create_elicitation(
+        &self,
+        _params: ElicitRequestParams,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        Ok(ElicitResult::new(ElicitationAction::Decline))
+    }
+
+    async fn list_roots(
+        &self,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
+        if self.roots.is_empty() {
+            return Err(Self::unsupported("roots"));
+        }
+        Ok(ListRootsResult::new(self.roots.clone()))
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.changed.notify_one();
+    }
+
+    async fn on_progress(
+        &self,
+        params: ProgressNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
+        let Some(notes) = self.progress.lock().get(&params.progress_token).cloned() else { return };
+        let so_far = match params.total {
+            Some(total) => format!("{}/{total}", params.progress),
+            None => params.progress.to_string(),
+        };
+        let line = match params.message {
+            Some(message) => format!("{so_far} {}\n", bounded(&message)),
+            None => format!("{so_far}\n"),
+        };
+        notes.show(line);
+    }
+
+    async fn on_logging_message(
+        &self,
+        params: LoggingMessageNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
+        let text = match params.data {
+            serde_json::Value::String(text) => bounded(&text),
+            other => bounded(&other.to_string()),
+        };
+        let text = self.scrubber.scrub(&text);
+        let level = params.level;
+        tracing::debug!(server = %self.server, ?level, %text, "server log");
+    }
+}

@@ -1,0 +1,264 @@
+//! One message a line, each bounded; and what can still be told about a line that is no message.
+//!
+//! A server's answer that is too long or cannot be read must not leave its call waiting for the deadline.
+//! So the id is fished out of its beginning or end, where every known SDK puts it, and an error takes the
+//! answer's place.
+
+use rmcp::model::{ErrorCode, ErrorData, NumberOrString, RequestId, ServerJsonRpcMessage};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+/// The code of an error that stands for an answer that was too long.
+pub(crate) const TOO_LONG: ErrorCode = ErrorCode(i32::MIN);
+
+/// The code of an error that stands for an answer nobody could read.
+pub(crate) const UNREADABLE: ErrorCode = ErrorCode(i32::MIN + 1);
+
+/// Of a line that is too long, this much of both ends is kept.
+const END_BYTES: usize = 256;
+
+/// Reads lines. Loses nothing when a read is dropped half way.
+#[derive(Debug)]
+pub(crate) struct Lines<R> {
+    read: BufReader<R>,
+    line: Vec<u8>,
+    /// Set while the rest of a line that is too long goes by.
+    skipped: Option<Skipped>,
+    bytes_max: usize,
+}
+
+/// What is kept of a line that is too long.
+#[derive(Debug, Default)]
+pub(crate) struct Skipped {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    pub(crate) bytes: usize,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(crate) enum Line {
+    /// A line.
+    Whole(Vec<u8>),
+    /// A line that was too long.
+    TooLong(Skipped),
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(crate) fn new(read: R, bytes_max: usize) -> Self {
+        Self { read: BufReader::new(read), line: Vec::new(), skipped: None, bytes_max }
+    }
+
+    /// The next line that is not empty; none at the end, or when reading fails.
+    pub(crate) async fn next(&mut self) -> Option<Line> {
+        loop {
+            let chunk = match self.read.fill_buf().await {
+                Ok([]) | Err(_) => return self.rest(),
+                Ok(chunk) => chunk,
+            };
+            let newline = chunk.iter().position(|&byte| byte == b'\n');
+            let used = newline.map_or(chunk.len(), |at| at + 1);
+            let part = &chunk[..newline.unwrap_or(used)];
+            match &mut self.skipped {
+                Some(skipped) => skipped.more(part),
+                None if self.line.len() + part.len() > self.bytes_max => {
+                    let mut skipped = Skipped::default();
+                    skipped.more(&std::mem::take(&mut self.line));
+                    skipped.more(part);
+                    self.skipped = Some(skipped);
+                }
+                None => self.line.extend_from_slice(part),
+            }
+            self.read.consume(used);
+            if newline.is_some()
+                && let Some(line) = self.rest()
+            {
+                return Some(line);
+            }
+        }
+    }
+
+    fn rest(&mut self) -> Option<Line> {
+        if let Some(skipped) = self.skipped.take() {
+            return Some(Line::TooLong(skipped));
+        }
+        let line = std::mem::take(&mut self.line);
+        (!line.trim_ascii().is_empty()).then_some(Line::Whole(line))
+    }
+}
+
+impl Skipped {
+    fn more(&mut self, part: &[u8]) {
+        self.bytes += part.len();
+        let room = END_BYTES.saturating_sub(self.head.len()).min(part.len());
+        self.head.extend_from_slice(&part[..room]);
+        let part = &part[part.len().saturating_sub(END_BYTES)..];
+        self.tail.extend_from_slice(part);
+        let extra = self.tail.len().saturating_sub(END_BYTES);
+        self.tail.drain(..extra);
+    }
+}
+
+/// What a line says; or, if it is no message, the error that takes its place, if it had one.
+pub(crate) fn read(line: &Line) -> Result<ServerJsonRpcMessage, Option<ServerJsonRpcMessage>> {
+    match line {
+        Line::Whole(line) => message(line).map_err(|error| {
+            let text = String::from_utf8_lossy(line);
+            let id = known_id(&text).or_else(|| answered_id(&text, &text));
+            id.map(|id| stand_in(id, UNREADABLE, error.to_string()))
+        }),
+        Line::TooLong(skipped) => {
+            let head = String::from_utf8_lossy(&skipped.head);
+            let tail = String::from_utf8_lossy(&skipped.tail);
+            let bytes = skipped.bytes.to_string();
+            Err(answered_id(&head, &tail).map(|id| stand_in(id, TOO_LONG, bytes)))
+        }
+    }
+}
+
+/// Reads one message.
+pub(crate) fn message(text: &[u8]) -> Result<ServerJsonRpcMessage, serde_json::Error> {
+    serde_json::from_slice(text)
+}
+
+fn stand_in(id: RequestId, code: ErrorCode, text: String) -> ServerJsonRpcMessage {
+    ServerJsonRpcMessage::error(ErrorData::new(code, text, None), Some(id))
+}
+
+/// The id of something that is JSON and no request, whatever else is wrong with it.
+fn known_id(text: &str) -> Option<RequestId> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    if value.get("method").is_some() {
+        return None;
+    }
+    as_id(value.get("id")?)
+}
+
+/// The id of an answer of which only the ends are known.
+fn answered_id(head: &str, tail: &str) -> Option<RequestId> {
+    let mut rest = head.trim_start().strip_prefix('{')?;
+    let mut id = None;
+    loop {
+        let (key, after) = scalar(rest)?;
+        let after = after.trim_start().strip_prefix(':')?;
+        match key.as_str()? {
+            // Both orders are met: `jsonrpc, id, result` and `result, jsonrpc, id`.
+            "result" | "error" => return id.or_else(|| id_at_end(tail)),
+            "jsonrpc" => rest = scalar(after)?.1,
+            "id" => {
+                let (value, after) = scalar(after)?;
+                id = Some(as_id(&value)?);
+                rest = after;
+            }
+            _ => return None,
+        }
+        rest = rest.trim_start().strip_prefix(',')?;
+    }
+}
+
+/// The id of a text that ends in `"id":7}`.
+fn id_at_end(tail: &str) -> Option<RequestId> {
+    let at = tail.rfind("\"id\"")?;
+    let after = tail[at + 4..].trim_start().strip_prefix(':')?;
+    let (value, rest) = scalar(after)?;
+    let rest: String = rest.split_whitespace().collect();
+    matches!(&*rest, "}" | ",\"jsonrpc\":\"2.0\"}").then(|| as_id(&value))?
+}
+
+/// A text or number at the beginning, and what stands behind it.
+fn scalar(text: &str) -> Option<(Value, &str)> {
+    let text = text.trim_start();
+    if !text.starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit()) {
+        return None;
+    }
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let value = values.next()?.ok()?;
+    let end = values.byte_offset();
+    Some((value, &text[end..]))
+}
+
+fn as_id(value: &Value) -> Option<RequestId> {
+    match value {
+        Value::Number(number) => number.as_i64().map(NumberOrString::Number),
+        Value::String(text) => Some(NumberOrString::String(text.as_str().into())),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn lines(text: &[u8], bytes_max: usize) -> Vec<Line> {
+        let mut lines = Lines::new(text, bytes_max);
+        let mut all = Vec::new();
+        while let Some(line) = lines.next().await {
+            all.push(line);
+        }
+        all
+    }
+
+    fn id_of(line: &Line) -> Option<RequestId> {
+        match read(line) {
+            Ok(message) => panic!("a message: {message:?}"),
+            Err(Some(ServerJsonRpcMessage::Error(error))) => error.id,
+            Err(_) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_costs_no_other_line() {
+        let text = format!("short\n{}\r\n\n  \nlast", "x".repeat(1_000));
+        let all = lines(text.as_bytes(), 100).await;
+        assert!(matches!(&all[0], Line::Whole(line) if line == b"short"));
+        assert!(matches!(&all[1], Line::TooLong(skipped) if skipped.bytes == 1_001));
+        assert!(matches!(&all[2], Line::Whole(line) if line == b"last"));
+        assert_eq!(all.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn the_call_of_an_answer_that_is_too_long_is_found() {
+        let long = "x".repeat(2_000);
+        let known = [
+            format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":[{{"text":"{long}"}}]}}}}"#),
+            format!(r#"{{"result":{{"content":[{{"text":"{long}"}}]}},"jsonrpc":"2.0","id":7}}"#),
+            format!(r#"{{ "jsonrpc": "2.0", "result": {{"text":"{long}"}}, "id": 7 }}"#),
+        ];
+        for text in known {
+            let all = lines(text.as_bytes(), 1_000).await;
+            assert_eq!(id_of(&all[0]), Some(NumberOrString::Number(7)), "{}", &text[..60]);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_may_be_a_request_or_an_inner_id_is_not_taken_for_an_answer() {
+        let long = "x".repeat(2_000);
+        let unknown = [
+            format!(r#"{{"method":"m","params":{{"text":"{long}"}},"jsonrpc":"2.0","id":7}}"#),
+            format!(r#"{{"jsonrpc":"2.0","id":7,"method":"m","params":{{"text":"{long}"}}}}"#),
+            format!(r#"{{"result":{{"text":"{long}","id":7}}}}"#),
+            long.clone(),
+        ];
+        for text in unknown {
+            let all = lines(text.as_bytes(), 1_000).await;
+            assert_eq!(id_of(&all[0]), None, "{}", &text[..60]);
+        }
+    }
+
+    #[test]
+    fn an_answer_nobody_can_read_still_ends_its_call() {
+        let deep = format!(
+            r#"{{"jsonrpc":"2.0","id":7,"result":{}{}}}"#,
+            "[".repeat(1_000),
+            "]".repeat(1_000)
+        );
+        for text in [r#"{"jsonrpc":"2.0","id":7}"#, r#"{"jsonrpc":"2.0","id":7,"error":3}"#, &deep]
+        {
+            let line = Line::Whole(text.into());
+            assert_eq!(id_of(&line), Some(NumberOrString::Number(7)), "{text}");
+        }
+        for text in ["log: ready", "{", r#"{"id":{}}"#, r#"{"id":7,"method":3}"#, "\u{1b}[0m"] {
+            assert_eq!(id_of(&Line::Whole(text.into())), None, "{text}");
+        }
+    }
+}

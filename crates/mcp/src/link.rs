@@ -1,0 +1,434 @@
+//! One connection to a server, from its beginning to its end: start, handshake, list, call, close.
+
+use std::{sync::Arc, time::Duration};
+
+use budao_core::{
+    fault::{Fact, Fault, Operation},
+    limits::Limits,
+    seams::World,
+};
+use budao_tools::{CallContext, Notes};
+use rmcp::{
+    RoleClient,
+    model::{
+        CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam,
+        ClientJsonRpcMessage, ClientRequest, JsonObject, PaginatedRequestParams, RequestId,
+        RequestMetaObject, ServerJsonRpcMessage, ServerResult, Tool,
+    },
+    service::{Peer, PeerRequestOptions, RunningService, ServiceExt},
+    transport::{
+        StreamableHttpClientTransport, Transport as Rmcp, common::client_side_sse::FixedInterval,
+        streamable_http_client::StreamableHttpClientTransportConfig,
+    },
+};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{Address, Config, Stdio, Transport, shown_url},
+    host::{Following, Host, Progress},
+    process::{Around, Exit, Process},
+    sse, stdio,
+    trouble::{About, Trouble},
+    web::{self, Web},
+};
+
+/// Tools and pages of one server, at most.
+const TOOLS_MAX: usize = 1_000;
+const PAGES_MAX: usize = 200;
+
+/// How long a server on the net may take to forget us.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    peer: Peer<RoleClient>,
+    service: Mutex<Option<RunningService<RoleClient, Host>>>,
+    process: Option<Arc<Process>>,
+    /// Set when nothing more will come.
+    pub(crate) gone: CancellationToken,
+    /// Rung when the server says its tools have changed.
+    pub(crate) changed: Arc<Notify>,
+    /// Rung when a call failed in a way that makes us doubt the connection.
+    pub(crate) doubt: Notify,
+    progress: Arc<Progress>,
+    room: Arc<Semaphore>,
+    calls: usize,
+    unwanted: mpsc::Sender<Unwanted>,
+}
+
+/// A call whose answer nobody waits for any more. The server is told so; until then it takes its room.
+#[derive(Debug)]
+struct Unwanted {
+    id: RequestId,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Link {
+    /// Connects and shakes hands. The fault says what was tried, and what the server said last.
+    pub(crate) async fn open(config: &Config, around: &Around) -> Result<Self, Fault> {
+        let opened = match &config.transport {
+            Transport::Stdio(stdio) => return Self::of_program(config, stdio, around).await,
+            Transport::Http(address) => Self::of_address(config, address, around).await,
+            Transport::Sse(address) => Self::of_events(config, address, around).await,
+        };
+        opened.map_err(|trouble| {
+            let fault = trouble.fault(&starting(config, &around.limits));
+            match &config.transport {
+                Transport::Http(address) | Transport::Sse(address) => {
+                    fault.with(Fact::Endpoint, shown_url(&address.url))
+                }
+                Transport::Stdio(_) => fault,
+            }
+        })
+    }
+
+    async fn of_program(config: &Config, stdio: &Stdio, around: &Around) -> Result<Self, Fault> {
+        let about = starting(config, &around.limits);
+        let command = command_line(stdio, around);
+        let (process, pipes) = Process::start(stdio, around).map_err(|error| {
+            let fault = Trouble::Wire(Box::new(error)).fault(&about);
+            fault
+                .with(Fact::Reason, format!("its command `{command}` could not be started"))
+                .with(Fact::Command, command.clone())
+        })?;
+        let process = Arc::new(process);
+        let bytes_max = around.limits.frame_bytes_hard;
+        let clock = around.world.clock.clone();
+        let wire =
+            stdio::Wire::new(around.server.clone(), pipes, process.clone(), bytes_max, clock);
+        match Self::shake_hands(config, around, wire, Some(process.clone())).await {
+            Ok(link) => Ok(link),
+            Err(trouble) => {
+                let fault = match trouble {
+                    Trouble::Lost | Trouble::Wire(_) => {
+                        process.silent_soon(&around.world).await;
+                        let why = format!("its command `{command}` ended before it was ready");
+                        trouble.fault(&about).with(Fact::Reason, why)
+                    }
+                    other => other.fault(&about),
+                };
+                let fault = last_words(fault.with(Fact::Command, command), &process);
+                process.end().await;
+                Err(fault)
+            }
+        }
+    }
+
+    async fn of_address(
+        config: &Config,
+        address: &Address,
+        around: &Around,
+    ) -> Result<Self, Trouble> {
+        let (web, url, headers) = reach(config, address, around)?;
+        let mut options = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+            .custom_headers(headers.into_iter().filter_map(|(k, v)| Some((k?, v))).collect())
+            .max_sse_event_size(around.limits.frame_bytes_hard);
+        // A lost answer is asked for a few times; then the call must hear of it.
+        let mut again = FixedInterval::default();
+        (again.max_times, again.duration) = (Some(3), Duration::from_millis(250));
+        options.retry_config = Arc::new(again);
+        let wire = StreamableHttpClientTransport::with_client(web, options);
+        Self::shake_hands(config, around, wire, None).await
+    }
+
+    async fn of_events(
+        config: &Config,
+        address: &Address,
+        around: &Around,
+    ) -> Result<Self, Trouble> {
+        let (web, url, headers) = reach(config, address, around)?;
+        let opening = sse::Wire::open(web.client, url, headers, web.bytes_max);
+        let wire = in_time(config, around, opening).await?;
+        let wire = wire.map_err(|error| Trouble::Wire(Box::new(error)))?;
+        Self::shake_hands(config, around, wire, None).await
+    }
+
+    async fn shake_hands<T: Rmcp<RoleClient> + 'static>(
+        config: &Config,
+        around: &Around,
+        wire: T,
+        process: Option<Arc<Process>>,
+    ) -> Result<Self, Trouble> {
+        let host = Host::new(config, around.scrubber.clone());
+        let (changed, progress) = (host.changed.clone(), host.progress.clone());
+        let gone = CancellationToken::new();
+        let watched = Watched { wire, gone: gone.clone() };
+        let service = in_time(config, around, host.serve(watched)).await??;
+        let peer = service.peer().clone();
+        let (unwanted, list) = mpsc::channel(config.calls);
+        around.world.spawn.spawn(Box::pin(forget(peer.clone(), list, gone.clone())));
+        Ok(Self {
+            peer,
+            service: Mutex::new(Some(service)),
+            process,
+            gone,
+            changed,
+            doubt: Notify::new(),
+            progress,
+            room: Arc::new(Semaphore::new(config.calls)),
+            calls: config.calls,
+            unwanted,
+        })
+    }
+
+    /// Every tool of the server, all pages of it.
+    pub(crate) async fn list(&self) -> Result<Vec<Tool>, Trouble> {
+        let has_tools = |info: &rmcp::model::ServerPeerInfo| info.capabilities.tools.is_some();
+        if self.peer.peer_info().is_some_and(|info| !has_tools(&info)) {
+            return Ok(Vec::new());
+        }
+        let mut tools = Vec::new();
+        let mut cursor: Option<String> = None;
+        for _ in 0..PAGES_MAX {
+            let params = PaginatedRequestParams::default().with_cursor(cursor.clone());
+            let page = tokio::select! {
+                biased;
+                page = self.peer.list_tools(Some(params)) => page?,
+                () = self.gone.cancelled() => return Err(Trouble::Lost),
+            };
+            tools.extend(page.tools);
+            let is_stuck = page.next_cursor.is_some() && page.next_cursor == cursor;
+            if page.next_cursor.is_none() || is_stuck || tools.len() >= TOOLS_MAX {
+                break;
+            }
+            cursor = page.next_cursor;
+        }
+        if tools.len() > TOOLS_MAX {
+            tracing::warn!(dropped = tools.len() - TOOLS_MAX, "a server has too many tools");
+            tools.truncate(TOOLS_MAX);
+        }
+        Ok(tools)
+    }
+
+    /// Calls a tool. `None` when the call was told to stop.
+    pub(crate) async fn call(
+        &self,
+        tool: &str,
+        arguments: Option<JsonObject>,
+        context: &CallContext,
+    ) -> Result<Option<CallToolResult>, Trouble> {
+        tokio::select! {
+            biased;
+            answer = self.ask(tool, arguments, context) => answer.map(Some),
+            () = self.gone.cancelled() => Err(Trouble::Lost),
+            () = context.cancel.cancelled() => Ok(None),
+        }
+    }
+
+    async fn ask(
+        &self,
+        tool: &str,
+        arguments: Option<JsonObject>,
+        context: &CallContext,
+    ) -> Result<CallToolResult, Trouble> {
+        let room = self.room.clone().try_acquire_owned();
+        let room = room.map_err(|_| Trouble::Busy(self.calls))?;
+        let mut params = CallToolRequestParams::new(tool.to_owned());
+        params.arguments = arguments;
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let options = PeerRequestOptions::no_options().with_meta(meta(context));
+        let mut handle = self.peer.send_cancellable_request(request, options).await?;
+        let waiting = Waiting {
+            unwanted: Some((handle.id.clone(), room)),
+            list: self.unwanted.clone(),
+            _following: self.follow(handle.progress_token.clone(), context.notes.clone()),
+        };
+        let answer = (&mut handle.rx).await;
+        waiting.answered();
+        match answer.map_err(|_| Trouble::Lost)?? {
+            ServerResult::CallToolResult(result) => Ok(result),
+            ServerResult::InputRequiredResult(_) => {
+                Err(Trouble::Asks("the server wants input in the middle of a call"))
+            }
+            ServerResult::CreateTaskResult(_) => {
+                Err(Trouble::Asks("the server wants to finish the call later"))
+            }
+            _ => Err(Trouble::Unclear("a result that is not one of a tool".into())),
+        }
+    }
+
+    fn follow(&self, token: rmcp::model::ProgressToken, notes: Notes) -> Following {
+        self.progress.follow(token, notes)
+    }
+
+    /// Ends the connection and whatever was started for it.
+    pub(crate) async fn close(&self, around: &Around) {
+        if let Some(mut service) = self.service.lock().await.take() {
+            let farewell = around.world.clock.sleep(FAREWELL);
+            // Closing the process below goes on without it.
+            tokio::select! {
+                biased;
+                _ = service.close() => {}
+                () = farewell => {}
+            }
+        }
+        if let Some(process) = &self.process {
+            process.end().await;
+        }
+    }
+
+    /// A fault of this connection, with what the server said last.
+    pub(crate) async fn last_words(&self, fault: Fault, world: &World) -> Fault {
+        match &self.process {
+            Some(process) => {
+                process.silent_soon(world).await;
+                last_words(fault, process)
+            }
+            None => fault,
+        }
+    }
+
+    /// The process of the server, if it is one.
+    pub(crate) fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| process.id)
+    }
+}
+
+/// Waits for a step of connecting, unless it takes too long or nobody wants it any more.
+async fn in_time<T>(
+    config: &Config,
+    around: &Around,
+    step: impl Future<Output = T>,
+) -> Result<T, Trouble> {
+    let limit = config.timeouts.start;
+    tokio::select! {
+        biased;
+        () = around.stop.cancelled() => Err(Trouble::Lost),
+        done = step => Ok(done),
+        () = around.world.clock.sleep(limit) => Err(Trouble::Slow(limit)),
+    }
+}
+
+/// Tells the server which answers nobody waits for.
+async fn forget(
+    peer: Peer<RoleClient>,
+    mut list: mpsc::Receiver<Unwanted>,
+    gone: CancellationToken,
+) {
+    while let Some(unwanted) = list.recv().await {
+        let reason = Some("the call was stopped".to_owned());
+        let params = CancelledNotificationParam::new(Some(unwanted.id.clone()), reason);
+        tokio::select! {
+            biased;
+            told = peer.notify_cancelled(params) => {
+                if let Err(error) = told {
+                    tracing::debug!(%error, "a server could not be told that a call was stopped");
+                }
+            }
+            () = gone.cancelled() => return,
+        }
+    }
+}
+
+/// A call that is waited for. If it is dropped before its answer came, the server is told.
+struct Waiting {
+    unwanted: Option<(RequestId, OwnedSemaphorePermit)>,
+    list: mpsc::Sender<Unwanted>,
+    _following: Following,
+}
+
+impl Waiting {
+    fn answered(mut self) {
+        self.unwanted = None;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some((id, room)) = self.unwanted.take() {
+            // There is room for every call that may run, so this fails only when the connection is gone.
+            drop(self.list.try_send(Unwanted { id, _room: room }));
+        }
+    }
+}
+
+/// Says when nothing more will come, before rmcp tidies up.
+struct Watched<T> {
+    wire: T,
+    gone: CancellationToken,
+}
+
+impl<T: Rmcp<RoleClient> + 'static> Rmcp<RoleClient> for Watched<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
+        self.wire.send(message)
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        let message = self.wire.receive().await;
+        if message.is_none() {
+            self.gone.cancel();
+        }
+        message
+    }
+
+    async fn close(&mut self) -> Result<(), T::Error> {
+        self.wire.close().await
+    }
+}
+
+impl<T> Drop for Watched<T> {
+    fn drop(&mut self) {
+        self.gone.cancel();
+    }
+}
+
+/// The fault with what a process said last and how it ended.
+fn last_words(fault: Fault, process: &Process) -> Fault {
+    let said = process.tail.text();
+    let fault = match process.exit() {
+        Some(Exit::Code(code)) => {
+            fault.with(Fact::ExitCode, code).because(format!("exit status {code}"))
+        }
+        Some(Exit::Signal(signal)) => fault.because(format!("killed by signal {signal}")),
+        Some(Exit::Unknown) | None => fault,
+    };
+    if said.is_empty() {
+        return fault;
+    }
+    fault.with(Fact::StderrTail, said.clone()).because(format!("stderr: {said}"))
+}
+
+/// What goes with a call: its trace.
+fn meta(context: &CallContext) -> RequestMetaObject {
+    let mut meta = RequestMetaObject::new();
+    if context.trace.is_some() {
+        meta.set_traceparent(context.trace.to_traceparent(context.world.entropy.bits()));
+    }
+    meta
+}
+
+type Reached = (Web, reqwest::Url, http::HeaderMap);
+
+fn reach(config: &Config, address: &Address, around: &Around) -> Result<Reached, Trouble> {
+    let wrong = |fault: Fault| Trouble::Wire(Box::new(fault));
+    let url = address.parsed().map_err(wrong)?;
+    let headers = address.header_map().map_err(wrong)?;
+    let client = web::client(&url, config.timeouts.start);
+    let client = client.map_err(|error| Trouble::Wire(Box::new(error)))?;
+    Ok((Web { client, bytes_max: around.limits.frame_bytes_hard }, url, headers))
+}
+
+/// What starting a server is about.
+pub(crate) fn starting<'a>(config: &'a Config, limits: &Limits) -> About<'a> {
+    About {
+        operation: Operation::StartMcpServer,
+        server: &config.name,
+        tool: None,
+        called: "",
+        idempotent: true,
+        limit: limits.frame_bytes_hard,
+    }
+}
+
+fn command_line(stdio: &Stdio, around: &Around) -> String {
+    let words = std::iter::once(&stdio.command).chain(&stdio.args).map(String::as_str);
+    let line = words.collect::<Vec<_>>().join(" ");
+    crate::trouble::bounded(&around.scrubber.scrub(&line))
+}

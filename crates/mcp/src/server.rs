@@ -1,0 +1,407 @@
+//! A server and whoever looks after it: started, watched, started again when it is lost, and ended.
+//!
+//! One task owns the connection. Handles see its tools, its state, and a number that moves whenever tools
+//! come or go. While a server is down it has no tools; a tool somebody still holds fails at once.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use budao_core::{
+    fault::{Fault, Operation},
+    limits::Limits,
+    scrub::Scrubber,
+    seams::World,
+    tool::ToolSpec,
+};
+use budao_tools::{Tool, Toolbox};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Config,
+    link::{Link, starting},
+    process::Around,
+    tool::McpTool,
+    trouble::{About, Trouble},
+};
+
+/// A server. When the last handle is dropped, the server is ended.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+}
+
+/// How a server is doing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// It is being started for the first time.
+    Starting,
+    /// It is connected.
+    Ready {
+        /// How many tools it has here.
+        tools: usize,
+    },
+    /// It is not connected.
+    Down {
+        /// Why.
+        fault: Fault,
+        /// When it is tried again; never if not said.
+        again_in: Option<Duration>,
+    },
+    /// It was ended.
+    Stopped,
+}
+
+/// What the handles, the tools and the keeper share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) name: Arc<str>,
+    pub(crate) scrubber: Scrubber,
+    live: Mutex<Live>,
+    state: watch::Sender<State>,
+    /// Moves when tools come or go; shared by the servers of a set.
+    generation: Arc<watch::Sender<u64>>,
+    restart: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Live {
+    link: Option<Arc<Link>>,
+    tools: Vec<Arc<dyn Tool>>,
+    refused: Vec<Fault>,
+}
+
+impl Server {
+    /// Starts a server and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it cannot be started: the fault names its command or address and what it said last.
+    pub async fn connect(
+        config: Config,
+        world: &World,
+        limits: &Arc<Limits>,
+    ) -> Result<Self, Fault> {
+        let server = Self::open(config, world, limits)?;
+        match server.ready().await {
+            Ok(()) => Ok(server),
+            Err(fault) => {
+                server.shutdown().await;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Starts a server and does not wait. It is tried again and again until it is there.
+    ///
+    /// # Errors
+    /// When the configuration cannot work.
+    pub fn open(config: Config, world: &World, limits: &Arc<Limits>) -> Result<Self, Fault> {
+        Self::open_in(config, world, limits, Arc::new(watch::Sender::new(0)))
+    }
+
+    pub(crate) fn open_in(
+        config: Config,
+        world: &World,
+        limits: &Arc<Limits>,
+        generation: Arc<watch::Sender<u64>>,
+    ) -> Result<Self, Fault> {
+        config.check()?;
+        let shared = Arc::new(Shared {
+            name: config.name.as_str().into(),
+            scrubber: config.scrubber(),
+            live: Mutex::default(),
+            state: watch::Sender::new(State::Starting),
+            generation,
+            restart: Notify::new(),
+        });
+        let stop = CancellationToken::new();
+        let around = Around {
+            server: shared.name.clone(),
+            world: world.clone(),
+            limits: limits.clone(),
+            scrubber: shared.scrubber.clone(),
+            stop: stop.clone(),
+        };
+        let keeper = Keeper { config, shared: shared.clone(), around };
+        world.spawn.spawn(Box::pin(keeper.run()));
+        Ok(Self { shared, stop })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Its tools as of now; none while it is down.
+    #[must_use]
+    pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
+        self.shared.lock().tools.clone()
+    }
+
+    /// Tools that are not offered because their name or schema was refused.
+    #[must_use]
+    pub fn refused(&self) -> Vec<Fault> {
+        self.shared.lock().refused.clone()
+    }
+
+    /// A number that moves whenever tools come or go.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        *self.shared.generation.borrow()
+    }
+
+    /// Follows [`Server::generation`].
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.shared.generation.subscribe()
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.shared.state.borrow().clone()
+    }
+
+    /// Follows [`Server::state`].
+    #[must_use]
+    pub fn watch_state(&self) -> watch::Receiver<State> {
+        self.shared.state.subscribe()
+    }
+
+    /// The id of its process, if it is one and runs.
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
+        self.shared.link()?.process_id()
+    }
+
+    /// Waits until it is connected, or the first try has failed.
+    ///
+    /// # Errors
+    /// Why it is not connected.
+    pub async fn ready(&self) -> Result<(), Fault> {
+        let mut state = self.shared.state.subscribe();
+        // An error means that the keeper is gone.
+        let state = state.wait_for(|state| *state != State::Starting).await;
+        match state.map(|state| state.clone()) {
+            Ok(State::Down { fault, .. }) => Err(fault),
+            Ok(State::Ready { .. }) => Ok(()),
+            Ok(State::Starting | State::Stopped) | Err(_) => {
+                let about = About { server: &self.shared.name, ..BARE };
+                Err(Trouble::Down.fault(&about))
+            }
+        }
+    }
+
+    /// Tries at once to connect again if it is down.
+    pub fn restart(&self) {
+        self.shared.restart.notify_one();
+    }
+
+    /// Ends it and waits until nothing of it is left.
+    pub async fn shutdown(&self) {
+        self.stop.cancel();
+        let mut state = self.shared.state.subscribe();
+        drop(state.wait_for(|state| *state == State::Stopped).await);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+const BARE: About<'static> = About {
+    operation: Operation::StartMcpServer,
+    server: "",
+    tool: None,
+    called: "",
+    idempotent: true,
+    limit: 0,
+};
+
+impl Shared {
+    /// The connection, if there is one.
+    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+        let link = self.lock().link.clone();
+        link.filter(|link| !link.gone.is_cancelled())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a connection and its tools in place.
+    fn publish(&self, link: Option<Arc<Link>>, tools: Vec<Arc<dyn Tool>>, refused: Vec<Fault>) {
+        let moved = {
+            let mut live = self.lock();
+            let moved = specs(&live.tools) != specs(&tools);
+            *live = Live { link, tools, refused };
+            moved
+        };
+        if moved {
+            self.generation.send_modify(|generation| *generation += 1);
+        }
+    }
+
+    fn say(&self, state: State) {
+        self.state.send_replace(state);
+    }
+}
+
+fn specs(tools: &[Arc<dyn Tool>]) -> Vec<Arc<ToolSpec>> {
+    tools.iter().map(|tool| tool.spec()).collect()
+}
+
+/// Looks after a server.
+struct Keeper {
+    config: Config,
+    shared: Arc<Shared>,
+    around: Around,
+}
+
+/// How a connection ended.
+enum End {
+    Stopped,
+    Lost(Fault),
+}
+
+impl Keeper {
+    async fn run(self) {
+        let _stopped = SayStopped(self.shared.clone());
+        let mut failures = 0_u32;
+        loop {
+            let began = self.around.world.clock.now();
+            let fault = match self.live().await {
+                End::Stopped => return,
+                End::Lost(fault) => fault.scrubbed(&self.shared.scrubber),
+            };
+            // One that dies as soon as it is up must not be started without pause.
+            let lasted = self.around.world.clock.now().since(began);
+            failures = if lasted > self.config.reconnect.max { 1 } else { failures + 1 };
+            if !self.pause(fault, failures).await {
+                return;
+            }
+        }
+    }
+
+    /// One connection from its start to its end.
+    async fn live(&self) -> End {
+        let link = match Link::open(&self.config, &self.around).await {
+            Ok(link) => Arc::new(link),
+            Err(_) if self.around.stop.is_cancelled() => return End::Stopped,
+            Err(fault) => return End::Lost(fault),
+        };
+        let end = self.attend(&link).await;
+        self.shared.publish(None, Vec::new(), Vec::new());
+        link.close(&self.around).await;
+        end
+    }
+
+    /// Keeps the tools current until the connection ends.
+    async fn attend(&self, link: &Arc<Link>) -> End {
+        if let Err(fault) = self.list(link, self.config.timeouts.start).await {
+            return if self.around.stop.is_cancelled() { End::Stopped } else { End::Lost(fault) };
+        }
+        loop {
+            tokio::select! {
+                biased;
+                () = self.around.stop.cancelled() => return End::Stopped,
+                () = link.gone.cancelled() => {
+                    let fault = Trouble::Lost.fault(&self.listing());
+                    return End::Lost(link.last_words(fault, &self.around.world).await);
+                }
+                () = link.changed.notified() => {}
+                () = link.doubt.notified() => {}
+            }
+            if let Err(fault) = self.list(link, self.config.timeouts.list).await {
+                return End::Lost(fault);
+            }
+        }
+    }
+
+    /// Asks for the tools and puts them in place.
+    async fn list(&self, link: &Arc<Link>, limit: Duration) -> Result<(), Fault> {
+        let listed = tokio::select! {
+            biased;
+            () = self.around.stop.cancelled() => Err(Trouble::Lost),
+            listed = link.list() => listed,
+            () = self.around.world.clock.sleep(limit) => Err(Trouble::Slow(limit)),
+        };
+        let listed = match listed {
+            Ok(listed) => listed,
+            Err(trouble) => {
+                let fault = trouble.fault(&self.listing());
+                return Err(link.last_words(fault, &self.around.world).await);
+            }
+        };
+        let (tools, refused) = self.offered(listed);
+        let count = tools.len();
+        tracing::debug!(server = %self.shared.name, tools = count, "the tools of a server");
+        self.shared.publish(Some(link.clone()), tools, refused);
+        self.shared.say(State::Ready { tools: count });
+        Ok(())
+    }
+
+    /// The tools that are taken and that a toolbox takes.
+    fn offered(&self, listed: Vec<rmcp::model::Tool>) -> (Vec<Arc<dyn Tool>>, Vec<Fault>) {
+        let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+        let mut refused = Vec::new();
+        for tool in listed.into_iter().filter(|tool| self.config.takes(&tool.name)) {
+            let tool: Arc<dyn Tool> =
+                Arc::new(McpTool::new(tool, &self.config, self.shared.clone()));
+            if tools.iter().any(|other| other.spec().name == tool.spec().name) {
+                tracing::warn!(server = %self.shared.name, tool = %tool.spec().name, "listed twice");
+                continue;
+            }
+            match Toolbox::builder().add_shared(tool.clone()) {
+                Ok(_) => tools.push(tool),
+                Err(fault) => {
+                    let fault = fault.via("mcp_server", &*self.shared.name);
+                    tracing::warn!(server = %self.shared.name, %fault, "a tool is not offered");
+                    refused.push(fault);
+                }
+            }
+        }
+        (tools, refused)
+    }
+
+    /// Waits before the next try. False when there is none.
+    async fn pause(&self, fault: Fault, failures: u32) -> bool {
+        let policy = &self.config.reconnect;
+        let again_in =
+            (failures < policy.tries).then(|| policy.delay(failures, self.around.world.jitter()));
+        tracing::warn!(server = %self.shared.name, %fault, ?again_in, "a server is down");
+        self.shared.say(State::Down { fault, again_in });
+        let wait = async {
+            match again_in {
+                Some(wait) => self.around.world.clock.sleep(wait).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.around.stop.cancelled() => false,
+            () = self.shared.restart.notified() => true,
+            () = wait => true,
+        }
+    }
+
+    fn listing(&self) -> About<'_> {
+        About { operation: Operation::DiscoverTools, ..starting(&self.config, &self.around.limits) }
+    }
+}
+
+/// However the keeper ends, whoever waits for it hears of it.
+struct SayStopped(Arc<Shared>);
+
+impl Drop for SayStopped {
+    fn drop(&mut self) {
+        self.0.publish(None, Vec::new(), Vec::new());
+        self.0.say(State::Stopped);
+    }
+}

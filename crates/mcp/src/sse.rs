@@ -1,0 +1,124 @@
+//! The older HTTP protocol as a transport: events come on one long answer, messages go by post to the
+//! address its first event names.
+//!
+//! That address must be of the same origin: a server must not send our headers to somebody else.
+
+use futures::{StreamExt, stream::BoxStream};
+use http::{HeaderMap, header};
+use reqwest::{Client, Url};
+use rmcp::{
+    RoleClient,
+    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
+    transport::{Transport, streamable_http_client::StreamableHttpError},
+};
+use sse_stream::{Error as SseError, Sse};
+
+use crate::{
+    line::{self, Line},
+    web,
+};
+
+type HttpError = StreamableHttpError<reqwest::Error>;
+
+/// An event stream and where to post.
+pub(crate) struct Wire {
+    client: Client,
+    headers: HeaderMap,
+    events: BoxStream<'static, Result<Sse, SseError>>,
+    post: Url,
+}
+
+impl Wire {
+    /// Opens the stream and waits to be told where to post.
+    pub(crate) async fn open(
+        client: Client,
+        url: Url,
+        headers: HeaderMap,
+        bytes_max: usize,
+    ) -> Result<Self, HttpError> {
+        let request = client.get(url.clone()).headers(headers.clone());
+        let response = request.header(header::ACCEPT, "text/event-stream").send().await;
+        let response = response.map_err(|error| HttpError::Client(error.without_url()))?;
+        if let Some(refusal) = web::refusal(&response) {
+            return Err(refusal);
+        }
+        let media = response.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        if !media.is_some_and(|media| media.to_ascii_lowercase().starts_with("text/event-stream")) {
+            return Err(HttpError::UnexpectedContentType(media.map(str::to_owned)));
+        }
+        let mut events = web::events(response, bytes_max);
+        while let Some(event) = events.next().await.transpose()? {
+            if event.event.as_deref() == Some("endpoint") {
+                let post = endpoint(&url, &event.data.unwrap_or_default())?;
+                return Ok(Self { client, headers, events, post });
+            }
+        }
+        Err(HttpError::UnexpectedEndOfStream)
+    }
+}
+
+fn endpoint(base: &Url, said: &str) -> Result<Url, HttpError> {
+    let refused = |why: &'static str| HttpError::UnexpectedServerResponse(why.into());
+    let post = base.join(said.trim()).map_err(|_| refused("the endpoint is no address"))?;
+    if post.origin() != base.origin() {
+        return Err(refused("the endpoint is of another origin"));
+    }
+    Ok(post)
+}
+
+impl Transport<RoleClient> for Wire {
+    type Error = HttpError;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), HttpError>> + Send + 'static {
+        let request = self.client.post(self.post.clone()).headers(self.headers.clone());
+        let request = request.json(&message);
+        async move {
+            let response = request.send().await;
+            let response = response.map_err(|error| HttpError::Client(error.without_url()))?;
+            web::refusal(&response).map_or(Ok(()), Err)
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            let event = match self.events.next().await? {
+                Ok(event) => event,
+                Err(error) => {
+                    tracing::debug!(%error, "the event stream failed");
+                    return None;
+                }
+            };
+            let is_message = event.event.as_deref().is_none_or(|name| name == "message");
+            let Some(data) = event.data.filter(|_| is_message) else { continue };
+            match line::read(&Line::Whole(data.into_bytes())) {
+                Ok(message) | Err(Some(message)) => return Some(message),
+                Err(None) => tracing::debug!("an event is no message"),
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), HttpError> {
+        self.events = futures::stream::empty().boxed();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_posted_only_to_the_server_itself() {
+        let base = Url::parse("https://example.com/sse?key=1").unwrap();
+        let post = endpoint(&base, "/message?sessionId=7\n").unwrap();
+        assert_eq!(post.as_str(), "https://example.com/message?sessionId=7");
+        for elsewhere in
+            ["https://evil.example/x", "//evil.example/x", "http://example.com/x", "ftp:x"]
+        {
+            assert!(endpoint(&base, elsewhere).is_err(), "{elsewhere}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A server on the standard input and output of a process, as a transport.
+
+use std::{io, sync::Arc};
+
+use budao_core::seams::Clock;
+use futures::future::BoxFuture;
+use rmcp::{
+    RoleClient,
+    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
+    transport::Transport,
+};
+use tokio::{io::AsyncWriteExt, process::ChildStdin, process::ChildStdout, sync::Mutex};
+
+use crate::{
+    line::{self, Line, Lines},
+    process::{LAST_WORDS, Pipes, Process},
+};
+
+/// Lines that were no messages, of which the first few are told.
+const NOISE_TOLD: usize = 5;
+
+/// A process as a transport.
+pub(crate) struct Wire {
+    server: Arc<str>,
+    input: Arc<Mutex<Option<ChildStdin>>>,
+    lines: Lines<ChildStdout>,
+    process: Arc<Process>,
+    clock: Arc<dyn Clock>,
+    ending: Option<BoxFuture<'static, ()>>,
+    over: bool,
+    noise: usize,
+}
+
+impl Wire {
+    pub(crate) fn new(
+        server: Arc<str>,
+        pipes: Pipes,
+        process: Arc<Process>,
+        bytes_max: usize,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            server,
+            input: Arc::new(Mutex::new(Some(pipes.input))),
+            lines: Lines::new(pipes.output, bytes_max),
+            process,
+            clock,
+            ending: None,
+            over: false,
+            noise: 0,
+        }
+    }
+
+    /// The next line. A process that has ended may have a grandchild that keeps its output open, so its
+    /// end counts too.
+    async fn line(&mut self) -> Option<Line> {
+        while !self.over {
+            match &mut self.ending {
+                Some(ending) => tokio::select! {
+                    biased;
+                    line = self.lines.next() => return line,
+                    () = ending => self.over = true,
+                },
+                None => tokio::select! {
+                    biased;
+                    line = self.lines.next() => return line,
+                    () = self.process.exited() => {
+                        self.ending = Some(self.clock.sleep(LAST_WORDS));
+                    }
+                },
+            }
+        }
+        None
+    }
+
+    fn unclear(&mut self, line: &Line) {
+        self.noise += 1;
+        if self.noise > NOISE_TOLD {
+            return;
+        }
+        match line {
+            Line::Whole(line) => {
+                let text = String::from_utf8_lossy(&line[..line.len().min(200)]);
+                let text = text.escape_debug().to_string();
+                tracing::warn!(server = %self.server, text, "a line on stdout is no message");
+            }
+            Line::TooLong(skipped) => {
+                let bytes = skipped.bytes;
+                tracing::warn!(server = %self.server, bytes, "a line on stdout is too long");
+            }
+        }
+    }
+}
+
+impl Transport<RoleClient> for Wire {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let input = self.input.clone();
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            let mut input = input.lock().await;
+            let input = input.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+            input.write_all(&line).await?;
+            input.flush().await
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        while let Some(line) = self.line().await {
+            match line::read(&line) {
+                Ok(message) => return Some(message),
+                Err(stand_in) => {
+                    self.unclear(&line);
+                    if stand_in.is_some() {
+                        return stand_in;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        // A write that is stuck holds the lock; the process is ended all the same.
+        if let Ok(mut input) = self.input.try_lock() {
+            drop(input.take());
+        }
+        Ok(())
+    }
+}

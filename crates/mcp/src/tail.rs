@@ -1,0 +1,168 @@
+//! What a server says on its error output: told to the operator line by line, and its last lines kept for
+//! the fault that may follow.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use budao_core::{Timestamp, scrub::Scrubber, seams::Clock};
+use tokio::io::AsyncRead;
+use tokio_util::sync::CancellationToken;
+
+use crate::line::{Line, Lines};
+
+/// Last lines that are kept.
+const KEPT: usize = 12;
+
+/// Characters of a line.
+const CHARS_MAX: usize = 400;
+
+/// Bytes read of a line before the rest of it is skipped.
+const BYTES_MAX: usize = 8 * 1024;
+
+/// Lines that are told per window; the rest are counted.
+const TOLD_MAX: usize = 200;
+
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// The last lines of a server's error output.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    lines: Mutex<VecDeque<String>>,
+    /// Set when no more will come.
+    closed: CancellationToken,
+}
+
+impl Tail {
+    /// The last lines, oldest first.
+    pub(crate) fn text(&self) -> String {
+        self.lock().iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Waits until no more will come.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.lock();
+        if lines.len() == KEPT {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+}
+
+/// Reads a server's error output to its end.
+pub(crate) async fn drain(
+    output: impl AsyncRead + Unpin + Send,
+    tail: Arc<Tail>,
+    server: Arc<str>,
+    scrubber: Scrubber,
+    clock: Arc<dyn Clock>,
+) {
+    let _closed = tail.closed.clone().drop_guard();
+    let mut lines = Lines::new(output, BYTES_MAX);
+    let mut pace = Pace { since: clock.now(), told: 0, held: 0 };
+    while let Some(line) = lines.next().await {
+        let line = match line {
+            Line::Whole(line) => shown(&line, &scrubber),
+            Line::TooLong(skipped) => format!("(a line of {} bytes)", skipped.bytes),
+        };
+        match pace.may_tell(clock.now()) {
+            Tell::Line { held: 0 } => tracing::info!(%server, line, "server stderr"),
+            Tell::Line { held } => tracing::info!(%server, line, held, "server stderr"),
+            Tell::Nothing => {}
+        }
+        tail.push(line);
+    }
+}
+
+fn shown(line: &[u8], scrubber: &Scrubber) -> String {
+    let text = String::from_utf8_lossy(line);
+    // A terminal must not be told what to do by a foreign program.
+    let text: String =
+        text.trim_end().chars().filter(|it| !it.is_control() || *it == '\t').collect();
+    let text = scrubber.scrub(&text);
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into_owned(),
+    }
+}
+
+/// Keeps a server that talks without end from filling the log.
+struct Pace {
+    since: Timestamp,
+    told: usize,
+    held: usize,
+}
+
+enum Tell {
+    /// Tell it, and how many were held back before it.
+    Line {
+        held: usize,
+    },
+    Nothing,
+}
+
+impl Pace {
+    fn may_tell(&mut self, now: Timestamp) -> Tell {
+        let mut held = 0;
+        if now.since(self.since) >= WINDOW {
+            held = std::mem::take(&mut self.held);
+            (self.since, self.told) = (now, 0);
+        }
+        if self.told == TOLD_MAX {
+            self.held += 1;
+            return Tell::Nothing;
+        }
+        self.told += 1;
+        Tell::Line { held }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_last_lines_are_kept_and_none_of_them_is_long() {
+        let text = format!("{}\n{}", "early\n".repeat(50_000), "长".repeat(2_000));
+        let tail = Arc::new(Tail::default());
+        let clock = budao_testkit::world::seeded(1).clock;
+        let scrubber = Scrubber::with_secrets(["hunter22hunter22"]);
+        drain(text.as_bytes(), tail.clone(), "s".into(), scrubber, clock).await;
+        tail.closed().await;
+        let text = tail.text();
+        assert_eq!(text.lines().count(), KEPT);
+        assert!(text.lines().all(|line| line.chars().count() <= CHARS_MAX + 1));
+    }
+
+    #[tokio::test]
+    async fn a_secret_and_a_control_character_do_not_get_through() {
+        let tail = Arc::new(Tail::default());
+        let clock = budao_testkit::world::seeded(1).clock;
+        let scrubber = Scrubber::with_secrets(["hunter22hunter22"]);
+        let text = &b"\x1b[31mkey hunter22hunter22 \xff refused"[..];
+        drain(text, tail.clone(), "s".into(), scrubber, clock).await;
+        assert!(!tail.text().contains("hunter22hunter22"), "{}", tail.text());
+        assert!(!tail.text().contains('\x1b'));
+        assert!(tail.text().contains("refused"));
+    }
+
+    #[test]
+    fn a_server_that_talks_without_end_is_held_back_and_counted() {
+        let start = Timestamp::from_micros(0);
+        let mut pace = Pace { since: start, told: 0, held: 0 };
+        let told = (0..1_000).filter(|_| matches!(pace.may_tell(start), Tell::Line { .. })).count();
+        assert_eq!(told, TOLD_MAX);
+        let later = start.after(WINDOW);
+        assert!(matches!(pace.may_tell(later), Tell::Line { held } if held == 1_000 - TOLD_MAX));
+    }
+}

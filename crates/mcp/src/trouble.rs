@@ -1,0 +1,330 @@
+//! What went wrong between us and a server, told once as a fault.
+//!
+//! | what happened | kind |
+//! | --- | --- |
+//! | the server answered with an error result | `tool_said_no` |
+//! | error −32602 | `invalid_arguments`, or `unknown_tool` if that is what it says |
+//! | error −32601 | `unknown_tool` |
+//! | error −32042, status 401 | `upstream_sign_in_needed` |
+//! | status 403 | `upstream_sign_in_refused` |
+//! | status 429 | `service_rate_limited` |
+//! | an answer that is too long | `output_too_large` |
+//! | any other error, an answer nobody understands, no connection | `mcp_server_failed` |
+//! | the server was lost while a call ran that must not be repeated | `outcome_unknown` |
+
+use std::{borrow::Cow, error::Error, time::Duration};
+
+use budao_core::fault::{Advice, Fact, Fault, Kind, Mismatch, Operation};
+use rmcp::{
+    model::{ErrorCode, ErrorData},
+    service::{ClientInitializeError, ServiceError},
+    transport::streamable_http_client::{
+        AuthRequiredError, InsufficientScopeError, StreamableHttpError,
+    },
+};
+use serde_json::Value;
+
+use crate::line;
+
+/// Characters of a server's own words in a fault.
+const WORDS_MAX: usize = 500;
+
+/// `URLElicitationRequired`: the call needs something a person does in a browser.
+const URL_NEEDED: ErrorCode = ErrorCode(-32042);
+
+/// What happened, before it is known to whom.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The server is not connected.
+    Down,
+    /// The connection ended while we waited.
+    Lost,
+    /// It took too long.
+    Slow(Duration),
+    /// The server has as many calls as it may have.
+    Busy(usize),
+    /// It answered with an error.
+    Refused(ErrorData),
+    /// It answered something that is no answer to what was asked.
+    Unclear(Cow<'static, str>),
+    /// It asks for something we do not have.
+    Asks(&'static str),
+    /// Sending, or reading the answer, failed.
+    Wire(Box<dyn Error + Send + Sync>),
+}
+
+/// Whom it concerns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) server: &'a str,
+    /// The tool as the model knows it.
+    pub(crate) tool: Option<&'a str>,
+    /// The tool as the server knows it.
+    pub(crate) called: &'a str,
+    /// May the call be repeated without harm?
+    pub(crate) idempotent: bool,
+    pub(crate) limit: usize,
+}
+
+impl About<'_> {
+    /// A fault of this kind about them.
+    pub(crate) fn fault(&self, kind: Kind) -> Fault {
+        let fault = Fault::new(kind, self.operation).with(Fact::McpServer, self.server.to_owned());
+        match self.tool {
+            Some(tool) => fault.with(Fact::ToolName, tool.to_owned()),
+            None => fault,
+        }
+    }
+
+    fn failed(&self, reason: impl Into<String>) -> Fault {
+        self.fault(Kind::McpServerFailed).with(Fact::Reason, bounded(&reason.into()))
+    }
+
+    /// The server was lost after it had the call.
+    fn unknown(&self, reason: &'static str) -> Fault {
+        if self.tool.is_none() || self.idempotent {
+            return self.failed(reason);
+        }
+        self.fault(Kind::OutcomeUnknown).because(reason).advise([Advice::known("mcp-server")])
+    }
+}
+
+impl Trouble {
+    /// The fault it is.
+    pub(crate) fn fault(self, about: &About<'_>) -> Fault {
+        let fault = match self {
+            Self::Down => about.failed("it is not connected at the moment"),
+            Self::Lost => about.unknown("it ended, or its connection was lost, during the call"),
+            Self::Slow(limit) => slow(about, limit),
+            Self::Busy(limit) => about
+                .fault(Kind::LimitReached)
+                .with(Fact::LimitName, "mcp.calls")
+                .with(Fact::Limit, limit)
+                .with(Fact::Actual, limit)
+                .with(Fact::Unit, "calls"),
+            Self::Refused(error) => refused(error, about),
+            Self::Unclear(what) => {
+                about.failed("it answered something that cannot be understood").because(what)
+            }
+            Self::Asks(what) => about.fault(Kind::UnsupportedOperation).with(Fact::Reason, what),
+            Self::Wire(error) => wire(&*error, about),
+        };
+        fault.via("mcp_server", about.server)
+    }
+}
+
+fn slow(about: &About<'_>, limit: Duration) -> Fault {
+    match about.tool {
+        Some(_) => about.fault(Kind::DeadlinePassed).with(Fact::TimeoutMs, limit),
+        None => about
+            .failed(format!("it did not answer within {} ms", limit.as_millis()))
+            .with(Fact::TimeoutMs, limit),
+    }
+}
+
+impl From<ServiceError> for Trouble {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::McpError(error) => Self::Refused(error),
+            ServiceError::TransportClosed | ServiceError::Cancelled { .. } => Self::Lost,
+            ServiceError::TransportSend(error) => Self::Wire(error.error),
+            ServiceError::Timeout { timeout } => Self::Slow(timeout),
+            other => Self::Unclear(other.to_string().into()),
+        }
+    }
+}
+
+impl From<ClientInitializeError> for Trouble {
+    fn from(error: ClientInitializeError) -> Self {
+        match error {
+            ClientInitializeError::JsonRpcError(error) => Self::Refused(error),
+            ClientInitializeError::TransportError { error, .. } => Self::Wire(error.error),
+            ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::Cancelled => {
+                Self::Lost
+            }
+            other => Self::Unclear(bounded(&other.to_string()).into()),
+        }
+    }
+}
+
+/// An error the server answered with.
+fn refused(error: ErrorData, about: &About<'_>) -> Fault {
+    let said = bounded(&error.message);
+    let code = i64::from(error.code.0);
+    let fault = match error.code {
+        ErrorCode::METHOD_NOT_FOUND if about.tool.is_some() => about.fault(Kind::UnknownTool),
+        ErrorCode::INVALID_PARAMS if about.tool.is_some() => {
+            if names_no_tool(&error.message, about.called) {
+                about.fault(Kind::UnknownTool)
+            } else {
+                let rule = Cow::Borrowed("server");
+                let mismatch = Mismatch { rule, expected: said.clone(), ..Mismatch::default() };
+                about.fault(Kind::InvalidArguments).mismatch(mismatch)
+            }
+        }
+        URL_NEEDED => sign_in(about, error.data.as_ref()),
+        line::TOO_LONG => {
+            return about
+                .fault(Kind::OutputTooLarge)
+                .with(Fact::Limit, about.limit)
+                .with(Fact::LimitName, "frame_bytes_hard")
+                .with(Fact::Actual, error.message.parse::<u64>().unwrap_or_default());
+        }
+        line::UNREADABLE => {
+            let fault = about.failed("it answered something that cannot be understood");
+            return fault.because(said);
+        }
+        _ => about.failed(said.clone()),
+    };
+    fault.with(Fact::PeerCode, code).because(format!("error {code}: {said}"))
+}
+
+/// Does an error about parameters say that there is no such tool? The protocol's own example does.
+fn names_no_tool(message: &str, called: &str) -> bool {
+    let names_it = message
+        .split(|letter: char| letter.is_whitespace() || "\"'`:,;()".contains(letter))
+        .any(|word| word.trim_end_matches('.') == called);
+    let message = message.to_lowercase();
+    let says_so = ["unknown tool", "no such tool", "not found", "does not exist"];
+    names_it && message.contains("tool") && says_so.iter().any(|words| message.contains(words))
+}
+
+fn sign_in(about: &About<'_>, data: Option<&Value>) -> Fault {
+    let fault = about
+        .fault(Kind::UpstreamSignInNeeded)
+        .with(Fact::AuthAction, "user_authorization_required");
+    let url = data.and_then(|data| data.pointer("/elicitations/0/url")).and_then(Value::as_str);
+    match url {
+        Some(url) => fault.with(Fact::Uri, bounded(url)),
+        None => fault,
+    }
+}
+
+/// The wire failed.
+fn wire(error: &(dyn Error + 'static), about: &About<'_>) -> Fault {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(fault) = known_wire(error, about) {
+            return fault.caused_by(error);
+        }
+        next = error.source();
+    }
+    about.unknown("its connection failed").caused_by(error)
+}
+
+fn known_wire(error: &(dyn Error + 'static), about: &About<'_>) -> Option<Fault> {
+    if error.is::<AuthRequiredError>() {
+        return Some(sign_in(about, None));
+    }
+    if error.is::<InsufficientScopeError>() {
+        let fault = about.fault(Kind::UpstreamSignInRefused);
+        return Some(fault.with(Fact::AuthAction, "user_authorization_required"));
+    }
+    if error.is::<std::io::Error>() {
+        // Half a line is no call.
+        return Some(about.failed("it does not take calls any more"));
+    }
+    if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+        return error.is_connect().then(|| about.failed("it cannot be reached"));
+    }
+    match error.downcast_ref::<StreamableHttpError<reqwest::Error>>()? {
+        StreamableHttpError::HttpStatus(status) if status.status == 429 => {
+            let fault = about.fault(Kind::ServiceRateLimited).with(Fact::Status, status.status);
+            let fault = fault.with(Fact::Service, about.server.to_owned());
+            let wait = status.retry_after.as_deref().and_then(|hint| hint.trim().parse().ok());
+            Some(match wait {
+                Some(seconds) => fault.retry_after(Duration::from_secs(seconds)),
+                None => fault,
+            })
+        }
+        StreamableHttpError::HttpStatus(status) => {
+            let fault = about.failed(format!("it answered with status {}", status.status));
+            Some(fault.with(Fact::Status, status.status))
+        }
+        StreamableHttpError::UnexpectedContentType(_)
+        | StreamableHttpError::Deserialize(_)
+        | StreamableHttpError::UnexpectedServerResponse(_) => {
+            Some(about.failed("it answered something that cannot be understood"))
+        }
+        StreamableHttpError::SessionExpired | StreamableHttpError::ReinitializationFailed(_) => {
+            Some(about.failed("it has forgotten our session"))
+        }
+        _ => None,
+    }
+}
+
+/// A server's words, not too many of them.
+pub(crate) fn bounded(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(WORDS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(idempotent: bool) -> About<'static> {
+        About {
+            operation: Operation::ToolCall,
+            server: "s",
+            tool: Some("mcp__s__t"),
+            called: "t",
+            idempotent,
+            limit: 100,
+        }
+    }
+
+    fn error(code: i32, message: &'static str) -> Fault {
+        Trouble::Refused(ErrorData::new(ErrorCode(code), message, None)).fault(&about(true))
+    }
+
+    #[test]
+    fn an_error_of_the_protocol_is_classified_once() {
+        let kinds = [
+            (error(-32602, "x must be a number"), Kind::InvalidArguments),
+            (error(-32602, "Unknown tool: t"), Kind::UnknownTool),
+            (error(-32602, "Tool t not found"), Kind::UnknownTool),
+            (error(-32602, "file not found in tool cache"), Kind::InvalidArguments),
+            (error(-32601, "Method not found"), Kind::UnknownTool),
+            (error(-32603, "boom"), Kind::McpServerFailed),
+            (error(-32042, "sign in"), Kind::UpstreamSignInNeeded),
+            (error(line::TOO_LONG.0, "900"), Kind::OutputTooLarge),
+            (error(line::UNREADABLE.0, "bad"), Kind::McpServerFailed),
+        ];
+        for (fault, kind) in kinds {
+            assert_eq!(fault.kind(), kind, "{fault}");
+            assert_eq!(fault.hops()[0].name, "s");
+        }
+    }
+
+    #[test]
+    fn a_lost_call_that_must_not_be_repeated_is_not_called_repeatable() {
+        let lost = |idempotent| Trouble::Lost.fault(&about(idempotent));
+        assert_eq!(lost(true).kind(), Kind::McpServerFailed);
+        assert!(lost(true).may_auto_retry());
+        assert_eq!(lost(false).kind(), Kind::OutcomeUnknown);
+        assert!(!lost(false).may_auto_retry());
+    }
+
+    #[test]
+    fn a_status_is_told_for_what_it_is() {
+        let status = |error: StreamableHttpError<reqwest::Error>| {
+            Trouble::Wire(Box::new(error)).fault(&about(false))
+        };
+        let limited = rmcp::transport::streamable_http_client::HttpStatusError::new;
+        let fault = status(limited(429, Some("7".into())).into());
+        assert_eq!(fault.kind(), Kind::ServiceRateLimited);
+        assert_eq!(fault.retry_hint(), Some(Duration::from_secs(7)));
+        assert_eq!(status(limited(500, None).into()).kind(), Kind::McpServerFailed);
+        let refused = AuthRequiredError::new("Bearer".into());
+        let fault = status(StreamableHttpError::AuthRequired(refused));
+        assert_eq!(fault.kind(), Kind::UpstreamSignInNeeded);
+        let refused = InsufficientScopeError::new("Bearer".into(), None);
+        let fault = status(StreamableHttpError::InsufficientScope(refused));
+        assert_eq!(fault.kind(), Kind::UpstreamSignInRefused);
+    }
+}

@@ -1,0 +1,268 @@
+//! Requests to servers on the net: one client, bounded bodies, bounded events.
+//!
+//! A redirect is followed only within the same origin, because configured headers are secrets and must not
+//! travel elsewhere.
+
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream::BoxStream};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use reqwest::{Client, Response, Url, redirect};
+use rmcp::{
+    model::ClientJsonRpcMessage,
+    transport::streamable_http_client::{
+        AuthRequiredError, HttpStatusError, InsufficientScopeError, StreamableHttpClient,
+        StreamableHttpError, StreamableHttpPostResponse,
+    },
+};
+use sse_stream::{Error as SseError, Sse, SseStream};
+
+use crate::line;
+
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// Of an error's body, this much is read.
+const ERROR_BYTES: usize = 4 * 1024;
+
+/// Redirects that are followed.
+const REDIRECTS: usize = 5;
+
+type HttpError = StreamableHttpError<reqwest::Error>;
+type Headers = HashMap<HeaderName, HeaderValue>;
+
+/// A client for one server.
+pub(crate) fn client(url: &Url, connect: Duration) -> Result<Client, reqwest::Error> {
+    // Whoever was first wins; without any, building a client panics.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = Client::builder()
+        .user_agent(concat!("budao/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::custom(follow))
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .connect_timeout(connect);
+    // What runs on this machine is not asked for through a proxy.
+    if is_loopback(url) { builder.no_proxy() } else { builder }.build()
+}
+
+fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
+    let same =
+        attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
+    // The others would turn a post into a get.
+    let keeps =
+        matches!(attempt.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+    if same && keeps && attempt.previous().len() <= REDIRECTS {
+        return attempt.follow();
+    }
+    attempt.stop()
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let ip = host.parse::<std::net::IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.is_loopback())
+}
+
+/// The events of a response; none may be larger than `bytes_max`.
+pub(crate) fn events(
+    response: Response,
+    bytes_max: usize,
+) -> BoxStream<'static, Result<Sse, SseError>> {
+    SseStream::from_bytes_stream(bounded(response.bytes_stream(), bytes_max).boxed()).boxed()
+}
+
+/// The same bytes, until one event of them is too large.
+fn bounded<E>(
+    bytes: impl Stream<Item = Result<Bytes, E>>,
+    bytes_max: usize,
+) -> impl Stream<Item = io::Result<Bytes>>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let mut event = 0;
+    let mut line = 0;
+    bytes.map(move |chunk| {
+        let chunk = chunk.map_err(io::Error::other)?;
+        for &byte in &chunk {
+            match byte {
+                b'\n' if line == 0 => event = 0,
+                b'\n' => line = 0,
+                b'\r' => {}
+                _ => {
+                    line += 1;
+                    event += 1;
+                }
+            }
+            if event > bytes_max {
+                return Err(io::Error::other(format!("an event is larger than {bytes_max} bytes")));
+            }
+        }
+        Ok(chunk)
+    })
+}
+
+/// The whole of a body, if it is not too large.
+pub(crate) async fn body(response: Response, bytes_max: usize) -> Result<Vec<u8>, HttpError> {
+    let mut bytes = response.bytes_stream();
+    let mut whole = Vec::new();
+    while let Some(chunk) = bytes.next().await {
+        let chunk = chunk.map_err(|error| HttpError::Client(error.without_url()))?;
+        if whole.len() + chunk.len() > bytes_max {
+            let text = format!("an answer is larger than {bytes_max} bytes");
+            return Err(HttpError::UnexpectedServerResponse(text.into()));
+        }
+        whole.extend_from_slice(&chunk);
+    }
+    Ok(whole)
+}
+
+/// What a status that is no success means.
+pub(crate) fn refusal(response: &Response) -> Option<HttpError> {
+    let said = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let challenge = || said(header::WWW_AUTHENTICATE).unwrap_or_default().to_owned();
+    match response.status() {
+        status if status.is_success() => None,
+        StatusCode::UNAUTHORIZED => {
+            Some(HttpError::AuthRequired(AuthRequiredError::new(challenge())))
+        }
+        StatusCode::FORBIDDEN => {
+            Some(HttpError::InsufficientScope(InsufficientScopeError::new(challenge(), None)))
+        }
+        status => {
+            let hint = said(header::RETRY_AFTER).map(str::to_owned);
+            Some(HttpStatusError::new(status.as_u16(), hint).into())
+        }
+    }
+}
+
+/// The client as rmcp's streamable HTTP wants it. Reading streams is left to rmcp's own; what is answered
+/// to a post is read here, because rmcp reads it without a bound.
+#[derive(Clone, Debug)]
+pub(crate) struct Web {
+    pub(crate) client: Client,
+    pub(crate) bytes_max: usize,
+}
+
+impl Web {
+    async fn answer(
+        &self,
+        message: &ClientJsonRpcMessage,
+        had_session: bool,
+        response: Response,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let status = response.status();
+        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if status == StatusCode::NOT_FOUND && had_session {
+            return Err(HttpError::SessionExpired);
+        }
+        let said = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let session = said(SESSION).map(str::to_owned);
+        let media = said(header::CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
+        if let Some(refusal) = refusal(&response) {
+            let is_sign_in = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+            if is_sign_in || !media.starts_with(JSON) {
+                return Err(refusal);
+            }
+            // Some servers say in the body what the status only hints at.
+            let body = body(response, ERROR_BYTES).await.unwrap_or_default();
+            return match line::message(&body) {
+                Ok(error @ rmcp::model::JsonRpcMessage::Error(_)) => {
+                    Ok(StreamableHttpPostResponse::Json(error, session))
+                }
+                _ => Err(refusal),
+            };
+        }
+        if media.starts_with(EVENTS) {
+            let events = events(response, self.bytes_max);
+            return Ok(StreamableHttpPostResponse::Sse(events, session));
+        }
+        let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
+        if !is_request {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if !media.starts_with(JSON) {
+            return Err(HttpError::UnexpectedContentType(Some(media)));
+        }
+        let body = body(response, self.bytes_max).await?;
+        let message = line::message(&body)?;
+        Ok(StreamableHttpPostResponse::Json(message, session))
+    }
+}
+
+impl StreamableHttpClient for Web {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        _auth: Option<String>,
+        headers: Headers,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let accept = format!("{EVENTS}, {JSON}");
+        let mut request = self.client.post(&*uri).header(header::ACCEPT, accept);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        if let Some(session) = &session {
+            request = request.header(SESSION, &**session);
+        }
+        let response = request.json(&message).send().await;
+        let response = response.map_err(|error| HttpError::Client(error.without_url()))?;
+        self.answer(&message, session.is_some(), response).await
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session: Arc<str>,
+        auth: Option<String>,
+        headers: Headers,
+    ) -> Result<(), HttpError> {
+        self.client.delete_session(uri, session, auth, headers).await
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last: Option<String>,
+        auth: Option<String>,
+        headers: Headers,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
+        let most = self.bytes_max;
+        let client = &self.client;
+        client.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn passes(chunks: &[&str], bytes_max: usize) -> bool {
+        let chunks = chunks.iter().map(|chunk| Ok::<_, io::Error>(Bytes::from(chunk.to_string())));
+        let chunks: Vec<_> = chunks.collect();
+        let read: Vec<_> = bounded(futures::stream::iter(chunks), bytes_max).collect().await;
+        read.iter().all(Result::is_ok)
+    }
+
+    #[tokio::test]
+    async fn an_event_is_bounded_however_it_is_cut() {
+        assert!(passes(&["data: 12345\n", "\n", "data: 12345\r\n\r\n"], 11).await);
+        assert!(!passes(&["data: 12345\nda", "ta: 1\n\n"], 11).await);
+        assert!(!passes(&["data: 1234", "56\n\n"], 11).await);
+    }
+
+    #[test]
+    fn a_client_can_be_made_without_any_preparation() {
+        let url = Url::parse("https://example.com/mcp").unwrap();
+        client(&url, Duration::from_secs(1)).unwrap();
+        client(&url, Duration::from_secs(1)).unwrap();
+    }
+}

@@ -1,0 +1,129 @@
+//! What the tests share.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use budao_core::{
+    fault::Fault,
+    limits::Limits,
+    retry::Policy,
+    seams::World,
+    tool::{Outcome, Output},
+};
+use budao_mcp::{Config, Server, State};
+use budao_testkit::world;
+use budao_tools::{CallContext, Toolbox, alone};
+use serde_json::Value;
+
+/// Nothing here takes this long unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The fake server with these behaviours.
+pub(crate) fn fake(args: &[&str]) -> Config {
+    let mut config = Config::stdio("fake", fake_path().to_str().unwrap(), args.iter().copied());
+    config.reconnect = quick();
+    config
+}
+
+/// The fake server's program: an example, so it is built with the tests.
+pub(crate) fn fake_path() -> PathBuf {
+    let mut path = std::env::current_exe().unwrap();
+    path.pop();
+    path.pop();
+    path.push("examples/fake_mcp_server");
+    assert!(path.exists(), "not built: cargo build -p budao-mcp --example fake_mcp_server");
+    path
+}
+
+/// Tries again soon.
+pub(crate) fn quick() -> Policy {
+    let base = Duration::from_millis(10);
+    Policy { tries: u32::MAX, base, max: Duration::from_millis(40), ..Policy::default() }
+}
+
+pub(crate) fn world() -> World {
+    world::seeded(7)
+}
+
+pub(crate) fn limits() -> Arc<Limits> {
+    Arc::new(Limits { kill_grace: Duration::from_millis(300), ..Limits::default() })
+}
+
+pub(crate) async fn connect(config: Config) -> Server {
+    within(Server::connect(config, &world(), &limits())).await.unwrap()
+}
+
+pub(crate) async fn refused(config: Config) -> Fault {
+    within(Server::connect(config, &world(), &limits())).await.unwrap_err()
+}
+
+pub(crate) fn names(server: &Server) -> Vec<String> {
+    server.tools().iter().map(|tool| tool.spec().name.to_string()).collect()
+}
+
+pub(crate) fn toolbox(server: &Server) -> Toolbox {
+    Toolbox::builder().build().with_all(server.tools()).unwrap()
+}
+
+/// Calls a tool of the fake the way the runtime does.
+pub(crate) async fn call(server: &Server, tool: &str, arguments: Value) -> Outcome {
+    call_with(server, tool, arguments, alone::context()).await
+}
+
+pub(crate) async fn call_with(
+    server: &Server,
+    tool: &str,
+    arguments: Value,
+    context: CallContext,
+) -> Outcome {
+    let name = budao_mcp::tool_name(server.name(), tool);
+    let ready = toolbox(server).check_value(&name, arguments, &context.limits).unwrap();
+    within(ready.run(context)).await
+}
+
+pub(crate) fn done(outcome: Outcome) -> Value {
+    match outcome {
+        Outcome::Done(Output { data, .. }) => data,
+        Outcome::Failed(failure) => panic!("failed: {:#?}", failure.fault),
+    }
+}
+
+pub(crate) fn failed(outcome: Outcome) -> budao_core::tool::Failure {
+    match outcome {
+        Outcome::Failed(failure) => failure,
+        Outcome::Done(output) => panic!("done: {output:?}"),
+    }
+}
+
+/// Waits for something that must come soon.
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it hangs")
+}
+
+/// Waits until the server is in such a state.
+pub(crate) async fn until(server: &Server, wanted: impl FnMut(&State) -> bool) -> State {
+    let mut state = server.watch_state();
+    within(state.wait_for(wanted)).await.unwrap().clone()
+}
+
+pub(crate) fn is_ready(state: &State) -> bool {
+    matches!(state, State::Ready { .. })
+}
+
+/// Waits until a process is dead: gone, or a zombie that its new parent has not seen yet.
+pub(crate) async fn dead(id: u32) {
+    let lives = || {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    within(async {
+        while lives() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Is there anything of this process, if only a zombie of ours?
+pub(crate) fn exists(id: u32) -> bool {
+    std::path::Path::new(&format!("/proc/{id}")).exists()
+}
