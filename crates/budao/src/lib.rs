@@ -1,1 +1,52 @@
 //! Agents that fall well: the facade for Rust users.
+//!
+//! An [`Agent`] has a model, tools and permissions, and opens sessions. A [`Session`] takes messages and
+//! answers them; whatever goes wrong on the way is a [`Fault`], told to the model so that it can correct
+//! itself, and to the caller so that a failed turn never looks like a finished one.
+//!
+//! ```
+//! use budao::{Agent, models::Script, tool};
+//!
+//! /// Adds two numbers.
+//! #[tool(read_only)]
+//! async fn add(
+//!     /// The first.
+//!     a: i64,
+//!     /// The second.
+//!     b: i64,
+//! ) -> i64 {
+//!     a + b
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), budao::Fault> {
+//! let world = budao::world::real();
+//! let model = Script::new().call("add", serde_json::json!({"a": 2, "b": 3})).say("It is 5.");
+//! let agent = Agent::builder(model.model(world.clock)).tool(add).build()?;
+//! let answer = agent.session().await?.run("What is 2 + 3?").await?;
+//! assert!(answer.is_ok());
+//! assert_eq!(answer.text, "It is 5.");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where to look next: [`tools`] for tools, [`models`] for models, [`journal`] for sessions that survive
+//! the process, [`channel`] for events, [`mcp`] for tools of MCP servers.
+
+pub use budao_core::{
+    Event, Fault, Kind, Lang, Record, Timestamp, engine, event, fault, limits, message, retry, scrub,
+    seams, session, trace,
+};
+pub use budao_derive::tool;
+pub use budao_journal as journal;
+pub use budao_mcp as mcp;
+pub use budao_models as models;
+pub use budao_runtime::{
+    Agent, AgentBuilder, Builder, Listening, ModelSource, OneModel, Runtime, Session, ToolSource,
+    TurnResult, channel, world,
+};
+pub use budao_tools as tools;
+pub use budao_tools::{CallContext, Tool, Toolbox, ToolError};
+
+/// What a tool may do, and how a call ends.
+pub use budao_core::tool as contract;

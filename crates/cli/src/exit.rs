@@ -8,6 +8,7 @@ Exit codes:
   0   fine
   1   it did not work, and the reason lies outside of this program
   2   the command line is not right
+  3   the turn ended before its end: cancelled, refused, or at a limit
   70  a mistake in this program; please report it";
 
 /// How a subcommand ended.
@@ -19,6 +20,8 @@ pub(crate) enum Exit {
     Failed,
     /// It was asked for something that does not exist.
     Usage,
+    /// The turn ended before its end: cancelled, refused, or at a limit.
+    Stopped,
     /// A mistake of ours. The panic has said what it knows.
     Bug,
 }
@@ -29,6 +32,7 @@ impl From<Exit> for ExitCode {
             Exit::Fine => 0,
             Exit::Failed => 1,
             Exit::Usage => 2,
+            Exit::Stopped => 3,
             Exit::Bug => 70,
         })
     }

@@ -6,9 +6,16 @@
 
 mod exit;
 mod explain;
+mod holder;
 mod lang;
+mod run;
+mod story;
 mod terminal;
+mod watch;
+mod wiring;
+mod words;
 
+use budao_core::{Fault, Kind, Lang, fault::text};
 use clap::{Parser, Subcommand};
 use exit::Exit;
 use terminal::Terminal;
@@ -27,6 +34,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::RunArgs),
+    Resume(run::ResumeArgs),
+    Cancel(run::CancelArgs),
+    Replay(run::ReplayArgs),
     Explain(explain::Args),
 }
 
@@ -45,8 +56,48 @@ fn run(cli: &Cli) -> Exit {
     let lang = lang::choose(cli.lang.as_deref(), &terminal);
     let exit = match &cli.command {
         Command::Explain(args) => explain::main(args, lang, &terminal),
+        Command::Run(args) => wait(run::run(args, lang, &terminal), lang, &terminal),
+        Command::Resume(args) => wait(run::resume(args, lang, &terminal), lang, &terminal),
+        Command::Cancel(args) => wait(run::cancel(args, lang, &terminal), lang, &terminal),
+        Command::Replay(args) => wait(run::replay(args, lang, &terminal), lang, &terminal),
     };
     terminal.finish(exit)
+}
+
+/// Runs what needs an async runtime, and tells its fault.
+fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &Terminal) -> Exit {
+    logging();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            terminal.say(&format!("The program cannot start its threads: {error}"));
+            return Exit::Failed;
+        }
+    };
+    let done = runtime.block_on(work);
+    // Whatever still blocks a thread is not waited for.
+    runtime.shutdown_background();
+    done.unwrap_or_else(|fault| failed(&fault, lang, terminal))
+}
+
+fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
+    terminal.say(&text::for_user(fault, lang));
+    for cause in fault.causes() {
+        terminal.say(&terminal.faint(format!("  {cause}")));
+    }
+    terminal.say(&format!("  budao explain {}", fault.row().code));
+    match fault.kind() {
+        Kind::ConfigurationWrong | Kind::UnknownSession => Exit::Usage,
+        Kind::Bug => Exit::Bug,
+        _ => Exit::Failed,
+    }
+}
+
+/// Log lines go to stderr, and only if somebody asks for them.
+fn logging() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("BUDAO_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
 /// One TLS provider for everything that speaks TLS in this process.

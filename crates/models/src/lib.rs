@@ -10,6 +10,7 @@ mod anthropic;
 mod demo;
 mod endpoint;
 mod failure;
+mod fallback;
 mod hint;
 mod openai;
 mod registry;
@@ -32,6 +33,7 @@ use futures::stream::BoxStream;
 
 pub use anthropic::Anthropic;
 pub use demo::{Demo, Pace};
+pub use fallback::Fallback;
 pub use openai::OpenAi;
 pub use registry::{Keys, Models};
 pub use script::{Script, Scripted};

@@ -5,6 +5,8 @@
 //! it durable, and only then is it acted on. Work runs beside it ([`work`]) and reports back as inputs.
 
 mod actor;
+mod agent;
+pub mod channel;
 mod check;
 mod compact;
 mod config;
@@ -14,6 +16,7 @@ mod runtime;
 mod work;
 pub mod world;
 
+pub use agent::{Agent, AgentBuilder, Listening, Session};
 pub use config::{Builder, Census, CleanUp, ModelSource, OneModel, ToolSource};
 pub use provider::Providers;
 pub use runtime::{Runtime, TurnResult};

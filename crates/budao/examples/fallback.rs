@@ -1,0 +1,40 @@
+//! Retry and a fallback: a model that is overloaded is tried again; one that stays so is replaced.
+//!
+//!     cargo run -p budao --example fallback
+
+use std::sync::Arc;
+
+use budao::{
+    Agent, Fault, Kind,
+    channel::{Channel, ChannelEvent},
+    limits::Limits,
+    models::{Fallback, Script},
+};
+use std::time::Duration;
+
+#[tokio::main]
+async fn main() -> Result<(), Fault> {
+    let clock = budao::world::real().clock;
+    // The first model is overloaded once, then fails for good; the second one answers.
+    let first = Script::new().fail(Kind::ModelOverloaded).fail(Kind::ModelQuota).forever();
+    let second = Script::new().say("Here I am.");
+    let model = Fallback::new(vec![
+        Arc::new(first.model(Arc::clone(&clock)).named("first")),
+        Arc::new(second.model(clock).named("second")),
+    ]);
+    let mut limits = Limits::default();
+    limits.retry.base = Duration::from_millis(20);
+    let agent = Agent::builder(model).limits(limits).build()?;
+    let session = agent.session().await?;
+    let heard = session
+        .listen(&[Channel::Monitor], 0, async |envelope| {
+            if let ChannelEvent::Error { message, severity, .. } = envelope.event {
+                println!("{severity}: {message}");
+            }
+        })
+        .await?;
+    let answer = session.run("Is anybody there?").await?;
+    println!("{}", answer.text);
+    drop(heard);
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! A first agent: one tool, one question. The demo model errs once and corrects itself from the error.
+//!
+//!     cargo run -p budao --example first_agent
+
+use budao::{
+    Agent, Fault,
+    channel::{Channel, ChannelEvent},
+    models::Script,
+    tool,
+};
+use futures::StreamExt;
+use serde_json::json;
+
+/// Tells the weather of a city.
+#[tool(read_only)]
+async fn weather(
+    /// The city's name.
+    city: String,
+) -> String {
+    format!("It is raining in {city}.")
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Fault> {
+    // A model that errs once: `town` is no parameter of `weather`. With a key, use an Anthropic or an
+    // OpenAI-compatible model here; nothing else changes.
+    let model = Script::new()
+        .call("weather", json!({"town": "Ghent"}))
+        .call("weather", json!({"city": "Ghent"}))
+        .say("Take an umbrella.");
+    let agent = Agent::builder(model.model(budao::world::real().clock)).tool(weather).build()?;
+    let session = agent.session().await?;
+    let answer = session.run("What is the weather in Ghent?").await?;
+
+    let mut events = Box::pin(session.events(&[Channel::Progress], 0).await?);
+    while let Some(event) = events.next().await {
+        match event?.event {
+            ChannelEvent::ToolError { error, .. } => println!("told the model: {error}"),
+            ChannelEvent::ToolEnd { call } => println!("{} {}", call.name, call.state),
+            ChannelEvent::Done { reason, .. } => {
+                println!("{reason}: {}", answer.text);
+                break;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! `budao run`, `resume`, `cancel` and `replay`: one session at the terminal.
+
+use std::path::PathBuf;
+
+use budao_core::{
+    Fault, Lang,
+    engine::{Engine, Opening},
+    event::{Answer, Ask, CommandId, SessionId, Settings},
+    fault::{Fact, Kind, Operation},
+    message::Block,
+    session::Status,
+    tool::{Mode, Permissions},
+    trace::Trace,
+};
+use futures::StreamExt;
+
+use crate::{
+    exit::Exit,
+    story::{Channel, channel},
+    terminal::Terminal,
+    watch::{Show, Watcher},
+    wiring::{self, JournalArgs, Wired},
+    words::say,
+};
+
+/// Gives an agent a task and follows it to its end.
+///
+/// The answer goes to stdout, what happens on the way to stderr. The exit code tells the outcome.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// What is to be done
+    task: String,
+
+    /// The model: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE
+    #[arg(long, default_value = "demo", value_name = "SPEC", env = "BUDAO_MODEL")]
+    model: String,
+
+    /// The directory the tools work in
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    workspace: PathBuf,
+
+    /// Which calls run without a question: auto (all), approval (those that only read), readonly (those,
+    /// and the rest are denied)
+    #[arg(long, default_value = "approval", value_name = "MODE")]
+    permission: String,
+
+    /// The tools on offer, by name or `prefix*`; all of them otherwise
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    tools: Option<Vec<String>>,
+
+    /// Standing instructions
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+
+    /// Model requests the turn may make
+    #[arg(long, value_name = "N")]
+    max_steps: Option<u32>,
+
+    /// One JSON object per record on stdout
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    journal: JournalArgs,
+}
+
+/// Takes an interrupted session up again and follows it to its end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    /// The session
+    session: String,
+
+    /// Something more to say to it
+    message: Option<String>,
+
+    /// One JSON object per record on stdout
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    journal: JournalArgs,
+}
+
+/// Stops the turn of a session, whichever process runs it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CancelArgs {
+    /// The session
+    session: String,
+
+    #[command(flatten)]
+    journal: JournalArgs,
+}
+
+/// Tells the story of a session.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// The session
+    session: String,
+
+    /// Only records of this channel
+    #[arg(long, value_enum)]
+    channel: Option<Channel>,
+
+    /// Only records of this turn
+    #[arg(long, value_name = "N")]
+    turn: Option<u64>,
+
+    /// Only records of this trace
+    #[arg(long, value_name = "HEX")]
+    trace: Option<String>,
+
+    /// Go on with what happens next, until interrupted
+    #[arg(long)]
+    follow: bool,
+
+    /// One JSON object per record on stdout
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    journal: JournalArgs,
+}
+
+fn show(json: bool) -> Show {
+    if json { Show::Json } else { Show::Story }
+}
+
+fn session_id(text: &str) -> Result<SessionId, Fault> {
+    text.parse().map_err(|_| {
+        Fault::new(Kind::UnknownSession, Operation::OpenSession)
+            .with(Fact::Session, text.chars().take(80).collect::<String>())
+    })
+}
+
+fn settings(args: &RunArgs, lang: Lang) -> Result<Settings, Fault> {
+    let mode: Mode = args.permission.parse().map_err(|_| {
+        Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+            .with(Fact::ConfigKey, "--permission")
+            .with(Fact::Expected, "auto, approval or readonly")
+            .with(Fact::Received, args.permission.chars().take(40).collect::<String>())
+    })?;
+    let workspace = std::path::absolute(&args.workspace).unwrap_or(args.workspace.clone());
+    Ok(Settings {
+        language: lang,
+        model: args.model.clone(),
+        system: args.system.as_deref().map(Into::into),
+        workspace: Some(workspace.display().to_string()),
+        permissions: Permissions { mode, ..Permissions::default() },
+        title: Some(args.task.chars().take(60).collect()),
+        max_steps: args.max_steps,
+        tools: args.tools.clone(),
+        ..Settings::default()
+    })
+}
+
+/// `budao run`.
+pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let settings = settings(args, lang)?;
+    let wired = wiring::wire(&args.journal).await?;
+    let opening = Opening { settings, ..Opening::default() };
+    let session = wired.runtime.open(opening).await?;
+    terminal.say(&format!("{} {session}", say(lang, "session", "会话")));
+    let message = message(&wired, session, &args.task).await?;
+    follow(wired, session, message, show(args.json), lang, terminal).await
+}
+
+/// Sends words; the position before them.
+async fn message(wired: &Wired, session: SessionId, text: &str) -> Result<u64, Fault> {
+    let content = vec![Block::Text(text.to_owned())];
+    let command = wired.runtime.command("terminal", Ask::Message { content });
+    match wired.runtime.submit(session, command).await? {
+        Answer::Accepted { at } => Ok(at),
+        Answer::Rejected { fault } => Err(fault),
+    }
+}
+
+async fn follow(
+    wired: Wired,
+    session: SessionId,
+    after: u64,
+    show: Show,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let runtime = &wired.runtime;
+    let mut watcher = Watcher { runtime, session, terminal, lang, show, mid_line: false };
+    let exit = watcher.until_idle(after).await;
+    runtime.shutdown(std::time::Duration::ZERO).await;
+    wired.shells.end_all().await;
+    exit
+}
+
+/// `budao resume`.
+pub(crate) async fn resume(
+    args: &ResumeArgs,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let session = session_id(&args.session)?;
+    let wired = wiring::wire(&args.journal).await?;
+    let state = wired.runtime.state(session).await?;
+    let after = match &args.message {
+        Some(text) => message(&wired, session, text).await?,
+        None if matches!(state.status(), Status::Idle | Status::Ended) => {
+            terminal.say(say(lang, "Nothing is unfinished.", "没有未完成的工作。"));
+            return Ok(Exit::Fine);
+        }
+        None => {
+            wired.runtime.touch(session);
+            state.head
+        }
+    };
+    follow(wired, session, after, show(args.json), lang, terminal).await
+}
+
+/// `budao cancel`.
+pub(crate) async fn cancel(
+    args: &CancelArgs,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let session = session_id(&args.session)?;
+    let wired = wiring::wire(&args.journal).await?;
+    let running = wired.runtime.state(session).await?.turn.is_some();
+    if !running {
+        terminal.say(say(lang, "No turn is running.", "没有正在运行的回合。"));
+        return Ok(Exit::Fine);
+    }
+    let id = CommandId::from(format!("cancel-{}", uuid::Uuid::new_v4()));
+    let reason = Some("cancelled from a terminal".to_owned());
+    let ask = Ask::Cancel { reason };
+    let command =
+        budao_core::event::Command { id, by: "terminal".into(), trace: Trace::NONE, ask };
+    let answer = wired.runtime.submit(session, command).await?;
+    wired.runtime.shutdown(std::time::Duration::from_secs(5)).await;
+    match answer {
+        Answer::Accepted { .. } => {
+            terminal.say(say(lang, "Cancelled.", "已取消。"));
+            Ok(Exit::Fine)
+        }
+        Answer::Rejected { fault } => Err(fault),
+    }
+}
+
+/// `budao replay`.
+pub(crate) async fn replay(
+    args: &ReplayArgs,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let session = session_id(&args.session)?;
+    let wired = wiring::wire(&args.journal).await?;
+    let head = wired.runtime.state(session).await?.head;
+    let wanted = |record: &budao_core::Record| {
+        args.channel.is_none_or(|wanted| wanted == channel(&record.event))
+            && args.turn.is_none_or(|turn| turn == record.turn)
+            && args.trace.as_ref().is_none_or(|trace| *trace == record.trace.to_string())
+    };
+    let runtime = &wired.runtime;
+    let show = show(args.json);
+    let mut watcher = Watcher { runtime, session, terminal, lang, show, mid_line: false };
+    let mut records = runtime.follow(session, 0).await?;
+    let mut seen = 0;
+    while seen < head || args.follow {
+        let record = tokio::select! {
+            biased;
+            record = records.next() => record,
+            _ = tokio::signal::ctrl_c() => break,
+        };
+        let Some(record) = record else { break };
+        let record = record?;
+        seen = record.seq;
+        if wanted(&record) {
+            if show == Show::Story {
+                tell_message(&record, terminal, lang);
+            }
+            watcher.tell(&record);
+        }
+    }
+    if watcher.mid_line {
+        terminal.data("\n");
+    }
+    Ok(Exit::Fine)
+}
+
+/// In a replay the person's words are part of the story.
+fn tell_message(record: &budao_core::Record, terminal: &Terminal, lang: Lang) {
+    if let budao_core::Event::MessageAccepted { content, .. } = &record.event {
+        let who = say(lang, "you", "用户");
+        let text = budao_core::message::text_of(content);
+        terminal.say(&format!("{} {text}", terminal.strong(format!("{who}:"))));
+    }
+}

@@ -1,0 +1,153 @@
+//! Follows a turn on the terminal: words to stdout, what happens to stderr, questions to whoever is there.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use budao_core::{
+    Fault, Lang, Record,
+    engine::Engine,
+    event::{Ask, Decision, Event, QuestionId, Seq, SessionId, StopReason},
+    fault::text,
+};
+use budao_runtime::Runtime;
+use futures::StreamExt;
+
+use crate::{exit::Exit, story::Story, terminal::Terminal, words::say};
+
+/// How a turn is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// For people.
+    Story,
+    /// One JSON object per record, for machines.
+    Json,
+}
+
+/// A terminal that follows a session.
+pub(crate) struct Watcher<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) session: SessionId,
+    pub(crate) terminal: &'a Terminal,
+    pub(crate) lang: Lang,
+    pub(crate) show: Show,
+    /// Words were written and no line was ended since.
+    pub(crate) mid_line: bool,
+}
+
+impl Watcher<'_> {
+    /// Follows from a position until a turn ends with nothing queued behind it.
+    pub(crate) async fn until_idle(&mut self, after: Seq) -> Result<Exit, Fault> {
+        let mut records = self.runtime.follow(self.session, after).await?;
+        let mut interrupts = 0;
+        loop {
+            let record = tokio::select! {
+                biased;
+                record = records.next() => record,
+                stopped = tokio::signal::ctrl_c() => {
+                    interrupts += 1;
+                    if stopped.is_err() || interrupts > 1 {
+                        return Ok(Exit::Stopped);
+                    }
+                    self.cancel().await?;
+                    continue;
+                }
+            };
+            let Some(record) = record else { return Ok(Exit::Failed) };
+            let record = record?;
+            self.tell(&record);
+            match &record.event {
+                Event::QuestionAsked { question, .. } => self.ask(question).await?,
+                Event::TurnEnded { stop, fault, .. } => {
+                    let state = self.runtime.state(self.session).await?;
+                    if state.queue.is_empty() && state.turn.is_none() {
+                        return Ok(self.ended(*stop, fault.as_ref()));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// One record, as the reader wants it.
+    pub(crate) fn tell(&mut self, record: &Record) {
+        if self.show == Show::Json {
+            let line = serde_json::to_string(record).unwrap_or_default();
+            return self.terminal.data(&format!("{line}\n"));
+        }
+        if let Event::TextCame { text, .. } = &record.event {
+            self.terminal.data(text);
+            self.mid_line = !text.ends_with('\n');
+            return;
+        }
+        let story = Story { terminal: self.terminal, lang: self.lang };
+        let line = story.line(record);
+        if self.mid_line && (line.is_some() || matches!(record.event, Event::ModelAnswered { .. })) {
+            self.terminal.data("\n");
+            self.mid_line = false;
+        }
+        if let Some(line) = line {
+            self.terminal.say(&line);
+        }
+    }
+
+    fn ended(&self, stop: StopReason, fault: Option<&Fault>) -> Exit {
+        if let (Show::Story, Some(fault)) = (self.show, fault) {
+            self.terminal.say(&text::for_user(fault, self.lang));
+            self.terminal.say(&format!(
+                "{} `budao explain {}`",
+                say(self.lang, "More about it:", "详细说明："),
+                fault.row().code
+            ));
+        }
+        match (stop, fault) {
+            (StopReason::EndTurn, None) => Exit::Fine,
+            (StopReason::Failed, _) | (StopReason::EndTurn, Some(_)) => Exit::Failed,
+            (
+                StopReason::MaxTokens
+                | StopReason::MaxTurnRequests
+                | StopReason::Refusal
+                | StopReason::Cancelled,
+                _,
+            ) => Exit::Stopped,
+        }
+    }
+
+    async fn cancel(&self) -> Result<(), Fault> {
+        let reason = Some("interrupted at the terminal".to_owned());
+        let command = self.runtime.command("terminal", Ask::Cancel { reason });
+        self.runtime.submit(self.session, command).await.map(drop)
+    }
+
+    /// Asks the person at the terminal; without one, denies and says how to allow.
+    async fn ask(&mut self, question: &QuestionId) -> Result<(), Fault> {
+        let somebody = io::stdin().is_terminal() && io::stderr().is_terminal();
+        let (decision, note) = if somebody && self.show == Show::Story {
+            let prompt = say(self.lang, "  [y] yes  [n] no > ", "  [y] 允许  [n] 拒绝 > ");
+            (read_answer(prompt).await, None)
+        } else {
+            self.terminal.say(say(
+                self.lang,
+                "  Nobody can be asked here, so it is denied. `--permission auto` allows it.",
+                "  这里无人可询问，因此拒绝。使用 `--permission auto` 可允许执行。",
+            ));
+            let note = "nobody could be asked: there is no terminal".to_owned();
+            (Decision::Deny, Some(note))
+        };
+        let (question, arguments, digest) = (question.clone(), None, None);
+        let ask = Ask::Decide { question, decision, note, arguments, digest };
+        let command = self.runtime.command("terminal", ask);
+        self.runtime.submit(self.session, command).await.map(drop)
+    }
+}
+
+async fn read_answer(prompt: &'static str) -> Decision {
+    let read = tokio::task::spawn_blocking(move || {
+        let mut stderr = io::stderr().lock();
+        let asked = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
+        let mut line = String::new();
+        match asked.and_then(|()| io::stdin().lock().read_line(&mut line)) {
+            Ok(_) if line.trim().eq_ignore_ascii_case("y") => Decision::Allow,
+            _ => Decision::Deny,
+        }
+    });
+    read.await.unwrap_or(Decision::Deny)
+}

@@ -1,0 +1,145 @@
+//! Puts the parts together as the command line asks.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use budao_core::{
+    event::{SessionId, Settings},
+    fault::{Fact, Fault, Kind, Operation},
+    limits::Limits,
+    scrub::Scrubber,
+    seams::World,
+};
+use budao_journal::{Options as JournalOptions, Sqlite};
+use budao_models::{Keys, Model, Models};
+use budao_runtime::{Builder, ModelSource, Runtime, ToolSource, world};
+use budao_tools::{
+    Toolbox,
+    builtin::{self, Workspace},
+    launch::Launcher,
+    pool::Pool,
+};
+
+use crate::holder;
+
+/// Where sessions are kept.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct JournalArgs {
+    /// The journal file. Otherwise one in the user's state directory
+    #[arg(long, value_name = "FILE", env = "BUDAO_JOURNAL")]
+    pub(crate) journal: Option<PathBuf>,
+}
+
+impl JournalArgs {
+    /// The file, and its directory made if it is the default one.
+    pub(crate) fn path(&self) -> Result<PathBuf, Fault> {
+        if let Some(path) = &self.journal {
+            return Ok(path.clone());
+        }
+        let directory = state_directory().ok_or_else(|| {
+            Fault::new(Kind::ConfigurationWrong, Operation::OpenJournal)
+                .with(Fact::ConfigKey, "--journal")
+                .with(Fact::Expected, "a file, since there is no home directory")
+                .with(Fact::Received, "nothing")
+        })?;
+        std::fs::create_dir_all(&directory).map_err(|error| {
+            Fault::new(Kind::FilePermission, Operation::OpenJournal)
+                .with(Fact::Path, directory.display().to_string())
+                .caused_by(&error)
+        })?;
+        Ok(directory.join("journal.db"))
+    }
+
+    /// Opens it, making it if need be.
+    pub(crate) async fn open(&self, world: &World) -> Result<Arc<Sqlite>, Fault> {
+        let path = self.path()?;
+        Sqlite::open(&path, world.clone(), JournalOptions::default()).await.map(Arc::new)
+    }
+}
+
+/// `$XDG_STATE_HOME/budao`, else `~/.local/state/budao`.
+pub(crate) fn state_directory() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let base = set("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| set("HOME").map(|home| Path::new(&home).join(".local/state")))?;
+    Some(base.join("budao"))
+}
+
+/// The parts of a running program.
+pub(crate) struct Wired {
+    pub(crate) runtime: Runtime,
+    pub(crate) shells: builtin::Shells,
+}
+
+/// Wires a runtime over a journal.
+pub(crate) async fn wire(journal: &JournalArgs) -> Result<Wired, Fault> {
+    let world = world::real();
+    let limits = Limits::default();
+    let journal = journal.open(&world).await?;
+    let (keys, secrets) = keys();
+    let scrubber = Scrubber::with_secrets(secrets);
+    let models = Models::new(world.clone(), Arc::new(limits.clone()), keys);
+    let options = builtin::Options {
+        launcher: std::env::current_exe().ok().map(Launcher::new),
+        ..builtin::Options::default()
+    };
+    let shells = options.shells.clone();
+    let tools = Builtin { options, pool: Arc::new(Pool::threads()), scrubber: scrubber.clone() };
+    let runtime = Builder::new(journal, Arc::new(Named { models }), Arc::new(tools))
+        .world(world)
+        .limits(limits)
+        .scrubber(scrubber)
+        .holder(holder::name())
+        .census(Arc::new(holder::Processes))
+        .build()?;
+    Ok(Wired { runtime, shells })
+}
+
+/// The keys in the environment, and their texts for the scrubber.
+fn keys() -> (Keys, Vec<String>) {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (anthropic, openai) = (set("ANTHROPIC_API_KEY"), set("OPENAI_API_KEY"));
+    let secrets = [anthropic.clone(), openai.clone()].into_iter().flatten().collect();
+    let keys =
+        Keys { anthropic: anthropic.map(Into::into), openai: openai.map(Into::into) };
+    (keys, secrets)
+}
+
+/// Models by their specification: what a session's settings name.
+#[derive(Debug)]
+struct Named {
+    models: Models,
+}
+
+impl ModelSource for Named {
+    fn model(&self, name: &str) -> Result<Arc<dyn Model>, Fault> {
+        self.models.open(&Models::parse_spec(name)?)
+    }
+}
+
+/// The built-in tools in the session's workspace.
+#[derive(Debug)]
+struct Builtin {
+    options: builtin::Options,
+    pool: Arc<Pool>,
+    scrubber: Scrubber,
+}
+
+#[async_trait]
+impl ToolSource for Builtin {
+    async fn toolbox(&self, _session: SessionId, settings: &Settings) -> Result<Toolbox, Fault> {
+        let mut toolbox =
+            Toolbox::builder().pool(Arc::clone(&self.pool)).scrubber(self.scrubber.clone());
+        if let Some(workspace) = &settings.workspace {
+            let workspace = Workspace::open(workspace)?;
+            for tool in builtin::tools(&workspace, &self.options) {
+                toolbox = toolbox.add_shared(tool)?;
+            }
+        }
+        Ok(toolbox.build())
+    }
+}

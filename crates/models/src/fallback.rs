@@ -1,0 +1,52 @@
+//! Several models in a row: when one cannot answer at all, the next is asked.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use budao_core::{
+    fault::{Fault, Kind, Operation},
+    message::Request,
+};
+
+use crate::{Model, PieceStream};
+
+/// Asks the first model; if its request fails before it has said anything, and trying again would not
+/// help, the next. What passes by itself is left to the runtime's retries.
+#[derive(Debug)]
+pub struct Fallback {
+    models: Vec<Arc<dyn Model>>,
+}
+
+impl Fallback {
+    /// These models, in this order.
+    #[must_use]
+    pub fn new(models: Vec<Arc<dyn Model>>) -> Self {
+        Self { models }
+    }
+}
+
+#[async_trait]
+impl Model for Fallback {
+    fn provider(&self) -> &str {
+        self.models.first().map_or("fallback", |model| model.provider())
+    }
+
+    fn name(&self) -> &str {
+        self.models.first().map_or("fallback", |model| model.name())
+    }
+
+    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+        let mut last = Fault::new(Kind::UnknownModel, Operation::ModelRequest);
+        for model in &self.models {
+            let request = Request { model: model.name().to_owned(), ..request.clone() };
+            match model.stream(request).await {
+                Err(fault) if !fault.may_auto_retry() => {
+                    tracing::warn!(model = model.name(), %fault, "asking the next model");
+                    last = fault;
+                }
+                answered => return answered,
+            }
+        }
+        Err(last)
+    }
+}
