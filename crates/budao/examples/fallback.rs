@@ -27,7 +27,7 @@ async fn main() -> Result<(), Fault> {
     let agent = Agent::builder(model).limits(limits).build()?;
     let session = agent.session().await?;
     let heard = session
-        .listen(&[Channel::Monitor], 0, async |envelope| {
+        .listen(&[Channel::Monitor], 0, |envelope| async move {
             if let ChannelEvent::Error { message, severity, .. } = envelope.event {
                 println!("{severity}: {message}");
             }

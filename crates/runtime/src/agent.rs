@@ -282,10 +282,15 @@ impl Session {
     ///
     /// # Errors
     /// When the records cannot be read.
-    pub async fn listen<F>(&self, channels: &[Channel], since: Seq, listener: F) -> Result<Listening, Fault>
+    pub async fn listen<F, R>(
+        &self,
+        channels: &[Channel],
+        since: Seq,
+        listener: F,
+    ) -> Result<Listening, Fault>
     where
-        F: AsyncFn(Envelope) + Send + Sync + 'static,
-        for<'a> F::CallRefFuture<'a>: Send,
+        F: Fn(Envelope) -> R + Send + 'static,
+        R: Future<Output = ()> + Send,
     {
         let events = self.events(channels, since).await?;
         let stop = tokio_util::sync::CancellationToken::new();
@@ -294,7 +299,7 @@ impl Session {
         let hearing = async move {
             futures::pin_mut!(events);
             while let Some(Ok(event)) = events.next().await {
-                let heard = AssertUnwindSafe(listener(event)).catch_unwind();
+                let heard = AssertUnwindSafe(async { listener(event).await }).catch_unwind();
                 let why = tokio::select! {
                     biased;
                     heard = heard => heard.is_err().then_some("it panicked"),
