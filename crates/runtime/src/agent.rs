@@ -289,7 +289,7 @@ impl Session {
         listener: F,
     ) -> Result<Listening, Fault>
     where
-        F: Fn(Envelope) -> R + Send + 'static,
+        F: Fn(Envelope) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send,
     {
         let events = self.events(channels, since).await?;
