@@ -175,7 +175,7 @@ impl Answer {
             529 => Kind::ModelOverloaded,
             408 => Kind::RequestTimedOut,
             _ if said.is_named(&["permission_error"]) => Kind::ModelPermission,
-            _ if said.is_named(&["not_found_error", "model_not_found"]) => Kind::UnknownModel,
+            _ if said.is_unknown_model() => Kind::UnknownModel,
             _ if said.is_named(&["rate_limit_error", "rate_limit_exceeded"]) => {
                 Kind::ModelRateLimited
             }
@@ -251,6 +251,11 @@ impl Said {
             "input is too long",
             "exceed context limit",
         ])
+    }
+
+    fn is_unknown_model(&self) -> bool {
+        self.is_named(&["not_found_error", "model_not_found"])
+            || self.mentions(&["invalid model name", "unknown model"])
     }
 
     fn is_filtered(&self) -> bool {

@@ -1,20 +1,31 @@
 //! Decoding without a network, for tests of both wires.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use budao_core::{
-    fault::Kind,
+    fault::{Fault, Kind},
     limits::Limits,
-    message::Piece,
+    message::{Message, Piece, Request},
     seams::Clock,
     time::Timestamp,
+    tool::{Effect, Source, ToolSpec},
+    trace::Trace,
 };
 use bytes::Bytes;
 use futures::{StreamExt, executor::block_on, future::BoxFuture, stream};
 use serde_json::Value;
 
 use crate::{
+    Model,
     answer::{self, Decode, Patience},
+    ask,
     failure::Service,
     sse::Events,
 };
@@ -40,6 +51,68 @@ impl Clock for Never {
     }
 }
 
+/// A clock on which every wait is over at once, and counted.
+#[derive(Debug, Default)]
+pub(crate) struct Hurry(AtomicU64);
+
+impl Hurry {
+    /// How long everybody has slept.
+    pub(crate) fn slept(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Clock for Hurry {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(0)
+    }
+
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self.0.fetch_add(millis, Ordering::Relaxed);
+        Box::pin(async {})
+    }
+}
+
+/// A request with one message and no tools.
+pub(crate) fn request(text: &str) -> Request {
+    user(vec![Message::user(text)])
+}
+
+/// A request with this history and no tools.
+pub(crate) fn user(messages: Vec<Message>) -> Request {
+    Request {
+        model: "m".into(),
+        system: None,
+        messages: Arc::new(messages),
+        tools: Arc::new([]),
+        max_tokens: 1024,
+        thinking_tokens: None,
+        trace: Trace::NONE,
+    }
+}
+
+/// A tool nobody looks into.
+pub(crate) fn tool(name: &str) -> Arc<ToolSpec> {
+    Arc::new(ToolSpec {
+        name: name.into(),
+        description: "".into(),
+        schema: Arc::new(Value::Null),
+        effect: Effect::Reads,
+        idempotent: true,
+        confirm: false,
+        repair: false,
+        deadline: None,
+        output_bytes: None,
+        source: Source::Builtin,
+    })
+}
+
+/// Everything a model answers, or the fault it ends in.
+pub(crate) fn ask_all(model: &dyn Model, request: Request) -> Result<Vec<Piece>, Fault> {
+    block_on(async { ask(model, request).await?.collect::<Vec<_>>().await.into_iter().collect() })
+}
+
 /// Reads these packets to the end.
 pub(crate) fn decode(
     chunks: impl IntoIterator<Item = Result<Vec<u8>, io::Error>>,
@@ -51,7 +124,7 @@ pub(crate) fn decode(
     let patience = Patience::new(Arc::new(Never), &limits);
     let all: Vec<_> =
         block_on(answer::read(events, decoder, patience, Service::scripted(), &limits).collect());
-    let fault = all.iter().find_map(|item| item.as_ref().err()).map(budao_core::Fault::kind);
+    let fault = all.iter().find_map(|item| item.as_ref().err()).map(Fault::kind);
     Ended { pieces: all.into_iter().filter_map(Result::ok).collect(), fault }
 }
 

@@ -98,6 +98,27 @@ async fn a_server_that_does_not_stream_is_read_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_gateway_that_does_not_stream_the_messages_api_is_read_all_the_same() {
+    let body = json!({"type": "message", "role": "assistant", "stop_reason": "tool_use", "content": [
+        {"type": "thinking", "thinking": "Hm.", "signature": "s/+="},
+        {"type": "text", "text": "hello"},
+        {"type": "tool_use", "id": "a", "name": "t", "input": {"x": 1}},
+    ], "usage": {"input_tokens": 1, "output_tokens": 2}});
+    let (_provider, model) = anthropic(Reply::refuse(200, &body)).await;
+    let thought = Block::Thinking { text: "Hm.".into(), signature: Some("s/+=".into()) };
+    let usage = Usage { input_tokens: 1, output_tokens: 2, cached_tokens: 0 };
+    let want = [
+        Piece::Thought("Hm.".into()),
+        Piece::Block(thought),
+        Piece::Text("hello".into()),
+        Piece::Block(Block::Text("hello".into())),
+        call("a", "t", r#"{"x":1}"#),
+        Piece::End { stop: ModelStop::ToolUse, usage },
+    ];
+    assert_eq!(pieces(&model, request("hi")).await.unwrap(), want);
+}
+
+#[tokio::test]
 async fn a_request_carries_its_headers_and_its_key_is_seen_nowhere_else() {
     let refusal = Reply::refuse(401, &json!({"error": {"message": "no key sk-ant-secret"}}));
     let (provider, model) = anthropic(refusal).await;

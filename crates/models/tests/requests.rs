@@ -113,7 +113,8 @@ async fn a_whole_conversation_is_sent_as_the_services_want_it() {
 async fn a_thought_goes_back_byte_for_byte() {
     let text = "  \u{feff}不倒 \"quotes\" \\ \u{2028} tab\t\r\n ";
     let thought = Block::Thinking { text: text.into(), signature: Some("a/b+c==".into()) };
-    let assistant = Message { role: Role::Assistant, content: vec![thought, Block::Text("ok".into())] };
+    let assistant =
+        Message { role: Role::Assistant, content: vec![thought, Block::Text("ok".into())] };
     let messages = Arc::new(vec![Message::user("hi"), assistant, Message::user("more")]);
     let (anthropic, _) = sent(Request { messages, ..request("") }).await;
     let part = &anthropic["messages"][1]["content"][0];

@@ -33,6 +33,17 @@ struct Envelope<'a> {
     usage: Option<Value>,
 }
 
+/// An answer that was not streamed.
+#[derive(Deserialize)]
+struct Whole<'a> {
+    #[serde(borrow, default)]
+    content: Vec<&'a RawValue>,
+    #[serde(default)]
+    stop_reason: Option<String>,
+    #[serde(default)]
+    usage: Option<Value>,
+}
+
 /// Puts an answer together.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
@@ -106,8 +117,7 @@ impl Decode for Decoder {
             }
             "message_stop" => self.end(out),
             "error" => return Err(Trouble::Told(serde_json::from_str(&event.data)?)),
-            // A whole answer although we asked for a stream.
-            "message" => return Err(Trouble::Malformed("the answer was not streamed".into())),
+            "message" => self.whole(&event.data, out)?,
             // `ping`, and what may come one day.
             _ => {}
         }
@@ -133,6 +143,19 @@ fn stop(reason: &str) -> ModelStop {
 }
 
 impl Decoder {
+    /// A gateway that did not stream although it was asked to.
+    fn whole(&mut self, data: &str, out: &mut Out) -> Result<(), Trouble> {
+        let Whole { content, stop_reason, usage } = serde_json::from_str(data)?;
+        for block in content {
+            let open = Open::start(block, out)?;
+            self.close(open, out);
+        }
+        self.usage.read(usage.as_ref());
+        self.stop = stop_reason.as_deref().map(stop);
+        self.end(out);
+        Ok(())
+    }
+
     fn close(&mut self, open: Open, out: &mut Out) {
         self.called |= matches!(open, Open::Tool { .. });
         if let Some(block) = open.close() {

@@ -13,7 +13,8 @@ fn decode(bytes: &[u8]) -> Ended {
 }
 
 fn block(index: u64, block: &Value, deltas: &[Value]) -> String {
-    let mut text = event(&json!({"type": "content_block_start", "index": index, "content_block": block}));
+    let mut text =
+        event(&json!({"type": "content_block_start", "index": index, "content_block": block}));
     for delta in deltas {
         text += &event(&json!({"type": "content_block_delta", "index": index, "delta": delta}));
     }
@@ -21,8 +22,9 @@ fn block(index: u64, block: &Value, deltas: &[Value]) -> String {
 }
 
 fn stop(reason: &str) -> String {
-    event(&json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}}))
-        + &event(&json!({"type": "message_stop"}))
+    event(
+        &json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}}),
+    ) + &event(&json!({"type": "message_stop"}))
 }
 
 fn end(stop: ModelStop) -> Piece {
@@ -65,8 +67,11 @@ fn the_published_examples_are_read() {
 #[test]
 fn redacted_thinking_is_kept_character_by_character() {
     let raw = r#"{"type":"redacted_thinking",  "data":"EmwKAhgBEgy\/A=="}"#;
-    let start = format!("data: {{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{raw}}}\n\n");
-    let text = start + &event(&json!({"type": "content_block_stop", "index": 0})) + &stop("end_turn");
+    let start = format!(
+        "data: {{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{raw}}}\n\n"
+    );
+    let text =
+        start + &event(&json!({"type": "content_block_stop", "index": 0})) + &stop("end_turn");
     let want = [Piece::Block(Block::Opaque(raw.into())), end(ModelStop::EndTurn)];
     assert_eq!(decode(text.as_bytes()).pieces, want);
 }
@@ -78,7 +83,8 @@ fn a_block_nobody_knows_is_put_together_and_kept() {
     let text = block(0, &start, &[delta("{\"q\":"), delta("1}")]) + &stop("pause_turn");
     let got = decode(text.as_bytes()).pieces;
     let [Piece::Block(Block::Opaque(kept)), ended] = &got[..] else { panic!("{got:?}") };
-    let want = json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"q": 1}});
+    let want =
+        json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"q": 1}});
     assert_eq!(serde_json::from_str::<Value>(kept).unwrap(), want);
     assert_eq!(*ended, end(ModelStop::Other));
 }
@@ -94,14 +100,16 @@ fn unknown_events_and_deltas_are_passed_over() {
         + &event(&json!({"no": "type"}))
         + &block(0, &json!({"type": "text", "text": ""}), &deltas)
         + &stop("a_new_reason");
-    let want = [Piece::Text("a".into()), Piece::Block(Block::Text("a".into())), end(ModelStop::Other)];
+    let want =
+        [Piece::Text("a".into()), Piece::Block(Block::Text("a".into())), end(ModelStop::Other)];
     assert_eq!(decode(text.as_bytes()).pieces, want);
 }
 
 #[test]
 fn a_call_without_arguments_is_an_empty_object() {
     let start = json!({"type": "tool_use", "id": "t", "name": "now", "input": {}});
-    let text = block(0, &start, &[json!({"type": "input_json_delta", "partial_json": ""})]) + &stop("tool_use");
+    let text = block(0, &start, &[json!({"type": "input_json_delta", "partial_json": ""})])
+        + &stop("tool_use");
     let call = ToolUse { id: CallId::from("t"), name: "now".into(), arguments: "{}".into() };
     assert_eq!(decode(text.as_bytes()).pieces[0], Piece::Block(Block::ToolUse(call)));
 }

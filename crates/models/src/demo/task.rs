@@ -155,8 +155,8 @@ fn starts_with(text: &str, start: &str) -> bool {
 
 /// What follows one of these beginnings.
 fn after<'a>(clause: &'a str, starts: &[&str]) -> Option<&'a str> {
-    let clause =
-        clause.strip_prefix("please ").or_else(|| clause.strip_prefix('请')).unwrap_or(clause);
+    let polite = ["please ", "请"].into_iter().find(|word| starts_with(clause, word));
+    let clause = polite.map_or(clause, |word| clause[word.len()..].trim_start());
     starts.iter().find(|start| starts_with(clause, start)).map(|start| clause[start.len()..].trim())
 }
 
@@ -326,15 +326,13 @@ fn split_first<'a>(text: &'a str, marks: &[&str]) -> Option<(&'a str, &'a str)> 
 
 /// The file or folder a phrase names: what is quoted, what looks like a path, else the first word.
 fn name(phrase: &str) -> Option<String> {
-    let trimmed = phrase.trim();
-    if let Some(end) = trimmed.chars().next().and_then(|c| closing(c, None)) {
-        let inner = &trimmed[trimmed.chars().next()?.len_utf8()..];
-        return inner.find(end).map(|at| inner[..at].to_owned()).filter(|name| !name.is_empty());
+    if let Some(quoted) = quoted(phrase) {
+        return Some(quoted.to_owned());
     }
     // In Chinese nothing separates a path from what is said about it.
     let stop = |c: char| c.is_whitespace() || is_han(c) || "，。？！、；".contains(c);
     let plain = ["the", "file", "a", "me", "my", "folder", "directory", "its", "please"];
-    let words: Vec<&str> = trimmed
+    let words: Vec<&str> = phrase
         .split(stop)
         .map(|word| word.trim_end_matches([',', ';', ':', '?', '!']))
         .map(|word| {
@@ -346,6 +344,19 @@ fn name(phrase: &str) -> Option<String> {
         .collect();
     let path = words.iter().find(|word| word.contains(['.', '/'])).or_else(|| words.first());
     path.map(|word| (*word).to_owned())
+}
+
+/// The first thing in quotes.
+fn quoted(phrase: &str) -> Option<&str> {
+    let mut before = None;
+    for (at, c) in phrase.char_indices() {
+        if let Some(end) = closing(c, before) {
+            let inner = &phrase[at + c.len_utf8()..];
+            return inner.find(end).map(|at| &inner[..at]).filter(|name| !name.is_empty());
+        }
+        before = Some(c);
+    }
+    None
 }
 
 /// Without the quotes around it.

@@ -1,1 +1,307 @@
+//! The demo model against tools that answer as the real ones do.
 
+use std::{sync::Arc, time::Duration};
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Mismatch, Operation, tell},
+    lang::Lang,
+    message::{Block, Message, Piece, Role, success_content},
+    tool::Failure,
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{
+    task::{What, understand},
+    *,
+};
+use crate::testing::{self, Hurry, ask_all, request};
+
+fn failed(fault: Fault, lang: Lang) -> Result<Value, String> {
+    Err(tell::to_model(&Failure { fault, data: None, note: None }, lang).to_json())
+}
+
+/// A session of the demo model with tools played by a function.
+struct Session {
+    messages: Vec<Message>,
+    calls: Vec<(String, Value)>,
+}
+
+impl Session {
+    fn new() -> Self {
+        Self { messages: Vec::new(), calls: Vec::new() }
+    }
+
+    /// Says something and plays the turn to its end; the last words of the model come back.
+    fn turn(
+        &mut self,
+        text: &str,
+        mut tools: impl FnMut(&str, &Value) -> Result<Value, String>,
+    ) -> String {
+        let demo = Demo::new(Pace::Fast, Arc::new(Hurry::default()));
+        self.messages.push(Message::user(text));
+        for _ in 0..20 {
+            let asked = Request { tools: all_tools(), ..testing::user(self.messages.clone()) };
+            let pieces = ask_all(&demo, asked).unwrap();
+            let content: Vec<Block> = pieces
+                .into_iter()
+                .filter_map(|piece| match piece {
+                    Piece::Block(block) => Some(block),
+                    _ => None,
+                })
+                .collect();
+            self.messages.push(Message { role: Role::Assistant, content: content.clone() });
+            let Some(Block::ToolUse(call)) = content.last() else {
+                return budao_core::message::text_of(&content);
+            };
+            let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+            self.calls.push((call.name.clone(), arguments.clone()));
+            let (is_error, content) = match tools(&call.name, &arguments) {
+                Ok(data) => (false, success_content(&data, None)),
+                Err(content) => (true, content),
+            };
+            let result = Block::ToolResult { call: call.id.clone(), is_error, content };
+            self.messages.push(Message { role: Role::User, content: vec![result] });
+        }
+        panic!("no end: {:?}", self.calls)
+    }
+}
+
+fn all_tools() -> Arc<[Arc<budao_core::tool::ToolSpec>]> {
+    ["fs_read", "fs_glob", "fs_grep", "fs_write", "bash_run", "todo_write"]
+        .iter()
+        .map(|name| testing::tool(name))
+        .collect()
+}
+
+/// Refuses whatever lacks this parameter, as the call path does.
+fn wants(parameter: &str, arguments: &Value, lang: Lang, data: Value) -> Result<Value, String> {
+    if arguments.get(parameter).is_some() {
+        return Ok(data);
+    }
+    let stranger = arguments.as_object().and_then(|all| all.keys().next().cloned()).unwrap();
+    let unknown = Mismatch {
+        pointer: format!("/{stranger}"),
+        rule: "additionalProperties".into(),
+        expected: format!("unknown key; known are {parameter}"),
+        ..Mismatch::default()
+    };
+    let required = Mismatch {
+        pointer: format!("/{parameter}"),
+        rule: "required".into(),
+        expected: "required".into(),
+        ..Mismatch::default()
+    };
+    let fault = Fault::new(Kind::InvalidArguments, Operation::ToolCall)
+        .with(Fact::ToolName, "t")
+        .mismatch(required)
+        .mismatch(unknown);
+    failed(fault, lang)
+}
+
+const README: &str = "# Budao\n\ntext\n\n```sh\n# not a heading\n```\n## Use\n#hashtag\n### More\n";
+
+fn readme() -> Value {
+    json!({"path": "README.md", "content": README, "truncated": false, "totalLines": 10})
+}
+
+#[rstest]
+#[case("read README.md and count its headings", Lang::En, "README.md has 3 headings.")]
+#[case(
+    "Please read the file `README.md`, then count its headings.",
+    Lang::En,
+    "README.md has 3 headings."
+)]
+#[case("how many lines are in README.md?", Lang::En, "README.md has 10 lines.")]
+#[case("读取 README.md 并统计标题", Lang::Zh, "README.md 有 3 个标题。")]
+fn it_errs_once_reads_the_error_and_answers(
+    #[case] text: &str,
+    #[case] lang: Lang,
+    #[case] answer: &str,
+) {
+    let mut session = Session::new();
+    let said = session.turn(text, |_, arguments| wants("path", arguments, lang, readme()));
+    assert_eq!(said, answer);
+    let call = |arguments| ("fs_read".to_owned(), arguments);
+    assert_eq!(
+        session.calls,
+        [call(json!({"file": "README.md"})), call(json!({"path": "README.md"}))]
+    );
+    // It errs only once in a session.
+    session.turn(text, |_, arguments| wants("path", arguments, lang, readme()));
+    assert_eq!(session.calls.len(), 3);
+}
+
+/// Goal: it corrects itself from the error and from nothing else.
+/// Method: a tool that calls its parameter something nobody could guess.
+#[test]
+fn it_believes_the_error() {
+    let mut session = Session::new();
+    session.turn("read a.md", |_, arguments| {
+        wants("zwiebel", arguments, Lang::En, json!({"content": "x"}))
+    });
+    assert_eq!(session.calls[1].1, json!({"zwiebel": "a.md"}));
+}
+
+#[test]
+fn an_error_that_does_not_help_is_called_that() {
+    let mut session = Session::new();
+    let said = session.turn("read a.md", |_, _| Err(r#"{"ok":false,"error":"no"}"#.into()));
+    assert_eq!(
+        said,
+        "fs_read failed with “no”, and the error did not tell me how to correct the call."
+    );
+    assert_eq!(session.calls.len(), 1);
+}
+
+#[test]
+fn a_call_that_was_denied_is_not_repeated() {
+    let mut session = Session::new();
+    let denied =
+        Fault::new(Kind::DeniedByPerson, Operation::ToolCall).with(Fact::ToolName, "bash_run");
+    let said = session.turn("run ls", |_, _| failed(denied.clone(), Lang::En));
+    assert!(said.starts_with("I could not do it"), "{said}");
+    assert_eq!(session.calls.len(), 1);
+}
+
+#[test]
+fn it_mends_from_lines_and_examples_too() {
+    for error in [
+        json!({"ok": false, "error": "Invalid parameters: path: required\nfile: unknown key; did you mean `path`?"}),
+        json!({"ok": false, "error": "wrong", "example": {"path": "some/file.txt"}}),
+        json!({"ok": false, "error": "wrong", "mismatches": [{"pointer": "/file", "rule": "additionalProperties", "nearest": "path"}]}),
+    ] {
+        let mut session = Session::new();
+        session.turn("read a.md", |_, arguments| match arguments.get("path") {
+            Some(_) => Ok(json!({"content": "x"})),
+            None => Err(error.to_string()),
+        });
+        assert_eq!(session.calls.last().unwrap().1, json!({"path": "a.md"}), "{error}");
+    }
+}
+
+#[test]
+fn it_takes_the_nearest_file_if_the_error_names_one() {
+    let mut session = Session::new();
+    let said =
+        session.turn(
+            "read READM.md and count its headings",
+            |_, arguments| {
+                match arguments["path"].as_str() {
+            None => wants("path", arguments, Lang::En, Value::Null),
+            Some("README.md") => Ok(readme()),
+            Some(_) => Err(
+                json!({"ok": false, "error": "File not found: READM.md", "next": "retry_changed",
+                "recommendations": ["Did you mean `README.md`?"]})
+                .to_string(),
+            ),
+        }
+            },
+        );
+    assert_eq!(said, "READM.md has 3 headings.");
+}
+
+#[test]
+fn one_request_may_ask_for_several_things() {
+    let mut session = Session::new();
+    let said = session.turn("list the files here, then say done", |_, arguments| {
+        wants("pattern", arguments, Lang::En, json!({"matches": ["a.md", "b.md"], "count": 2}))
+    });
+    assert_eq!(said, "There are 2 files:\na.md\nb.md\ndone");
+    let tools: Vec<_> = session.calls.iter().map(|(tool, _)| tool.as_str()).collect();
+    assert_eq!(tools, ["fs_glob", "fs_glob"]);
+}
+
+#[test]
+fn a_todo_of_the_wrong_type_is_put_into_a_list() {
+    let mut session = Session::new();
+    let said = session.turn("remember to call Ada", |_, arguments| match &arguments["todos"] {
+        Value::Array(_) => Ok(json!({"ok": true, "count": 1})),
+        _ => failed(
+            Fault::new(Kind::InvalidArguments, Operation::ToolCall).mismatch(Mismatch {
+                pointer: "/todos".into(),
+                rule: "type".into(),
+                expected: "must be an array".into(),
+                ..Mismatch::default()
+            }),
+            Lang::En,
+        ),
+    });
+    assert_eq!(said, "Noted: call Ada.");
+    assert_eq!(
+        session.calls[1].1,
+        json!({"todos": [{"id": "1", "title": "call Ada", "status": "pending"}]})
+    );
+}
+
+#[test]
+fn it_says_what_it_understands_and_which_tool_it_lacks() {
+    assert!(Session::new().turn("what is love", |_, _| unreachable!()).contains("demo model"));
+    assert!(Session::new().turn("什么是爱", |_, _| unreachable!()).contains("演示模型"));
+    let demo = Demo::new(Pace::Fast, Arc::new(Hurry::default()));
+    let pieces = ask_all(&demo, request("run ls")).unwrap();
+    let Piece::Block(Block::Text(text)) = &pieces[pieces.len() - 2] else { panic!("{pieces:?}") };
+    assert!(text.contains("`bash_run`"), "{text}");
+}
+
+#[test]
+fn it_counts_at_a_pace_people_can_cut() {
+    let clock = Arc::new(Hurry::default());
+    let pieces =
+        ask_all(&Demo::new(Pace::Reading, clock.clone()), request("count slowly to 50")).unwrap();
+    assert_eq!(pieces.iter().filter(|piece| matches!(piece, Piece::Text(_))).count(), 50);
+    assert_eq!(clock.slept(), Duration::from_millis(50 * 300));
+    let clock = Arc::new(Hurry::default());
+    ask_all(&Demo::new(Pace::Fast, clock.clone()), request("慢慢数到 50")).unwrap();
+    assert_eq!(clock.slept(), Duration::ZERO);
+}
+
+#[rstest]
+#[case("say hello there", Goal::Say { text: "hello there".into() })]
+#[case("Say \"a, then b\"", Goal::Say { text: "a, then b".into() })]
+#[case("count to 3", Goal::CountTo { number: 3, slowly: false })]
+#[case("count slowly to 999999", Goal::CountTo { number: 1000, slowly: true })]
+#[case("run cargo test -p x", Goal::Run { command: "cargo test -p x".into() })]
+#[case("run `ls; pwd`", Goal::Run { command: "ls; pwd".into() })]
+#[case("write hello world to notes/a.txt", Goal::Write { path: "notes/a.txt".into(), content: "hello world".into() })]
+#[case("create a.txt with \"x = 1\"", Goal::Write { path: "a.txt".into(), content: "x = 1".into() })]
+#[case("search for TODO in src", Goal::Search { text: "TODO".into(), path: "src".into() })]
+#[case("list *.rs", Goal::List { pattern: "*.rs".into() })]
+#[case("list all files", Goal::List { pattern: "**/*".into() })]
+#[case("list the files in src", Goal::List { pattern: "src/*".into() })]
+#[case("read docs/a.md", Goal::Read { path: "docs/a.md".into(), what: What::Beginning })]
+#[case("count the words in a.md.", Goal::Read { path: "a.md".into(), what: What::Words })]
+#[case("todo: buy milk", Goal::Remember { title: "buy milk".into() })]
+#[case("列出这里的文件", Goal::List { pattern: "*".into() })]
+#[case("列出 src 目录的文件", Goal::List { pattern: "src/*".into() })]
+#[case("说 你好", Goal::Say { text: "你好".into() })]
+#[case("慢慢数到50", Goal::CountTo { number: 50, slowly: true })]
+#[case("把 你好 写入 a.txt", Goal::Write { path: "a.txt".into(), content: "你好".into() })]
+#[case("运行 ls -l", Goal::Run { command: "ls -l".into() })]
+#[case("记住：买牛奶", Goal::Remember { title: "买牛奶".into() })]
+#[case("在 src 中搜索 TODO", Goal::Search { text: "TODO".into(), path: "src".into() })]
+#[case("统计README.md的行数", Goal::Read { path: "README.md".into(), what: What::Lines })]
+fn a_plain_request_is_understood(#[case] text: &str, #[case] goal: Goal) {
+    assert_eq!(understand(text), [goal]);
+}
+
+proptest::proptest! {
+    #[test]
+    fn nothing_that_is_said_makes_it_panic(text: String, more in "(read|list|say|write|run|读取|列出|把|数到|在)? ?[\\PC]{0,30}") {
+        let _ = understand(&text);
+        let _ = understand(&more);
+    }
+
+    #[test]
+    fn no_error_makes_it_panic(error: String, keys in "[a-z/`:? ]{0,20}") {
+        for content in [error.clone(), json!({"error": error, "next": "retry_same", "example": {&keys: 1},
+            "mismatches": [{"pointer": keys, "rule": "type", "expected": "must be an array"}]}).to_string()] {
+            let mut left = 6;
+            Session::new().turn("read a.md", |_, _| {
+                left -= 1;
+                assert!(left > 0, "it never gives up");
+                Err(content.clone())
+            });
+        }
+    }
+}

@@ -22,6 +22,7 @@ fn service() -> Service {
 #[case::no_permission(403, json!({"error":{"type":"permission_error","message":"no"}}), Kind::ModelPermission)]
 #[case::no_such_model(404, json!({"error":{"type":"not_found_error","message":"model: x"}}), Kind::UnknownModel)]
 #[case::ollama_no_such_model(404, json!({"error":"model 'x' not found"}), Kind::UnknownModel)]
+#[case::litellm_no_such_model(400, json!({"error":{"message":"Invalid model name passed in model=x","type":"invalid_request_error","code":"400"}}), Kind::UnknownModel)]
 #[case::rate(429, json!({"error":{"type":"rate_limit_error","message":"slow down"}}), Kind::ModelRateLimited)]
 #[case::token_rate(429, json!({"error":{"message":"Rate limit reached: too many tokens"}}), Kind::ModelRateLimited)]
 #[case::quota(429, json!({"error":{"type":"insufficient_quota","code":"insufficient_quota","message":"You exceeded your current quota"}}), Kind::ModelQuota)]

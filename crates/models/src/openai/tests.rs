@@ -93,10 +93,11 @@ fn interleaved_calls_are_told_apart_by_index_even_as_text() {
 
 #[test]
 fn whole_calls_that_all_say_index_zero_are_told_apart_by_id() {
-    let whole = |id: &str| {
-        json!({"index": 0, "id": id, "function": {"name": "f", "arguments": format!("[\"{id}\"]")}})
-    };
-    let ended = decode(&[delta(&json!({"tool_calls": [whole("a")]})), delta(&json!({"tool_calls": [whole("b")]}))]);
+    let whole = |id: &str| json!({"index": 0, "id": id, "function": {"name": "f", "arguments": format!("[\"{id}\"]")}});
+    let ended = decode(&[
+        delta(&json!({"tool_calls": [whole("a")]})),
+        delta(&json!({"tool_calls": [whole("b")]})),
+    ]);
     assert_eq!(calls(&ended), [("a", "f", "[\"a\"]"), ("b", "f", "[\"b\"]")]);
 }
 
@@ -150,9 +151,11 @@ fn either_a_reason_or_done_ends_an_answer_and_neither_is_a_cut() {
 
 #[test]
 fn a_filter_and_a_refusal_are_refusals() {
-    let filtered = decode(&[json!({"choices": [{"delta": {}, "finish_reason": "content_filter"}]})]);
+    let filtered =
+        decode(&[json!({"choices": [{"delta": {}, "finish_reason": "content_filter"}]})]);
     assert_eq!(stop(&filtered), Some(ModelStop::Refusal));
-    let refused = decode(&[delta(&json!({"refusal": "I cannot."})), delta(&json!({"refusal": null}))]);
+    let refused =
+        decode(&[delta(&json!({"refusal": "I cannot."})), delta(&json!({"refusal": null}))]);
     assert_eq!(refused.pieces[0], Piece::Text("I cannot.".into()));
     assert_eq!(stop(&refused), Some(ModelStop::Refusal));
 }
