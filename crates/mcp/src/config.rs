@@ -106,14 +106,22 @@ pub struct Timeouts {
     /// To list the tools again.
     #[serde(with = "millis")]
     pub list: Duration,
-    /// One call; the tool deadline of the limits if not said.
+    /// Between two times a server on the net is asked for its tools; never if 0.
+    #[serde(deserialize_with = "maybe_millis")]
+    pub refresh: Option<Duration>,
+    /// One call; the tool deadline of the limits if 0 or not said.
     #[serde(deserialize_with = "maybe_millis")]
     pub call: Option<Duration>,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { start: Duration::from_secs(60), list: Duration::from_secs(30), call: None }
+        Self {
+            start: Duration::from_secs(60),
+            list: Duration::from_secs(30),
+            refresh: Some(Duration::from_secs(60)),
+            call: None,
+        }
     }
 }
 
@@ -294,8 +302,10 @@ where
     Ok(plain.into_iter().map(|(key, value)| (key, value.into())).collect())
 }
 
+/// Milliseconds; 0 is none.
 fn maybe_millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))
+    let millis = Option::<u64>::deserialize(deserializer)?;
+    Ok(millis.filter(|millis| *millis > 0).map(Duration::from_millis))
 }
 
 #[cfg(test)]
@@ -331,21 +341,17 @@ mod tests {
 
     #[test]
     fn secrets_are_never_shown() {
-        let text = "name = 'a'\n[transport]\ntype = 'http'\n\
+        let http = "name = 'a'\n[transport]\ntype = 'http'\n\
                     url = 'https://user:hunter22@example.com/mcp?key=hunter22'\n\
-                    [transport.headers]\nauthorization = 'Bearer hunter22'";
-        let http = read(text).unwrap();
-        let stdio = read(
-            "name = 'a'\n[transport]\ntype = 'stdio'\ncommand = 'x'\nenv = { KEY = 'hunter22' }",
-        )
-        .unwrap();
-        for config in [http, stdio] {
+                    [transport.headers]\nauthorization = 'hunter22'";
+        let stdio =
+            "name = 'a'\n[transport]\ntype = 'stdio'\ncommand = 'x'\nenv = { KEY = 'hunter22' }";
+        for text in [http, stdio] {
+            let config = read(text).unwrap();
             let shown = format!("{config:?} {config:#?}");
             assert!(!shown.contains("hunter22"), "{shown}");
-            assert!(
-                !config.scrubber().scrub_exact("it is hunter22").contains("hunter22")
-                    || config.secrets().all(|secret| secret != "hunter22")
-            );
+            assert_eq!(config.secrets().collect::<Vec<_>>(), ["hunter22"]);
+            assert!(!config.scrubber().scrub_exact("it is hunter22").contains("hunter22"));
         }
     }
 

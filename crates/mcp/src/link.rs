@@ -280,6 +280,21 @@ impl Link {
         }
     }
 
+    /// Does the connection stay when asking for the tools failed like this? One that is idle and does not
+    /// answer is better made anew.
+    pub(crate) fn outlives(&self, trouble: &Trouble) -> bool {
+        let is_idle = self.room.available_permits() == self.calls;
+        match trouble {
+            Trouble::Slow(_) => !is_idle,
+            _ => !self.gone.is_cancelled() && !trouble.is_fatal(),
+        }
+    }
+
+    /// Is it somewhere on the net?
+    pub(crate) fn is_remote(&self) -> bool {
+        self.process.is_none()
+    }
+
     /// The process of the server, if it is one.
     pub(crate) fn process_id(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.id)

@@ -304,40 +304,57 @@ impl Keeper {
 
     /// Keeps the tools current until the connection ends.
     async fn attend(&self, link: &Arc<Link>) -> End {
-        if let Err(fault) = self.list(link, self.config.timeouts.start).await {
-            return if self.around.stop.is_cancelled() { End::Stopped } else { End::Lost(fault) };
+        if let Err(trouble) = self.list(link, self.config.timeouts.start).await {
+            return self.ended(link, trouble).await;
         }
+        let mut stale = false;
         loop {
             tokio::select! {
                 biased;
                 () = self.around.stop.cancelled() => return End::Stopped,
-                () = link.gone.cancelled() => {
-                    let fault = Trouble::Lost.fault(&self.listing());
-                    return End::Lost(link.last_words(fault, &self.around.world).await);
-                }
+                () = link.gone.cancelled() => return self.ended(link, Trouble::Lost).await,
                 () = link.changed.notified() => {}
                 () = link.doubt.notified() => {}
+                () = self.time_to_ask(link, stale) => {}
             }
-            if let Err(fault) = self.list(link, self.config.timeouts.list).await {
-                return End::Lost(fault);
-            }
+            stale = match self.list(link, self.config.timeouts.list).await {
+                Ok(()) => false,
+                // A server that is busy with other calls must not lose them for being slow.
+                Err(trouble) if link.outlives(&trouble) => {
+                    let fault = trouble.fault(&self.listing());
+                    tracing::warn!(server = %self.shared.name, %fault, "the old tools are kept");
+                    true
+                }
+                Err(trouble) => return self.ended(link, trouble).await,
+            };
         }
     }
 
+    /// Servers on the net are asked from time to time: some cannot tell, and none can tell that it is gone.
+    async fn time_to_ask(&self, link: &Link, stale: bool) {
+        let timeouts = &self.config.timeouts;
+        let wait = if stale { Some(timeouts.list) } else { timeouts.refresh };
+        match wait.filter(|_| stale || link.is_remote()) {
+            Some(wait) => self.around.world.clock.sleep(wait).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn ended(&self, link: &Link, trouble: Trouble) -> End {
+        if self.around.stop.is_cancelled() {
+            return End::Stopped;
+        }
+        let fault = trouble.fault(&self.listing());
+        End::Lost(link.last_words(fault, &self.around.world).await)
+    }
+
     /// Asks for the tools and puts them in place.
-    async fn list(&self, link: &Arc<Link>, limit: Duration) -> Result<(), Fault> {
+    async fn list(&self, link: &Arc<Link>, limit: Duration) -> Result<(), Trouble> {
         let listed = tokio::select! {
             biased;
-            () = self.around.stop.cancelled() => Err(Trouble::Lost),
-            listed = link.list() => listed,
-            () = self.around.world.clock.sleep(limit) => Err(Trouble::Slow(limit)),
-        };
-        let listed = match listed {
-            Ok(listed) => listed,
-            Err(trouble) => {
-                let fault = trouble.fault(&self.listing());
-                return Err(link.last_words(fault, &self.around.world).await);
-            }
+            () = self.around.stop.cancelled() => return Err(Trouble::Lost),
+            listed = link.list() => listed?,
+            () = self.around.world.clock.sleep(limit) => return Err(Trouble::Slow(limit)),
         };
         let (tools, refused) = self.offered(listed);
         let count = tools.len();

@@ -91,6 +91,33 @@ impl About<'_> {
 }
 
 impl Trouble {
+    /// Is the connection beyond use? Not if the server answered, whatever it said.
+    pub(crate) fn is_fatal(&self) -> bool {
+        match self {
+            Self::Down | Self::Lost => true,
+            Self::Wire(error) => {
+                let error: &(dyn Error + 'static) = &**error;
+                let is_answer = |it: &(dyn Error + 'static)| {
+                    matches!(
+                        it.downcast_ref::<StreamableHttpError<reqwest::Error>>(),
+                        Some(
+                            StreamableHttpError::HttpStatus(_)
+                                | StreamableHttpError::AuthRequired(_)
+                                | StreamableHttpError::InsufficientScope(_)
+                                | StreamableHttpError::UnexpectedContentType(_)
+                                | StreamableHttpError::UnexpectedServerResponse(_)
+                                | StreamableHttpError::Deserialize(_)
+                        )
+                    )
+                };
+                !std::iter::successors(Some(error), |it| below(*it)).any(is_answer)
+            }
+            Self::Slow(_) | Self::Busy(_) | Self::Refused(_) | Self::Unclear(_) | Self::Asks(_) => {
+                false
+            }
+        }
+    }
+
     /// The fault it is.
     pub(crate) fn fault(self, about: &About<'_>) -> Fault {
         let fault = match self {
@@ -208,9 +235,17 @@ fn wire(error: &(dyn Error + 'static), about: &About<'_>) -> Fault {
         if let Some(fault) = known_wire(error, about) {
             return fault.caused_by(error);
         }
-        next = error.source();
+        next = below(error);
     }
-    about.unknown("its connection failed").caused_by(error)
+    about.unknown("its connection failed").caused_by(below(error).unwrap_or(error))
+}
+
+/// What an error was made from. rmcp does not say so of a client's.
+fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref() {
+        Some(StreamableHttpError::<reqwest::Error>::Client(error)) => Some(error),
+        _ => error.source(),
+    }
 }
 
 fn known_wire(error: &(dyn Error + 'static), about: &About<'_>) -> Option<Fault> {

@@ -22,6 +22,8 @@ pub struct Behaviour {
     pub needs: Option<PathBuf>,
     /// Ends when it is told to list its tools.
     pub dies_listing: bool,
+    /// Lists its tools once and never again.
+    pub lists_once: bool,
     /// Tools on a page.
     pub page: Option<usize>,
     /// Further tools, `more_0` and so on.
@@ -35,7 +37,7 @@ pub struct Behaviour {
 }
 
 impl Behaviour {
-    /// Reads `--mute`, `--unwilling`, `--needs FILE`, `--dies-listing`, `--page N`, `--more N`, `--lingers`,
+    /// Reads `--mute`, `--unwilling`, `--needs FILE`, `--dies-listing`, `--lists-once`, `--page N`, `--more N`, `--lingers`,
     /// `--parent`, `--bad-schema`.
     #[must_use]
     pub fn from_args(args: impl IntoIterator<Item = String>) -> Self {
@@ -48,6 +50,7 @@ impl Behaviour {
                 "--unwilling" => behaviour.unwilling = true,
                 "--needs" => behaviour.needs = Some(value().into()),
                 "--dies-listing" => behaviour.dies_listing = true,
+                "--lists-once" => behaviour.lists_once = true,
                 "--page" => behaviour.page = value().parse().ok(),
                 "--more" => behaviour.more = value().parse().unwrap_or_default(),
                 "--lingers" => behaviour.lingers = true,
@@ -137,6 +140,9 @@ impl<W: Write> Session<W> {
                 complain("fatal: the list is lost");
                 Ok(Flow::End(9))
             }
+            Some("tools/list") if self.behaviour.lists_once && self.count("tools/list") > 1 => {
+                Ok(Flow::On)
+            }
             Some("tools/list") => {
                 let page = self.page(&message["params"]["cursor"]);
                 self.answer(id, page)
@@ -146,6 +152,10 @@ impl<W: Write> Session<W> {
             Some(_) => self.error(id, -32601, "Method not found"),
             None => self.answered(message),
         }
+    }
+
+    fn count(&self, method: &str) -> usize {
+        self.seen.iter().filter(|message| message["method"] == method).count()
     }
 
     fn page(&self, cursor: &Value) -> Value {

@@ -230,3 +230,21 @@ async fn progress_of_a_server_of_others_is_shown() {
     assert!(within(shown.recv()).await.is_some());
     within(server.shutdown()).await;
 }
+
+#[tokio::test]
+async fn a_server_on_the_net_that_dies_while_nobody_calls_is_noticed_too() {
+    let Some(entry) = fetched() else { return };
+    for kind in ["streamableHttp", "sse"] {
+        let mut listening = listening(&entry, kind).await;
+        let mut config = match kind {
+            "sse" => Config::sse("everything", format!("http://127.0.0.1:{}/sse", listening.port)),
+            _ => Config::http("everything", format!("http://127.0.0.1:{}/mcp", listening.port)),
+        };
+        config.reconnect = quick();
+        config.timeouts.refresh = Some(Duration::from_millis(100));
+        let server = connect(config).await;
+        listening.child.kill().await.unwrap();
+        within(server.watch().wait_for(|_| server.tools().is_empty())).await.unwrap();
+        within(server.shutdown()).await;
+    }
+}

@@ -8,8 +8,8 @@ use budao_tools::Toolbox;
 use serde_json::json;
 
 use crate::common::{
-    call, connect, dead, done, exists, failed, fake, fake_path, is_ready, limits, names, refused,
-    toolbox, until, within, world,
+    call, call_with, connect, dead, done, exists, failed, fake, fake_path, is_ready, limits, names,
+    refused, toolbox, until, within, world,
 };
 
 #[tokio::test]
@@ -148,6 +148,36 @@ async fn a_server_that_dies_again_and_again_is_started_ever_more_slowly() {
     }
     assert!(waits.is_sorted() && waits[3] > waits[0] * 4, "{waits:?}");
     server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_list_again_keeps_its_tools_and_its_calls_while_it_is_busy() {
+    let mut config = fake(&["--lists-once"]);
+    config.timeouts.list = Duration::from_millis(50);
+    let server = connect(config).await;
+    let id = server.process_id();
+    let context = budao_tools::alone::context();
+    let busy = call_with(&server, "slow", json!({}), context.clone());
+    let meanwhile = async {
+        // By the time of the third list the first has been given up.
+        done(call(&server, "grow", json!({})).await);
+        while listed(&server).await < 3 {}
+        assert_eq!((server.process_id(), server.tools().len()), (id, 18));
+        context.cancel.cancel();
+    };
+    let (busy, ()) = tokio::join!(busy, meanwhile);
+    assert_eq!(failed(busy).fault.kind(), Kind::Cancelled);
+    // Idle, and still silent: it is started anew.
+    until(&server, |state| matches!(state, State::Down { .. })).await;
+    until(&server, is_ready).await;
+    assert_ne!(server.process_id(), id);
+    server.shutdown().await;
+}
+
+/// How often the fake was asked for its tools.
+async fn listed(server: &Server) -> usize {
+    let seen = done(call(server, "seen", json!({})).await);
+    seen.as_str().unwrap().matches("\"tools/list\"").count()
 }
 
 #[tokio::test]
