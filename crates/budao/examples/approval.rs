@@ -23,7 +23,8 @@ async fn main() -> Result<(), Fault> {
         .call("send_letter", json!({"to": "Ada", "text": "Hello"}))
         .call("send_letter", json!({"to": "Bob", "text": "Goodbye"}))
         .say("One letter was sent, the other was not.");
-    let agent = Agent::builder(model.model(budao::world::real().clock)).tool(send_letter).build()?;
+    let agent =
+        Agent::builder(model.model(budao::world::real().clock)).tool(send_letter).build()?;
     let session = agent.session().await?;
     let message = session.send("Write to Ada and to Bob.").await?;
     for (decision, note) in [(Decision::Allow, None), (Decision::Deny, Some("Bob has moved."))] {

@@ -27,7 +27,8 @@ async fn pay(
 }
 
 fn model() -> Scripted {
-    let script = Script::new().call("pay", json!({"amount": 5})).say("I would check the account first.");
+    let script =
+        Script::new().call("pay", json!({"amount": 5})).say("I would check the account first.");
     script.order(Order::History).model(budao::world::real().clock)
 }
 

@@ -34,8 +34,8 @@
 //! the process, [`channel`] for events, [`mcp`] for tools of MCP servers.
 
 pub use budao_core::{
-    Event, Fault, Kind, Lang, Record, Timestamp, engine, event, fault, limits, message, retry, scrub,
-    seams, session, trace,
+    Event, Fault, Kind, Lang, Record, Timestamp, engine, event, fault, limits, message, retry,
+    scrub, seams, session, trace,
 };
 pub use budao_derive::tool;
 pub use budao_journal as journal;
@@ -46,7 +46,7 @@ pub use budao_runtime::{
     TurnResult, channel, world,
 };
 pub use budao_tools as tools;
-pub use budao_tools::{CallContext, Tool, Toolbox, ToolError};
+pub use budao_tools::{CallContext, Tool, ToolError, Toolbox};
 
 /// What a tool may do, and how a call ends.
 pub use budao_core::tool as contract;

@@ -97,7 +97,8 @@ fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
 fn logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("BUDAO_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
 /// One TLS provider for everything that speaks TLS in this process.

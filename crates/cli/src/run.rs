@@ -229,8 +229,7 @@ pub(crate) async fn cancel(
     let id = CommandId::from(format!("cancel-{}", uuid::Uuid::new_v4()));
     let reason = Some("cancelled from a terminal".to_owned());
     let ask = Ask::Cancel { reason };
-    let command =
-        budao_core::event::Command { id, by: "terminal".into(), trace: Trace::NONE, ask };
+    let command = budao_core::event::Command { id, by: "terminal".into(), trace: Trace::NONE, ask };
     let answer = wired.runtime.submit(session, command).await?;
     wired.runtime.shutdown(std::time::Duration::from_secs(5)).await;
     match answer {

@@ -78,7 +78,11 @@ impl Story<'_> {
                     line.push_str(&format!(" ({} {attempt})", self.w("try", "第几次")));
                 }
                 if !repairs.is_empty() {
-                    line.push_str(&format!(" ({} {})", self.w("repaired:", "已修正："), repairs.len()));
+                    line.push_str(&format!(
+                        " ({} {})",
+                        self.w("repaired:", "已修正："),
+                        repairs.len()
+                    ));
                 }
                 line
             }
@@ -211,7 +215,9 @@ impl Story<'_> {
         match stop {
             StopReason::EndTurn => say(self.lang, "ended", "已完成"),
             StopReason::MaxTokens => say(self.lang, "cut at the token limit", "达到词元上限"),
-            StopReason::MaxTurnRequests => say(self.lang, "stopped at the step limit", "达到步数上限"),
+            StopReason::MaxTurnRequests => {
+                say(self.lang, "stopped at the step limit", "达到步数上限")
+            }
             StopReason::Refusal => say(self.lang, "refused by the model", "模型拒绝"),
             StopReason::Cancelled => say(self.lang, "cancelled", "已取消"),
             StopReason::Failed => say(self.lang, "failed", "失败"),

@@ -80,7 +80,8 @@ impl Watcher<'_> {
         }
         let story = Story { terminal: self.terminal, lang: self.lang };
         let line = story.line(record);
-        if self.mid_line && (line.is_some() || matches!(record.event, Event::ModelAnswered { .. })) {
+        if self.mid_line && (line.is_some() || matches!(record.event, Event::ModelAnswered { .. }))
+        {
             self.terminal.data("\n");
             self.mid_line = false;
         }

@@ -104,8 +104,7 @@ fn keys() -> (Keys, Vec<String>) {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (anthropic, openai) = (set("ANTHROPIC_API_KEY"), set("OPENAI_API_KEY"));
     let secrets = [anthropic.clone(), openai.clone()].into_iter().flatten().collect();
-    let keys =
-        Keys { anthropic: anthropic.map(Into::into), openai: openai.map(Into::into) };
+    let keys = Keys { anthropic: anthropic.map(Into::into), openai: openai.map(Into::into) };
     (keys, secrets)
 }
 

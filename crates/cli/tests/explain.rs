@@ -6,10 +6,7 @@ use std::process::{Command, Output};
 
 #[test]
 fn commands_print_what_the_transcripts_show() {
-    trycmd::TestCases::new()
-        .env("LC_ALL", "C")
-        .env("LANGUAGE", "")
-        .case("tests/cmd/*.trycmd");
+    trycmd::TestCases::new().env("LC_ALL", "C").env("LANGUAGE", "").case("tests/cmd/*.trycmd");
 }
 
 #[test]

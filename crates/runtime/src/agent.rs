@@ -164,9 +164,8 @@ impl AgentBuilder {
             toolbox = toolbox.add_shared(tool)?;
         }
         let (world, limits) = (self.world, self.limits);
-        let journal = self
-            .journal
-            .unwrap_or_else(|| Arc::new(Memory::new(world.clone(), limits.clone())));
+        let journal =
+            self.journal.unwrap_or_else(|| Arc::new(Memory::new(world.clone(), limits.clone())));
         let models = Arc::new(OneModel(self.model));
         let runtime = Builder::new(journal, models, Arc::new(toolbox.build()))
             .world(world)
@@ -393,7 +392,9 @@ impl Session {
 
 /// A listener that is being called. Dropping it ends that.
 #[derive(Debug)]
-pub struct Listening(#[expect(dead_code, reason = "held for its drop")] tokio_util::sync::DropGuard);
+pub struct Listening(
+    #[expect(dead_code, reason = "held for its drop")] tokio_util::sync::DropGuard,
+);
 
 fn accepted(answer: Answer) -> Result<Seq, Fault> {
     match answer {

@@ -362,8 +362,7 @@ impl Projector {
     /// What a record is on the channels.
     pub fn project(&mut self, record: &Record) -> Vec<Envelope> {
         let timestamp = record.at.as_millis();
-        let mut out =
-            Out { bookmark: Bookmark { seq: record.seq, timestamp }, events: Vec::new() };
+        let mut out = Out { bookmark: Bookmark { seq: record.seq, timestamp }, events: Vec::new() };
         self.chunks(&record.event, &mut out);
         match &record.event {
             Event::TurnStarted { .. } => {
@@ -380,7 +379,10 @@ impl Projector {
             Event::TurnEnded { stop, fault, .. } => self.turn_ended(*stop, fault, &mut out),
             Event::SessionResumed { sealed } => {
                 let sealed = sealed.clone();
-                out.push(Channel::Monitor, ChannelEvent::AgentResumed { strategy: "crash", sealed });
+                out.push(
+                    Channel::Monitor,
+                    ChannelEvent::AgentResumed { strategy: "crash", sealed },
+                );
             }
             Event::HistoryCompacted { summary, tokens_before, tokens_after, .. } => {
                 #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
@@ -452,7 +454,14 @@ impl Projector {
         }
     }
 
-    fn answered(&mut self, step: u32, content: &[Block], usage: Usage, at: Timestamp, out: &mut Out) {
+    fn answered(
+        &mut self,
+        step: u32,
+        content: &[Block],
+        usage: Usage,
+        at: Timestamp,
+        out: &mut Out,
+    ) {
         let text = budao_core::message::text_of(content);
         if !self.talking && !text.is_empty() {
             out.push(Channel::Progress, ChannelEvent::TextChunkStart { step });
@@ -468,8 +477,7 @@ impl Projector {
             Channel::Monitor,
             ChannelEvent::TokenUsage { input_tokens, output_tokens, total_tokens },
         );
-        let duration_ms =
-            u64::try_from(at.since(self.step_began).as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = u64::try_from(at.since(self.step_began).as_millis()).unwrap_or(u64::MAX);
         out.push(Channel::Monitor, ChannelEvent::StepComplete { step, duration_ms });
         for block in content {
             if let Block::ToolUse(call) = block {

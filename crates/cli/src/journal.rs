@@ -1,0 +1,220 @@
+//! `budao journal` and `budao backup`: what operators do with the file sessions are kept in.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, BufRead, BufReader, BufWriter, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use budao_core::{
+    Fault, Lang,
+    event::SessionId,
+    fault::{Fact, Kind, Operation},
+};
+use budao_journal::{Check, ExportReport, Options, Sqlite};
+use budao_runtime::world;
+
+use crate::{exit::Exit, terminal::Terminal, wiring::JournalArgs, words::say};
+
+/// Looks after the file sessions are kept in.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Verifies everything in a journal, also while it is in use, and says what is wrong and what survives
+    Check {
+        /// The journal file
+        file: PathBuf,
+        /// One JSON object on stdout
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes sessions as JSON lines
+    Export {
+        /// The journal file
+        file: PathBuf,
+        /// Only this session; may be given several times
+        #[arg(long = "session", value_name = "ID")]
+        sessions: Vec<SessionId>,
+        /// Where to; stdout otherwise. The file must not exist
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Read the bare pages of a file that cannot be opened any more; good records only
+        #[arg(long, conflicts_with = "sessions")]
+        salvage: bool,
+    },
+    /// Takes in sessions from JSON lines; those that are there already are left alone
+    Import {
+        /// The journal file; made if it is not there
+        file: PathBuf,
+        /// Where from; stdin otherwise
+        input: Option<PathBuf>,
+    },
+    /// Says how large a journal is and what is in it
+    Stats {
+        /// The journal file
+        file: PathBuf,
+    },
+}
+
+/// Copies the journal while it is in use.
+///
+/// Whoever opens the copy for writing later gets new epochs: clients then know that history was replaced.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BackupArgs {
+    #[command(flatten)]
+    journal: JournalArgs,
+    /// The copy; it must not exist
+    target: PathBuf,
+}
+
+/// `budao journal`.
+pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    match &args.action {
+        Action::Check { file, json } => check(file, *json, lang, terminal).await,
+        Action::Export { file, sessions, output, salvage } => {
+            let report = export(file, sessions, output.as_deref(), *salvage).await?;
+            let text = say(lang, "sessions exported", "个会话已导出");
+            terminal.say(&format!("{} {text}, {} records", report.sessions, report.records));
+            Ok(told_cut(report, lang, terminal))
+        }
+        Action::Import { file, input } => import(file, input.as_deref(), lang, terminal).await,
+        Action::Stats { file } => {
+            let journal = open_to_read(file).await?;
+            terminal.data(&pretty(&journal.stats().await?)?);
+            Ok(Exit::Fine)
+        }
+    }
+}
+
+/// `budao backup`.
+pub(crate) async fn backup(
+    args: &BackupArgs,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let path = args.journal.path()?;
+    open_to_read(&path).await?.backup(&args.target).await?;
+    let text = say(lang, "Copied to", "已复制到");
+    terminal.say(&format!("{text} {}", args.target.display()));
+    Ok(Exit::Fine)
+}
+
+async fn open_to_read(file: &Path) -> Result<Sqlite, Fault> {
+    Sqlite::open_read_only(file, world::real(), Options::default()).await
+}
+
+async fn check(file: &Path, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let found = Sqlite::check(file).await?;
+    if json {
+        terminal.data(&pretty(&found)?);
+    } else {
+        terminal.data(&told(&found, lang, terminal));
+    }
+    Ok(if found.damages.is_empty() { Exit::Fine } else { Exit::Failed })
+}
+
+fn told(found: &Check, lang: Lang, terminal: &Terminal) -> String {
+    let mut text = match lang {
+        Lang::En => format!(
+            "{} sessions, {} records, {} commands, {} kept outputs are whole.\n",
+            found.sessions, found.records, found.commands, found.blobs
+        ),
+        Lang::Zh => format!(
+            "{} 个会话、{} 条记录、{} 条命令、{} 份保留输出完好。\n",
+            found.sessions, found.records, found.commands, found.blobs
+        ),
+    };
+    if let Some(lost) = &found.lost {
+        let word = say(lang, "Found missing before:", "此前发现缺失：");
+        text.push_str(&format!("{word} {lost}\n"));
+    }
+    for damage in &found.damages {
+        let session = damage.session.map_or(String::new(), |session| format!("{session}: "));
+        let word = terminal.strong(say(lang, "damaged", "损坏"));
+        let survives = say(lang, "survives", "尚存");
+        text.push_str(&format!("{word} {session}{}\n", damage.what));
+        text.push_str(&format!("        {survives}: {}\n", damage.survives));
+    }
+    if found.damages.is_empty() {
+        text.push_str(say(lang, "The journal is whole.\n", "日志完好。\n"));
+    }
+    text
+}
+
+async fn export(
+    file: &Path,
+    sessions: &[SessionId],
+    output: Option<&Path>,
+    salvage: bool,
+) -> Result<ExportReport, Fault> {
+    let mut out: Box<dyn Write + Send> = match output {
+        Some(path) => {
+            let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            Box::new(BufWriter::new(made.map_err(|error| unwritable(path, &error))?))
+        }
+        None => Box::new(BufWriter::new(io::stdout())),
+    };
+    if salvage {
+        return Sqlite::export_salvage(file, out).await;
+    }
+    let only = (!sessions.is_empty()).then_some(sessions);
+    let report = open_to_read(file).await?.export(only, &mut *out).await?;
+    out.flush().map_err(|error| unwritable(output.unwrap_or(Path::new("stdout")), &error))?;
+    Ok(report)
+}
+
+/// What could be read only in part is worth an exit code of its own kind: it did not work whole.
+fn told_cut(report: ExportReport, lang: Lang, terminal: &Terminal) -> Exit {
+    if report.cut == 0 {
+        return Exit::Fine;
+    }
+    let text = say(lang, "sessions are cut where they are damaged", "个会话在损坏处截断");
+    terminal.say(&format!("{} {text}", report.cut));
+    Exit::Failed
+}
+
+async fn import(
+    file: &Path,
+    input: Option<&Path>,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let mut lines: Box<dyn BufRead + Send> = match input {
+        Some(path) => {
+            let opened = OpenOptions::new().read(true).open(path);
+            Box::new(BufReader::new(opened.map_err(|error| unreadable(path, &error))?))
+        }
+        None => Box::new(BufReader::new(io::stdin())),
+    };
+    let journal = Sqlite::open(file, world::real(), Options::default()).await?;
+    let report = journal.import(&mut *lines).await?;
+    journal.close().await;
+    let taken = say(lang, "sessions taken in", "个会话已导入");
+    let skipped = say(lang, "were there already", "个已存在");
+    terminal.say(&format!("{} {taken}, {} {skipped}", report.sessions, report.skipped));
+    Ok(Exit::Fine)
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Fault {
+    Fault::new(Kind::FilePermission, Operation::WriteFile)
+        .with(Fact::Path, path.display().to_string())
+        .caused_by(error)
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Fault {
+    Fault::new(Kind::FileNotFound, Operation::ReadFile)
+        .with(Fact::Path, path.display().to_string())
+        .caused_by(error)
+}
+
+fn pretty(value: &impl serde::Serialize) -> Result<String, Fault> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Fault::new(Kind::Bug, Operation::CheckJournal).caused_by(&error))?;
+    Ok(text + "\n")
+}

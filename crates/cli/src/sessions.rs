@@ -1,0 +1,192 @@
+//! `budao sessions`: what is in the journal, found by what happened in it.
+
+use budao_core::{
+    Fault, Lang, Timestamp,
+    event::SessionId,
+    fault::{Fact, Kind, Operation},
+    trace::Trace,
+};
+use budao_journal::{Filter, Journal, PageLimits, State, Summary};
+use budao_runtime::world;
+
+use crate::{
+    exit::Exit,
+    terminal::{Terminal, pad},
+    wiring::JournalArgs,
+    words::say,
+};
+
+/// Lists, shows and deletes sessions.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    journal: JournalArgs,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Lists sessions, the most recently changed first
+    List(ListArgs),
+    /// Shows one session: where it stands, who writes it
+    Show {
+        /// The session
+        session: SessionId,
+        /// One JSON object on stdout
+        #[arg(long)]
+        json: bool,
+    },
+    /// Deletes sessions entirely: records, commands, kept outputs
+    Delete {
+        /// The sessions
+        #[arg(required = true)]
+        sessions: Vec<SessionId>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// idle, running, asking, closed or failed
+    #[arg(long)]
+    state: Option<State>,
+    /// Changed at or after this time, in UTC
+    #[arg(long, value_name = "TIME")]
+    since: Option<Timestamp>,
+    /// Changed before this time, in UTC
+    #[arg(long, value_name = "TIME")]
+    until: Option<Timestamp>,
+    /// Has this label: KEY or KEY=VALUE
+    #[arg(long, value_name = "LABEL")]
+    label: Option<String>,
+    /// Has records of this trace
+    #[arg(long)]
+    trace: Option<Trace>,
+    /// Met a fault with this code
+    #[arg(long)]
+    code: Option<String>,
+    /// Called this tool
+    #[arg(long)]
+    tool: Option<String>,
+    /// At most this many
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+    /// One JSON object per session on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+impl ListArgs {
+    fn filter(&self) -> Filter {
+        let label = self.label.as_ref().map(|label| match label.split_once('=') {
+            Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+            None => (label.clone(), None),
+        });
+        Filter {
+            state: self.state,
+            since: self.since,
+            until: self.until,
+            label,
+            trace: self.trace,
+            code: self.code.clone(),
+            tool: self.tool.clone(),
+            after: None,
+            limit: self.limit,
+        }
+    }
+}
+
+/// `budao sessions`.
+pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let journal = args.journal.open(&world::real()).await?;
+    let done = match &args.action {
+        Action::List(list) => {
+            let found = journal.sessions(list.filter()).await?;
+            for summary in &found {
+                terminal.data(&if list.json { json(summary)? } else { row(summary, terminal) });
+            }
+            if found.is_empty() {
+                terminal.say(say(lang, "There is no such session.", "没有这样的会话。"));
+            }
+            Ok(Exit::Fine)
+        }
+        Action::Show { session, json } => show(&*journal, *session, *json, lang, terminal).await,
+        Action::Delete { sessions } => {
+            let mut exit = Exit::Fine;
+            for session in sessions {
+                if journal.delete(*session).await? {
+                    terminal.say(&format!("{} {session}", say(lang, "Deleted", "已删除")));
+                } else {
+                    let text = say(lang, "There is no session", "没有会话");
+                    terminal.say(&format!("{text} {session}"));
+                    exit = Exit::Failed;
+                }
+            }
+            Ok(exit)
+        }
+    };
+    journal.close().await;
+    done
+}
+
+fn json(summary: &Summary) -> Result<String, Fault> {
+    let text = serde_json::to_string(summary)
+        .map_err(|error| Fault::new(Kind::Bug, Operation::ReadRecords).caused_by(&error))?;
+    Ok(text + "\n")
+}
+
+fn row(summary: &Summary, terminal: &Terminal) -> String {
+    let title = summary.title.as_deref().unwrap_or_default();
+    let code = summary.last_code.as_deref().unwrap_or_default();
+    format!(
+        "{}  {}  {}  {} {}\n",
+        terminal.name(summary.session),
+        summary.updated_at,
+        pad(summary.state.as_str(), 7),
+        title,
+        terminal.faint(code),
+    )
+}
+
+async fn show(
+    journal: &dyn Journal,
+    session: SessionId,
+    is_json: bool,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let unknown = || {
+        Fault::new(Kind::UnknownSession, Operation::ReadRecords)
+            .with(Fact::Session, session.to_string())
+    };
+    let info = journal.info(session).await?.ok_or_else(unknown)?;
+    let waiting = journal.inbox(session).await?.len();
+    let one = PageLimits { records: 1, bytes: 0 };
+    let first = journal.read(session, info.first_available - 1, one).await?;
+    let snapshot = journal.snapshot(session).await?.map(|snapshot| snapshot.seq);
+    let shown = serde_json::json!({
+        "session": session,
+        "epoch": info.epoch.to_string(),
+        "head": info.head,
+        "first_available": info.first_available,
+        "first_at": first.records.first().map(|record| record.at.to_string()),
+        "snapshot": snapshot,
+        "waiting_commands": waiting,
+        "writer": info.lease.as_ref().map(|lease| &lease.holder),
+        "lease_expires": info.lease.as_ref().map(|lease| lease.expires.to_string()),
+    });
+    if is_json {
+        terminal.data(&format!("{shown}\n"));
+        return Ok(Exit::Fine);
+    }
+    let nobody = say(lang, "nobody", "无");
+    for (name, value) in shown.as_object().into_iter().flatten() {
+        let value = match value {
+            serde_json::Value::Null => nobody.to_owned(),
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        terminal.data(&format!("{} {value}\n", pad(name, 18)));
+    }
+    Ok(Exit::Fine)
+}
