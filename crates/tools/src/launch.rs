@@ -60,6 +60,15 @@ pub struct Confine {
     pub write: Vec<PathBuf>,
 }
 
+impl Confine {
+    /// Reading anywhere, writing nowhere; the workspace of a command is added to it. The network is not
+    /// confined.
+    #[must_use]
+    pub fn read_anywhere() -> Self {
+        Self { read: vec!["/".into()], write: Vec::new() }
+    }
+}
+
 /// What a launcher is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {

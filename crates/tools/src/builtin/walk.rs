@@ -213,3 +213,49 @@ fn sort(entry: &DirEntry) -> Sort {
         _ => Sort::Other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use cap_std::ambient_authority;
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+    use super::*;
+
+    #[test]
+    fn a_directory_swapped_for_a_link_while_walking_shows_nothing_of_the_outside() {
+        // Goal and method as for opening a file: one thread swaps, the other walks and reads what it finds.
+        let around = tempfile::tempdir().unwrap();
+        let (room, outside) = (around.path().join("room"), around.path().join("outside"));
+        std::fs::create_dir_all(room.join("door/deep")).unwrap();
+        std::fs::create_dir_all(outside.join("deep")).unwrap();
+        std::fs::write(room.join("door/deep/inside.txt"), "").unwrap();
+        std::fs::write(outside.join("deep/outside.txt"), "").unwrap();
+        std::os::unix::fs::symlink(&outside, room.join("spare")).unwrap();
+        let root = Dir::open_ambient_dir(&room, ambient_authority()).unwrap();
+        let over = AtomicBool::new(false);
+        let (mut found, mut missed) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (door, spare) = (room.join("door"), room.join("spare"));
+                while !over.load(Ordering::Relaxed) {
+                    renameat_with(CWD, &door, CWD, &spare, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            for _ in 0..10_000 {
+                let files: Vec<_> = Walk::new(&root, Path::new(""))
+                    .unwrap()
+                    .filter(|entry| matches!(entry, Entry::File(_)))
+                    .collect();
+                for entry in &files {
+                    assert!(!format!("{entry:?}").contains("outside"), "{entry:?}");
+                }
+                found += usize::from(!files.is_empty());
+                missed += usize::from(files.is_empty());
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!(found > 10, "{found} found, {missed} missed");
+    }
+}

@@ -226,7 +226,7 @@ async fn a_command_line_nobody_can_run_is_told() {
 #[tokio::test]
 async fn a_confined_command_writes_only_inside() {
     let outside = tempfile::tempdir().unwrap();
-    let confine = Confine { read: vec!["/".into()], write: Vec::new() };
+    let confine = Confine::read_anywhere();
     let options =
         Options { launcher: Some(launcher()), confine: Some(confine), ..Options::default() };
     let desk = desk_with(options);
@@ -297,10 +297,10 @@ pub(crate) async fn until(mut so: impl FnMut() -> bool) {
 async fn commands_of_one_step_run_side_by_side() {
     let desk = desk();
     let runs =
-        (0..6).map(|n| desk.call("bash_run", json!({ "cmd": format!("sleep 0.3; echo {n}") })));
+        (0..6).map(|n| desk.call("bash_run", json!({ "cmd": format!("sleep 1; echo {n}") })));
     let began = Instant::now();
     let outcomes = futures::future::join_all(runs).await;
-    assert!(began.elapsed() < Duration::from_millis(1_500), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     for (n, outcome) in outcomes.iter().enumerate() {
         let Outcome::Done(output) = outcome else { panic!("{outcome:?}") };
         assert_eq!(output.data["output"], format!("{n}\n"));

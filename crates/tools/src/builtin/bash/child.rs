@@ -131,7 +131,7 @@ async fn start_launcher(setup: &Setup<'_>, launcher: &Launcher) -> Result<Runnin
         Ok(Word::Refused { reason }) => Err(refused(&reason)),
         Ok(Word::NotStarted { reason }) => Err(not_started(setup, &reason)),
         Ok(Word::Ended(_)) => Err(not_started(setup, "the launcher ended")),
-        Err(error) => Err(not_started(setup, "the launcher did not answer").caused_by(&error)),
+        Err(error) => Err(running.lost(setup).await.caused_by(&error)),
     }
 }
 
@@ -199,6 +199,16 @@ impl Running {
         crate::launch::write_message(&mut frame, order)?;
         words.control.write_all(&frame).await?;
         words.next().await
+    }
+
+    /// The launcher was gone before it said that the command runs. It may run all the same.
+    async fn lost(mut self, setup: &Setup<'_>) -> Fault {
+        match self.keeper.ended().await.signal {
+            Some(signal) => Fault::new(Kind::KilledBySignal, Operation::RunCommand)
+                .with(Fact::Signal, super::signal_name(signal))
+                .with(Fact::Command, budget::head(setup.command, 300).to_owned()),
+            None => not_started(setup, "the launcher did not answer"),
+        }
     }
 
     /// Waits for the end, or brings it about. `take` gets the output as it comes.
