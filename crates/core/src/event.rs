@@ -386,6 +386,19 @@ pub enum Event {
         /// What it says.
         content: Vec<Block>,
     },
+    /// Plan → solve → aggregate was accepted; it will run, as a turn.
+    PipelineAccepted {
+        /// The command that brought it.
+        command: CommandId,
+        /// What is asked.
+        question: String,
+        /// Must a person confirm the plan?
+        #[serde(default)]
+        confirm: bool,
+        /// Tasks that were given, so that no planner is asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tasks: Option<Vec<Task>>,
+    },
     /// A turn began, to answer that message.
     TurnStarted {
         /// The message's command.
@@ -560,16 +573,35 @@ pub enum Event {
         /// How long it ran.
         duration_ms: u64,
     },
-    /// A call runs a session of its own.
+    /// A call, or a stage of a pipeline, runs a session of its own.
     ChildOpened {
         /// The child.
         child: SessionId,
         /// The call that runs it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
+        /// The stage it works on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stage: Option<Stage>,
         /// The task it works on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskId>,
+    },
+    /// A child did what it was opened for, or gave up. What it used is the turn's too.
+    ChildEnded {
+        /// The child.
+        child: SessionId,
+        /// The call that ran it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallId>,
+        /// The stage it worked on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stage: Option<Stage>,
+        /// The task it worked on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<TaskId>,
+        /// What it used.
+        usage: Usage,
     },
     /// The to-do list was replaced.
     TodosChanged {
@@ -680,12 +712,28 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// Somebody asked for another plan; what runs is stopped first.
+    ReplanRequested {
+        /// The question it is for.
+        question: String,
+        /// Who.
+        by: String,
+    },
     /// Work on a task began.
     TaskStarted {
         /// The task.
         task: Task,
         /// Which try.
         attempt: u32,
+    },
+    /// Somebody asked to stop work on a task. It ends when the work has stopped.
+    TaskStopRequested {
+        /// The task.
+        task: TaskId,
+        /// Who.
+        by: String,
+        /// Is it to be worked on again from the start?
+        restart: bool,
     },
     /// Work on a task ended.
     TaskEnded {

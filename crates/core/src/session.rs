@@ -21,7 +21,7 @@ use crate::{
     fault::{Fault, Kind, Operation},
     lang::Lang,
     message::{Block, CallId, Message, Role, ToolUse, Usage, text_of},
-    pipeline::Pipeline,
+    pipeline::{self, Pipeline},
     time::Timestamp,
     tool::{Outcome, Repair, Todo},
     trace::Trace,
@@ -70,6 +70,9 @@ pub struct Queued {
     pub content: Vec<Block>,
     /// The trace it came with.
     pub trace: Trace,
+    /// Set when it is not for the model itself but for a pipeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<pipeline::Asked>,
 }
 
 /// How a turn ended.
@@ -136,6 +139,10 @@ pub enum Phase {
     },
     /// Calling tools.
     Calling,
+    /// Planning, solving, aggregating: the session's pipeline says how far.
+    Pipeline,
+    /// A plan waits for a person to confirm it.
+    Confirming,
 }
 
 /// A failure we are recovering from.
@@ -275,7 +282,14 @@ impl Session {
             Event::MessageAccepted { command, content } => {
                 self.ended = None;
                 let (command, content) = (command.clone(), content.clone());
-                self.queue.push_back(Queued { command, content, trace });
+                self.queue.push_back(Queued { command, content, trace, pipeline: None });
+            }
+            Event::PipelineAccepted { command, question, confirm, tasks } => {
+                self.ended = None;
+                let asked = pipeline::Asked { confirm: *confirm, tasks: tasks.clone() };
+                let content = vec![Block::Text(question.clone())];
+                let (command, pipeline) = (command.clone(), Some(asked));
+                self.queue.push_back(Queued { command, content, trace, pipeline });
             }
             Event::TurnStarted { message } => self.begin_turn(message, at, trace),
             Event::TurnEnded { stop, fault, usage, .. } => self.end_turn(*stop, fault, *usage),
@@ -300,7 +314,13 @@ impl Session {
 
     fn begin_turn(&mut self, message: &CommandId, at: Timestamp, trace: Trace) {
         let index = self.queue.iter().position(|queued| queued.command == *message);
-        let content = index.and_then(|index| self.queue.remove(index)).map(|queued| queued.content);
+        let queued = index.and_then(|index| self.queue.remove(index));
+        let (content, asked) =
+            queued.map_or((None, None), |queued| (Some(queued.content), queued.pipeline));
+        let phase = if asked.is_some() { Phase::Pipeline } else { Phase::Calling };
+        if let (Some(asked), Some(content)) = (asked, &content) {
+            self.pipeline = Some(Pipeline::new(text_of(content), asked));
+        }
         self.turns += 1;
         self.ended = None;
         self.turn = Some(Turn {
@@ -310,7 +330,7 @@ impl Session {
             started_at: at,
             first_message: self.history.len(),
             step: 0,
-            phase: Phase::Calling,
+            phase,
             partial: false,
             calls: Vec::new(),
             failing: None,
@@ -419,7 +439,6 @@ impl Session {
             Some(turn) if turn.waits_for_a_person() => Status::Paused,
             Some(_) => Status::Running,
             None if !self.queue.is_empty() => Status::Running,
-            None if self.pipeline.as_ref().is_some_and(Pipeline::is_running) => Status::Running,
             None if self.ended.is_some() => Status::Ended,
             None => Status::Idle,
         }
@@ -458,6 +477,15 @@ impl Turn {
     fn apply(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::CancelRequested { .. } => self.cancelling = true,
+            Event::ChildEnded { usage, .. } => self.usage += *usage,
+            Event::QuestionAsked { .. } if self.phase == Phase::Pipeline => {
+                self.phase = Phase::Confirming;
+            }
+            Event::PlanMade { .. } | Event::PlanCancelled { .. }
+                if self.phase == Phase::Confirming =>
+            {
+                self.phase = Phase::Pipeline;
+            }
             Event::StepStarted { step, attempt, .. } => {
                 self.step = *step;
                 self.phase = Phase::Asking { attempt: *attempt };
@@ -522,9 +550,10 @@ impl Turn {
     #[must_use]
     pub fn waits_for_a_person(&self) -> bool {
         let mut open = self.calls.iter().filter(|call| call.is_open()).peekable();
-        self.phase == Phase::Calling
+        let asks = self.phase == Phase::Calling
             && open.peek().is_some()
-            && open.all(|call| matches!(call.state, CallState::Asked { .. }))
+            && open.all(|call| matches!(call.state, CallState::Asked { .. }));
+        asks || self.phase == Phase::Confirming
     }
 
     /// The results of the step, in the model's order.

@@ -13,6 +13,8 @@
 mod calls;
 mod command;
 mod model;
+mod pipeline;
+mod staging;
 
 use std::time::Duration;
 
@@ -21,12 +23,13 @@ use serde_json::Value;
 use crate::{
     brake::Tripped,
     event::{
-        Answer, Ask, Command, CommandId, Entry, Event, QuestionId, SessionEnd, StopReason,
-        TurnNumber,
+        Answer, Ask, Command, CommandId, Entry, Event, Origin, QuestionId, Scope, SessionEnd,
+        SessionId, StopReason, TaskEnd, TurnNumber,
     },
     fault::{Fact, Fault, Kind, Operation, Severity},
     limits::Limits,
     message::{Block, CallId, ModelStop, Usage},
+    pipeline::Job,
     session::{CallState, Phase, Session, Turn, unpaired},
     time::Timestamp,
     tool::{Outcome, Repair},
@@ -117,6 +120,26 @@ pub enum Input {
         /// How.
         outcome: Outcome,
     },
+    /// A child was opened for a stage of the pipeline.
+    StageOpened {
+        /// For which turn.
+        turn: TurnNumber,
+        /// For which piece of work.
+        job: Job,
+        /// The child.
+        child: SessionId,
+    },
+    /// A stage's child came to rest: it answered, failed, or was stopped.
+    StageEnded {
+        /// For which turn.
+        turn: TurnNumber,
+        /// Which piece of work.
+        job: Job,
+        /// How.
+        end: TaskEnd,
+        /// What it used.
+        usage: Usage,
+    },
     /// The session cannot go on as it is, though nothing in it is wrong: the turn ends here.
     Halted {
         /// Why.
@@ -192,6 +215,20 @@ pub enum Work {
         call: CallId,
         /// Which try.
         attempt: u32,
+    },
+    /// Have a child session at work on a stage of the pipeline, and report its end.
+    Stage {
+        /// For which turn.
+        turn: TurnNumber,
+        /// Which piece of work.
+        job: Job,
+    },
+    /// Stop a stage's child, if there is one, and report that it has stopped.
+    Stop {
+        /// For which turn.
+        turn: TurnNumber,
+        /// Which piece of work.
+        job: Job,
     },
     /// Wake the session at a time.
     Wake {
@@ -269,6 +306,10 @@ pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Decided {
         Input::CallEnded { turn, call, attempt, outcome } => {
             stepper.call_ended(turn, call, attempt, outcome);
         }
+        Input::StageOpened { turn, job, child } => stepper.stage_opened(turn, &job, child),
+        Input::StageEnded { turn, job, end, usage } => {
+            stepper.stage_ended(turn, &job, end, usage);
+        }
         Input::Halted { fault } => stepper.halted(fault),
         Input::Woke { turn } => {
             if stepper.is_current(turn) {
@@ -292,6 +333,7 @@ pub fn due(session: &Session, limits: &Limits) -> Vec<Work> {
         Phase::Asking { attempt } => vec![Work::Model { turn: number, step: turn.step, attempt }],
         Phase::Waiting { until, .. } => vec![Work::Wake { turn: number, at: until }],
         Phase::Calling => calls::due(turn),
+        Phase::Pipeline | Phase::Confirming => pipeline::due(turn, session.pipeline.as_ref()),
     }
 }
 
@@ -323,6 +365,7 @@ impl Stepper<'_> {
     }
 
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
+        let event = placed(event, self.session.origin.as_ref());
         self.session.apply(&event, self.env.now, trace);
         self.decided.entries.push(Entry { at: self.env.now, trace, turn, event });
     }
@@ -356,7 +399,10 @@ impl Stepper<'_> {
         if let Some(next) = self.session.queue.front() {
             let message = next.command.clone();
             self.emit(Event::TurnStarted { message });
-            self.next_step();
+            match self.turn().phase {
+                Phase::Pipeline => self.start_pipeline(),
+                _ => self.next_step(),
+            }
         }
     }
 
@@ -366,19 +412,13 @@ impl Stepper<'_> {
         let limits = self.env.limits;
         let settings = &self.session.settings;
         let steps_max = settings.max_steps.unwrap_or(limits.steps).min(limits.steps);
-        let tokens_max = settings.max_turn_tokens.unwrap_or(limits.turn_tokens);
-        let tokens = turn.usage.input_tokens + turn.usage.output_tokens;
         if turn.step >= steps_max {
             let fault = Fault::new(Kind::StepsExhausted, Operation::RunTurn)
                 .with(Fact::Limit, steps_max)
                 .with(Fact::LimitName, "steps");
             return self.end_turn(StopReason::MaxTurnRequests, Some(fault));
         }
-        if tokens_max > 0 && tokens >= tokens_max {
-            let fault = Fault::new(Kind::TokensExhausted, Operation::RunTurn)
-                .with(Fact::Limit, tokens_max)
-                .with(Fact::Actual, tokens)
-                .with(Fact::LimitName, "turn_tokens");
+        if let Some(fault) = self.tokens_spent() {
             return self.give_up(fault);
         }
         if let Some(index) = unpaired(&self.session.history, turn.first_message) {
@@ -390,11 +430,28 @@ impl Stepper<'_> {
         self.emit(Event::StepStarted { step, attempt: 1, model });
     }
 
+    /// The fault of a turn that has used all its tokens.
+    fn tokens_spent(&self) -> Option<Fault> {
+        let usage = self.turn().usage;
+        let most = self.session.settings.max_turn_tokens.unwrap_or(self.env.limits.turn_tokens);
+        let tokens = usage.input_tokens + usage.output_tokens;
+        (most > 0 && tokens >= most).then(|| {
+            Fault::new(Kind::TokensExhausted, Operation::RunTurn)
+                .with(Fact::Limit, most)
+                .with(Fact::Actual, tokens)
+                .with(Fact::LimitName, "turn_tokens")
+        })
+    }
+
     /// Ends the turn as failed: recovery failed, then the end, then the session if nothing can go on.
     fn give_up(&mut self, fault: Fault) {
+        let scope = Scope { step: Some(self.turn().step), ..Scope::default() };
+        self.give_up_in(scope, fault);
+    }
+
+    fn give_up_in(&mut self, scope: Scope, fault: Fault) {
         let trace = self.session.trace();
         let fault = fault.traced(trace);
-        let scope = crate::event::Scope { step: Some(self.turn().step), ..Default::default() };
         self.emit(Event::RecoveryFailed { fault: fault.clone(), scope });
         let fatal = fault.row().severity == Severity::Critical && !fault.row().recoverable;
         self.close_turn(StopReason::Failed, Some(fault.clone()));
@@ -451,6 +508,9 @@ impl Stepper<'_> {
     /// that bring something to its end, so that they fit on a full disk.
     fn halted(&mut self, fault: Fault) {
         let Some(turn) = &self.session.turn else { return };
+        if self.runs_pipeline() {
+            return self.halt_pipeline(&fault);
+        }
         let trace = turn.trace;
         let open = turn.calls.iter().filter(|call| call.is_open());
         let open: Vec<_> = open
@@ -471,6 +531,9 @@ impl Stepper<'_> {
 
     /// Time passed: retries whose time has come, questions nobody answered.
     fn woke(&mut self) {
+        if self.runs_pipeline() {
+            return self.wake_pipeline();
+        }
         if let Phase::Waiting { attempt, until } = self.turn().phase
             && until <= self.env.now
         {
@@ -495,6 +558,20 @@ impl Stepper<'_> {
             None => self.next_step(),
         }
     }
+}
+
+/// What goes wrong in a child that works on a stage is about that stage, and says so.
+fn placed(mut event: Event, origin: Option<&Origin>) -> Event {
+    let Some(Origin::Stage { stage, task, .. }) = origin else { return event };
+    if let Event::FaultRaised { scope, .. }
+    | Event::RetryScheduled { scope, .. }
+    | Event::Recovered { scope, .. }
+    | Event::RecoveryFailed { scope, .. } = &mut event
+        && scope.stage.is_none()
+    {
+        (scope.stage, scope.task) = (Some(*stage), task.clone());
+    }
+    event
 }
 
 fn stuck(tripped: Tripped) -> Fault {

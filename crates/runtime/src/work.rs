@@ -11,9 +11,9 @@ use std::{
 
 use async_trait::async_trait;
 use budao_core::{
-    event::{Event, SessionId, TurnNumber},
+    event::{Event, SessionId, TaskEnd, TurnNumber},
     fault::{Fault, Kind, Operation},
-    message::{CallId, ToolUse},
+    message::{CallId, ToolUse, Usage},
     session::{CallState, Session},
     tool::Todo,
     turn::{Input, Verdict, Work},
@@ -166,6 +166,12 @@ fn of_panic(work: &Work) -> Input {
                 .collect(),
         },
         Work::Compact { .. } => Input::Halted { fault: bug(Operation::CompactHistory) },
+        Work::Stage { turn, job } | Work::Stop { turn, job } => Input::StageEnded {
+            turn: *turn,
+            job: job.clone(),
+            end: TaskEnd::Failed { fault: bug(Operation::StartAgent) },
+            usage: Usage::default(),
+        },
         Work::Wake { turn, .. } => Input::Woke { turn: *turn },
     }
 }
@@ -189,6 +195,10 @@ fn task(
         Work::Model { turn, step, attempt } => {
             let asked = model::Asked::new(session, turn, step, attempt, tools);
             Box::pin(model::ask(desk, asked))
+        }
+        Work::Stage { .. } | Work::Stop { .. } => {
+            let input = of_panic(&work);
+            Box::pin(async move { input })
         }
         Work::Compact { turn, .. } => {
             let history = Arc::clone(&session.history);
@@ -282,7 +292,9 @@ fn noted(note: Note, call: &CallId, tool: &str) -> Event {
         }
         Note::Todos(todos) => Event::TodosChanged { todos },
         Note::FileSeen { path, digest } => Event::FileSeen { path, digest },
-        Note::ChildOpened(child) => Event::ChildOpened { child, call: Some(call), task: None },
+        Note::ChildOpened(child) => {
+            Event::ChildOpened { child, call: Some(call), stage: None, task: None }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::{
     fault::FactValue,
     message::CallId,
     session::Phase,
+    time::Timestamp,
 };
 
 impl Stepper<'_> {
@@ -39,15 +40,12 @@ impl Stepper<'_> {
                 self.emit(Event::Noted { topic, data });
                 Ok(())
             }
-            Ask::Plan { .. }
-            | Ask::Solve { .. }
-            | Ask::CancelTask { .. }
-            | Ask::RestartTask { .. }
-            | Ask::CancelPlan
-            | Ask::Replan { .. } => {
-                Err(Fault::new(Kind::UnsupportedOperation, Operation::SubmitCommand)
-                    .because("pipeline commands are taken up by the pipeline"))
-            }
+            Ask::Plan { question, confirm } => self.plan(id.clone(), question, confirm, trace),
+            Ask::Solve { question, tasks } => self.solve(id.clone(), question, tasks, trace),
+            Ask::CancelTask { task } => self.cancel_task(task, by),
+            Ask::RestartTask { task } => self.restart_task(task, by),
+            Ask::CancelPlan => self.cancel_plan(by),
+            Ask::Replan { question } => self.replan(id.clone(), by, question, trace),
         };
         let answer = match taken {
             Ok(()) => Answer::Accepted { at },
@@ -62,12 +60,7 @@ impl Stepper<'_> {
         content: Vec<crate::message::Block>,
         trace: crate::trace::Trace,
     ) -> Result<(), Fault> {
-        let limit = self.env.limits.queued_messages;
-        if self.session.queue.len() >= limit {
-            return Err(Fault::new(Kind::LimitReached, Operation::SubmitCommand)
-                .with(Fact::Limit, limit)
-                .with(Fact::LimitName, "queued_messages"));
-        }
+        self.room_in_queue()?;
         if content.is_empty() {
             return Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
                 .with(Fact::Field, "content")
@@ -80,22 +73,38 @@ impl Stepper<'_> {
         Ok(())
     }
 
+    /// May one more message wait?
+    pub(super) fn room_in_queue(&self) -> Result<(), Fault> {
+        let limit = self.env.limits.queued_messages;
+        if self.session.queue.len() < limit {
+            return Ok(());
+        }
+        Err(Fault::new(Kind::LimitReached, Operation::SubmitCommand)
+            .with(Fact::Limit, limit)
+            .with(Fact::LimitName, "queued_messages"))
+    }
+
     fn change_settings(&mut self, settings: Settings) {
         if settings != self.session.settings {
             self.emit(Event::SettingsChanged { settings });
         }
     }
 
-    /// Stops the turn; without one it does nothing. Running calls are waited for, and only they.
-    fn cancel(&mut self, by: String, reason: Option<String>) {
+    /// Stops the turn; without one it does nothing. Running calls and children are waited for, and only
+    /// they.
+    pub(super) fn cancel(&mut self, by: String, reason: Option<String>) {
         let Some(turn) = &self.session.turn else { return };
         if turn.cancelling {
             return;
         }
-        let asking = turn.phase != Phase::Calling;
+        let phase = turn.phase;
         self.emit(Event::CancelRequested { by, reason });
-        if asking {
-            return self.end_turn(StopReason::Cancelled, None);
+        match phase {
+            Phase::Asking { .. } | Phase::Waiting { .. } => {
+                return self.end_turn(StopReason::Cancelled, None);
+            }
+            Phase::Pipeline | Phase::Confirming => return self.cancel_pipeline(),
+            Phase::Calling => {}
         }
         let trace = self.session.trace();
         for (call, tool) in calls::not_running(self.turn()) {
@@ -107,20 +116,15 @@ impl Stepper<'_> {
 
     /// A person answered a question. Once, in time, for exactly these arguments.
     fn decide(&mut self, decided: Decided) -> Result<(), Fault> {
-        let Decided { question, decision, by, note, arguments, digest } = decided;
-        let not_open = |reason: &'static str| {
-            Fault::new(Kind::QuestionNotOpen, Operation::AnswerQuestion)
-                .with(Fact::QuestionId, question.to_string())
-                .with(Fact::Reason, reason)
-        };
-        let open = self.open_question(&question).ok_or_else(|| not_open("it is not pending"))?;
-        if digest.is_some_and(|digest| digest != open.digest) {
-            return Err(not_open("the answer is for other arguments"));
+        if let Some(open) = self.open_confirmation(&decided.question) {
+            self.check_answer(&decided, &open.digest, open.expires_at)?;
+            return self.confirmed(open, decided);
         }
-        if open.expires_at <= self.env.now {
-            self.woke();
-            return Err(not_open("it has expired"));
-        }
+        let open = self
+            .open_question(&decided.question)
+            .ok_or_else(|| not_open(&decided.question, "it is not pending"))?;
+        self.check_answer(&decided, &open.digest, open.expires_at)?;
+        let Decided { question, decision, by, note, arguments, .. } = decided;
         let edited = arguments.filter(|arguments| *arguments != open.arguments);
         self.emit(Event::QuestionAnswered {
             question,
@@ -150,6 +154,23 @@ impl Stepper<'_> {
         Ok(())
     }
 
+    /// Is it an answer to what was asked, and in time?
+    fn check_answer(
+        &mut self,
+        decided: &Decided,
+        digest: &str,
+        expires_at: Timestamp,
+    ) -> Result<(), Fault> {
+        if decided.digest.as_ref().is_some_and(|bound_to| bound_to != digest) {
+            return Err(not_open(&decided.question, "the answer is for other arguments"));
+        }
+        if expires_at <= self.env.now {
+            self.woke();
+            return Err(not_open(&decided.question, "it has expired"));
+        }
+        Ok(())
+    }
+
     fn open_question(&self, wanted: &QuestionId) -> Option<OpenQuestion> {
         let turn = self.session.turn.as_ref()?;
         turn.calls.iter().find_map(|call| match &call.state {
@@ -171,13 +192,19 @@ impl Stepper<'_> {
     }
 }
 
-struct Decided {
-    question: QuestionId,
-    decision: Decision,
-    by: String,
-    note: Option<String>,
-    arguments: Option<serde_json::Value>,
-    digest: Option<String>,
+fn not_open(question: &QuestionId, reason: &'static str) -> Fault {
+    Fault::new(Kind::QuestionNotOpen, Operation::AnswerQuestion)
+        .with(Fact::QuestionId, question.to_string())
+        .with(Fact::Reason, reason)
+}
+
+pub(super) struct Decided {
+    pub(super) question: QuestionId,
+    pub(super) decision: Decision,
+    pub(super) by: String,
+    pub(super) note: Option<String>,
+    pub(super) arguments: Option<serde_json::Value>,
+    pub(super) digest: Option<String>,
 }
 
 struct OpenQuestion {
@@ -187,5 +214,5 @@ struct OpenQuestion {
     repairs: Vec<crate::tool::Repair>,
     digest: String,
     idempotent: bool,
-    expires_at: crate::time::Timestamp,
+    expires_at: Timestamp,
 }

@@ -115,6 +115,7 @@ fn perform(play: &mut Play, work: Work, how: u8) {
             Input::CallEnded { turn, call, attempt, outcome }
         }
         Work::Wake { turn, .. } => Input::Woke { turn },
+        Work::Stage { .. } | Work::Stop { .. } => unreachable!("nobody asked for a pipeline"),
     };
     play.input(input);
 }

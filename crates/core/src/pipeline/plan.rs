@@ -1,0 +1,264 @@
+//! Reads a plan: what a planner wrote, or what a person sent, becomes tasks or a list of reasons.
+//!
+//! Lenient where the meaning is clear (a list or `{"tasks": […]}`, text around the JSON, numbers as ids,
+//! no ids at all, a task that is only a sentence), strict where it is not: nothing to do, two tasks with
+//! one id, a task that says nothing. All that does not fit is told at once. Fields we do not know are
+//! kept with the task; an order among tasks (`dependencies`) is not, tasks run side by side.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    event::{Task, TaskId},
+    fault::{Fact, Fault, Kind, Mismatch, Operation},
+};
+
+/// Tasks in one plan.
+pub const TASKS_MAX: usize = 64;
+/// Bytes of a task's id.
+pub const ID_BYTES_MAX: usize = 64;
+/// Bytes of what one solver is told.
+pub const PROMPT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of everything else a planner wrote about one task.
+pub const EXTRA_BYTES_MAX: usize = 16 * 1024;
+/// Characters of a title; a longer one is cut.
+const TITLE_CHARS_MAX: usize = 120;
+/// Characters of what is quoted in a reason.
+const QUOTE_CHARS_MAX: usize = 120;
+/// Places in a text that are tried as the beginning of the JSON.
+const PLACES_MAX: usize = 32;
+
+/// A plan nobody has begun to work on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Draft {
+    /// Its tasks.
+    pub tasks: Vec<Task>,
+    /// What it is, in words.
+    pub summary: String,
+}
+
+impl Draft {
+    /// As the arguments of a question.
+    #[must_use]
+    pub fn to_arguments(&self) -> Value {
+        json!({ "summary": self.summary, "tasks": self.tasks })
+    }
+
+    /// From the arguments of a question; empty if somebody else wrote them.
+    #[must_use]
+    pub fn of_arguments(arguments: &Value) -> Self {
+        Self::deserialize(arguments).unwrap_or_default()
+    }
+
+    /// What a confirmation is bound to.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let digest = Sha256::digest(self.to_arguments().to_string());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Reads what a planner wrote: JSON, perhaps with words or a fence around it.
+///
+/// # Errors
+/// `plan_coercion_failed`, with every place that does not fit.
+pub fn read(text: &str) -> Result<Draft, Fault> {
+    if let Ok(value) = serde_json::from_str(text.trim()) {
+        return coerce(value);
+    }
+    let places = text.char_indices().filter(|(_, char)| matches!(char, '{' | '['));
+    let mut refused = None;
+    for (place, _) in places.take(PLACES_MAX) {
+        let mut values = serde_json::Deserializer::from_str(&text[place..]).into_iter::<Value>();
+        let Some(Ok(value)) = values.next() else { continue };
+        match coerce(value) {
+            Ok(draft) => return Ok(draft),
+            Err(fault) => refused = refused.or(Some(fault)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        let expected = "must be JSON: a list of tasks, or an object with `tasks`";
+        refuse(vec![mismatch("/plan", "type", expected, &Value::from(text))])
+    }))
+}
+
+/// Makes a plan of JSON.
+///
+/// # Errors
+/// `plan_coercion_failed`, with every place that does not fit.
+pub fn coerce(value: Value) -> Result<Draft, Fault> {
+    let (tasks, summary) = listed(value)?;
+    let mut wrong = Vec::new();
+    if tasks.is_empty() {
+        wrong.push(mismatch("/tasks", "minItems", "at least one task", &json!([])));
+    }
+    if tasks.len() > TASKS_MAX {
+        let expected = format!("at most {TASKS_MAX} tasks");
+        wrong.push(mismatch("/tasks", "maxItems", &expected, &tasks.len().into()));
+    }
+    let mut read = Vec::new();
+    for (index, task) in tasks.into_iter().take(TASKS_MAX).enumerate() {
+        match one(task, &format!("/tasks/{index}")) {
+            Ok(task) => read.push(task),
+            Err(mismatch) => wrong.push(mismatch),
+        }
+    }
+    let tasks = named(read, &mut wrong);
+    if wrong.is_empty() { Ok(Draft { tasks, summary }) } else { Err(refuse(wrong)) }
+}
+
+fn refuse(wrong: Vec<Mismatch>) -> Fault {
+    let fault = Fault::new(Kind::PlanCoercionFailed, Operation::GeneratePlan);
+    wrong.into_iter().fold(fault.with(Fact::Stage, "planning"), Fault::mismatch)
+}
+
+fn mismatch(pointer: &str, rule: &'static str, expected: &str, received: &Value) -> Mismatch {
+    let received = match received {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Mismatch {
+        pointer: pointer.to_owned(),
+        rule: rule.into(),
+        expected: expected.to_owned(),
+        received: Some(shortened(&received, QUOTE_CHARS_MAX)),
+        ..Mismatch::default()
+    }
+}
+
+fn shortened(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The list of tasks in whatever it came, and the plan in words.
+fn listed(value: Value) -> Result<(Vec<Value>, String), Fault> {
+    let mut object = match value {
+        Value::Array(tasks) => return Ok((tasks, String::new())),
+        Value::Object(object) => object,
+        other => {
+            let expected = "must be a list of tasks, or an object with `tasks`";
+            return Err(refuse(vec![mismatch("/plan", "type", expected, &other)]));
+        }
+    };
+    let summary = first_text(&mut object, &["summary", "plan_summary"]).unwrap_or_default();
+    let tasks = ["tasks", "plan"].iter().find_map(|name| object.remove(*name));
+    match tasks {
+        Some(Value::Array(tasks)) => Ok((tasks, summary)),
+        Some(one @ (Value::Object(_) | Value::String(_))) => Ok((vec![one], summary)),
+        Some(other) => {
+            Err(refuse(vec![mismatch("/tasks", "type", "must be a list of tasks", &other)]))
+        }
+        // A single task, sent as it is.
+        None if is_task(&object) => Ok((vec![Value::Object(object)], summary)),
+        None => {
+            let expected = "required: the list of tasks";
+            Err(refuse(vec![mismatch("/tasks", "required", expected, &Value::Object(object))]))
+        }
+    }
+}
+
+const PROMPTS: [&str; 6] = ["prompt", "description", "objective", "instruction", "goal", "task"];
+const TITLES: [&str; 2] = ["title", "name"];
+
+fn is_task(object: &Map<String, Value>) -> bool {
+    PROMPTS.iter().chain(&TITLES).any(|name| object.contains_key(*name))
+}
+
+/// A task whose id may still be missing.
+struct Unnamed {
+    id: Option<String>,
+    title: String,
+    prompt: String,
+    extra: BTreeMap<String, Value>,
+    pointer: String,
+}
+
+fn one(value: Value, pointer: &str) -> Result<Unnamed, Mismatch> {
+    let mut object = match value {
+        Value::Object(object) => object,
+        Value::String(text) => Map::from_iter([("prompt".to_owned(), Value::String(text))]),
+        other => return Err(mismatch(pointer, "type", "must be an object", &other)),
+    };
+    let id = id_of(&mut object, pointer)?;
+    let title = first_text(&mut object, &TITLES);
+    let prompt = first_text(&mut object, &PROMPTS);
+    let Some(prompt) = prompt.or_else(|| title.clone()) else {
+        let at = format!("{pointer}/prompt");
+        let expected = "required: what is to be done, as text";
+        return Err(mismatch(&at, "required", expected, &Value::Object(object)));
+    };
+    if prompt.len() > PROMPT_BYTES_MAX {
+        let expected = format!("at most {PROMPT_BYTES_MAX} bytes");
+        return Err(mismatch(&format!("{pointer}/prompt"), "maxLength", &expected, &json!(prompt)));
+    }
+    let extra: BTreeMap<String, Value> = object.into_iter().collect();
+    if serde_json::to_string(&extra).map_or(0, |text| text.len()) > EXTRA_BYTES_MAX {
+        let expected = format!("at most {EXTRA_BYTES_MAX} bytes besides the prompt");
+        return Err(mismatch(pointer, "maxLength", &expected, &json!(title)));
+    }
+    let title = title.unwrap_or_else(|| prompt.lines().next().unwrap_or_default().to_owned());
+    let title = shortened(&title, TITLE_CHARS_MAX);
+    Ok(Unnamed { id, title, prompt, extra, pointer: pointer.to_owned() })
+}
+
+/// The id as text; numbers are taken, null is none.
+fn id_of(object: &mut Map<String, Value>, pointer: &str) -> Result<Option<String>, Mismatch> {
+    let at = format!("{pointer}/id");
+    let id = match object.remove("id").or_else(|| object.remove("task_id")) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(Value::String(text)) => text.trim().to_owned(),
+        Some(other) => return Err(mismatch(&at, "type", "must be text", &other)),
+    };
+    match id.len() {
+        0 => Ok(None),
+        1..=ID_BYTES_MAX => Ok(Some(id)),
+        _ => {
+            let expected = format!("at most {ID_BYTES_MAX} bytes");
+            Err(mismatch(&at, "maxLength", &expected, &Value::String(id)))
+        }
+    }
+}
+
+/// The first of these fields that says something; it is taken out.
+fn first_text(object: &mut Map<String, Value>, names: &[&str]) -> Option<String> {
+    let says = |name: &&&str| {
+        object.get(**name).and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty())
+    };
+    let name = names.iter().find(says)?;
+    match object.remove(*name) {
+        Some(Value::String(text)) => Some(text.trim().to_owned()),
+        _ => None,
+    }
+}
+
+/// Gives every task without an id the next number nobody has, and refuses ids that come twice.
+fn named(unnamed: Vec<Unnamed>, wrong: &mut Vec<Mismatch>) -> Vec<Task> {
+    let given: Vec<String> = unnamed.iter().filter_map(|task| task.id.clone()).collect();
+    let mut next = 0_u32;
+    let mut tasks: Vec<Task> = Vec::with_capacity(unnamed.len());
+    for Unnamed { id, title, prompt, extra, pointer } in unnamed {
+        let id = id.unwrap_or_else(|| {
+            loop {
+                next += 1;
+                let free = next.to_string();
+                if !given.contains(&free) {
+                    break free;
+                }
+            }
+        });
+        if tasks.iter().any(|task| *task.id.0 == *id) {
+            let (at, expected) = (format!("{pointer}/id"), "an id no other task has");
+            wrong.push(mismatch(&at, "uniqueItems", expected, &json!(id)));
+        }
+        tasks.push(Task { id: TaskId(id.as_str().into()), title, prompt, extra });
+    }
+    tasks
+}

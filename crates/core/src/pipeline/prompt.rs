@@ -1,0 +1,84 @@
+//! What the children of a pipeline are told.
+
+use std::fmt::Write as _;
+
+use super::Pipeline;
+use crate::{
+    event::{Task, TaskEnd},
+    fault::{Fault, text},
+    lang::Lang,
+    pipeline::plan::TASKS_MAX,
+};
+
+/// What the planner is told; once more with a reason, if its last answer was no plan.
+#[must_use]
+pub fn planner(question: &str, refused: Option<&Fault>, lang: Lang) -> String {
+    let mut prompt = format!(
+        "Divide the work below into tasks that can be done side by side, each by somebody who sees \
+         only its own prompt: at least 1, at most {TASKS_MAX}, and as few as make sense.\n\
+         Answer with JSON and nothing else:\n\
+         {{\"summary\": \"the plan in one sentence\", \"tasks\": [{{\"id\": \"1\", \"title\": \"a few \
+         words\", \"prompt\": \"everything needed to do it\"}}]}}\n\n\
+         The work:\n{question}"
+    );
+    if let Some(fault) = refused {
+        let reason = text::for_model(fault, lang);
+        let _infallible = write!(prompt, "\n\nAn earlier answer could not be used. {reason}");
+    }
+    prompt
+}
+
+/// What a solver is told: the task as it was planned.
+#[must_use]
+pub fn solver(task: &Task) -> String {
+    if task.extra.is_empty() {
+        return task.prompt.clone();
+    }
+    let extra = serde_json::to_string(&task.extra).unwrap_or_default();
+    format!("{}\n\nMore about this task: {extra}", task.prompt)
+}
+
+/// What the aggregator is told: the question, every result, and what failed and why. `room` is how many
+/// bytes all results may have together; each is cut to its share, head and tail.
+#[must_use]
+pub fn aggregator(pipeline: &Pipeline, room: usize, lang: Lang) -> String {
+    let (worked, failed) = pipeline.tally();
+    let share = room / pipeline.tasks.len().max(1);
+    let mut prompt = format!(
+        "Answer the question below from the results of the tasks it was divided into. \
+         {worked} worked, {failed} did not. Name what is missing because of those; do not make it \
+         up.\n\nThe question:\n{}\n",
+        pipeline.question
+    );
+    for state in &pipeline.tasks {
+        let Task { id, title, .. } = &state.task;
+        let _infallible = write!(prompt, "\n## Task {id}: {title}\n");
+        let told = match &state.end {
+            Some(TaskEnd::Completed { output }) => cut(output, share),
+            Some(TaskEnd::Failed { fault }) => {
+                format!("FAILED: {}", cut(&text::for_model(fault, lang), share))
+            }
+            Some(TaskEnd::Cancelled { reason }) => format!("CANCELLED: {}", cut(reason, share)),
+            None => "NOT DONE".to_owned(),
+        };
+        prompt.push_str(&told);
+        prompt.push('\n');
+    }
+    prompt
+}
+
+/// A text of at most about `most` bytes: head and tail, and how much is missing between.
+#[must_use]
+pub fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let head = floor(text, most - most / 4);
+    let tail = floor(text, text.len() - most / 4).max(head);
+    format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
+}
+
+/// The nearest place at or before `at` where a character begins.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0)
+}

@@ -1,0 +1,161 @@
+//! Commands about pipelines.
+
+use serde_json::Value;
+
+use super::{CommandId, Event, Fact, Fault, Kind, Operation, Stepper};
+use crate::{
+    event::{Stage, TaskEnd, TaskId},
+    fault::FactValue,
+    pipeline::{
+        TaskState,
+        plan::{self, Draft},
+    },
+    session::Phase,
+    trace::Trace,
+};
+
+impl Stepper<'_> {
+    /// Is the running turn a pipeline?
+    pub(super) fn runs_pipeline(&self) -> bool {
+        let turn = self.session.turn.as_ref();
+        turn.is_some_and(|turn| matches!(turn.phase, Phase::Pipeline | Phase::Confirming))
+    }
+
+    /// Plan this question, solve the plan, combine the results.
+    pub(super) fn plan(
+        &mut self,
+        command: CommandId,
+        question: String,
+        confirm: bool,
+        trace: Trace,
+    ) -> Result<(), Fault> {
+        if question.trim().is_empty() {
+            return Err(not_so("question", "it says something", question));
+        }
+        self.accept_pipeline(
+            Event::PipelineAccepted { command, question, confirm, tasks: None },
+            trace,
+        )
+    }
+
+    /// Solve these tasks, without a planner.
+    pub(super) fn solve(
+        &mut self,
+        command: CommandId,
+        question: String,
+        tasks: Value,
+        trace: Trace,
+    ) -> Result<(), Fault> {
+        let Draft { tasks, .. } = plan::coerce(tasks)?;
+        let question = match question.trim().is_empty() {
+            true => tasks.iter().map(|task| task.title.as_str()).collect::<Vec<_>>().join("; "),
+            false => question,
+        };
+        let (confirm, tasks) = (false, Some(tasks));
+        self.accept_pipeline(Event::PipelineAccepted { command, question, confirm, tasks }, trace)
+    }
+
+    fn accept_pipeline(&mut self, accepted: Event, trace: Trace) -> Result<(), Fault> {
+        let (depth, limit) = (self.session.depth(), self.env.limits.depth);
+        if depth >= limit {
+            return Err(Fault::new(Kind::DepthExceeded, Operation::StartAgent)
+                .with(Fact::Limit, limit)
+                .with(Fact::Depth, depth + 1)
+                .with(Fact::LimitName, "depth"));
+        }
+        self.room_in_queue()?;
+        let turn = self.session.turn.as_ref().map_or(0, |turn| turn.number);
+        self.record(turn, trace, accepted);
+        self.start_next();
+        Ok(())
+    }
+
+    /// Make another plan: of the run that is under way, or of the last one.
+    pub(super) fn replan(
+        &mut self,
+        command: CommandId,
+        by: String,
+        question: Option<String>,
+        trace: Trace,
+    ) -> Result<(), Fault> {
+        let last = self.session.pipeline.as_ref();
+        let confirm = last.is_some_and(|pipeline| pipeline.asked.confirm);
+        let question = question.or_else(|| last.map(|pipeline| pipeline.question.clone()));
+        let question = question.unwrap_or_default();
+        if !self.runs_pipeline() {
+            return self.plan(command, question, confirm, trace);
+        }
+        if question.trim().is_empty() {
+            return Err(not_so("question", "it says something", question));
+        }
+        if self.turn().cancelling {
+            return Err(not_so("question", "the run is not being cancelled", question));
+        }
+        self.emit(Event::ReplanRequested { question, by });
+        self.cancel_pipeline();
+        Ok(())
+    }
+
+    /// Give up the run, if one is under way.
+    pub(super) fn cancel_plan(&mut self, by: String) -> Result<(), Fault> {
+        if !self.runs_pipeline() {
+            return Err(not_so("plan", "a plan is under way", String::new()));
+        }
+        self.cancel(by, Some("the plan was cancelled".to_owned()));
+        Ok(())
+    }
+
+    /// Stop one task; the others go on, and the aggregator is told.
+    pub(super) fn cancel_task(&mut self, task: TaskId, by: String) -> Result<(), Fault> {
+        let state = self.open_task(&task)?;
+        match (state.running, &state.stopping, &state.end) {
+            (_, _, Some(_)) => return Err(not_so("task", "it has not ended", task.to_string())),
+            (true, Some(stopping), _) if !stopping.restart => {}
+            (true, _, None) => self.emit(Event::TaskStopRequested { task, by, restart: false }),
+            (false, _, None) => {
+                let end = TaskEnd::Cancelled { reason: format!("stopped by {by}") };
+                self.emit(Event::TaskEnded { task, end });
+                self.advance();
+            }
+        }
+        Ok(())
+    }
+
+    /// Work on one task again from the start.
+    pub(super) fn restart_task(&mut self, task: TaskId, by: String) -> Result<(), Fault> {
+        let state = self.open_task(&task)?;
+        match (state.running, &state.stopping, &state.end) {
+            (_, _, Some(_)) => {
+                self.restart(task, &by);
+                self.advance();
+            }
+            (true, Some(stopping), None) if stopping.restart => {}
+            (true, _, None) => self.emit(Event::TaskStopRequested { task, by, restart: true }),
+            // It has not begun: it will, and from the start.
+            (false, _, None) => {}
+        }
+        Ok(())
+    }
+
+    /// A task of the plan that is being solved.
+    fn open_task(&self, task: &TaskId) -> Result<&TaskState, Fault> {
+        let solving = self.session.pipeline.as_ref().filter(|pipeline| {
+            let stopping = self.session.turn.as_ref().is_some_and(|turn| turn.cancelling)
+                || pipeline.replan.is_some();
+            self.runs_pipeline() && pipeline.stage == Some(Stage::Solving) && !stopping
+        });
+        let Some(pipeline) = solving else {
+            return Err(not_so("task", "its plan is being solved", task.to_string()));
+        };
+        let unknown = || not_so("task", "it is a task of the plan", task.to_string());
+        pipeline.task(task).ok_or_else(unknown)
+    }
+}
+
+/// A command that does not fit what is under way.
+fn not_so(field: &'static str, constraint: &'static str, provided: String) -> Fault {
+    Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
+        .with(Fact::Field, field)
+        .with(Fact::Constraint, constraint)
+        .with(Fact::ProvidedValue, FactValue::Json(provided.into()))
+}

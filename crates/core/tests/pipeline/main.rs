@@ -1,0 +1,7 @@
+//! Plan → solve → aggregate, played without children: inputs in, events out.
+
+mod plans;
+mod play;
+mod promises;
+mod prompts;
+mod walk;
