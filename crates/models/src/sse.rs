@@ -165,7 +165,9 @@ impl std::error::Error for TooLong {}
 
 fn broken(error: Box<dyn std::error::Error + Send + Sync>) -> Broken {
     match error.downcast::<io::Error>() {
-        Ok(error) if error.get_ref().is_some_and(|inner| inner.is::<TooLong>()) => Broken::TooLong,
+        Ok(error) if matches!(error.get_ref(), Some(inner) if inner.is::<TooLong>()) => {
+            Broken::TooLong
+        }
         Ok(error) => Broken::Body(*error),
         Err(error) => Broken::Body(io::Error::other(error)),
     }

@@ -75,6 +75,9 @@ async fn failing(wire: Wire, reply: Reply) -> Fault {
     let fault = fault(&*model, request("hi")).await;
     assert_eq!(provider.asked().len(), 1, "nobody tries again here");
     assert!(fault.trace().is_some());
+    for fact in fault.row().always {
+        assert!(fault.detail().get(*fact).is_some(), "{fact:?} is missing in {fault:?}");
+    }
     let service = if wire == A { "anthropic" } else { "openai" };
     assert_eq!(fault.detail().text(Fact::Service), Some(service));
     fault

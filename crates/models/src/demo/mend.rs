@@ -237,12 +237,15 @@ fn nearest_tool(error: &Value) -> Option<String> {
     (!meant.is_empty() && meant.chars().all(fits)).then_some(meant)
 }
 
-/// The first thing a line asks whether we meant.
+/// The first thing a line says we probably meant.
 fn meant(line: &str) -> Option<String> {
-    let (_, rest) = ["id you mean", "是不是"].iter().find_map(|ask| line.split_once(ask))?;
+    const SIGNS: [&str; 4] =
+        ["id you mean", "closest existing path is", "是不是", "最接近的现有路径是"];
+    let (_, rest) = SIGNS.iter().find_map(|sign| line.split_once(sign))?;
     let quoted = rest.split('`').nth(1);
     let listed = rest.split_once([':', '：']).map_or(rest, |(_, listed)| listed);
     let first = quoted.or_else(|| listed.split([',', '、', '?', '？']).next())?;
-    let first = first.trim_matches(|c: char| c.is_whitespace() || "'\"“”.。".contains(c));
+    let first = first.trim_matches(|c: char| c.is_whitespace() || "'\"“”。".contains(c));
+    let first = first.strip_prefix("想用").unwrap_or(first).trim();
     (!first.is_empty()).then(|| first.to_owned())
 }

@@ -77,7 +77,7 @@ impl Goal {
             Self::Write { path, content } => json!({"file": path, "content": content}),
             Self::Run { command } => json!({"command": command}),
             Self::Remember { title } => {
-                json!({"todos": {"id": "1", "title": title, "status": "pending"}})
+                json!({"items": [{"id": "1", "title": title, "status": "pending"}]})
             }
             Self::CountTo { .. } | Self::Say { .. } => json!({}),
         }

@@ -235,8 +235,8 @@ fn listed(result: &Value, tongue: Tongue) -> String {
         })
         .unwrap_or_default();
     let count = result["count"].as_u64().unwrap_or(names.len() as u64);
-    let noun = if count == 1 { "file" } else { "files" };
-    either(tongue, format!("There are {count} {noun}:"), format!("有 {count} 个文件："))
+    let (verb, noun) = if count == 1 { ("is", "file") } else { ("are", "files") };
+    either(tongue, format!("There {verb} {count} {noun}:"), format!("有 {count} 个文件："))
         + &shown(&names)
 }
 

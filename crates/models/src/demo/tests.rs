@@ -212,26 +212,51 @@ fn one_request_may_ask_for_several_things() {
     assert_eq!(tools, ["fs_glob", "fs_glob"]);
 }
 
+/// What becomes of these arguments when one place is said to be of the wrong sort.
+fn mended(arguments: &Value, place: &Value) -> Mended {
+    let (id, name) = (budao_core::message::CallId::from("c"), "t".to_owned());
+    let used = ToolUse { id, name, arguments: arguments.to_string() };
+    let result = json!({"ok": false, "error": "Invalid parameters", "mismatches": [place]});
+    mend::mend(&Call { used: &used, result, failed: true }, 1)
+}
+
 #[test]
-fn a_todo_of_the_wrong_type_is_put_into_a_list() {
-    let mut session = Session::new();
-    let said = session.turn("remember to call Ada", |_, arguments| match &arguments["todos"] {
-        Value::Array(_) => Ok(json!({"ok": true, "count": 1})),
-        _ => failed(
-            Fault::new(Kind::InvalidArguments, Operation::ToolCall).mismatch(Mismatch {
-                pointer: "/todos".into(),
-                rule: "type".into(),
-                expected: "must be an array".into(),
-                ..Mismatch::default()
-            }),
-            Lang::En,
-        ),
-    });
-    assert_eq!(said, "Noted: call Ada.");
-    assert_eq!(
-        session.calls[1].1,
-        json!({"todos": [{"id": "1", "title": "call Ada", "status": "pending"}]})
-    );
+fn a_value_of_the_wrong_type_is_made_into_the_one_the_error_names() {
+    let place = |expected: &str| json!({"pointer": "/x", "rule": "type", "expected": expected});
+    for (sent, expected, better) in [
+        (json!("5"), "must be an integer", json!(5)),
+        (json!("true"), "must be a boolean", json!(true)),
+        (json!(5), "must be a string", json!("5")),
+        (json!(["a"]), "must be a string", json!("a")),
+        (json!({"a": 1}), "must be an array", json!([{"a": 1}])),
+        (json!("[1]"), "must be an array", json!([1])),
+    ] {
+        let change = mend::Change::Replaced { name: "x".into() };
+        let arguments = json!({"x": better});
+        let want = Mended::Call { tool: "t".into(), arguments, change };
+        assert_eq!(mended(&json!({"x": sent}), &place(expected)), want);
+    }
+    let allowed =
+        json!({"pointer": "/x", "rule": "enum", "allowed": ["red", "blue"], "nearest": "blue"});
+    let Mended::Call { arguments, .. } = mended(&json!({"x": "blu"}), &allowed) else { panic!() };
+    assert_eq!(arguments, json!({"x": "blue"}));
+}
+
+#[test]
+fn an_unknown_tool_is_called_by_the_name_the_error_gives() {
+    for (error, name) in [
+        ("There is no tool called fs_red. Did you mean: fs_read, fs_edit?", "fs_read"),
+        ("没有名为 fs_red 的工具。是不是想用：fs_read？", "fs_read"),
+    ] {
+        let used = ToolUse {
+            id: budao_core::message::CallId::from("c"),
+            name: "fs_red".into(),
+            arguments: "{}".into(),
+        };
+        let result = json!({"ok": false, "error": error, "code": "ERR_TOOL_001"});
+        let mended = mend::mend(&Call { used: &used, result, failed: true }, 1);
+        assert!(matches!(mended, Mended::Call { ref tool, .. } if tool == name), "{mended:?}");
+    }
 }
 
 #[test]

@@ -194,11 +194,8 @@ impl Decode for Decoder {
         if !chunk.is_object() {
             return Err(Trouble::Malformed("a chunk is not an object".into()));
         }
-        match chunk.get("choices") {
-            Some(Value::Array(choices)) => {
-                choices.iter().try_for_each(|choice| self.choice(choice, out))?;
-            }
-            _ => {}
+        if let Some(Value::Array(choices)) = chunk.get("choices") {
+            choices.iter().try_for_each(|choice| self.choice(choice, out))?;
         }
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
             self.count(usage);

@@ -2,7 +2,7 @@
 
 use budao_core::message::{Block, Message, Request, Role, text_of};
 use serde::Serialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 
 use crate::wire::{safe_arguments, safe_name};
 
@@ -161,9 +161,7 @@ fn say_assistant<'a>(message: &Message) -> Option<Said<'a>> {
                 id: safe_name(&call.id.0).into_owned(),
                 function: Called {
                     name: safe_name(&call.name).into_owned(),
-                    arguments: <Box<RawValue>>::from(safe_arguments(&call.arguments))
-                        .get()
-                        .to_owned(),
+                    arguments: safe_arguments(&call.arguments).get().to_owned(),
                 },
             }),
             _ => None,
