@@ -17,7 +17,7 @@ use budao_core::{
 };
 use budao_journal::{Append, Entry, Journal, LeaseRequest, Memory, Missing, PageLimits};
 use budao_models::Model;
-use budao_tools::{Tool, Toolbox, hooks::Hooks};
+use budao_tools::{Tool, Toolbox, hooks::Hooks, pool::Pool};
 use futures::{FutureExt, Stream, StreamExt, stream};
 
 use crate::{
@@ -45,6 +45,7 @@ pub struct AgentBuilder {
     hooks: Hooks,
     limits: Limits,
     world: World,
+    pool: Option<Arc<Pool>>,
     settings: Settings,
 }
 
@@ -60,6 +61,7 @@ impl Agent {
             hooks: Hooks::default(),
             limits: Limits::default(),
             world: world::real(),
+            pool: None,
         }
     }
 
@@ -147,6 +149,13 @@ impl AgentBuilder {
         self
     }
 
+    /// Where calls run. Without one, apart from everything, on threads of their own.
+    #[must_use]
+    pub fn pool(mut self, pool: Arc<Pool>) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
     /// Another world: for tests.
     #[must_use]
     pub fn world(mut self, world: World) -> Self {
@@ -160,6 +169,9 @@ impl AgentBuilder {
     /// When a tool's name or schema is refused, or a bound makes no sense.
     pub fn build(self) -> Result<Agent, Fault> {
         let mut toolbox = Toolbox::builder();
+        if let Some(pool) = self.pool {
+            toolbox = toolbox.pool(pool);
+        }
         for tool in self.tools {
             toolbox = toolbox.add_shared(tool)?;
         }
