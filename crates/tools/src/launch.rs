@@ -5,8 +5,8 @@
 //! which is its *child subreaper*: whoever in that tree loses its parent becomes the launcher's child.
 //! "No children left" is then the same as "nobody left", and that is what the launcher waits for.
 //!
-//! The launcher talks with its parent over the socket that is its standard input: an [`Order`] comes in,
-//! [`Word`]s go out, and one more byte, or the end of the stream, means *stop*. The end of the stream
+//! The launcher talks with its parent over the socket that is its standard input: an order comes in,
+//! words go out, and one more byte, or the end of the stream, means *stop*. The end of the stream
 //! comes by itself when the parent dies, however it dies. The parent-death signal would be the
 //! classical means, but it fires when the *thread* that started the child ends, and the threads of an
 //! async runtime come and go.
