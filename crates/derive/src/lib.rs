@@ -20,6 +20,7 @@ use proc_macro::TokenStream;
 /// | `idempotent` | may be repeated without harm |
 /// | `confirm` | a person confirms every call |
 /// | `repair`, `repair = false` | may slips in the arguments be repaired? |
+/// | `quick` | never blocks and is over in microseconds: runs without a thread of its own |
 /// | `deadline = "90s"` | its own deadline: `ms`, `s`, `m` |
 /// | `output = "256k"` | its own cap on what the model sees: bytes, `k`, `m` |
 /// | `crate = "path"` | where `budao_tools` is found |

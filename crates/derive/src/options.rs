@@ -23,12 +23,13 @@ enum Call {
     Idempotent(bool),
     Confirm(bool),
     Repair(bool),
+    Quick(bool),
     DeadlineMillis(u64),
     OutputBytes(usize),
 }
 
 const KNOWN: &str =
-    "name, read_only, executes, idempotent, confirm, repair, deadline, output, crate";
+    "name, read_only, executes, idempotent, confirm, repair, quick, deadline, output, crate";
 
 impl Parse for Options {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
@@ -58,6 +59,7 @@ impl Options {
             "idempotent" => self.calls.push(Call::Idempotent(switch(input)?)),
             "confirm" => self.calls.push(Call::Confirm(switch(input)?)),
             "repair" => self.calls.push(Call::Repair(switch(input)?)),
+            "quick" => self.calls.push(Call::Quick(switch(input)?)),
             "deadline" => {
                 let value = text(input)?;
                 let units = [("ms", 1), ("s", 1_000), ("m", 60_000)];
@@ -86,6 +88,7 @@ impl Options {
             Call::Idempotent(yes) => quote!(.idempotent(#yes)),
             Call::Confirm(yes) => quote!(.confirm(#yes)),
             Call::Repair(yes) => quote!(.repair(#yes)),
+            Call::Quick(yes) => quote!(.quick(#yes)),
             Call::DeadlineMillis(millis) => {
                 quote!(.deadline(::core::time::Duration::from_millis(#millis)))
             }

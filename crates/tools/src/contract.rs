@@ -29,6 +29,12 @@ pub trait Tool: Send + Sync + fmt::Debug + 'static {
     /// What it says about itself. Must not change while it is registered.
     fn spec(&self) -> Arc<ToolSpec>;
 
+    /// Does its code never block, and is it over in microseconds? Then it runs as a task beside the session
+    /// and is spared the way to a thread of its own. Whoever says so and blocks stalls the session.
+    fn quick(&self) -> bool {
+        false
+    }
+
     /// Runs one call. The arguments have passed the schema.
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult;
 }

@@ -126,6 +126,24 @@ impl Pool {
         world: &World,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Work<T> {
+        self.start_in(&self.place, world, work)
+    }
+
+    /// Starts a piece of work that is known to be quick: as a task, wherever the others run.
+    pub(crate) fn start_quick<T: Send + 'static>(
+        &self,
+        world: &World,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Work<T> {
+        self.start_in(&Place::Tasks, world, work)
+    }
+
+    fn start_in<T: Send + 'static>(
+        &self,
+        place: &Place,
+        world: &World,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Work<T> {
         let (sender, answer) = oneshot::channel();
         self.tally.running.fetch_add(1, Ordering::Relaxed);
         let watch = Arc::new(Watch {
@@ -147,7 +165,7 @@ impl Pool {
                 tally.late.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let stop = match &self.place {
+        let stop = match place {
             Place::Threads(runtime) => {
                 Stop::Job(Job::start(runtime.get_or_init(runtime_of_tools), whole))
             }

@@ -88,7 +88,9 @@ impl Ready {
         let arguments = self.arguments.clone();
         let context = CallContext { cancel: stop, ..context.clone() };
         let world = context.world.clone();
-        self.shared.pool.start(&world, async move { tool.call(arguments, &context).await })
+        let work = async move { tool.call(arguments, &context).await };
+        let pool = &self.shared.pool;
+        if self.entry.quick { pool.start_quick(&world, work) } else { pool.start(&world, work) }
     }
 
     fn of_end(&self, ended: Ended<ToolResult>, told: Option<Told>) -> Result<Output, Failure> {

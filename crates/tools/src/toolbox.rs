@@ -1,6 +1,11 @@
 //! The tools on offer: an immutable snapshot, checked when it is put together.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::{BuildHasherDefault, Hasher},
+    sync::Arc,
+};
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
@@ -30,7 +35,7 @@ const LISTED_MAX: usize = 32;
 pub struct Toolbox(Arc<Inner>);
 
 struct Inner {
-    by_name: HashMap<Arc<str>, Arc<Entry>>,
+    by_name: HashMap<Arc<str>, Arc<Entry>, ByName>,
     /// In the order of registration: what is sent must not depend on a map's mood.
     order: Vec<Arc<Entry>>,
     specs: Arc<[Arc<ToolSpec>]>,
@@ -51,11 +56,11 @@ pub(crate) struct Entry {
     pub(crate) spec: Arc<ToolSpec>,
     pub(crate) tool: Arc<dyn Tool>,
     pub(crate) prepared: Prepared,
+    pub(crate) quick: bool,
 }
 
 impl Toolbox {
     /// An empty toolbox to put tools into.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder {
             order: Vec::new(),
@@ -153,6 +158,29 @@ impl Toolbox {
     }
 }
 
+type ByName = BuildHasherDefault<Fnv>;
+
+/// FNV-1a. Names are short, and who registers tools has no reason to make them collide.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.order.iter().map(|entry| &*entry.spec.name);
@@ -175,6 +203,7 @@ impl Builder {
     ///
     /// # Errors
     /// When its name is bad or taken, or its schema is refused; the fault says why.
+    #[expect(clippy::should_implement_trait, reason = "a tool is put in, nothing is summed up")]
     pub fn add(self, tool: impl Tool) -> Result<Self, Fault> {
         self.add_shared(Arc::new(tool))
     }
@@ -230,7 +259,8 @@ fn register(tool: Arc<dyn Tool>) -> Result<Entry, Fault> {
     }
     let mut spec = ToolSpec::clone(&given);
     spec.schema = Arc::new(prepared.schema.clone());
-    Ok(Entry { spec: Arc::new(spec), tool, prepared })
+    let quick = tool.quick();
+    Ok(Entry { spec: Arc::new(spec), tool, prepared, quick })
 }
 
 fn name_problem(name: &str) -> Option<&'static str> {

@@ -32,6 +32,7 @@ pub struct Options {
     deadline: Option<Duration>,
     output_bytes: Option<usize>,
     source: Source,
+    quick: bool,
 }
 
 impl Default for Options {
@@ -44,6 +45,7 @@ impl Default for Options {
             deadline: None,
             output_bytes: None,
             source: Source::Registered,
+            quick: false,
         }
     }
 }
@@ -82,6 +84,11 @@ impl Options {
     /// Its own cap on what the model sees.
     pub fn output_bytes(self, bytes: usize) -> Self {
         Self { output_bytes: Some(bytes), ..self }
+    }
+
+    /// Its code never blocks and is over in microseconds; see [`Tool::quick`].
+    pub fn quick(self, quick: bool) -> Self {
+        Self { quick, ..self }
     }
 
     /// Where it comes from.
@@ -144,6 +151,10 @@ impl<T: TypedTool> Tool for T {
         let doc = doc.as_ref().and_then(Value::as_str).unwrap_or_default();
         let description = self.description().unwrap_or_else(|| doc.to_owned());
         Arc::new(self.options().spec(T::NAME, &description, schema))
+    }
+
+    fn quick(&self) -> bool {
+        self.options().quick
     }
 
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
@@ -255,22 +266,22 @@ fn pointer_of(path: &serde_path_to_error::Path) -> String {
 
 /// Writes floats without a fraction as integers; says whether there were any.
 fn whole_numbers(value: &mut Value) -> bool {
+    let mut any = false;
     match value {
         Value::Number(number) if number.is_f64() => {
+            let small = number.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < 9e15);
             #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and small")]
-            let whole = number
-                .as_f64()
-                .filter(|it| it.fract() == 0.0 && it.abs() < 9e15)
-                .map(|it| it as i64);
+            let whole = small.map(|it| it as i64);
+            any = whole.is_some();
             if let Some(whole) = whole {
                 *value = whole.into();
             }
-            whole.is_some()
         }
-        Value::Array(items) => items.iter_mut().fold(false, |any, item| whole_numbers(item) || any),
-        Value::Object(map) => map.values_mut().fold(false, |any, item| whole_numbers(item) || any),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        Value::Array(items) => items.iter_mut().for_each(|item| any |= whole_numbers(item)),
+        Value::Object(map) => map.values_mut().for_each(|item| any |= whole_numbers(item)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+    any
 }
 
 /// An answer as JSON. One that cannot be written as JSON is the tool's failure.

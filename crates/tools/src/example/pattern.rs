@@ -1,6 +1,6 @@
 //! A short text that matches a pattern.
 
-use regex_syntax::hir::{Class, Hir, HirKind};
+use regex_syntax::hir::{Class, ClassUnicodeRange, Hir, HirKind};
 
 /// Most characters of a made text.
 const CHARS_MAX: usize = 4096;
@@ -58,7 +58,7 @@ fn one_of(class: &Class) -> Option<char> {
     };
     let plain = ('a'..='z').chain('0'..='9').chain('A'..='Z').chain(['-', '_', '.', '/', ' ']);
     plain.into_iter().find(|c| has(*c)).or_else(|| match class {
-        Class::Unicode(class) => class.ranges().first().map(|range| range.start()),
+        Class::Unicode(class) => class.ranges().first().map(ClassUnicodeRange::start),
         Class::Bytes(class) => class.ranges().first().map(|range| char::from(range.start())),
     })
 }

@@ -10,7 +10,7 @@ use budao_tools::{
 };
 use serde_json::json;
 
-use crate::support::{any, call, done, of, quick, ready, search, toolbox};
+use crate::support::{any, call, done, of, quick, quietly, ready, search, toolbox};
 
 /// Says one thing before and one thing after.
 #[derive(Debug)]
@@ -123,6 +123,7 @@ async fn the_first_decision_stands() {
 
 #[tokio::test]
 async fn a_hook_that_fails_is_reported_and_the_flow_goes_on() {
+    quietly();
     for breaks in [Breaks::Panics, Breaks::Hangs, Breaks::Blocks] {
         let hooks = Hooks::new().hook(breaks);
         let (decision, faults) = decide(&hooks).await;
@@ -134,6 +135,7 @@ async fn a_hook_that_fails_is_reported_and_the_flow_goes_on() {
 
 #[tokio::test]
 async fn a_guard_that_fails_denies_the_call() {
+    quietly();
     for breaks in [Breaks::Panics, Breaks::Hangs, Breaks::Blocks] {
         let hooks = Hooks::new().guard(breaks);
         let outcome = ended(decide(&hooks).await.0);
@@ -143,6 +145,7 @@ async fn a_guard_that_fails_denies_the_call() {
 
 #[tokio::test]
 async fn a_finished_outcome_stands_whatever_hooks_do() {
+    quietly();
     let toolbox = of(any("works", |_, _| async { Ok(json!({ "written": 3 })) }));
     let context = alone::context_with(quick());
     let call = ready(&toolbox, "works");
@@ -166,6 +169,7 @@ async fn a_finished_outcome_stands_whatever_hooks_do() {
 
 #[tokio::test]
 async fn hooks_are_counted_like_calls() {
+    quietly();
     let toolbox = of(search());
     let call = toolbox.check(&call("search", r#"{"query": "x"}"#), &quick()).unwrap();
     let hooks = Hooks::new().hook(Breaks::Panics);

@@ -34,6 +34,7 @@ impl Drop for Nasty {
 
 #[tokio::test]
 async fn a_tool_that_panics_with_any_payload_is_an_exception() {
+    support::quietly();
     let toolbox = of(any("panics", |arguments, _| async move {
         match arguments["how"].as_str() {
             Some("text") => panic!("secret at 10.0.0.7"),
@@ -57,6 +58,7 @@ async fn a_tool_that_panics_with_any_payload_is_an_exception() {
 
 #[tokio::test]
 async fn a_tool_that_panics_before_its_first_wait_or_while_dropped_is_caught() {
+    support::quietly();
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -390,6 +392,19 @@ async fn in_a_simulation_time_is_the_worlds_and_nothing_leaves_the_thread() {
     let limits = Limits::default();
     let waits = clock.0.lock().unwrap().clone();
     assert_eq!(waits[..2], [limits.tool_deadline, limits.kill_grace]);
+}
+
+#[tokio::test]
+async fn a_quick_tool_runs_beside_the_session_and_is_caught_all_the_same() {
+    /// Falls at once, and says it is quick.
+    #[budao_tools::tool(quick)]
+    async fn falls() -> u32 {
+        panic!("quickly")
+    }
+    support::quietly();
+    let toolbox = Toolbox::builder().add(falls).unwrap().build();
+    assert_eq!(kind(&run_in(&toolbox, alone::context()).await), Some(Kind::ToolPanicked));
+    support::still_works(&toolbox).await;
 }
 
 #[tokio::test]

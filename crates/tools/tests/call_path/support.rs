@@ -11,6 +11,11 @@ use budao_core::{
 use budao_tools::{CallContext, Options, RawTool, Ready, ToolResult, Toolbox, alone};
 use serde_json::{Value, json};
 
+/// Panics without words: printing a backtrace takes longer than the waits of these tests.
+pub(crate) fn quietly() {
+    std::panic::set_hook(Box::new(|_| {}));
+}
+
 /// Limits that make waiting short.
 pub(crate) fn quick() -> Limits {
     Limits {
