@@ -1,5 +1,7 @@
 //! Whole answers over a real socket, on both wires.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 mod support;
 
 use std::sync::Arc;

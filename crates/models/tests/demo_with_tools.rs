@@ -1,5 +1,7 @@
 //! The demo model with the real built-in tools: our errors are good enough to correct a call from.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Every way a service can fail, against a server that fails that way, on both wires.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 mod support;
 
 use std::{sync::Arc, time::Duration};

@@ -1,5 +1,7 @@
 //! From a word on the command line to a model.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! What is sent, compared with files. `UPDATE_GOLDEN=1` rewrites them; the difference is for people to read.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 mod support;
 
 use std::{path::Path, sync::Arc};
@@ -85,8 +87,8 @@ fn conversation() -> Request {
             Message::user("Go on."),
         ]),
         tools: Arc::new([
-            tool("fs_read", json!({"path": {"type": "string"}})),
-            tool("fs_glob", json!({"pattern": {"type": "string"}})),
+            tool("fs_read", &json!({"path": {"type": "string"}})),
+            tool("fs_glob", &json!({"pattern": {"type": "string"}})),
         ]),
         thinking_tokens: Some(2048),
         ..request("")

@@ -141,7 +141,7 @@ pub(crate) fn request(text: &str) -> Request {
 }
 
 /// A tool with these properties, all required.
-pub(crate) fn tool(name: &str, properties: Value) -> Arc<ToolSpec> {
+pub(crate) fn tool(name: &str, properties: &Value) -> Arc<ToolSpec> {
     let required: Vec<_> = properties.as_object().unwrap().keys().cloned().collect();
     Arc::new(ToolSpec {
         name: name.into(),
