@@ -1,4 +1,4 @@
-//! Recorded shapes of the Messages API, and what must hold for any packets they come in.
+//! Shapes of the Messages API, and what must hold for any packets they come in.
 
 use std::io;
 
@@ -32,8 +32,8 @@ fn end(stop: ModelStop) -> Piece {
 }
 
 #[test]
-fn the_published_examples_are_read() {
-    // Method: the event streams the service's manual shows, kept as files.
+fn streams_in_the_shape_of_the_manual_are_read() {
+    // Method: streams after the manual's examples, kept as files. Written by hand, not recorded.
     let hello = decode(include_bytes!("../../tests/golden/anthropic_hello.sse"));
     let usage = Usage { input_tokens: 25, output_tokens: 15, cached_tokens: 0 };
     assert_eq!(

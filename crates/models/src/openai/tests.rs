@@ -33,8 +33,8 @@ fn stop(ended: &Ended) -> Option<ModelStop> {
 }
 
 #[test]
-fn recorded_streams_of_other_servers_are_read() {
-    // Method: what llama.cpp, vLLM and Ollama send for one word and one call, kept as files.
+fn streams_in_the_shapes_of_other_servers_are_read() {
+    // Method: one call in the shape of llama.cpp, vLLM and Ollama. Written by hand, not recorded.
     for bytes in [
         &include_bytes!("../../tests/golden/openai_llama_cpp.sse")[..],
         include_bytes!("../../tests/golden/openai_vllm.sse"),
