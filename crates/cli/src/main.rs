@@ -4,11 +4,14 @@
 //! through a [`Terminal`]: data on stdout, talk on stderr. A mistake of ours that no subcommand caught ends
 //! here, with an exit code of its own.
 
+mod config;
 mod exit;
 mod explain;
 mod holder;
+mod journal;
 mod lang;
 mod run;
+mod sessions;
 mod story;
 mod terminal;
 mod watch;
@@ -38,6 +41,9 @@ enum Command {
     Resume(run::ResumeArgs),
     Cancel(run::CancelArgs),
     Replay(run::ReplayArgs),
+    Sessions(sessions::Args),
+    Journal(journal::Args),
+    Backup(journal::BackupArgs),
     Explain(explain::Args),
 }
 
@@ -60,6 +66,9 @@ fn run(cli: &Cli) -> Exit {
         Command::Resume(args) => wait(run::resume(args, lang, &terminal), lang, &terminal),
         Command::Cancel(args) => wait(run::cancel(args, lang, &terminal), lang, &terminal),
         Command::Replay(args) => wait(run::replay(args, lang, &terminal), lang, &terminal),
+        Command::Sessions(args) => wait(sessions::run(args, lang, &terminal), lang, &terminal),
+        Command::Journal(args) => wait(journal::run(args, lang, &terminal), lang, &terminal),
+        Command::Backup(args) => wait(journal::backup(args, lang, &terminal), lang, &terminal),
     };
     terminal.finish(exit)
 }

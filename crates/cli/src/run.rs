@@ -15,6 +15,7 @@ use budao_core::{
 use futures::StreamExt;
 
 use crate::{
+    config::{Config, ConfigArgs},
     exit::Exit,
     story::{Channel, channel},
     terminal::Terminal,
@@ -61,6 +62,9 @@ pub(crate) struct RunArgs {
     json: bool,
 
     #[command(flatten)]
+    config: ConfigArgs,
+
+    #[command(flatten)]
     journal: JournalArgs,
 }
 
@@ -76,6 +80,9 @@ pub(crate) struct ResumeArgs {
     /// One JSON object per record on stdout
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    config: ConfigArgs,
 
     #[command(flatten)]
     journal: JournalArgs,
@@ -156,7 +163,11 @@ fn settings(args: &RunArgs, lang: Lang) -> Result<Settings, Fault> {
 /// `budao run`.
 pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let settings = settings(args, lang)?;
-    let wired = wiring::wire(&args.journal).await?;
+    let wired = wiring::wire(&args.journal, args.config.load()?).await?;
+    for (name, fault) in &wired.missing {
+        let text = budao_core::fault::text::for_user(fault, lang);
+        terminal.say(&format!("✗ {}: {text}", terminal.name(name)));
+    }
     let opening = Opening { settings, ..Opening::default() };
     let session = wired.runtime.open(opening).await?;
     terminal.say(&format!("{} {session}", say(lang, "session", "会话")));
@@ -185,8 +196,7 @@ async fn follow(
     let runtime = &wired.runtime;
     let mut watcher = Watcher { runtime, session, terminal, lang, show, mid_line: false };
     let exit = watcher.until_idle(after).await;
-    runtime.shutdown(std::time::Duration::ZERO).await;
-    wired.shells.end_all().await;
+    wired.close().await;
     exit
 }
 
@@ -197,7 +207,7 @@ pub(crate) async fn resume(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = wiring::wire(&args.journal).await?;
+    let wired = wiring::wire(&args.journal, args.config.load()?).await?;
     let state = wired.runtime.state(session).await?;
     let after = match &args.message {
         Some(text) => message(&wired, session, text).await?,
@@ -220,7 +230,7 @@ pub(crate) async fn cancel(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = wiring::wire(&args.journal).await?;
+    let wired = wiring::wire(&args.journal, Config::default()).await?;
     let running = wired.runtime.state(session).await?.turn.is_some();
     if !running {
         terminal.say(say(lang, "No turn is running.", "没有正在运行的回合。"));
@@ -248,7 +258,7 @@ pub(crate) async fn replay(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = wiring::wire(&args.journal).await?;
+    let wired = wiring::wire(&args.journal, Config::default()).await?;
     let head = wired.runtime.state(session).await?.head;
     let wanted = |record: &budao_core::Record| {
         args.channel.is_none_or(|wanted| wanted == channel(&record.event))

@@ -3,27 +3,31 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use budao_core::{
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
-    limits::Limits,
     scrub::Scrubber,
     seams::World,
 };
 use budao_journal::{Options as JournalOptions, Sqlite};
+use budao_mcp::Servers;
 use budao_models::{Keys, Model, Models};
 use budao_runtime::{Builder, ModelSource, Runtime, ToolSource, world};
 use budao_tools::{
     Toolbox,
-    builtin::{self, Workspace},
+    builtin::{self, Environment, Workspace},
     launch::Launcher,
     pool::Pool,
 };
 
-use crate::holder;
+use crate::{config::Config, holder};
+
+/// How long a start waits for MCP servers; those that are late join when they are there.
+const SERVERS_READY: Duration = Duration::from_secs(15);
 
 /// Where sessions are kept.
 #[derive(Clone, Debug, clap::Args)]
@@ -72,23 +76,43 @@ pub(crate) fn state_directory() -> Option<PathBuf> {
 /// The parts of a running program.
 pub(crate) struct Wired {
     pub(crate) runtime: Runtime,
-    pub(crate) shells: builtin::Shells,
+    shells: builtin::Shells,
+    servers: Arc<Servers>,
+    /// MCP servers that are not there yet, and why.
+    pub(crate) missing: Vec<(String, Fault)>,
+}
+
+impl Wired {
+    /// Parks what runs, ends what was started.
+    pub(crate) async fn close(&self) {
+        self.runtime.shutdown(Duration::ZERO).await;
+        self.shells.end_all().await;
+        self.servers.shutdown().await;
+    }
 }
 
 /// Wires a runtime over a journal.
-pub(crate) async fn wire(journal: &JournalArgs) -> Result<Wired, Fault> {
+pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Wired, Fault> {
     let world = world::real();
-    let limits = Limits::default();
+    let Config { limits, mcp } = config;
     let journal = journal.open(&world).await?;
+    let servers = Arc::new(Servers::open(mcp, &world, &Arc::new(limits.clone()))?);
+    let missing = servers.ready(&world, SERVERS_READY).await;
     let (keys, secrets) = keys();
     let scrubber = Scrubber::with_secrets(secrets);
     let models = Models::new(world.clone(), Arc::new(limits.clone()), keys);
     let options = builtin::Options {
         launcher: std::env::current_exe().ok().map(Launcher::new),
+        environment: Environment::filtered(std::env::vars_os(), &[]),
         ..builtin::Options::default()
     };
     let shells = options.shells.clone();
-    let tools = Builtin { options, pool: Arc::new(Pool::threads()), scrubber: scrubber.clone() };
+    let tools = Builtin {
+        options,
+        pool: Arc::new(Pool::threads()),
+        scrubber: scrubber.clone(),
+        servers: Arc::clone(&servers),
+    };
     let runtime = Builder::new(journal, Arc::new(Named { models }), Arc::new(tools))
         .world(world)
         .limits(limits)
@@ -96,7 +120,7 @@ pub(crate) async fn wire(journal: &JournalArgs) -> Result<Wired, Fault> {
         .holder(holder::name())
         .census(Arc::new(holder::Processes))
         .build()?;
-    Ok(Wired { runtime, shells })
+    Ok(Wired { runtime, shells, servers, missing })
 }
 
 /// The keys in the environment, and their texts for the scrubber.
@@ -120,12 +144,13 @@ impl ModelSource for Named {
     }
 }
 
-/// The built-in tools in the session's workspace.
+/// The built-in tools in the session's workspace, and those of MCP servers.
 #[derive(Debug)]
 struct Builtin {
     options: builtin::Options,
     pool: Arc<Pool>,
     scrubber: Scrubber,
+    servers: Arc<Servers>,
 }
 
 #[async_trait]
@@ -139,6 +164,10 @@ impl ToolSource for Builtin {
                 toolbox = toolbox.add_shared(tool)?;
             }
         }
-        Ok(toolbox.build())
+        self.servers.offer(&toolbox.build())
+    }
+
+    fn generation(&self) -> u64 {
+        self.servers.generation()
     }
 }
