@@ -29,7 +29,7 @@ impl Stepper<'_> {
         usage: Usage,
     ) {
         content.retain(|block| !matches!(block, Block::Text(text) if text.is_empty()));
-        if content.is_empty() && stop != ModelStop::Refusal {
+        if content.is_empty() && !self.may_be_silent(stop) {
             let fault = Fault::new(Kind::EmptyAnswer, Operation::ModelRequest)
                 .with(Fact::Model, self.session.settings.model.clone());
             return self.model_failed(step, attempt, fault);
@@ -51,6 +51,14 @@ impl Stepper<'_> {
                 self.end_turn(StopReason::Refusal, Some(fault));
             }
         }
+    }
+
+    /// Saying nothing is an answer only where there is nothing left to say: after results, or in a refusal.
+    fn may_be_silent(&self, stop: ModelStop) -> bool {
+        let results = |block: &Block| matches!(block, Block::ToolResult { .. });
+        let after_results =
+            self.session.history.last().is_some_and(|last| last.content.iter().any(results));
+        stop == ModelStop::Refusal || (stop == ModelStop::EndTurn && after_results)
     }
 
     /// Gives every call a name that is unique in the session, whatever the provider called it.

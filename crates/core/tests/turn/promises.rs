@@ -295,6 +295,18 @@ fn a_model_that_answers_nothing_is_a_failure_not_an_answer() {
 }
 
 #[test]
+fn a_model_may_say_nothing_more_after_results() {
+    let mut play = Play::new();
+    play.say("go");
+    let calls = play.answer_calls(&[("t", "{}")]);
+    play.run_all(&calls, false);
+    play.end_call(&calls[0], 1, done());
+    assert_eq!(play.answer(Vec::new(), ModelStop::EndTurn), ["model_answered", "turn_ended"]);
+    assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::EndTurn);
+    play.replayed();
+}
+
+#[test]
 fn idempotent_calls_are_tried_again_and_others_never() {
     let mut play = Play::new();
     play.say("go");
