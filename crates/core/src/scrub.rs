@@ -44,6 +44,7 @@ mod stream;
 mod text;
 mod token;
 mod trace;
+mod trigger;
 mod url;
 mod value;
 mod wrapped;

@@ -76,9 +76,13 @@ pub(super) const WORDS: &[Word] = &[
 ];
 
 /// What may follow the word inside a name and leave it a secret's name.
-const SUFFIXES: &str = " key key_base keybase value val b64 base64 plain plaintext raw old new current prod \
-    production live test dev staging main default primary secondary text txt string str hash_key data confirm \
-    confirmation again 1 2 3 ";
+#[rustfmt::skip]
+const SUFFIXES: [&str; 32] = [
+    "key", "key_base", "keybase", "value", "val", "b64", "base64", "plain", "plaintext", "raw",
+    "old", "new", "current", "prod", "production", "live", "test", "dev", "staging", "main",
+    "default", "primary", "secondary", "text", "txt", "string", "str", "hash_key", "data",
+    "confirm", "confirmation", "again",
+];
 
 /// What may stand before `token` and make it something to read text or pages with.
 const HARMLESS: [&str; 25] = [
@@ -281,12 +285,12 @@ impl Name {
 }
 
 fn suffix_keeps(suffix: &[u8], literal: &str) -> bool {
+    let dashes = suffix.iter().take_while(|byte| matches!(byte, b'_' | b'-')).count();
+    let bare = &suffix[dashes..];
     let plural = literal == "credential" && suffix.eq_ignore_ascii_case(b"s");
-    let trimmed = suffix.trim_ascii();
-    let Ok(trimmed) = std::str::from_utf8(trimmed) else { return false };
-    let bare = trimmed.trim_start_matches(['_', '-']).to_ascii_lowercase();
-    let digits = bare.bytes().all(|byte| byte.is_ascii_digit());
-    suffix.is_empty() || plural || digits || SUFFIXES.contains(&format!(" {bare} "))
+    let digits = bare.iter().all(u8::is_ascii_digit);
+    let known = || SUFFIXES.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(bare));
+    digits || plural || known()
 }
 
 fn is_harmless(text: &Text<'_>, left: usize, prefix: &[u8]) -> bool {

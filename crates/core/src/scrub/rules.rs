@@ -5,13 +5,11 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::automaton::{Automaton as _, OverlappingState};
-use aho_corasick::{Input, MatchKind, StartKind, dfa};
-
 use super::assign::{self, Word};
 use super::span::Span;
 use super::text::Text;
 use super::token::{self, Token};
+use super::trigger::{self, Hit, Triggers};
 use super::{address, header, pem, place, trace, url, wrapped};
 
 /// No trigger is longer.
@@ -86,12 +84,12 @@ const FINDERS: &[(&str, Find)] = &[
     ("::1", |text, start, _| address::ipv6(text, start)),
 ];
 
-struct Triggers {
-    automaton: dfa::DFA,
+struct Table {
+    triggers: Triggers,
     rules: Vec<Rule>,
 }
 
-static TRIGGERS: LazyLock<Triggers> = LazyLock::new(|| {
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let mut literals: Vec<String> = Vec::new();
     let mut rules = Vec::new();
     let mut add = |literal: String, rule| {
@@ -108,22 +106,16 @@ static TRIGGERS: LazyLock<Triggers> = LazyLock::new(|| {
         add(literal.to_owned(), Rule::Find(find));
     }
     // fc00::/7 and fe80::/10, by the first digits of their first group.
+    let local: Find = |text, start, _| address::ipv6(text, start);
     for digit in "0123456789abcdef".chars() {
-        let local: Find = |text, start, _| address::ipv6(text, start);
         add(format!("fc{digit}"), Rule::Find(local));
         add(format!("fd{digit}"), Rule::Find(local));
-        for tens in "89ab".chars() {
-            add(format!("fe{tens}{digit}:"), Rule::Find(local));
-        }
+        add(format!("fea{digit}:"), Rule::Find(local));
+        add(format!("feb{digit}:"), Rule::Find(local));
     }
-    let automaton = dfa::DFA::builder()
-        .ascii_case_insensitive(true)
-        .match_kind(MatchKind::Standard)
-        .start_kind(StartKind::Unanchored)
-        .prefilter(false)
-        .build(&literals)
-        .expect("the triggers are a fixed table, and a test builds it");
-    Triggers { automaton, rules }
+    add("fe8".to_owned(), Rule::Find(local));
+    add("fe9".to_owned(), Rule::Find(local));
+    Table { triggers: Triggers::new(&literals), rules }
 });
 
 /// What a scan found.
@@ -176,42 +168,43 @@ pub(super) fn scan(source: &str, from: usize, until: Until) -> Scan {
 }
 
 fn triggered(text: &Text<'_>, bytes: &[u8], from: usize, until: Until) -> Scan {
-    let triggers = &*TRIGGERS;
     let mut scan = Scan::default();
     // What was taken last. Triggers inside it are done with; those between a name and its value are not.
     let mut taken = from..from;
-    let mut state = OverlappingState::start();
-    let input = Input::new(bytes).span(from..bytes.len());
-    loop {
-        let searched = triggers.automaton.try_find_overlapping(&input, &mut state);
-        let (Ok(()), Some(hit)) = (searched, state.get_match()) else { return scan };
-        if taken.contains(&hit.start()) {
-            continue;
-        }
-        let found = apply(text, triggers.rules[hit.pattern().as_usize()], hit.start(), hit.end());
-        if text.take_peeked() && scan.open.is_none() {
-            let start = found.map_or(hit.start(), |span| span.start.min(hit.start()));
-            scan.open = Some(Open { start, span: found });
-            if until == Until::Open {
-                return scan;
+    let mut hits = Vec::new();
+    for start in (from..bytes.len()).step_by(trigger::BLOCK) {
+        let end = bytes.len().min(start + trigger::BLOCK);
+        TABLE.triggers.find(bytes, from, start, end, &mut hits);
+        for hit in &hits {
+            if taken.contains(&hit.start) {
+                continue;
             }
-        }
-        if let Some(mut span) = found {
-            span.cause = hit.start().min(span.start);
-            taken = span.start..span.end;
-            scan.spans.push(span);
-            if until == Until::First {
-                return scan;
+            let found = apply(text, hit);
+            if text.take_peeked() && scan.open.is_none() {
+                let start = found.map_or(hit.start, |span| span.start.min(hit.start));
+                scan.open = Some(Open { start, span: found });
+                if until == Until::Open {
+                    return scan;
+                }
+            }
+            if let Some(mut span) = found {
+                span.cause = hit.start.min(span.start);
+                taken = span.start..span.end;
+                scan.spans.push(span);
+                if until == Until::First {
+                    return scan;
+                }
             }
         }
     }
+    scan
 }
 
-fn apply(text: &Text<'_>, rule: Rule, start: usize, end: usize) -> Option<Span> {
-    match rule {
-        Rule::Token(token) => token::find(text, start, end, token),
-        Rule::Assign(word) => assign::find(text, start, end, word),
-        Rule::Find(find) => find(text, start, end),
+fn apply(text: &Text<'_>, hit: &Hit) -> Option<Span> {
+    match TABLE.rules[hit.trigger] {
+        Rule::Token(token) => token::find(text, hit.start, hit.end, token),
+        Rule::Assign(word) => assign::find(text, hit.start, hit.end, word),
+        Rule::Find(find) => find(text, hit.start, hit.end),
     }
 }
 

@@ -186,14 +186,21 @@ pub(super) fn find(text: &Text<'_>, start: usize, end: usize, token: &Token) -> 
     if !long_enough || Class::Alnum.has(text.at(stop)) {
         return None;
     }
-    let body = text.slice(end, stop.min(end + 64));
+    let body = text.slice(end, stop.min(end + 40));
     (token.looks == Looks::Any || looks_random(body)).then(|| Span::new(start, stop, token.marker))
 }
 
 /// Whether a body is more than a word: it holds a digit, or both cases.
 pub(super) fn looks_random(body: &[u8]) -> bool {
-    body.iter().any(u8::is_ascii_digit)
-        || (body.iter().any(u8::is_ascii_uppercase) && body.iter().any(u8::is_ascii_lowercase))
+    let (mut upper, mut lower) = (false, false);
+    for byte in body {
+        upper |= byte.is_ascii_uppercase();
+        lower |= byte.is_ascii_lowercase();
+        if byte.is_ascii_digit() || (upper && lower) {
+            return true;
+        }
+    }
+    false
 }
 
 /// `eyJ….eyJ….…`: a signed or encrypted JSON token of at least two parts.

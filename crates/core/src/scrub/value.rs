@@ -229,9 +229,7 @@ fn is_camel(part: &[u8]) -> bool {
 pub(super) fn is_placeholder(value: &[u8]) -> bool {
     let Some(&first) = value.first() else { return true };
     let same = value.iter().all(|&byte| byte == first) && !first.is_ascii_digit();
-    let masked = ["***", "...", "…", "•••", "xxxx", "XXXX"].iter().any(|mask| {
-        memchr::memmem::find(&value[..value.len().min(JUDGED_MAX)], mask.as_bytes()).is_some()
-    });
+    let masked = is_masked(value);
     let second = value.get(1).copied().unwrap_or(0);
     let filled = match first {
         b'$' => {
@@ -261,6 +259,26 @@ pub(super) fn is_placeholder(value: &[u8]) -> bool {
     value.len() < 3 || same || masked || filled || lookup || is_template(value)
 }
 
+/// Whether a value is blotted out or cut short: `sk-***`, `abc...`, `xxxx`, `…`.
+fn is_masked(value: &[u8]) -> bool {
+    let mut run = 0;
+    let mut last = 0;
+    for (at, &byte) in value.iter().enumerate() {
+        run = if byte == last { run + 1 } else { 1 };
+        last = byte;
+        let blot = match byte {
+            b'*' | b'.' => run == 3,
+            b'x' | b'X' => run == 4,
+            0xE2 => matches!(value.get(at + 1..at + 3), Some([0x80, 0xA6 | 0xA2])),
+            _ => false,
+        };
+        if blot {
+            return true;
+        }
+    }
+    false
+}
+
 /// Whether a value has holes to be filled: `share-{id}`.
 fn is_template(value: &[u8]) -> bool {
     memchr::memchr_iter(b'{', value).any(|open| {
@@ -270,27 +288,51 @@ fn is_template(value: &[u8]) -> bool {
 }
 
 /// Words that stand where a value might: types, states, and what sentences go on with.
-const WORDS: &str = " null none nil undefined true false yes no on off string str text bytes char varchar \
-    bool boolean int integer number object array any unknown void option type required require requires optional missing \
-    invalid incorrect wrong expired empty hidden masked redacted filtered removed omitted default changed \
-    reset set unset ok failed failure denied refused revoked rejected accepted valid verified not is was \
-    has have had must should shall cannot can could will would may might does did the an and for from with \
-    without your our their this that these those when while where which what who why how than then there \
-    here into onto out over under after before because since until unless use using used see set sent \
-    password passwd passphrase secret token key apikey value values example sample test user username name \
-    login email field flag flags option options argument arguments parameter parameters param header variable setting settings config file \
-    path prompt input output error message authentication authorization basic bearer digest negotiate oauth \
-    plain plaintext encrypted hashed stdin stdout env environment keyring keychain disabled enabled needed \
-    provided supplied given found returned received length count size limit type kind self async await new \
-    function const let var return static public private protected final auto mut ref raise throw lambda \
-    sensitive confidential protected private public external internal managed generated random \
-    only also all any each every other same such both either neither always never now again already \
-    tbd todo asterisk asterisks minimum maximum mismatch mismatched correct reused weak strong short long ";
+///
+/// Sorted, for a binary search.
+#[rustfmt::skip]
+const WORDS: [&str; 245] = [
+    "accepted", "after", "again", "all", "already", "also", "always", "an", "and", "any", "apikey",
+    "argument", "arguments", "array", "asterisk", "asterisks", "async", "authentication",
+    "authorization", "auto", "await", "basic", "bearer", "because", "before", "bool", "boolean",
+    "both", "bytes", "can", "cannot", "changed", "char", "confidential", "config", "const",
+    "correct", "could", "count", "default", "denied", "did", "digest", "disabled", "does", "each",
+    "either", "email", "empty", "enabled", "encrypted", "env", "environment", "error", "every",
+    "example", "expired", "external", "failed", "failure", "false", "field", "file", "filtered",
+    "final", "flag", "flags", "for", "found", "from", "function", "generated", "given", "had",
+    "has", "hashed", "have", "header", "here", "hidden", "how", "incorrect", "input", "int",
+    "integer", "internal", "into", "invalid", "is", "key", "keychain", "keyring", "kind", "lambda",
+    "length", "let", "limit", "login", "long", "managed", "masked", "maximum", "may", "message",
+    "might", "minimum", "mismatch", "mismatched", "missing", "must", "mut", "name", "needed",
+    "negotiate", "neither", "never", "new", "nil", "no", "none", "not", "now", "null", "number",
+    "oauth", "object", "off", "ok", "omitted", "on", "only", "onto", "option", "optional",
+    "options", "other", "our", "out", "output", "over", "param", "parameter", "parameters",
+    "passphrase", "passwd", "password", "path", "plain", "plaintext", "private", "prompt",
+    "protected", "provided", "public", "raise", "random", "received", "redacted", "ref", "refused",
+    "rejected", "removed", "require", "required", "requires", "reset", "return", "returned",
+    "reused", "revoked", "same", "sample", "secret", "see", "self", "sensitive", "sent", "set",
+    "setting", "settings", "shall", "short", "should", "since", "size", "static", "stdin", "stdout",
+    "str", "string", "strong", "such", "supplied", "tbd", "test", "text", "than", "that", "the",
+    "their", "then", "there", "these", "this", "those", "throw", "todo", "token", "true", "type",
+    "undefined", "under", "unknown", "unless", "unset", "until", "use", "used", "user", "username",
+    "using", "valid", "value", "values", "var", "varchar", "variable", "verified", "void", "was",
+    "weak", "what", "when", "where", "which", "while", "who", "why", "will", "with", "without",
+    "would", "wrong", "yes", "your",
+];
+
+/// No word in the list is longer.
+const WORD_MAX: usize = 16;
 
 fn is_word(value: &[u8]) -> bool {
-    let Ok(value) = std::str::from_utf8(value) else { return false };
-    let stem = value.trim_end_matches(['.', ',', ':', ';', '!', '?']).to_ascii_lowercase();
-    stem.split(['/', '|']).all(|word| WORDS.contains(&format!(" {word} ")))
+    let stem = value.trim_ascii_end();
+    let end = stem.iter().rposition(|byte| !b".,:;!?".contains(byte)).map_or(0, |at| at + 1);
+    stem[..end].split(|byte| matches!(byte, b'/' | b'|')).all(|word| {
+        let mut lower = [0; WORD_MAX];
+        let Some(lower) = lower.get_mut(..word.len()) else { return false };
+        lower.copy_from_slice(word);
+        lower.make_ascii_lowercase();
+        WORDS.binary_search_by(|known| known.as_bytes().cmp(lower)).is_ok()
+    })
 }
 
 /// Whether a quoted text with blanks reads like a message and not like a passphrase.

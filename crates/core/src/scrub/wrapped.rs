@@ -179,13 +179,21 @@ impl Wrapped {
 }
 
 /// The offset (0 to 3) at which the characters decode to a stretch of printable ASCII.
+///
+/// A stretch of four quanta covers every fourth quantum of its lane, so only those are tried first.
 fn ascii_alignment(encoded: &[u8]) -> Option<usize> {
-    let mut stretch = [0usize; 4];
-    for (index, quantum) in encoded.windows(4).enumerate() {
-        let lane = index % 4;
-        stretch[lane] = if is_ascii_quantum(quantum) { stretch[lane] + 1 } else { 0 };
-        if stretch[lane] >= QUANTA_MIN {
-            return Some(lane);
+    let fits = |at: usize| encoded.get(at..at + 4).is_some_and(is_ascii_quantum);
+    let step = 4 * QUANTA_MIN;
+    for block in (step - 4..encoded.len()).step_by(step) {
+        for at in block..block + 4 {
+            if !fits(at) {
+                continue;
+            }
+            let before = (1..QUANTA_MIN).take_while(|back| fits(at - 4 * back)).count();
+            let after = (1..QUANTA_MIN).take_while(|ahead| fits(at + 4 * ahead)).count();
+            if before + 1 + after >= QUANTA_MIN {
+                return Some(at % 4);
+            }
         }
     }
     None
@@ -201,12 +209,18 @@ fn is_ascii_quantum(quantum: &[u8]) -> bool {
 
 /// The six bits of a character of either alphabet; `=` and strangers count as zero.
 fn sextet(byte: u8) -> u8 {
-    match byte {
-        b'A'..=b'Z' => byte - b'A',
-        b'a'..=b'z' => byte - b'a' + 26,
-        b'0'..=b'9' => byte - b'0' + 52,
-        b'+' | b'-' => 62,
-        b'/' | b'_' => 63,
-        _ => 0,
-    }
+    SEXTETS[byte as usize]
 }
+
+static SEXTETS: [u8; 256] = {
+    let mut table = [0; 256];
+    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut value = 0;
+    while value < 64 {
+        table[alphabet[value] as usize] = value as u8;
+        value += 1;
+    }
+    table[b'-' as usize] = 62;
+    table[b'_' as usize] = 63;
+    table
+};

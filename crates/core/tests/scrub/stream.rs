@@ -39,7 +39,8 @@ fn pieces_of_any_size_change_nothing() {
     let scrubber = Scrubber::with_secrets(["correct horse battery"]);
     let filler = "An ordinary line of the log, nothing to see here, 一切正常。\n".repeat(6);
     for (index, secret) in secrets().into_iter().enumerate() {
-        for planted in secret.planted() {
+        // A few settings each; together they are all covered many times over.
+        for planted in secret.planted().into_iter().skip(index % 5).step_by(5) {
             let text = format!("{filler}{}\ncorrect horse battery {filler}", planted.text);
             let whole = scrubber.scrub(&text);
             let size = [1, 7, 64, 300][index % 4];
