@@ -202,6 +202,8 @@ impl Sqlite {
             thread: Mutex::new(Some(thread)),
         };
         let readers = readers(&path, Purpose::Read, &options);
+        // One is opened now, so that reading goes on when the file is taken away later.
+        readers.ask_now(Operation::OpenJournal, |_, _| Ok(()))?;
         Self::assemble(path, world, options, bell, readers, Some(desk))
     }
 
@@ -244,6 +246,7 @@ impl Sqlite {
     /// Finishes what is queued and lets the file go. Later requests are refused as `shutting_down`.
     pub async fn close(&self) {
         let Some(desk) = &self.shared.desk else { return };
+        self.shared.readers.rest();
         drop(lock(&desk.jobs).take());
         let thread = lock(&desk.thread).take();
         if let Some(thread) = thread {

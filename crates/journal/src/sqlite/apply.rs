@@ -520,12 +520,15 @@ impl Hold {
         content: &[u8],
     ) -> Result<(), Trouble> {
         let connection = self.connection()?;
-        connection
+        let is_new = connection
             .prepare_cached("INSERT OR IGNORE INTO blob(hash, body) VALUES (?1, ?2)")?
-            .execute((digest.0, content))?;
+            .execute((digest.0, content))?
+            > 0;
+        let blob = if is_new { connection.last_insert_rowid() } else { self.mark.blob };
         connection
             .prepare_cached("INSERT OR IGNORE INTO blob_user(session, hash) VALUES (?1, ?2)")?
             .execute((key, digest.0))?;
+        self.mark.blob = blob;
         self.frames += 4 + content.len() as u64 / 4096;
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::{
     hold::{mark_of, witnessed},
     rows::{self, InboxRow, SessionRow, position},
     schema::{self, Meta, Purpose, Setup},
-    witness::Mark,
+    witness::{self, Mark},
 };
 use crate::contract::Digest;
 
@@ -74,6 +74,12 @@ pub(super) fn check(path: &Path, setup: Setup) -> Result<Check, Fault> {
             .with(budao_core::fault::Fact::Path, path.display().to_string()));
     }
     let mut found = Check::default();
+    if schema::is_blank(path) {
+        if witness::path_of(path).exists() {
+            found.damages.push(Damage::of_file("the journal is empty, and was not", "nothing"));
+        }
+        return Ok(found);
+    }
     let done = connect(path, setup).and_then(|connection| {
         // The witness first: it may then be behind what we see, but not ahead of it.
         let meta = Meta::must_load(&connection, path);

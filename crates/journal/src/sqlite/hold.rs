@@ -348,14 +348,18 @@ fn identity(path: &Path) -> Result<(u64, u64), Trouble> {
 pub(super) fn mark_of(connection: &Connection, meta: &Meta) -> Result<Mark, Trouble> {
     let last: Option<i64> =
         connection.prepare_cached("SELECT max(gid) FROM batch")?.query_row([], |row| row.get(0))?;
-    let inbox: Option<i64> = connection
-        .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'")?
-        .query_row([], |row| row.get(0))
-        .optional()?;
+    let counted = |table: &str| -> Result<i64, rusqlite::Error> {
+        let last: Option<i64> = connection
+            .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = ?1")?
+            .query_row([table], |row| row.get(0))
+            .optional()?;
+        Ok(last.unwrap_or(0))
+    };
     Ok(Mark {
         gid: last.unwrap_or(0).max(meta.floor),
-        inbox: inbox.unwrap_or(0),
+        inbox: counted("inbox")?,
         token: meta.last_token,
+        blob: counted("blob")?,
     })
 }
 

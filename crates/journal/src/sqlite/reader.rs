@@ -50,6 +50,11 @@ impl Readers {
         &self.path
     }
 
+    /// Lets go of connections nobody uses, so that the writer is the last and can tidy up.
+    pub(super) fn rest(&self) {
+        lock(&self.idle).clear();
+    }
+
     /// How connections are opened.
     pub(super) fn manner(&self) -> (Purpose, Setup) {
         (self.purpose, self.setup)

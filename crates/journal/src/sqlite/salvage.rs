@@ -37,7 +37,8 @@ pub struct Salvage {
 
 #[derive(Debug, Default)]
 struct Found {
-    sessions: HashMap<i64, (SessionId, Option<Epoch>)>,
+    /// With the epoch and the last position retention removed, where the row is left.
+    sessions: HashMap<i64, (SessionId, Epoch, Seq)>,
     /// By session and first position; several copies of one batch may turn up.
     batches: BTreeMap<(i64, Seq), Vec<(u64, Bytes)>>,
 }
@@ -56,9 +57,9 @@ pub fn salvage(path: &Path, mut take: impl FnMut(Salvage)) -> Result<(), Fault> 
         }
     }
     let mut sessions: Vec<_> = found.sessions.iter().collect();
-    sessions.sort_by_key(|(_, (session, _))| *session);
-    for (key, (session, epoch)) in sessions {
-        take(join(&found, *key, *session, epoch.unwrap_or(Epoch(0))));
+    sessions.sort_by_key(|(_, (session, ..))| *session);
+    for (key, (session, epoch, removed_to)) in sessions {
+        take(join(&found, *key, *session, *epoch, *removed_to));
     }
     Ok(())
 }
@@ -81,16 +82,19 @@ impl Found {
                 self.batches.entry((*session, first)).or_default().push((count, body));
             }
             // session: id (kept as the rowid), uuid, epoch, removed_to, why, token, holder, expires, checksum
-            [Value::Null, Value::Blob(uuid), epoch, _, _, _, Value::Text(_), _, _] => {
-                let epoch = epoch.integer().and_then(|epoch| u32::try_from(epoch).ok()).map(Epoch);
-                if let Ok(uuid) = Uuid::from_slice(uuid) {
-                    self.sessions.insert(rowid, (SessionId(uuid), epoch));
+            [Value::Null, Value::Blob(uuid), epoch, removed_to, _, _, Value::Text(_), _, _] => {
+                let epoch = epoch.integer().and_then(|epoch| u32::try_from(epoch).ok());
+                let removed_to = removed_to.integer().and_then(|seq| u64::try_from(seq).ok());
+                if let (Ok(uuid), Some(epoch), Some(removed_to)) =
+                    (Uuid::from_slice(uuid), epoch, removed_to)
+                {
+                    self.sessions.insert(rowid, (SessionId(uuid), Epoch(epoch), removed_to));
                 }
             }
             // the index of session ids
             [Value::Blob(uuid), Value::Integer(key)] => {
                 if let Ok(uuid) = Uuid::from_slice(uuid) {
-                    self.sessions.entry(*key).or_insert((SessionId(uuid), None));
+                    self.sessions.entry(*key).or_insert((SessionId(uuid), Epoch(0), 0));
                 }
             }
             _ => {}
@@ -98,13 +102,15 @@ impl Found {
     }
 }
 
-fn join(found: &Found, key: i64, session: SessionId, epoch: Epoch) -> Salvage {
+fn join(found: &Found, key: i64, session: SessionId, epoch: Epoch, removed_to: Seq) -> Salvage {
     let mut salvaged = Salvage { session, epoch, records: Vec::new(), unusable: 0 };
     let mut chain: Option<u32> = None;
     let mut next: Option<Seq> = None;
     let mut is_over = false;
     for ((_, first), copies) in found.batches.range((key, 0)..=(key, Seq::MAX)) {
-        let fits = next.is_none_or(|next| next == *first) && !is_over;
+        // Retention may have removed whole batches before the first one, nothing else may.
+        let begins_well = next.map_or(*first <= removed_to + 1, |next| next == *first);
+        let fits = begins_well && !is_over;
         let best = copies
             .iter()
             .map(|(count, body)| {

@@ -3,7 +3,7 @@
 //! Truth is in `batch`, `session`, `inbox`, `snapshot` and `blob`; `span` is an index of `batch` that is
 //! filled in bulk, and every `view_…` is derived. Rows of truth carry checksums of their own.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::OnceLock, time::Duration};
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
@@ -67,6 +67,7 @@ CREATE TABLE snapshot(
     checksum INTEGER NOT NULL
 );
 CREATE TABLE blob(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     hash BLOB NOT NULL UNIQUE,
     body BLOB NOT NULL
 );
@@ -174,6 +175,7 @@ pub(super) fn connect(path: &Path, purpose: Purpose, setup: Setup) -> Result<Con
         connection.pragma_update(None, "query_only", true)?;
         refuse_foreign(&connection, path)?;
     }
+    refuse_altered(&connection, path)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)
@@ -202,6 +204,45 @@ fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), Trouble> {
             Err(damaged(path, Operation::OpenJournal, what).into())
         }
     }
+}
+
+/// SQLite believes what the file says its tables are; a flipped bit there changes what is found.
+fn refuse_altered(connection: &Connection, path: &Path) -> Result<(), Trouble> {
+    static EXPECTED: OnceLock<String> = OnceLock::new();
+    let expected = match EXPECTED.get() {
+        Some(expected) => expected,
+        None => {
+            let model = Connection::open_in_memory()?;
+            for script in MIGRATIONS {
+                model.execute_batch(script)?;
+            }
+            let told = told_schema(&model)?;
+            EXPECTED.get_or_init(|| told)
+        }
+    };
+    if told_schema(connection)? == *expected {
+        return Ok(());
+    }
+    Err(damaged(path, Operation::OpenJournal, "the description of its tables is altered").into())
+}
+
+fn told_schema(connection: &Connection) -> Result<String, rusqlite::Error> {
+    connection.query_row(
+        "SELECT group_concat(type || ' ' || name || ' ' || tbl_name || ' ' || coalesce(sql, ''), \
+         char(10)) FROM (SELECT * FROM sqlite_schema ORDER BY name)",
+        [],
+        |row| row.get(0),
+    )
+}
+
+/// A file that was made and then nothing more: its maker was killed.
+pub(super) fn is_blank(path: &Path) -> bool {
+    let count = || -> Result<i64, rusqlite::Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+    };
+    count().is_ok_and(|count| count == 0)
 }
 
 fn newer(path: &Path, version: usize) -> Fault {

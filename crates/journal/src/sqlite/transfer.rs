@@ -60,44 +60,64 @@ pub struct ImportReport {
     pub skipped: u64,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
-    Head {
-        journal: u32,
-    },
-    Session {
-        session: SessionId,
-        epoch: String,
-        removed_to: Seq,
-        removed_why: Option<GapReason>,
-    },
-    Record {
-        seq: Seq,
-        at: Timestamp,
-        trace: Trace,
-        turn: u64,
-        #[serde(borrow)]
-        event: &'a RawValue,
-    },
-    Snapshot {
-        snapshot: Seq,
-        body: String,
-    },
-    Command {
-        command: Box<Command>,
-        answer: Option<Answer>,
-    },
-    Blob {
-        blob: String,
-    },
-    End {
-        end: SessionId,
-        records: u64,
-    },
-    Done {
-        done: u64,
-    },
+    Head { journal: u32 },
+    Session { session: SessionId, epoch: String, removed_to: Seq, removed_why: Option<GapReason> },
+    Record { seq: Seq, at: Timestamp, trace: Trace, turn: u64, event: &'a RawValue },
+    Snapshot { snapshot: Seq, body: String },
+    Command { command: Box<Command>, answer: Option<Answer> },
+    Blob { blob: String },
+    End { end: SessionId, records: u64 },
+    Done { done: u64 },
+}
+
+/// Any line: which one it is, is told by what it has.
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Read<'a> {
+    journal: Option<u32>,
+    session: Option<SessionId>,
+    removed_to: Seq,
+    removed_why: Option<GapReason>,
+    seq: Option<Seq>,
+    at: Timestamp,
+    trace: Trace,
+    turn: u64,
+    #[serde(borrow)]
+    event: Option<&'a RawValue>,
+    snapshot: Option<Seq>,
+    body: String,
+    command: Option<Box<Command>>,
+    answer: Option<Answer>,
+    blob: Option<String>,
+    end: Option<SessionId>,
+    records: u64,
+    done: Option<u64>,
+}
+
+impl<'a> Read<'a> {
+    fn line(self) -> Option<Line<'a>> {
+        let (removed_to, removed_why) = (self.removed_to, self.removed_why);
+        let (at, trace, turn) = (self.at, self.trace, self.turn);
+        Some(match self {
+            Self { journal: Some(journal), .. } => Line::Head { journal },
+            Self { session: Some(session), .. } => {
+                Line::Session { session, epoch: String::new(), removed_to, removed_why }
+            }
+            Self { seq: Some(seq), event: Some(event), .. } => {
+                Line::Record { seq, at, trace, turn, event }
+            }
+            Self { snapshot: Some(snapshot), body, .. } => Line::Snapshot { snapshot, body },
+            Self { command: Some(command), answer, .. } => Line::Command { command, answer },
+            Self { blob: Some(blob), .. } => Line::Blob { blob },
+            Self { end: Some(end), records, .. } => Line::End { end, records },
+            Self { done: Some(done), .. } => Line::Done { done },
+            _ => return None,
+        })
+    }
 }
 
 fn write_line(out: &mut dyn Write, line: &Line<'_>) -> Result<(), Fault> {
@@ -160,7 +180,9 @@ impl Sqlite {
         };
         let epoch = page.as_ref().map_or(String::new(), |page| page.epoch.to_string());
         write_line(out, &Line::Session { session, epoch, removed_to, removed_why })?;
-        let snapshot = self.snapshot(session).await.unwrap_or_default();
+        let snapshot = self.snapshot(session).await;
+        let is_snapshot_lost = snapshot.is_err();
+        let snapshot = snapshot.unwrap_or_default();
         let mut records = 0;
         let mut snapshot_line = snapshot.map(|snapshot| {
             (
@@ -196,7 +218,7 @@ impl Sqlite {
         };
         self.export_rest(session, out).await?;
         write_line(out, &Line::End { end: session, records })?;
-        Ok((records, is_cut))
+        Ok((records, is_cut || is_snapshot_lost))
     }
 
     async fn export_rest(
@@ -313,8 +335,9 @@ impl Import<'_> {
             if length == 0 {
                 return Err(self.wrong("the file ends before it says that it is done"));
             }
-            let line: Line<'_> =
+            let read: Read<'_> =
                 serde_json::from_str(&text).map_err(|error| self.wrong(&error.to_string()))?;
+            let line = read.line().ok_or_else(|| self.wrong("this says nothing we know"))?;
             match line {
                 Line::Head { journal: 1 } if self.line == 1 => {}
                 Line::Head { .. } => return Err(self.wrong("this version cannot be read")),

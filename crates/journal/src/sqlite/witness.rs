@@ -11,7 +11,7 @@ use std::{
 };
 
 const MAGIC: [u8; 8] = *b"budaowit";
-const SIZE: usize = 52;
+const SIZE: usize = 60;
 
 /// How far a journal had come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,12 +22,17 @@ pub(super) struct Mark {
     pub(super) inbox: i64,
     /// The last lease token.
     pub(super) token: i64,
+    /// The last kept output.
+    pub(super) blob: i64,
 }
 
 impl Mark {
     /// Is any number behind `other`'s?
     pub(super) fn is_behind(self, other: Self) -> bool {
-        self.gid < other.gid || self.inbox < other.inbox || self.token < other.token
+        self.gid < other.gid
+            || self.inbox < other.inbox
+            || self.token < other.token
+            || self.blob < other.blob
     }
 }
 
@@ -61,7 +66,7 @@ pub(super) fn read(journal: &Path, id: [u8; 16]) -> Option<Mark> {
         return None;
     }
     let number = |at: usize| Some(i64::from_le_bytes(content.get(at..at + 8)?.try_into().ok()?));
-    Some(Mark { gid: number(24)?, inbox: number(32)?, token: number(40)? })
+    Some(Mark { gid: number(24)?, inbox: number(32)?, token: number(40)?, blob: number(48)? })
 }
 
 impl Witness {
@@ -85,8 +90,9 @@ impl Witness {
         bytes[24..32].copy_from_slice(&mark.gid.to_le_bytes());
         bytes[32..40].copy_from_slice(&mark.inbox.to_le_bytes());
         bytes[40..48].copy_from_slice(&mark.token.to_le_bytes());
-        let checksum = crc32fast::hash(&bytes[..48]);
-        bytes[48..].copy_from_slice(&checksum.to_le_bytes());
+        bytes[48..56].copy_from_slice(&mark.blob.to_le_bytes());
+        let checksum = crc32fast::hash(&bytes[..56]);
+        bytes[56..].copy_from_slice(&checksum.to_le_bytes());
         if let Err(error) = file.write_all_at(&bytes, 0) {
             tracing::debug!(%error, "the witness was not written");
         }

@@ -1,0 +1,175 @@
+//! Real processes: killed, stopped, and starved of their disk.
+
+mod support;
+#[path = "support/victim.rs"]
+mod victim;
+
+use std::process::Command;
+
+use budao_core::fault::Kind;
+use budao_journal::{
+    AppendError, Journal, LeaseRequest, Missing, Sqlite, conformance::stage::manual_world,
+};
+use futures::StreamExt;
+use rustix::process::{Pid, Signal, kill_process};
+use support::{append, open, options, read_all, session};
+use victim::{Acknowledged, Victim};
+
+/// Not a test: the role other tests give to a process of this program.
+#[test]
+fn victim_role() {
+    if let Ok(role) = std::env::var("JOURNAL_VICTIM") {
+        victim::play(&role);
+        // The test harness has nothing to add.
+        std::process::exit(0);
+    }
+}
+
+fn launch() -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["victim_role", "--exact", "--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// Goal: nothing acknowledged is lost, nothing is doubled, nothing is half, after SIGKILL at any moment.
+/// Method: kill and judge; `cargo xtask crash` does it hundreds of times.
+#[test]
+fn survives_being_killed_while_many_sessions_write() {
+    let directory = tempfile::tempdir().unwrap();
+    victim::crash(&launch, 12, 20_261_115, directory.path());
+}
+
+fn signal(victim: &Victim, signal: Signal) {
+    let pid = Pid::from_child(&victim.child);
+    kill_process(pid, signal).unwrap();
+}
+
+/// Hears one more acknowledgement.
+fn hear(victim: &mut Victim, acknowledged: &mut Acknowledged) {
+    while !acknowledged.hear(&victim.lines.next().unwrap().unwrap()) {}
+}
+
+/// Goal: a writer that was stopped, lost its lease and goes on does no harm.
+/// Method: SIGSTOP, steal with a clock an hour ahead, write, SIGCONT; a third process follows throughout.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_writer_that_continues_is_refused_and_nothing_doubles() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    let follower = open(&path).await;
+    let (ahead, clock) = manual_world();
+    let thief = Sqlite::open(&path, ahead, quick()).await.unwrap();
+    for round in 0..5 {
+        let mut victim = victim::spawn(launch(), &format!("hold {} {round}", path.display()));
+        let mut acknowledged = Acknowledged::default();
+        for _ in 0..10 {
+            hear(&mut victim, &mut acknowledged);
+        }
+        let mut stream = follower.follow(session(round), 0);
+        clock.advance(std::time::Duration::from_secs(100 * 365 * 24 * 3600));
+        let request = LeaseRequest {
+            session: session(round),
+            holder: "thief".into(),
+            ttl: std::time::Duration::from_secs(60),
+            missing: Missing::Refuse,
+            instead_of: None,
+        };
+        let stolen = loop {
+            signal(&victim, Signal::STOP);
+            match thief.take_lease(request.clone()).await {
+                Ok(lease) => break lease,
+                // It was stopped in the middle of a transaction, which keeps every other writer waiting.
+                Err(fault) => assert_eq!(fault.kind(), Kind::JournalBusy, "{fault}"),
+            }
+            signal(&victim, Signal::CONT);
+            hear(&mut victim, &mut acknowledged);
+        };
+        let head = append(&thief, &stolen, stolen.head, 5).await;
+        signal(&victim, Signal::CONT);
+        let rest: Vec<String> = victim.lines.map_while(Result::ok).collect();
+        assert!(rest.iter().any(|line| line.ends_with("fenced")), "{rest:?}");
+        assert!(victim.child.wait().unwrap().success());
+        for line in &rest {
+            acknowledged.hear(line);
+        }
+        assert!(acknowledged.heads[&round] <= stolen.head, "acknowledged after it was fenced");
+        assert_eq!(read_all(&thief, session(round)).await.len() as u64, head);
+        let mut followed = 0;
+        while followed < head {
+            for record in stream.next().await.unwrap().unwrap() {
+                assert_eq!(record.seq, followed + 1);
+                followed = record.seq;
+            }
+        }
+        let stale = budao_journal::Append {
+            token: budao_journal::Token(stolen.token.0 - 1),
+            ..budao_journal::Append::new(&stolen, head, vec![])
+        };
+        assert_eq!(thief.append(stale).await, Err(AppendError::Fenced));
+    }
+    thief.close().await;
+    follower.close().await;
+    assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
+}
+
+fn quick() -> budao_journal::Options {
+    budao_journal::Options { busy: std::time::Duration::from_millis(100), ..options() }
+}
+
+/// Goal: an I/O error at any call costs that request at most, never what was acknowledged, never the process.
+/// Method: strace makes the n-th call fail, for every n of a scripted scenario.
+#[test]
+fn survives_an_error_at_every_call_to_the_disk() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        if std::env::var_os("CI").is_some() {
+            panic!("strace is missing: errors of the disk cannot be injected");
+        }
+        eprintln!("SKIPPED: strace is missing, errors of the disk were not injected");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for (call, error) in [
+        ("fdatasync", "EIO"),
+        ("fdatasync", "ENOSPC"),
+        ("ftruncate", "EIO"),
+        ("pwrite64", "EIO"),
+        ("pwrite64", "ENOSPC"),
+    ] {
+        let mut index = 1;
+        while inject(directory.path(), call, error, index) {
+            index += 1;
+        }
+        assert!(index > 1, "{call} is never called");
+    }
+}
+
+/// Runs the script with one call failing. Was there such a call?
+fn inject(directory: &std::path::Path, call: &str, error: &str, index: u32) -> bool {
+    let context = format!("{call} number {index} fails with {error}");
+    let path = directory.join(format!("{call}-{error}-{index}.db"));
+    let trace = directory.join("trace");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", &format!("trace={call}")]);
+    command.args(["-e", &format!("inject={call}:error={error}:when={index}")]);
+    command.arg("-o").arg(&trace).arg(std::env::current_exe().unwrap());
+    command.args(["victim_role", "--exact", "--nocapture", "--test-threads=1"]);
+    let mut victim = victim::spawn(command, &format!("script {}", path.display()));
+    let mut acknowledged = Acknowledged::default();
+    let mut is_done = false;
+    for line in victim.lines.by_ref() {
+        let line = line.unwrap();
+        acknowledged.hear(&line);
+        is_done |= line.ends_with("done");
+        let is_known = !line.starts_with("failed") || line.contains(" ERR_");
+        assert!(is_known, "{context}: {line}");
+        assert!(!line.contains("ERR_BUG"), "{context}: {line}");
+    }
+    assert!(victim.child.wait().unwrap().success() && is_done, "{context}: it did not end well");
+    let was_hit = std::fs::read_to_string(&trace).unwrap().contains("(INJECTED)");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(acknowledged.judge(&path, &context));
+    assert_eq!(acknowledged.heads.values().sum::<u64>(), 46, "{context}");
+    for suffix in ["", "-wal", "-shm", "-witness"] {
+        let _ = std::fs::remove_file(directory.join(format!("{call}-{error}-{index}.db{suffix}")));
+    }
+    was_hit
+}

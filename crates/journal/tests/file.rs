@@ -1,0 +1,366 @@
+//! The file: who may read it, what it is refused for, how it is copied, and what happens when it goes away.
+
+mod support;
+
+use std::{os::unix::fs::PermissionsExt, path::Path};
+
+use budao_core::{
+    event::Answer,
+    fault::{Fault, Kind},
+    limits::Limits,
+};
+use budao_journal::{
+    Append, AppendError, Filter, GapReason, Journal, Memory, Options, PageLimits, Retention,
+    Sqlite,
+    conformance::stage::{manual_world, message},
+};
+use rusqlite::Connection;
+use support::{append, entries, lease, open, options, read_all, session, world};
+
+async fn refused(path: &Path) -> Fault {
+    Sqlite::open(path, world(), options()).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn every_file_is_its_owners_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    std::fs::write(&path, "").unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+    let journal = Sqlite::open(&path, world(), Options::default()).await.unwrap();
+    let lease = lease(&journal, session(1), "w").await;
+    append(&journal, &lease, 0, 1).await;
+    journal.backup(&directory.path().join("copy.db")).await.unwrap();
+    let mut names = Vec::new();
+    for file in std::fs::read_dir(directory.path()).unwrap() {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", file.path());
+        names.push(file.file_name().into_string().unwrap());
+    }
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "copy.db",
+            "journal.db",
+            "journal.db-reserve",
+            "journal.db-shm",
+            "journal.db-wal",
+            "journal.db-witness"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_version_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    open(&path).await.close().await;
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
+    let fault = refused(&path).await;
+    assert_eq!(fault.kind(), Kind::JournalNewer);
+    assert_eq!(fault.detail().text(budao_core::fault::Fact::Version), Some("999"));
+    let fault = Sqlite::open_read_only(&path, world(), options()).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::JournalNewer);
+    assert_eq!(Sqlite::check(&path).await.unwrap_err().kind(), Kind::JournalNewer);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_journal_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let foreign = directory.path().join("foreign.db");
+    Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t(x)").unwrap();
+    assert_eq!(refused(&foreign).await.kind(), Kind::JournalDamaged);
+    let text = directory.path().join("notes.txt");
+    std::fs::write(&text, "not a database, only words and words and more words".repeat(40))
+        .unwrap();
+    let before = std::fs::read(&text).unwrap();
+    assert_eq!(refused(&text).await.kind(), Kind::JournalDamaged);
+    assert_eq!(std::fs::read(&text).unwrap(), before);
+    let nowhere = directory.path().join("no/such/directory/journal.db");
+    assert_eq!(refused(&nowhere).await.kind(), Kind::JournalGone);
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_after_closing_and_opening() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    let mut head = 0;
+    let mut tokens = Vec::new();
+    for round in 0..5 {
+        let journal = open(&path).await;
+        let lease = lease(&journal, session(1), "w").await;
+        assert_eq!(lease.head, head);
+        tokens.push(lease.token);
+        head = append(&journal, &lease, head, 10 + round).await;
+        assert_eq!(read_all(&journal, session(1)).await.len() as u64, head);
+        journal.close().await;
+        let refused = journal.append(Append::new(&lease, head, entries(head, 1, 1))).await;
+        let Err(AppendError::Failed(fault)) = refused else { panic!("{refused:?}") };
+        assert_eq!(fault.kind(), Kind::ShuttingDown);
+    }
+    assert!(tokens.is_sorted());
+    assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
+}
+
+#[tokio::test]
+async fn a_removed_file_stops_writing_and_one_put_back_resumes_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    let aside = directory.path().join("aside.db");
+    let journal = open(&path).await;
+    let lease = lease(&journal, session(1), "w").await;
+    append(&journal, &lease, 0, 3).await;
+    std::fs::rename(&path, &aside).unwrap();
+    let gone = journal.append(Append::new(&lease, 3, entries(3, 1, 1))).await;
+    let Err(AppendError::Failed(fault)) = gone else { panic!("{gone:?}") };
+    assert_eq!(fault.kind(), Kind::JournalGone);
+    assert_eq!(read_all(&journal, session(1)).await.len(), 3, "readers go on");
+    std::fs::write(&path, "another file").unwrap();
+    let gone = journal.append(Append::new(&lease, 3, entries(3, 1, 1))).await;
+    let Err(AppendError::Failed(fault)) = gone else { panic!("{gone:?}") };
+    assert_eq!(fault.kind(), Kind::JournalGone);
+    std::fs::rename(&aside, &path).unwrap();
+    assert_eq!(append(&journal, &lease, 3, 1).await, 4);
+    assert_eq!(read_all(&journal, session(1)).await.len(), 4);
+}
+
+#[tokio::test]
+async fn a_deleted_session_leaves_no_byte_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    let journal = open(&path).await;
+    let marker = "a-marker-that-must-go-1f2e3d";
+    let gone = lease(&journal, session(1), "w").await;
+    let kept = lease(&journal, session(2), "w").await;
+    let mut told = entries(0, 3, 10);
+    told[1].event = budao_core::Event::TextCame { step: 1, text: marker.repeat(400) };
+    journal.append(Append::new(&gone, 0, told)).await.unwrap();
+    append(&journal, &kept, 0, 3).await;
+    journal.submit(session(1), message("m", marker)).await.unwrap();
+    journal.put_blob(session(1), marker.repeat(9000).into()).await.unwrap();
+    journal.delete(session(1)).await.unwrap();
+    journal.close().await;
+    let bytes = std::fs::read(&path).unwrap();
+    let found = bytes.windows(marker.len()).any(|window| window == marker.as_bytes());
+    assert!(!found, "the marker is still in the file");
+    assert!(!directory.path().join("journal.db-wal").exists());
+    assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
+}
+
+/// Three sessions: one with everything, one with a gap, one empty.
+async fn furnish(journal: &Sqlite) {
+    let a = lease(journal, session(1), "w").await;
+    append(journal, &a, 0, 7).await;
+    for id in ["m1", "m2"] {
+        journal.submit(session(1), message(id, "x")).await.unwrap();
+    }
+    let all = Append {
+        answers: vec![("m1".into(), Answer::Accepted { at: 7 })],
+        snapshot: Some(b"state at nine".to_vec()),
+        ..Append::new(&a, 7, entries(7, 2, 3))
+    };
+    journal.append(all).await.unwrap();
+    append(journal, &a, 9, 3).await;
+    journal.put_blob(session(1), "an output".into()).await.unwrap();
+    let b = lease(journal, session(2), "w").await;
+    let covered = Append { snapshot: Some(vec![1]), ..Append::new(&b, 0, entries(0, 9, 3)) };
+    journal.append(covered).await.unwrap();
+    let retention = Retention { records: Some(4), ..Retention::default() };
+    journal.retain(retention).await.unwrap();
+    lease(journal, session(3), "w").await;
+}
+
+async fn exported(journal: &Sqlite) -> String {
+    let mut out = Vec::new();
+    journal.export(None, &mut out).await.unwrap();
+    let text = String::from_utf8(out).unwrap();
+    // An import is another incarnation; everything else is the same.
+    let mut lines: Vec<String> = text.lines().map(ToOwned::to_owned).collect();
+    for line in &mut lines {
+        if let Some(at) = line.find("\"epoch\":\"") {
+            line.replace_range(at + 9..at + 17, "________");
+        }
+    }
+    lines.join("\n")
+}
+
+#[tokio::test]
+async fn an_exported_journal_comes_back_the_same_in_another_epoch() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory.path().join("a.db")).await;
+    furnish(&journal).await;
+    let mut lines = Vec::new();
+    let report = journal.export(None, &mut lines).await.unwrap();
+    assert_eq!((report.sessions, report.records, report.cut), (3, 4 + 4, 0));
+    let other = open(&directory.path().join("b.db")).await;
+    let imported = other.import(&mut &lines[..]).await.unwrap();
+    assert_eq!((imported.sessions, imported.records, imported.skipped), (3, 8, 0));
+    assert_eq!(exported(&other).await, exported(&journal).await);
+    let (before, after) =
+        (journal.info(session(1)).await.unwrap(), other.info(session(1)).await.unwrap());
+    assert_ne!(before.unwrap().epoch, after.unwrap().epoch);
+    let page = other.read(session(2), 0, PageLimits::default()).await.unwrap();
+    assert_eq!(page.gap.map(|gap| (gap.from, gap.to, gap.reason)), Some((1, 5, GapReason::Count)));
+    let again = other.import(&mut &lines[..]).await.unwrap();
+    assert_eq!((again.sessions, again.skipped), (0, 3));
+    let next = lease(&other, session(2), "w").await;
+    assert_eq!(append(&other, &next, 9, 1).await, 10);
+    other.close().await;
+    assert_eq!(Sqlite::check(&directory.path().join("b.db")).await.unwrap().damages, []);
+}
+
+#[tokio::test]
+async fn an_import_that_is_cut_anywhere_keeps_whole_sessions_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory.path().join("a.db")).await;
+    furnish(&journal).await;
+    let mut lines = Vec::new();
+    journal.export(None, &mut lines).await.unwrap();
+    let breaks: Vec<usize> =
+        (0..lines.len()).filter(|at| lines[*at] == b'\n').flat_map(|at| [at, at + 1]).collect();
+    let whole = exported(&journal).await;
+    for cut in breaks.into_iter().filter(|cut| *cut < lines.len() - 1) {
+        let path = directory.path().join(format!("{cut}.db"));
+        let target = open(&path).await;
+        let fault = target.import(&mut &lines[..cut]).await.unwrap_err();
+        assert_eq!(fault.kind(), Kind::BadRequest, "cut at {cut}: {fault}");
+        let kept = exported(&target).await;
+        let kept: Vec<&str> = kept.lines().collect();
+        let prefix: Vec<&str> = whole.lines().take(kept.len() - 1).collect();
+        assert_eq!(kept[..kept.len() - 1], prefix, "cut at {cut}");
+        target.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_backup_is_made_while_writing_and_restored_as_another_incarnation() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory.path().join("journal.db")).await;
+    furnish(&journal).await;
+    let target = directory.path().join("copy.db");
+    let held = lease(&journal, session(9), "w").await;
+    let writing = async {
+        let mut head = 0;
+        for _ in 0..50 {
+            head = append(&journal, &held, head, 3).await;
+        }
+    };
+    let (made, ()) = tokio::join!(journal.backup(&target), writing);
+    made.unwrap();
+    assert!(journal.backup(&target).await.is_err(), "a backup never overwrites");
+    assert_eq!(Sqlite::check(&target).await.unwrap().damages, []);
+    let copy = open(&target).await;
+    let records = read_all(&copy, session(9)).await;
+    assert_eq!(
+        records[..],
+        read_all(&journal, session(9)).await[..records.len()]
+            .iter()
+            .map(|record| budao_journal::Stored { epoch: records[0].epoch, ..record.clone() })
+            .collect::<Vec<_>>()[..]
+    );
+    let fenced = copy.append(Append::new(&held, records.len() as u64, entries(0, 1, 1))).await;
+    assert_eq!(fenced, Err(AppendError::Fenced), "leases are not restored");
+    for number in [1, 2, 3] {
+        let before = journal.info(session(number)).await.unwrap().unwrap();
+        let after = copy.info(session(number)).await.unwrap().unwrap();
+        assert_eq!(before.head, after.head);
+        assert_ne!(before.epoch, after.epoch);
+    }
+}
+
+#[tokio::test]
+async fn an_old_copy_put_in_place_is_noticed_and_gets_new_epochs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    let journal = open(&path).await;
+    let held = lease(&journal, session(1), "w").await;
+    append(&journal, &held, 0, 3).await;
+    journal.close().await;
+    let old = std::fs::read(&path).unwrap();
+    let journal = open(&path).await;
+    let held = lease(&journal, session(1), "w").await;
+    append(&journal, &held, 3, 5).await;
+    journal.close().await;
+    std::fs::write(&path, old).unwrap();
+    let found = Sqlite::check(&path).await.unwrap();
+    assert_eq!(found.damages.len(), 1, "{found:?}");
+    assert!(found.damages[0].what.contains("the end is missing"), "{found:?}");
+    let journal = open(&path).await;
+    let renewed = lease(&journal, session(1), "w").await;
+    assert_ne!(renewed.epoch, held.epoch, "positions 4 to 8 were given once");
+    assert!(renewed.token > held.token);
+    assert_eq!(renewed.head, 3);
+    append(&journal, &renewed, 3, 1).await;
+    assert!(journal.stats().await.unwrap().lost.is_some());
+    journal.close().await;
+    let found = Sqlite::check(&path).await.unwrap();
+    assert_eq!(found.damages, []);
+    assert!(found.lost.is_some(), "what was lost stays told");
+}
+
+#[tokio::test]
+async fn a_file_opened_for_reading_is_read_and_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    let writer = open(&path).await;
+    furnish(&writer).await;
+    let reader = Sqlite::open_read_only(&path, world(), options()).await.unwrap();
+    assert_eq!(exported(&reader).await, exported(&writer).await);
+    writer.sessions(Filter::default()).await.unwrap();
+    let listed = reader.sessions(Filter::default()).await.unwrap();
+    assert_eq!(listed, writer.sessions(Filter::default()).await.unwrap());
+    assert_eq!(reader.delete(session(1)).await.unwrap_err().kind(), Kind::JournalReadOnly);
+    let missing = directory.path().join("missing.db");
+    let fault = Sqlite::open_read_only(&missing, world(), options()).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::JournalGone);
+    assert!(!missing.exists());
+}
+
+#[tokio::test]
+async fn stats_count_what_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory.path().join("journal.db")).await;
+    furnish(&journal).await;
+    let stats = journal.stats().await.unwrap();
+    assert_eq!((stats.sessions, stats.commands, stats.waiting), (3, 2, 1));
+    assert_eq!((stats.snapshots, stats.blobs, stats.blob_bytes), (2, 1, 9));
+    assert_eq!(stats.records, 5 + 9, "a batch that is kept in part stays whole");
+    assert!(stats.file_bytes + stats.wal_bytes > stats.record_bytes);
+}
+
+#[tokio::test]
+async fn an_append_above_its_limit_is_refused_before_it_is_tried() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { append_bytes: 1000, ..options() };
+    let path = directory.path().join("journal.db");
+    let journal = Sqlite::open(&path, world(), options).await.unwrap();
+    let lease = lease(&journal, session(1), "w").await;
+    let refused = journal.append(Append::new(&lease, 0, entries(0, 1, 1000))).await;
+    let Err(AppendError::Failed(fault)) = refused else { panic!("{refused:?}") };
+    assert_eq!(fault.kind(), Kind::LimitReached);
+    assert_eq!(append(&journal, &lease, 0, 1).await, 1);
+}
+
+#[tokio::test]
+async fn a_journal_in_memory_has_the_same_views_as_one_in_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (world, _) = manual_world();
+    let memory = Memory::new(world.clone(), Limits::default());
+    let file = Sqlite::open(&directory.path().join("journal.db"), world, options()).await.unwrap();
+    for journal in [&memory as &dyn Journal, &file] {
+        for number in 1..=30 {
+            let lease = lease(journal, session(number), "w").await;
+            let told = (0..number % 7).fold(0, |head, _| head + 1);
+            let at = support::entry(0, 1).at;
+            let mut entries = entries(0, told, 3);
+            for entry in &mut entries {
+                entry.at = budao_core::Timestamp::from_micros(at.as_micros() / 100_000_000);
+            }
+            journal.append(Append::new(&lease, 0, entries)).await.unwrap();
+        }
+    }
+    let all = || Filter { limit: 1000, ..Filter::default() };
+    assert_eq!(memory.sessions(all()).await.unwrap(), file.sessions(all()).await.unwrap());
+}
