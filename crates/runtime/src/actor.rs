@@ -204,6 +204,8 @@ impl Message {
 /// A loaded session.
 struct Actor {
     shared: Arc<Shared>,
+    /// For work that runs sessions of its own.
+    runtime: Runtime,
     id: SessionId,
     /// For work to report to.
     sender: mpsc::Sender<Message>,
@@ -274,6 +276,7 @@ impl Actor {
         };
         let now = shared.world.clock.now();
         Ok(Self {
+            runtime: start.runtime.clone(),
             id: start.id,
             sender: start.sender.clone(),
             known: Arc::new(Mutex::new(Known::of(&session))),
@@ -578,7 +581,9 @@ impl Actor {
     fn perform(&mut self, work: Work) -> Running {
         let desk = work::Desk {
             shared: Arc::clone(&self.shared),
+            runtime: self.runtime.clone(),
             session: self.id,
+            depth: self.session.depth(),
             sender: self.sender.clone(),
             known: Arc::clone(&self.known),
             slots: Arc::clone(&self.slots),

@@ -16,7 +16,7 @@ use budao_core::{
 use budao_tools::{CallContext, Toolbox, call::Ready, hooks::Decision};
 use serde_json::Value;
 
-use crate::work::Desk;
+use crate::{subagent, work::Desk};
 
 /// A call to check.
 pub(crate) struct Wanted {
@@ -50,6 +50,9 @@ pub(crate) async fn toolbox(
         return Ok(toolbox.clone());
     }
     let mut toolbox = source.toolbox(desk.session, settings).await?;
+    if let Some(task_run) = subagent::tool(desk, settings) {
+        toolbox = toolbox.with(task_run)?;
+    }
     if let Some(offered) = &settings.tools {
         let named = |name: &str| {
             offered.iter().any(|pattern| match pattern.strip_suffix('*') {

@@ -14,7 +14,7 @@ use budao_journal::Journal;
 use budao_models::Model;
 use budao_tools::{Toolbox, hooks::Hooks};
 
-use crate::{Providers, Runtime, runtime::Shared};
+use crate::{Providers, Runtime, Stages, SubAgents, runtime::Shared};
 
 /// Finds the model a session is set to.
 pub trait ModelSource: Send + Sync + fmt::Debug {
@@ -95,6 +95,8 @@ pub struct Builder {
     pub(crate) holder: Option<String>,
     pub(crate) census: Arc<dyn Census>,
     pub(crate) idle_keep: Duration,
+    pub(crate) stages: Stages,
+    pub(crate) sub_agents: Option<SubAgents>,
 }
 
 impl Builder {
@@ -117,6 +119,8 @@ impl Builder {
             holder: None,
             census: Arc::new(NoCensus),
             idle_keep: Duration::from_secs(5),
+            stages: Stages::default(),
+            sub_agents: None,
         }
     }
 
@@ -176,6 +180,20 @@ impl Builder {
         self
     }
 
+    /// How the children of pipelines are set.
+    #[must_use]
+    pub fn stages(mut self, stages: Stages) -> Self {
+        self.stages = stages;
+        self
+    }
+
+    /// Offers every session the tool `task_run`, which hands work to an agent of its own.
+    #[must_use]
+    pub fn sub_agents(mut self, sub_agents: SubAgents) -> Self {
+        self.sub_agents = Some(sub_agents);
+        self
+    }
+
     /// Puts it together.
     ///
     /// # Errors
@@ -196,6 +214,8 @@ impl Builder {
             holder,
             census: self.census,
             idle_keep: self.idle_keep,
+            stages: self.stages,
+            sub_agents: self.sub_agents,
         }))
     }
 }

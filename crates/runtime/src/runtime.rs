@@ -24,7 +24,7 @@ use futures::{StreamExt, stream::BoxStream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    Census, CleanUp, ModelSource, Providers, ToolSource,
+    Census, CleanUp, ModelSource, Providers, Stages, SubAgents, ToolSource,
     actor::{self, Message},
 };
 
@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) holder: String,
     pub(crate) census: Arc<dyn Census>,
     pub(crate) idle_keep: Duration,
+    pub(crate) stages: Stages,
+    pub(crate) sub_agents: Option<SubAgents>,
 }
 
 /// The native engine. Clones are cheap and are the same engine.

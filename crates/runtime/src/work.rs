@@ -27,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     actor::{Message, Running},
-    check, compact, model,
-    runtime::Shared,
+    check, compact, model, pipeline,
+    runtime::{Runtime, Shared},
 };
 
 /// Notes of one call that may wait to be recorded.
@@ -38,7 +38,11 @@ const NOTES: usize = 64;
 #[derive(Clone)]
 pub(crate) struct Desk {
     pub(crate) shared: Arc<Shared>,
+    /// For work that runs sessions of its own.
+    pub(crate) runtime: Runtime,
     pub(crate) session: SessionId,
+    /// How deep below a person's session it is.
+    pub(crate) depth: u32,
     pub(crate) sender: mpsc::Sender<Message>,
     pub(crate) known: Arc<Mutex<Known>>,
     /// Room for calls that run at once.
@@ -196,10 +200,13 @@ fn task(
             let asked = model::Asked::new(session, turn, step, attempt, tools);
             Box::pin(model::ask(desk, asked))
         }
-        Work::Stage { .. } | Work::Stop { .. } => {
-            let input = of_panic(&work);
-            Box::pin(async move { input })
+        Work::Stage { turn, job } => {
+            match pipeline::Brief::new(&desk, session, turn, job.clone()) {
+                Some(brief) => Box::pin(pipeline::run(desk, brief)),
+                None => Box::pin(async move { pipeline::unknown(turn, job) }),
+            }
         }
+        Work::Stop { turn, job } => Box::pin(pipeline::stop(desk, turn, job)),
         Work::Compact { turn, .. } => {
             let history = Arc::clone(&session.history);
             let settings = session.settings.clone();

@@ -1,0 +1,243 @@
+//! `task_run`: a tool that hands work to an agent of its own.
+//!
+//! The child has its own steps and history, and never more than its parent: not more tools, not more
+//! freedom, not more depth. It is the same child every time the call is made, so the call may be repeated
+//! after a crash. The tool itself only waits; the child runs where sessions run, not among tools.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use budao_core::{
+    event::{Event, Origin, SessionId, Settings, TaskEnd},
+    fault::{Fact, Fault, Kind, Operation},
+    tool::{Failure, Source, ToolSpec},
+    turn::Input,
+};
+use budao_journal::Missing;
+use budao_tools::{CallContext, Note, Options, Tool, ToolResult};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    Runtime,
+    actor::Message,
+    child::{self, Child, Heard, Rest, Wanted},
+    work::Desk,
+};
+
+/// The tool's name.
+pub const TASK_RUN: &str = "task_run";
+
+/// Errands of one session that may wait to be begun.
+const ERRANDS: usize = 16;
+
+/// How sub-agents are set.
+#[derive(Clone, Debug)]
+pub struct SubAgents {
+    /// How long one may take, a person's answers included; then it is stopped.
+    pub deadline: Duration,
+    /// Model requests of one; its session's if none. The model may ask for fewer.
+    pub max_steps: Option<u32>,
+    /// Tokens of one; its session's if none.
+    pub max_tokens: Option<u64>,
+    /// The model; its session's if none.
+    pub model: Option<String>,
+    /// Standing instructions; its session's if none.
+    pub system: Option<Arc<str>>,
+}
+
+impl Default for SubAgents {
+    fn default() -> Self {
+        let deadline = Duration::from_secs(3600);
+        Self { deadline, max_steps: None, max_tokens: None, model: None, system: None }
+    }
+}
+
+/// What the model sends.
+#[derive(Debug, Deserialize)]
+struct Arguments {
+    description: String,
+    prompt: String,
+    #[serde(default)]
+    tools: Option<Vec<String>>,
+    #[serde(default)]
+    max_steps: Option<u32>,
+}
+
+fn spec(agents: &SubAgents) -> ToolSpec {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "description": {
+                "type": "string", "minLength": 1, "maxLength": 200,
+                "description": "What it is about, in a few words",
+            },
+            "prompt": {
+                "type": "string", "minLength": 1,
+                "description": "Everything the agent needs to know; it sees nothing else",
+            },
+            "tools": {
+                "type": "array", "items": {"type": "string"},
+                "description": "Names of the tools it may use; all of yours if absent",
+            },
+            "max_steps": {
+                "type": "integer", "minimum": 1,
+                "description": "The most model requests it may make",
+            },
+        },
+        "required": ["description", "prompt"],
+        "additionalProperties": false,
+    });
+    // It does nothing itself; what its agent does is asked about there.
+    Options::read_only().source(Source::Builtin).deadline(agents.deadline).spec(
+        TASK_RUN,
+        "Hands a piece of work to another agent and returns its answer. The agent works by itself with \
+         the tools it is given and cannot see this conversation. Several can work side by side.",
+        schema,
+    )
+}
+
+/// The tool of one session.
+#[derive(Debug)]
+pub(crate) struct TaskRun {
+    spec: Arc<ToolSpec>,
+    errands: mpsc::Sender<Errand>,
+}
+
+/// A call on its way to where sessions run.
+struct Errand {
+    arguments: Value,
+    context: CallContext,
+    reply: oneshot::Sender<ToolResult>,
+}
+
+/// What every errand of a session needs.
+#[derive(Clone)]
+struct Office {
+    runtime: Runtime,
+    parent: SessionId,
+    settings: Arc<Settings>,
+    depth: u32,
+    agents: SubAgents,
+}
+
+/// The tool for a session, if sub-agents are configured. It works as long as somebody holds it.
+pub(crate) fn tool(desk: &Desk, settings: &Settings) -> Option<TaskRun> {
+    let agents = desk.shared.sub_agents.clone()?;
+    let spec = Arc::new(spec(&agents));
+    let office = Office {
+        runtime: desk.runtime.clone(),
+        parent: desk.session,
+        settings: Arc::new(settings.clone()),
+        depth: desk.depth,
+        agents,
+    };
+    let (errands, mut waiting) = mpsc::channel::<Errand>(ERRANDS);
+    let spawn = Arc::clone(&desk.shared.world.spawn);
+    desk.shared.world.spawn.spawn(Box::pin(async move {
+        while let Some(Errand { arguments, context, reply }) = waiting.recv().await {
+            let office = office.clone();
+            spawn.spawn(Box::pin(async move {
+                // Nobody waits any more only when the call was given up.
+                drop(reply.send(office.run(arguments, context).await));
+            }));
+        }
+    }));
+    Some(TaskRun { spec, errands })
+}
+
+#[async_trait]
+impl Tool for TaskRun {
+    fn spec(&self) -> Arc<ToolSpec> {
+        Arc::clone(&self.spec)
+    }
+
+    async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
+        let gone = || failure(Fault::new(Kind::ShuttingDown, Operation::StartAgent));
+        let (reply, answer) = oneshot::channel();
+        let errand = Errand { arguments, context: context.clone(), reply };
+        self.errands.send(errand).await.map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn failure(fault: Fault) -> Failure {
+    Failure { fault, data: None, note: None }
+}
+
+impl Office {
+    async fn run(&self, arguments: Value, context: CallContext) -> ToolResult {
+        let child = self.child(arguments, &context).map_err(failure)?;
+        let worked = tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => child::stop(&self.runtime, child.id).await,
+            rest = self.watched(&child, &context) => rest,
+        };
+        let Rest { end, usage } = worked.map_err(failure)?;
+        let (call, stage, task) = (Some(context.call.clone()), None, None);
+        let event = Event::ChildEnded { child: child.id, call, stage, task, usage };
+        let noted = Message::Input(Input::Noted { turn: context.turn, event });
+        drop(self.runtime.send(self.parent, Missing::Refuse, noted).await);
+        match end {
+            TaskEnd::Completed { output } => Ok(Value::String(output)),
+            TaskEnd::Failed { fault } => Err(failure(fault)),
+            TaskEnd::Cancelled { reason } => {
+                let fault = Fault::new(Kind::Cancelled, Operation::StartAgent)
+                    .with(Fact::ToolName, TASK_RUN)
+                    .because(reason)
+                    .via("agent", child.id.to_string());
+                Err(failure(fault))
+            }
+        }
+    }
+
+    /// The child of a call: always the same one.
+    fn child(&self, arguments: Value, context: &CallContext) -> Result<Child, Fault> {
+        let limit = context.limits.depth;
+        if self.depth >= limit {
+            return Err(Fault::new(Kind::DepthExceeded, Operation::StartAgent)
+                .with(Fact::Limit, limit)
+                .with(Fact::Depth, self.depth + 1)
+                .with(Fact::LimitName, "depth")
+                .with(Fact::ToolName, TASK_RUN));
+        }
+        let asked: Arguments = serde_json::from_value(arguments)
+            .map_err(|error| Fault::new(Kind::Bug, Operation::StartAgent).caused_by(&error))?;
+        let steps = [self.agents.max_steps, asked.max_steps].into_iter().flatten().min();
+        let wanted = Wanted {
+            title: asked.description,
+            model: self.agents.model.clone(),
+            system: self.agents.system.clone(),
+            permissions: None,
+            tools: asked.tools,
+            max_steps: steps,
+        };
+        let mut settings = child::settings(&self.settings, wanted);
+        let tokens = [settings.max_turn_tokens, self.agents.max_tokens];
+        settings.max_turn_tokens = tokens.into_iter().flatten().min();
+        let (parent, call) = (self.parent, context.call.clone());
+        Ok(Child {
+            id: child::id(parent, &["call", &call.0]),
+            settings,
+            origin: Origin::Call { parent, call, depth: self.depth + 1 },
+            prompt: asked.prompt,
+            trace: context.trace,
+        })
+    }
+
+    async fn watched(&self, child: &Child, context: &CallContext) -> Result<Rest, Fault> {
+        let mut watch = child::attend(&self.runtime, child).await?;
+        context.notes.say(Note::ChildOpened(child.id)).await;
+        loop {
+            match watch.next().await? {
+                Heard::Rest(rest) => return Ok(rest),
+                Heard::Asks { question, tool } => {
+                    let data = json!({ "child": child.id, "question": question, "tool": tool });
+                    let topic = "child_asks".to_owned();
+                    context.notes.say(Note::Topic { topic, data }).await;
+                }
+            }
+        }
+    }
+}
