@@ -57,9 +57,10 @@ fn read(path: &Path) -> Result<Config, Fault> {
 
 fn parse(text: &str, path: &Path) -> Result<Config, Fault> {
     toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
         let place = format!("{}:{line}", path.display());
-        wrong(&place, error.message(), text.lines().nth(line.saturating_sub(1)).unwrap_or(""))
+        wrong(&place, error.message(), text.lines().nth(line - 1).unwrap_or_default())
     })
 }
 

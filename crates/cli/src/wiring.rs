@@ -1,8 +1,9 @@
 //! Puts the parts together as the command line asks.
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -28,6 +29,9 @@ use crate::{config::Config, holder};
 
 /// How long a start waits for MCP servers; those that are late join when they are there.
 const SERVERS_READY: Duration = Duration::from_secs(15);
+
+/// Models kept open at once.
+const MODELS_OPEN: usize = 64;
 
 /// Where sessions are kept.
 #[derive(Clone, Debug, clap::Args)]
@@ -113,13 +117,14 @@ pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Wired,
         scrubber: scrubber.clone(),
         servers: Arc::clone(&servers),
     };
-    let runtime = Builder::new(journal, Arc::new(Named { models }), Arc::new(tools))
-        .world(world)
-        .limits(limits)
-        .scrubber(scrubber)
-        .holder(holder::name())
-        .census(Arc::new(holder::Processes))
-        .build()?;
+    let runtime =
+        Builder::new(journal, Arc::new(Named { models, open: Mutex::default() }), Arc::new(tools))
+            .world(world)
+            .limits(limits)
+            .scrubber(scrubber)
+            .holder(holder::name())
+            .census(Arc::new(holder::Processes))
+            .build()?;
     Ok(Wired { runtime, shells, servers, missing })
 }
 
@@ -136,11 +141,22 @@ fn keys() -> (Keys, Vec<String>) {
 #[derive(Debug)]
 struct Named {
     models: Models,
+    /// Opened ones: a model keeps its connections, and a script its place.
+    open: Mutex<HashMap<String, Arc<dyn Model>>>,
 }
 
 impl ModelSource for Named {
     fn model(&self, name: &str) -> Result<Arc<dyn Model>, Fault> {
-        self.models.open(&Models::parse_spec(name)?)
+        let mut open = self.open.lock().expect("no code panics while holding this");
+        if let Some(model) = open.get(name) {
+            return Ok(Arc::clone(model));
+        }
+        let model = self.models.open(&Models::parse_spec(name)?)?;
+        if open.len() >= MODELS_OPEN {
+            open.clear();
+        }
+        open.insert(name.to_owned(), Arc::clone(&model));
+        Ok(model)
     }
 }
 

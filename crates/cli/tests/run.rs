@@ -1,0 +1,138 @@
+//! Sessions at the terminal, as real processes: run, killed, resumed, cancelled from outside.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+};
+
+fn budao(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
+    command
+        .current_dir(directory)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("BUDAO_JOURNAL", directory.join("journal.db"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn run(directory: &Path, args: &[&str]) -> Output {
+    budao(directory).args(args).output().expect("the program starts")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn workspace() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("README.md"), "# One\n\n## Two\n\n## Three\n").unwrap();
+    directory
+}
+
+/// A process whose first line on stderr names its session.
+fn start(directory: &Path, args: &[&str]) -> (Child, String) {
+    let mut child = budao(directory).args(args).spawn().expect("the program starts");
+    let mut line = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+    stderr.read_line(&mut line).expect("a line");
+    child.stderr = Some(stderr.into_inner());
+    let id = line.trim().rsplit(' ').next().expect("an id").to_owned();
+    (child, id)
+}
+
+/// Waits until the process has written something to stdout.
+fn until_it_speaks(child: &mut Child) {
+    let mut byte = [0; 1];
+    child.stdout.as_mut().expect("piped").read_exact(&mut byte).expect("a byte");
+}
+
+#[test]
+fn an_agent_errs_is_told_and_corrects_itself() {
+    let directory = workspace();
+    let task = "read README.md and count its headings";
+    let done = run(directory.path(), &["run", "--model", "demo:fast", task]);
+    assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+    assert!(out(&done).contains("README.md has 3 headings"), "{}", out(&done));
+    assert!(err(&done).contains("ERR_VAL_002"), "{}", err(&done));
+    assert!(err(&done).contains("✓ fs_read"), "{}", err(&done));
+}
+
+#[test]
+fn machines_get_one_json_object_per_record() {
+    let directory = workspace();
+    let done = run(directory.path(), &["run", "--json", "--model", "demo:fast", "say hello"]);
+    let records: Vec<serde_json::Value> =
+        out(&done).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let seqs: Vec<_> = records.iter().map(|record| record["seq"].as_u64().unwrap()).collect();
+    let first = seqs[0];
+    assert!(seqs.iter().enumerate().all(|(index, seq)| *seq == first + index as u64), "{seqs:?}");
+    assert!(records.last().unwrap()["event"].get("turn_ended").is_some());
+}
+
+#[test]
+fn a_killed_process_is_resumed_where_it_was() {
+    let directory = workspace();
+    let script = "order = \"history\"\n[[step]]\ntext = \"one two three four five six\"\n\
+                  pace_ms = 60\n";
+    std::fs::write(directory.path().join("slow.toml"), script).unwrap();
+    let (mut child, id) = start(directory.path(), &["run", "--model", "script:slow.toml", "go"]);
+    until_it_speaks(&mut child);
+    child.kill().expect("SIGKILL");
+    child.wait().expect("it is dead");
+
+    let resumed = run(directory.path(), &["resume", &id]);
+    assert_eq!(resumed.status.code(), Some(0), "{}", err(&resumed));
+    assert_eq!(out(&resumed).trim(), "one two three four five six");
+    assert!(err(&resumed).contains("resumed"), "{}", err(&resumed));
+
+    let again = run(directory.path(), &["resume", &id]);
+    assert!(err(&again).contains("Nothing is unfinished"), "{}", err(&again));
+    let story = run(directory.path(), &["replay", &id]);
+    assert!(err(&story).contains("void"), "shown text is marked: {}", err(&story));
+}
+
+#[test]
+fn a_turn_is_cancelled_from_another_process() {
+    let directory = workspace();
+    let script = "[[step]]\ntext = \"waiting for ever\"\npace_ms = 50\nend = \"stall\"\n";
+    std::fs::write(directory.path().join("stall.toml"), script).unwrap();
+    let (mut child, id) = start(directory.path(), &["run", "--model", "script:stall.toml", "go"]);
+    until_it_speaks(&mut child);
+    let cancelled = run(directory.path(), &["cancel", &id]);
+    assert_eq!(cancelled.status.code(), Some(0), "{}", err(&cancelled));
+    assert_eq!(child.wait().expect("it ends").code(), Some(3), "the exit code tells the outcome");
+}
+
+#[test]
+fn without_a_terminal_a_question_is_denied_and_it_is_said_how_to_allow() {
+    let directory = workspace();
+    let script = "[[step]]\n[[step.call]]\ntool = \"bash_run\"\narguments = { cmd = \"touch made\" }\n\
+                  [[step]]\ntext = \"fine\"\n";
+    std::fs::write(directory.path().join("bash.toml"), script).unwrap();
+    let asked = run(directory.path(), &["run", "--model", "script:bash.toml", "go"]);
+    assert_eq!(out(&asked).trim(), "fine", "{}", err(&asked));
+    assert!(err(&asked).contains("--permission auto"), "{}", err(&asked));
+    assert!(!directory.path().join("made").exists());
+
+    let args = ["run", "--permission", "auto", "--model", "script:bash.toml", "go"];
+    let allowed = run(directory.path(), &args);
+    assert_eq!(allowed.status.code(), Some(0), "{}", err(&allowed));
+    assert!(directory.path().join("made").exists(), "{}", err(&allowed));
+}
+
+#[test]
+fn a_failed_turn_has_its_exit_code_and_its_page() {
+    let directory = workspace();
+    std::fs::write(directory.path().join("key.toml"), "[[step]]\nstatus = 401\n").unwrap();
+    let failed = run(directory.path(), &["run", "--model", "script:key.toml", "go"]);
+    assert_eq!(failed.status.code(), Some(1), "{}", err(&failed));
+    assert!(err(&failed).contains("budao explain ERR_AUTH_001"), "{}", err(&failed));
+}
