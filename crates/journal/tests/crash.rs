@@ -115,6 +115,30 @@ fn quick() -> budao_journal::Options {
     budao_journal::Options { busy: std::time::Duration::from_millis(100), ..options() }
 }
 
+/// Goal: on a full disk the fault and the end of the turn are written, and writing resumes with room.
+/// Method: a file system of three megabytes, in a mount namespace of its own.
+#[test]
+fn a_full_disk_still_takes_the_fault_and_the_end_of_the_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let mount = format!("mount -t tmpfs -o size=3m tmpfs {}", directory.path().display());
+    let may = Command::new("unshare").args(["-rm", "sh", "-c", &mount]).output();
+    if !may.is_ok_and(|done| done.status.success()) {
+        if std::env::var_os("CI").is_some() {
+            panic!("no file system can be mounted: a full disk cannot be had");
+        }
+        eprintln!("SKIPPED: no file system can be mounted, a full disk was not had");
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let role = "victim_role --exact --nocapture --test-threads=1";
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", &format!("{mount} && exec {} {role}", this.display())]);
+    let mut victim = victim::spawn(command, &format!("full {}", directory.path().display()));
+    let lines: Vec<String> = victim.lines.map_while(Result::ok).collect();
+    assert!(victim.child.wait().unwrap().success(), "{lines:?}");
+    assert!(lines.iter().any(|line| line.ends_with("done")), "{lines:?}");
+}
+
 /// Goal: an I/O error at any call costs that request at most, never what was acknowledged, never the process.
 /// Method: strace makes the n-th call fail, for every n of a scripted scenario.
 #[test]

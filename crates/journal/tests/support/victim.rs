@@ -56,6 +56,7 @@ pub fn play(role: &str) {
         ["hold", path, number] => {
             runtime().block_on(hold(Path::new(path), number.parse().unwrap()));
         }
+        ["full", directory] => runtime().block_on(fill(Path::new(directory))),
         ["script", path] => runtime().block_on(script(Path::new(path))),
         _ => panic!("no such role: {role}"),
     }
@@ -121,6 +122,59 @@ async fn hold(path: &Path, number: u64) {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// Fills a small disk to the last byte, ends its turn on it, and goes on when there is room again.
+async fn fill(directory: &Path) {
+    let path = directory.join("journal.db");
+    let options = budao_journal::Options {
+        reserve_bytes: 256 << 10,
+        ..budao_journal::Options::default()
+    };
+    let journal = Sqlite::open(&path, world(), options).await.unwrap();
+    let lease = lease(&journal, session(0), "full").await;
+    let filler = directory.join("filler");
+    std::fs::write(&filler, vec![1; 512 << 10]).unwrap();
+    let mut head = 0;
+    let fault = loop {
+        let append = Append::new(&lease, head, entries(head, 10, 3000));
+        match journal.append(append).await {
+            Ok(new) => head = new,
+            Err(AppendError::Failed(fault)) => break fault,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(fault.kind(), budao_core::Kind::DiskFull, "{fault}");
+    // Smaller ones may still find a corner; then that is full as well.
+    while let Ok(new) = journal.append(Append::new(&lease, head, entries(head, 1, 5))).await {
+        head = new;
+    }
+    say(&format!("full at {head}"));
+    let closing = |event| budao_journal::Entry { event, ..super::support::entry(0, 1) };
+    let raised = budao_core::Event::FaultRaised { fault, scope: budao_core::event::Scope::default() };
+    let ended = budao_core::Event::TurnEnded {
+        stop: budao_core::event::StopReason::Failed,
+        fault: None,
+        steps: 1,
+        usage: budao_core::message::Usage::default(),
+    };
+    let last = vec![closing(raised), closing(ended)];
+    head = journal.append(Append::new(&lease, head, last)).await.unwrap();
+    say("the fault and the end of the turn are written");
+    let refused = journal.append(Append::new(&lease, head, entries(head, 40, 9000))).await;
+    assert!(matches!(refused, Err(AppendError::Failed(_))), "{refused:?}");
+    let limits = budao_journal::PageLimits { records: 1_000_000, bytes: usize::MAX };
+    let page = journal.read(session(0), 0, limits).await.unwrap();
+    assert_eq!((page.head, page.records.len() as u64), (head, head), "readers go on");
+    std::fs::remove_file(filler).unwrap();
+    for _ in 0..80 {
+        head = journal.append(Append::new(&lease, head, entries(head, 1, 5))).await.unwrap();
+    }
+    assert!(directory.join("journal.db-reserve").exists(), "the room is set aside again");
+    journal.close().await;
+    let found = Sqlite::check(&path).await.unwrap();
+    assert_eq!((found.damages, found.records), (vec![], head));
+    say("done");
 }
 
 /// A fixed list of operations; each is tried until it works, as a runtime would.
