@@ -143,7 +143,8 @@ impl Hooks {
                 Verdict::Deny(reason) => {
                     let fault = outcome::fault(Kind::DeniedByHook, call.spec())
                         .with(Fact::Hook, hook())
-                        .with(Fact::Reason, bounded(reason));
+                        .with(Fact::Reason, bounded(reason))
+                        .traced(context.trace);
                     return (ended(fault, &call), faults);
                 }
                 Verdict::Supply(value) => {

@@ -129,6 +129,7 @@ impl Ready {
         let Failure { fault, data, mut note } = failure;
         let fault = advice::attach(fault, &self.spec().name, &self.shared.rules);
         let fault = fault.scrubbed(&self.shared.scrubber).scrubbed(&context.scrubber);
+        let fault = fault.traced(context.trace);
         if let Some(remark) = repaired(&self.repairs, context) {
             note = output::joined(note, &remark);
         }
@@ -136,7 +137,7 @@ impl Ready {
         let most = self.spec().output_bytes.unwrap_or(context.limits.output_bytes);
         let output = Output { data, note, cut: None };
         let Output { data, note, .. } = output::capped(output, most, context).await;
-        Failure { fault: fault.traced(context.trace), data: Some(data), note }
+        Failure { fault, data: Some(data), note }
     }
 }
 
