@@ -1,5 +1,7 @@
 //! Real processes: killed, stopped, and starved of their disk.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands")]
+
 mod support;
 #[path = "support/victim.rs"]
 mod victim;

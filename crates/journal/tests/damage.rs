@@ -3,6 +3,8 @@
 //! The promise: either the damage is reported, or what the journal says is the same as before. Nothing
 //! panics, and what stands before the damage can be had.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands")]
+
 mod support;
 
 use std::{

@@ -1,5 +1,7 @@
 //! The page on events names every event there is.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands")]
+
 /// `CallStarted` as it is written in a record.
 fn written(variant: &str) -> String {
     let mut name = String::new();

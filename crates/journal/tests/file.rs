@@ -1,5 +1,7 @@
 //! The file: who may read it, what it is refused for, how it is copied, and what happens when it goes away.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands")]
+
 mod support;
 
 use std::{os::unix::fs::PermissionsExt, path::Path};

@@ -1,5 +1,7 @@
 //! A million deliveries: followers on other handles, random pages, reconnects everywhere, while a writer writes.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail where it stands")]
+
 mod support;
 
 use std::sync::Arc;

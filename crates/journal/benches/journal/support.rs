@@ -113,6 +113,6 @@ impl Line {
     }
 }
 
-pub(crate) fn report(line: Line) {
-    println!("{}", serde_json::to_string(&line).unwrap());
+pub(crate) fn report(line: &Line) {
+    println!("{}", serde_json::to_string(line).unwrap());
 }

@@ -70,7 +70,7 @@ pub(crate) fn pack(
         put_varint(&mut out, entry.body.len() as u64);
         let has_turn = entry.turn != turn;
         let has_trace = entry.trace != trace;
-        out.push(u8::from(has_turn) * HAS_TURN | u8::from(has_trace) * HAS_TRACE);
+        out.push((u8::from(has_turn) * HAS_TURN) | (u8::from(has_trace) * HAS_TRACE));
         put_varint(&mut out, zigzag(entry.at.as_micros().wrapping_sub(at)));
         if has_turn {
             put_varint(&mut out, entry.turn);

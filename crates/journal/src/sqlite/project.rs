@@ -3,7 +3,7 @@
 //! Measured, this is free for whoever appends: views are brought up to date when the writer is idle, when
 //! they are far behind, and before they are asked.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 use budao_core::{
     event::{Epoch, SessionId},
@@ -76,11 +76,12 @@ impl Hold {
         let mut records = Vec::new();
         // What is damaged cannot be viewed; whoever reads it is told.
         frame::unpack(row.place, &row.body, |record| records.push(record));
-        if !changes.summaries.contains_key(&row.key) {
-            let before = summary(self.connection()?, row.key, row.place.session)?;
-            changes.summaries.insert(row.key, before);
-        }
-        let Some(summary) = changes.summaries.get_mut(&row.key) else { return Ok(()) };
+        let summary = match changes.summaries.entry(row.key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => {
+                free.insert(summary(self.connection()?, row.key, row.place.session)?)
+            }
+        };
         for record in &records {
             if record.seq <= summary.head {
                 continue;

@@ -158,10 +158,10 @@ pub(super) fn page(
     }
     let mut gather = Gather::new(path, &row, after, head, limits);
     if gather.next <= head {
-        gather.from_index(connection)?;
+        gather.take_indexed(connection)?;
     }
     if gather.is_open() {
-        gather.from_tail(connection, meta.indexed)?;
+        gather.take_tail(connection, meta.indexed)?;
     }
     Ok(Page {
         epoch: row.epoch,
@@ -202,7 +202,7 @@ impl<'a> Gather<'a> {
         self.next <= self.head && !self.is_full && self.damaged.is_none()
     }
 
-    fn from_index(&mut self, connection: &Connection) -> Result<(), Trouble> {
+    fn take_indexed(&mut self, connection: &Connection) -> Result<(), Trouble> {
         let mut statement = connection.prepare_cached(
             "SELECT b.session, b.first, b.count, b.body, s.first FROM span s \
              LEFT JOIN batch b ON b.gid = s.gid \
@@ -223,7 +223,7 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    fn from_tail(&mut self, connection: &Connection, indexed: i64) -> Result<(), Trouble> {
+    fn take_tail(&mut self, connection: &Connection, indexed: i64) -> Result<(), Trouble> {
         let mut statement = connection.prepare_cached(
             "SELECT first, count, body FROM batch WHERE gid > ?1 AND session = ?2 \
              AND first + count > ?3 ORDER BY gid",

@@ -102,9 +102,9 @@ async fn append_for_ever(path: &Path, sessions: u64, seed: u64) {
             }
         }));
     }
-    for task in tasks {
-        task.await.unwrap();
-    }
+    // They go on for ever; one that ends has failed.
+    let (ended, ..) = futures::future::select_all(tasks).await;
+    ended.unwrap();
 }
 
 /// Appends one by one until it is fenced.
@@ -127,10 +127,8 @@ async fn hold(path: &Path, number: u64) {
 /// Fills a small disk to the last byte, ends its turn on it, and goes on when there is room again.
 async fn fill(directory: &Path) {
     let path = directory.join("journal.db");
-    let options = budao_journal::Options {
-        reserve_bytes: 256 << 10,
-        ..budao_journal::Options::default()
-    };
+    let options =
+        budao_journal::Options { reserve_bytes: 256 << 10, ..budao_journal::Options::default() };
     let journal = Sqlite::open(&path, world(), options).await.unwrap();
     let lease = lease(&journal, session(0), "full").await;
     let filler = directory.join("filler");
@@ -151,7 +149,8 @@ async fn fill(directory: &Path) {
     }
     say(&format!("full at {head}"));
     let closing = |event| budao_journal::Entry { event, ..super::support::entry(0, 1) };
-    let raised = budao_core::Event::FaultRaised { fault, scope: budao_core::event::Scope::default() };
+    let raised =
+        budao_core::Event::FaultRaised { fault, scope: budao_core::event::Scope::default() };
     let ended = budao_core::Event::TurnEnded {
         stop: budao_core::event::StopReason::Failed,
         fault: None,
