@@ -15,7 +15,7 @@
 
 use std::{error::Error, sync::Arc};
 
-use budao_core::{Lang, limits::Limits};
+use budao_core::{Lang, limits::Limits, tool::Outcome};
 use budao_mcp::{Config, Server};
 use budao_tools::{Toolbox, alone};
 
@@ -38,9 +38,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         Some(tool) => {
             let arguments = args.next().unwrap_or_default();
-            let call = toolbox.check_text(&tool, arguments.as_bytes(), &limits)?;
-            let (told, _) = call.run(context).await.told_to_model(Lang::En);
-            println!("{told}");
+            let outcome = match toolbox.check_text(&tool, arguments.as_bytes(), &limits) {
+                Ok(call) => call.run(context).await,
+                Err(fault) => Outcome::from(fault),
+            };
+            println!("{}", outcome.told_to_model(Lang::En).0);
         }
     }
     server.shutdown().await;

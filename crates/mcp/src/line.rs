@@ -99,21 +99,35 @@ impl Skipped {
     }
 }
 
-/// What a line says; or, if it is no message, the error that takes its place, if it had one.
-pub(crate) fn read(line: &Line) -> Result<ServerJsonRpcMessage, Option<ServerJsonRpcMessage>> {
-    match line {
-        Line::Whole(line) => message(line).map_err(|error| {
-            let text = String::from_utf8_lossy(line);
-            let id = known_id(&text).or_else(|| answered_id(&text, &text));
-            id.map(|id| stand_in(id, UNREADABLE, error.to_string()))
-        }),
+/// What a line says.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// A message.
+    Message(ServerJsonRpcMessage),
+    /// Nothing that can be used, but an answer: the error that takes its place.
+    StandIn(ServerJsonRpcMessage),
+    /// Nothing.
+    Noise,
+}
+
+/// Reads a line.
+pub(crate) fn read(line: &Line) -> Heard {
+    let stand_in = match line {
+        Line::Whole(line) => match message(line) {
+            Ok(message) => return Heard::Message(message),
+            Err(error) => {
+                let text = String::from_utf8_lossy(line);
+                let id = known_id(&text).or_else(|| answered_id(&text, &text));
+                id.map(|id| stand_in(id, UNREADABLE, error.to_string()))
+            }
+        },
         Line::TooLong(skipped) => {
             let head = String::from_utf8_lossy(&skipped.head);
             let tail = String::from_utf8_lossy(&skipped.tail);
-            let bytes = skipped.bytes.to_string();
-            Err(answered_id(&head, &tail).map(|id| stand_in(id, TOO_LONG, bytes)))
+            answered_id(&head, &tail).map(|id| stand_in(id, TOO_LONG, skipped.bytes.to_string()))
         }
-    }
+    };
+    stand_in.map_or(Heard::Noise, Heard::StandIn)
 }
 
 /// Reads one message.
@@ -200,9 +214,9 @@ mod tests {
 
     fn id_of(line: &Line) -> Option<RequestId> {
         match read(line) {
-            Ok(message) => panic!("a message: {message:?}"),
-            Err(Some(ServerJsonRpcMessage::Error(error))) => error.id,
-            Err(_) => None,
+            Heard::StandIn(ServerJsonRpcMessage::Error(error)) => error.id,
+            Heard::Noise => None,
+            other => panic!("{other:?}"),
         }
     }
 

@@ -14,7 +14,7 @@ use rmcp::{
 use sse_stream::{Error as SseError, Sse};
 
 use crate::{
-    line::{self, Line},
+    line::{self, Heard, Line},
     web,
 };
 
@@ -94,8 +94,8 @@ impl Transport<RoleClient> for Wire {
             let is_message = event.event.as_deref().is_none_or(|name| name == "message");
             let Some(data) = event.data.filter(|_| is_message) else { continue };
             match line::read(&Line::Whole(data.into_bytes())) {
-                Ok(message) | Err(Some(message)) => return Some(message),
-                Err(None) => tracing::debug!("an event is no message"),
+                Heard::Message(message) | Heard::StandIn(message) => return Some(message),
+                Heard::Noise => tracing::debug!("an event is no message"),
             }
         }
     }

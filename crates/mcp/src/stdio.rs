@@ -12,7 +12,7 @@ use rmcp::{
 use tokio::{io::AsyncWriteExt, process::ChildStdin, process::ChildStdout, sync::Mutex};
 
 use crate::{
-    line::{self, Line, Lines},
+    line::{self, Heard, Line, Lines},
     process::{LAST_WORDS, Pipes, Process},
 };
 
@@ -113,13 +113,12 @@ impl Transport<RoleClient> for Wire {
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         while let Some(line) = self.line().await {
             match line::read(&line) {
-                Ok(message) => return Some(message),
-                Err(stand_in) => {
+                Heard::Message(message) => return Some(message),
+                Heard::StandIn(error) => {
                     self.unclear(&line);
-                    if stand_in.is_some() {
-                        return stand_in;
-                    }
+                    return Some(error);
                 }
+                Heard::Noise => self.unclear(&line),
             }
         }
         None

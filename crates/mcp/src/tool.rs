@@ -1,6 +1,6 @@
 //! A tool of a server, as the call path sees it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -51,6 +51,7 @@ impl McpTool {
             _ => None,
         };
         let limit = self.spec.deadline.unwrap_or(context.limits.tool_deadline);
+        let began = context.world.clock.now();
         let answer = tokio::select! {
             biased;
             answer = link.call(&self.called, arguments, context) => answer,
@@ -58,7 +59,13 @@ impl McpTool {
         };
         match answer {
             Ok(Some(result)) => Ok(answer::of_result(result, &about, context.limits.json_depth)),
-            Ok(None) => Err(self.stopped(&about)),
+            Ok(None) => {
+                let took = context.world.clock.now().since(began);
+                Err(stopped(took, limit).map_or_else(
+                    || about.fault(Kind::Cancelled).via("mcp_server", about.server),
+                    |trouble| trouble.fault(&about),
+                ))
+            }
             Err(trouble) => {
                 let is_doubtful = matches!(trouble, Trouble::Lost | Trouble::Wire(_));
                 let fault = trouble.fault(&about);
@@ -70,16 +77,17 @@ impl McpTool {
             }
         }
     }
-
-    /// A call that was told to stop. Only the call path knows whether by a person or by its deadline, and it
-    /// says so in place of this fault, which is therefore not of an aborted kind.
-    fn stopped(&self, about: &About<'_>) -> Fault {
-        about
-            .fault(Kind::ToolFailed)
-            .because("the call was told to stop, and the server was told so")
-            .via("mcp_server", &*self.shared.name)
-    }
 }
+
+/// Why a call was told to stop: whoever tells does not say. The call path's own deadline began a little before
+/// the call did, so near the deadline it was the deadline.
+fn stopped(took: Duration, limit: Duration) -> Option<Trouble> {
+    let lag = (limit / 4).min(LAG_MAX);
+    (took + lag >= limit).then_some(Trouble::Slow(limit))
+}
+
+/// A call begins at most this long after its deadline does.
+const LAG_MAX: Duration = Duration::from_secs(1);
 
 #[async_trait]
 impl Tool for McpTool {
@@ -136,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    fn of(annotations: Value, trust_hints: bool) -> (Effect, bool) {
+    fn of(annotations: &Value, trust_hints: bool) -> (Effect, bool) {
         let tool = json!({
             "name": "t", "inputSchema": { "type": "object" }, "annotations": annotations,
         });
@@ -150,16 +158,25 @@ mod tests {
     fn hints_are_believed_only_as_far_as_they_go() {
         let additive = json!({ "destructiveHint": false, "openWorldHint": false });
         let repeatable = json!({ "idempotentHint": true });
-        assert_eq!(of(json!({ "readOnlyHint": true }), true), (Effect::Reads, true));
-        assert_eq!(of(additive, true), (Effect::Writes, false));
-        assert_eq!(of(repeatable, true), (Effect::Executes, true));
-        assert_eq!(of(json!({}), true), (Effect::Executes, false));
-        assert_eq!(of(json!({ "readOnlyHint": false }), true), (Effect::Executes, false));
+        assert_eq!(of(&json!({ "readOnlyHint": true }), true), (Effect::Reads, true));
+        assert_eq!(of(&additive, true), (Effect::Writes, false));
+        assert_eq!(of(&repeatable, true), (Effect::Executes, true));
+        assert_eq!(of(&json!({}), true), (Effect::Executes, false));
+        assert_eq!(of(&json!({ "readOnlyHint": false }), true), (Effect::Executes, false));
+    }
+
+    #[test]
+    fn a_call_that_is_stopped_near_its_deadline_was_stopped_by_it() {
+        let is_deadline = |took: u64, limit: u64| {
+            stopped(Duration::from_millis(took), Duration::from_millis(limit)).is_some()
+        };
+        assert!(is_deadline(59_500, 60_000) && is_deadline(250, 300));
+        assert!(!is_deadline(58_000, 60_000) && !is_deadline(0, 300));
     }
 
     #[test]
     fn a_server_that_is_not_trusted_is_not_believed() {
         let all = json!({ "readOnlyHint": true, "idempotentHint": true });
-        assert_eq!(of(all, false), (Effect::Executes, false));
+        assert_eq!(of(&all, false), (Effect::Executes, false));
     }
 }

@@ -12,7 +12,7 @@
 //! | any other error, an answer nobody understands, no connection | `mcp_server_failed` |
 //! | the server was lost while a call ran that must not be repeated | `outcome_unknown` |
 
-use std::{borrow::Cow, error::Error, time::Duration};
+use std::{borrow::Cow, error::Error, io, time::Duration};
 
 use budao_core::fault::{Advice, Fact, Fault, Kind, Mismatch, Operation};
 use rmcp::{
@@ -107,6 +107,7 @@ impl Trouble {
                                 | StreamableHttpError::UnexpectedContentType(_)
                                 | StreamableHttpError::UnexpectedServerResponse(_)
                                 | StreamableHttpError::Deserialize(_)
+                                | StreamableHttpError::Io(_)
                         )
                     )
                 };
@@ -130,7 +131,7 @@ impl Trouble {
                 .with(Fact::Limit, limit)
                 .with(Fact::Actual, limit)
                 .with(Fact::Unit, "calls"),
-            Self::Refused(error) => refused(error, about),
+            Self::Refused(error) => refused(&error, about),
             Self::Unclear(what) => {
                 about.failed("it answered something that cannot be understood").because(what)
             }
@@ -176,7 +177,7 @@ impl From<ClientInitializeError> for Trouble {
 }
 
 /// An error the server answered with.
-fn refused(error: ErrorData, about: &About<'_>) -> Fault {
+fn refused(error: &ErrorData, about: &About<'_>) -> Fault {
     let said = bounded(&error.message);
     let code = i64::from(error.code.0);
     let fault = match error.code {
@@ -192,11 +193,8 @@ fn refused(error: ErrorData, about: &About<'_>) -> Fault {
         }
         URL_NEEDED => sign_in(about, error.data.as_ref()),
         line::TOO_LONG => {
-            return about
-                .fault(Kind::OutputTooLarge)
-                .with(Fact::Limit, about.limit)
-                .with(Fact::LimitName, "frame_bytes_hard")
-                .with(Fact::Actual, error.message.parse::<u64>().unwrap_or_default());
+            let bytes = error.message.parse::<u64>().unwrap_or_default();
+            return too_large(about).with(Fact::Actual, bytes);
         }
         line::UNREADABLE => {
             let fault = about.failed("it answered something that cannot be understood");
@@ -215,6 +213,13 @@ fn names_no_tool(message: &str, called: &str) -> bool {
     let message = message.to_lowercase();
     let says_so = ["unknown tool", "no such tool", "not found", "does not exist"];
     names_it && message.contains("tool") && says_so.iter().any(|words| message.contains(words))
+}
+
+fn too_large(about: &About<'_>) -> Fault {
+    about
+        .fault(Kind::OutputTooLarge)
+        .with(Fact::Limit, about.limit)
+        .with(Fact::LimitName, "frame_bytes_hard")
 }
 
 fn sign_in(about: &About<'_>, data: Option<&Value>) -> Fault {
@@ -256,9 +261,12 @@ fn known_wire(error: &(dyn Error + 'static), about: &About<'_>) -> Option<Fault>
         let fault = about.fault(Kind::UpstreamSignInRefused);
         return Some(fault.with(Fact::AuthAction, "user_authorization_required"));
     }
-    if error.is::<std::io::Error>() {
-        // Half a line is no call.
-        return Some(about.failed("it does not take calls any more"));
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        return Some(match error.kind() {
+            io::ErrorKind::FileTooLarge => too_large(about),
+            // From a process. Half a line is no call.
+            _ => about.failed("it does not take calls any more"),
+        });
     }
     if let Some(error) = error.downcast_ref::<reqwest::Error>() {
         return error.is_connect().then(|| about.failed("it cannot be reached"));

@@ -110,8 +110,7 @@ pub(crate) async fn body(response: Response, bytes_max: usize) -> Result<Vec<u8>
     while let Some(chunk) = bytes.next().await {
         let chunk = chunk.map_err(|error| HttpError::Client(error.without_url()))?;
         if whole.len() + chunk.len() > bytes_max {
-            let text = format!("an answer is larger than {bytes_max} bytes");
-            return Err(HttpError::UnexpectedServerResponse(text.into()));
+            return Err(HttpError::Io(io::ErrorKind::FileTooLarge.into()));
         }
         whole.extend_from_slice(&chunk);
     }

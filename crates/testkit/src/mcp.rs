@@ -84,8 +84,10 @@ pub fn serve(behaviour: Behaviour) -> io::Result<ExitCode> {
             return Ok(ExitCode::from(code));
         }
     }
-    while lingers {
-        std::thread::park();
+    if lingers {
+        loop {
+            std::thread::park();
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -275,6 +277,7 @@ impl<W: Write> Session<W> {
         }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "every caller makes it for this call")]
     fn answer(&mut self, id: &Value, result: Value) -> io::Result<Flow> {
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "result": result }))
     }

@@ -10,14 +10,9 @@ use budao_mcp::Transport;
 use budao_tools::{Note, Notes, alone};
 use serde_json::{Value, json};
 
-use crate::common::{call, call_with, connect, done, failed, fake, limits, names, toolbox, within};
-
-/// The messages the fake has seen of one method.
-async fn seen(server: &budao_mcp::Server, method: &str) -> Vec<Value> {
-    let seen = done(call(server, "seen", json!({})).await);
-    let seen: Vec<Value> = serde_json::from_str(seen.as_str().unwrap()).unwrap();
-    seen.into_iter().filter(|message| message["method"] == method).collect()
-}
+use crate::common::{
+    call, call_with, connect, done, failed, fake, has_slow, limits, names, seen, toolbox, within,
+};
 
 #[tokio::test]
 async fn every_page_of_tools_is_listed() {
@@ -159,8 +154,7 @@ async fn a_cancelled_call_ends_at_once_and_the_server_is_told() {
     let context = alone::context();
     let cancel = context.cancel.clone();
     let stopping = async {
-        // The server has the call when it has answered one that was sent later.
-        call(&server, "echo", json!({ "text": "x" })).await;
+        has_slow(&server, 1).await;
         cancel.cancel();
     };
     let (outcome, ()) = tokio::join!(call_with(&server, "slow", json!({}), context), stopping);
@@ -172,11 +166,11 @@ async fn a_cancelled_call_ends_at_once_and_the_server_is_told() {
 #[tokio::test]
 async fn a_call_past_its_deadline_says_so_and_the_server_is_told() {
     let mut config = fake(&[]);
-    config.timeouts.call = Some(Duration::from_millis(300));
+    config.timeouts.call = Some(Duration::from_millis(1_500));
     let server = connect(config).await;
     let fault = failed(call(&server, "slow", json!({})).await).fault;
     assert_eq!(fault.kind(), Kind::DeadlinePassed, "{fault}");
-    assert_eq!(fault.detail().number(Fact::TimeoutMs), Some(300));
+    assert_eq!(fault.detail().number(Fact::TimeoutMs), Some(1_500));
     assert_told_to_forget(&server).await;
     server.shutdown().await;
 }
@@ -190,7 +184,7 @@ async fn a_call_that_is_dropped_is_forgotten_by_the_server_too() {
     tokio::select! {
         biased;
         answer = slow.call(json!({}), &context) => panic!("{answer:?}"),
-        _ = call(&server, "echo", json!({ "text": "x" })) => {}
+        () = has_slow(&server, 1) => {}
     }
     assert_told_to_forget(&server).await;
     server.shutdown().await;

@@ -80,6 +80,22 @@ pub(crate) async fn call_with(
     within(ready.run(context)).await
 }
 
+/// The messages the fake has seen of one method.
+pub(crate) async fn seen(server: &Server, method: &str) -> Vec<Value> {
+    let seen = done(call(server, "seen", serde_json::json!({})).await);
+    let seen: Vec<Value> = serde_json::from_str(seen.as_str().unwrap()).unwrap();
+    seen.into_iter().filter(|message| message["method"] == method).collect()
+}
+
+/// Waits until the fake has this many calls of `slow`.
+pub(crate) async fn has_slow(server: &Server, count: usize) {
+    let is_slow = |call: &&Value| call["params"]["name"] == "slow";
+    within(async {
+        while seen(server, "tools/call").await.iter().filter(is_slow).count() < count {}
+    })
+    .await;
+}
+
 pub(crate) fn done(outcome: Outcome) -> Value {
     match outcome {
         Outcome::Done(Output { data, .. }) => data,

@@ -8,8 +8,8 @@ use budao_tools::Toolbox;
 use serde_json::json;
 
 use crate::common::{
-    call, call_with, connect, dead, done, exists, failed, fake, fake_path, is_ready, limits, names,
-    refused, toolbox, until, within, world,
+    call, call_with, connect, dead, done, exists, failed, fake, fake_path, has_slow, is_ready,
+    limits, names, refused, seen, toolbox, until, within, world,
 };
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_death_takes_every_running_call_with_it_at_once() {
     let server = connect(fake(&[])).await;
     let slow = (0..5).map(|_| call(&server, "slow", json!({})));
     let die = async {
-        call(&server, "echo", json!({ "text": "x" })).await;
+        has_slow(&server, 5).await;
         call(&server, "die", json!({})).await
     };
     let (slow, _) = tokio::join!(futures::future::join_all(slow), die);
@@ -155,29 +155,23 @@ async fn a_server_that_does_not_list_again_keeps_its_tools_and_its_calls_while_i
     let mut config = fake(&["--lists-once"]);
     config.timeouts.list = Duration::from_millis(50);
     let server = connect(config).await;
-    let id = server.process_id();
+    let (id, before) = (server.process_id(), server.generation());
     let context = budao_tools::alone::context();
     let busy = call_with(&server, "slow", json!({}), context.clone());
     let meanwhile = async {
-        // By the time of the third list the first has been given up.
+        has_slow(&server, 1).await;
+        // By the time of the third list the second has been given up.
         done(call(&server, "grow", json!({})).await);
-        while listed(&server).await < 3 {}
+        while seen(&server, "tools/list").await.len() < 3 {}
         assert_eq!((server.process_id(), server.tools().len()), (id, 18));
         context.cancel.cancel();
     };
     let (busy, ()) = tokio::join!(busy, meanwhile);
     assert_eq!(failed(busy).fault.kind(), Kind::Cancelled);
     // Idle, and still silent: it is started anew.
-    until(&server, |state| matches!(state, State::Down { .. })).await;
-    until(&server, is_ready).await;
+    within(server.watch().wait_for(|generation| *generation >= before + 2)).await.unwrap();
     assert_ne!(server.process_id(), id);
     server.shutdown().await;
-}
-
-/// How often the fake was asked for its tools.
-async fn listed(server: &Server) -> usize {
-    let seen = done(call(server, "seen", json!({})).await);
-    seen.as_str().unwrap().matches("\"tools/list\"").count()
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ async fn plain(message: Value) -> Response {
         }),
         Some("tools/list") => {
             let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
-            let names = ["echo", "huge", "broken", "limited", "html", "cut"];
+            let names = ["echo", "huge", "huge_event", "broken", "limited", "html", "cut"];
             json!({ "tools": names.map(tool) })
         }
         Some("tools/call") => return called(&id, &message["params"]),
@@ -59,6 +59,10 @@ fn called(id: &Value, params: &Value) -> Response {
     let json = [(header::CONTENT_TYPE, "application/json")];
     match params["name"].as_str().unwrap_or_default() {
         "huge" => text("x".repeat(17 * 1024 * 1024)),
+        "huge_event" => {
+            let events = [(header::CONTENT_TYPE, "text/event-stream")];
+            (events, format!("data: {}\n\n", "x".repeat(17 * 1024 * 1024))).into_response()
+        }
         "broken" => (json, "{\"jsonrpc\":\"2.0\",").into_response(),
         "html" => axum::response::Html("<h1>hello</h1>").into_response(),
         "limited" => (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "9")]).into_response(),
@@ -85,9 +89,16 @@ async fn a_server_without_sessions_and_streams_works() {
 #[tokio::test]
 async fn an_answer_of_the_net_that_is_too_long_broken_or_foreign_fails_its_call_only() {
     let server = connect(http(serve(plain_router()).await + "/mcp")).await;
-    for tool in ["huge", "broken", "html"] {
+    let cases = [
+        ("huge", Kind::OutputTooLarge),
+        // Of a stream it is not known what else it would have brought.
+        ("huge_event", Kind::OutcomeUnknown),
+        ("broken", Kind::McpServerFailed),
+        ("html", Kind::McpServerFailed),
+    ];
+    for (tool, kind) in cases {
         let fault = failed(call(&server, tool, json!({})).await).fault;
-        assert_eq!(fault.kind(), Kind::McpServerFailed, "{tool}: {fault}");
+        assert_eq!(fault.kind(), kind, "{tool}: {fault}");
         assert_eq!(done(call(&server, "echo", json!({})).await), json!("fine"));
     }
     let fault = failed(call(&server, "limited", json!({})).await).fault;
