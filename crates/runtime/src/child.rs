@@ -12,6 +12,7 @@ use budao_core::{
     },
     fault::{Fault, Kind, Operation},
     message::{Block, Usage, text_of},
+    session::Session,
     tool::Permissions,
     trace::Trace,
 };
@@ -125,20 +126,48 @@ pub(crate) async fn attend(runtime: &Runtime, child: &Child) -> Result<Watch, Fa
 }
 
 async fn attend_once(runtime: &Runtime, child: &Child) -> Result<Watch, Fault> {
+    match asked(runtime, child.id).await? {
+        Asked::Yes(state) => {
+            if state.turn.is_some() || !state.queue.is_empty() {
+                runtime.touch(child.id);
+            }
+            return Watch::new(runtime, child.id, 0).await;
+        }
+        Asked::NotYet => {}
+        Asked::NotOpened => open(runtime, child).await?,
+    }
+    let ask = Ask::Message { content: vec![Block::Text(child.prompt.clone())] };
+    match runtime.submit(child.id, command(QUESTION, ask, child.trace)).await? {
+        Answer::Accepted { at } => Watch::new(runtime, child.id, at).await,
+        Answer::Rejected { fault } => Err(fault),
+    }
+}
+
+async fn open(runtime: &Runtime, child: &Child) -> Result<(), Fault> {
     let opening = Opening {
         session: Some(child.id),
         settings: child.settings.clone(),
         origin: Some(child.origin.clone()),
     };
     match runtime.open(opening).await {
-        Ok(_) => {}
-        Err(fault) if fault.kind() == Kind::CommandRepeated => {}
-        Err(fault) => return Err(fault),
+        Err(fault) if fault.kind() != Kind::CommandRepeated => Err(fault),
+        Ok(_) | Err(_) => Ok(()),
     }
-    let ask = Ask::Message { content: vec![Block::Text(child.prompt.clone())] };
-    match runtime.submit(child.id, command(QUESTION, ask, child.trace)).await? {
-        Answer::Accepted { at } => Watch::new(runtime, child.id, at).await,
-        Answer::Rejected { fault } => Err(fault),
+}
+
+/// How far a child is. One that was asked is not asked again: nothing may disturb what it does.
+enum Asked {
+    NotOpened,
+    NotYet,
+    Yes(Box<Session>),
+}
+
+async fn asked(runtime: &Runtime, id: SessionId) -> Result<Asked, Fault> {
+    match runtime.state(id).await {
+        Ok(state) if state.turns > 0 || !state.queue.is_empty() => Ok(Asked::Yes(Box::new(state))),
+        Ok(_) => Ok(Asked::NotYet),
+        Err(fault) if fault.kind() == Kind::UnknownSession => Ok(Asked::NotOpened),
+        Err(fault) => Err(fault),
     }
 }
 
@@ -157,10 +186,12 @@ pub(crate) async fn stop(runtime: &Runtime, id: SessionId) -> Result<Rest, Fault
 
 async fn stop_once(runtime: &Runtime, id: SessionId) -> Result<Usage, Fault> {
     let cancel = || Ask::Cancel { reason: Some("its parent stopped it".to_owned()) };
-    // Whatever is answered: afterwards the question's id is taken, and it cannot be asked any more.
-    match runtime.submit(id, command(QUESTION, cancel(), Trace::NONE)).await {
-        Err(fault) if fault.kind() != Kind::CommandRepeated => return Err(fault),
-        Ok(_) | Err(_) => {}
+    if let Asked::NotYet = asked(runtime, id).await? {
+        // The question may be on its way; afterwards its id is taken, and it starts nothing.
+        match runtime.submit(id, command(QUESTION, cancel(), Trace::NONE)).await {
+            Err(fault) if fault.kind() != Kind::CommandRepeated => return Err(fault),
+            Ok(_) | Err(_) => {}
+        }
     }
     runtime.submit(id, runtime.command("parent", cancel())).await?;
     loop {

@@ -104,7 +104,7 @@ pub fn coerce(value: Value) -> Result<Draft, Fault> {
     for (index, task) in tasks.into_iter().take(TASKS_MAX).enumerate() {
         match one(task, &format!("/tasks/{index}")) {
             Ok(task) => read.push(task),
-            Err(mismatch) => wrong.push(mismatch),
+            Err(mismatch) => wrong.push(*mismatch),
         }
     }
     let tasks = named(read, &mut wrong);
@@ -128,6 +128,10 @@ fn mismatch(pointer: &str, rule: &'static str, expected: &str, received: &Value)
         received: Some(shortened(&received, QUOTE_CHARS_MAX)),
         ..Mismatch::default()
     }
+}
+
+fn wrong(pointer: &str, rule: &'static str, expected: &str, received: &Value) -> Box<Mismatch> {
+    Box::new(mismatch(pointer, rule, expected, received))
 }
 
 fn shortened(text: &str, chars: usize) -> String {
@@ -180,11 +184,11 @@ struct Unnamed {
     pointer: String,
 }
 
-fn one(value: Value, pointer: &str) -> Result<Unnamed, Mismatch> {
+fn one(value: Value, pointer: &str) -> Result<Unnamed, Box<Mismatch>> {
     let mut object = match value {
         Value::Object(object) => object,
         Value::String(text) => Map::from_iter([("prompt".to_owned(), Value::String(text))]),
-        other => return Err(mismatch(pointer, "type", "must be an object", &other)),
+        other => return Err(wrong(pointer, "type", "must be an object", &other)),
     };
     let id = id_of(&mut object, pointer)?;
     let title = first_text(&mut object, &TITLES);
@@ -192,16 +196,16 @@ fn one(value: Value, pointer: &str) -> Result<Unnamed, Mismatch> {
     let Some(prompt) = prompt.or_else(|| title.clone()) else {
         let at = format!("{pointer}/prompt");
         let expected = "required: what is to be done, as text";
-        return Err(mismatch(&at, "required", expected, &Value::Object(object)));
+        return Err(wrong(&at, "required", expected, &Value::Object(object)));
     };
     if prompt.len() > PROMPT_BYTES_MAX {
         let expected = format!("at most {PROMPT_BYTES_MAX} bytes");
-        return Err(mismatch(&format!("{pointer}/prompt"), "maxLength", &expected, &json!(prompt)));
+        return Err(wrong(&format!("{pointer}/prompt"), "maxLength", &expected, &json!(prompt)));
     }
     let extra: BTreeMap<String, Value> = object.into_iter().collect();
     if serde_json::to_string(&extra).map_or(0, |text| text.len()) > EXTRA_BYTES_MAX {
         let expected = format!("at most {EXTRA_BYTES_MAX} bytes besides the prompt");
-        return Err(mismatch(pointer, "maxLength", &expected, &json!(title)));
+        return Err(wrong(pointer, "maxLength", &expected, &json!(title)));
     }
     let title = title.unwrap_or_else(|| prompt.lines().next().unwrap_or_default().to_owned());
     let title = shortened(&title, TITLE_CHARS_MAX);
@@ -209,20 +213,20 @@ fn one(value: Value, pointer: &str) -> Result<Unnamed, Mismatch> {
 }
 
 /// The id as text; numbers are taken, null is none.
-fn id_of(object: &mut Map<String, Value>, pointer: &str) -> Result<Option<String>, Mismatch> {
+fn id_of(object: &mut Map<String, Value>, pointer: &str) -> Result<Option<String>, Box<Mismatch>> {
     let at = format!("{pointer}/id");
     let id = match object.remove("id").or_else(|| object.remove("task_id")) {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Number(number)) => number.to_string(),
         Some(Value::String(text)) => text.trim().to_owned(),
-        Some(other) => return Err(mismatch(&at, "type", "must be text", &other)),
+        Some(other) => return Err(wrong(&at, "type", "must be text", &other)),
     };
     match id.len() {
         0 => Ok(None),
         1..=ID_BYTES_MAX => Ok(Some(id)),
         _ => {
             let expected = format!("at most {ID_BYTES_MAX} bytes");
-            Err(mismatch(&at, "maxLength", &expected, &Value::String(id)))
+            Err(wrong(&at, "maxLength", &expected, &Value::String(id)))
         }
     }
 }

@@ -75,8 +75,13 @@ impl Play {
     /// What must hold after every input.
     fn check(&self) {
         let due = self.due();
-        let waits = self.session.turn.is_some() == !due.is_empty();
-        assert!(waits, "a running turn always waits for something: {:?}", self.session.pipeline);
+        let idle = self.session.turn.is_none();
+        assert_eq!(
+            idle,
+            due.is_empty(),
+            "a running turn always waits for something: {:?}",
+            self.session.pipeline
+        );
         let jobs = due.iter().filter(|work| matches!(work, Work::Stage { .. })).count();
         assert!(jobs <= self.limits.parallel_calls, "too many at once: {due:?}");
     }
@@ -85,13 +90,13 @@ impl Play {
     pub(crate) fn replayed(&self) -> Session {
         let mut session = Session::default();
         for entry in &self.entries {
-            let event = Event::decode(&entry.event.encode()).unwrap();
+            let event = Event::decode(&entry.event.encode()).expect("an event decodes");
             assert_eq!(event, entry.event, "an event survives being kept");
             session.apply(&event, entry.at, entry.trace);
         }
         assert_eq!(session, self.session, "the fold of the records is the session");
-        let kept = serde_json::to_vec(&session).unwrap();
-        let back: Session = serde_json::from_slice(&kept).unwrap();
+        let kept = serde_json::to_vec(&session).expect("a session is JSON");
+        let back: Session = serde_json::from_slice(&kept).expect("and back");
         assert_eq!(back, session, "a session survives being kept");
         session
     }
@@ -285,7 +290,7 @@ pub(crate) fn answer_model(play: &mut Play, text: &str) -> Vec<&'static str> {
 
 /// An event's name, as it is in the records.
 pub(crate) fn name(event: &Event) -> &'static str {
-    let value = serde_json::to_value(event).unwrap();
-    let name = value.as_object().unwrap().keys().next().unwrap().clone();
-    Box::leak(name.into_boxed_str())
+    let value = serde_json::to_value(event).expect("events are JSON");
+    let name = value.as_object().and_then(|object| object.keys().next()).cloned();
+    Box::leak(name.expect("events are tagged").into_boxed_str())
 }

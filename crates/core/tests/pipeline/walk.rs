@@ -64,7 +64,7 @@ fn end(how: u8) -> TaskEnd {
 fn perform(play: &mut Play, work: &Work, how: u8) {
     match work {
         Work::Stage { job, .. } if how.is_multiple_of(3) => {
-            drop(play.opened(job, child(play, job)))
+            drop(play.opened(job, child(play, job)));
         }
         Work::Stage { job, .. } => drop(play.end(job, end(how / 3))),
         Work::Stop { job, .. } => drop(play.end(job, end(how))),

@@ -4,8 +4,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use budao_core::{
     Kind,
-    event::{Answer, Ask, Event, Origin, StopReason},
-    message::Block,
+    event::{Answer, Ask, Event, Origin, SessionId, StopReason},
     tool::{Mode, Outcome},
 };
 use budao_models::script::{Script, Step};
@@ -52,7 +51,7 @@ async fn a_sub_agent_does_its_work_and_its_words_come_back() {
     assert_eq!(state.settings.title.as_deref(), Some("some work"));
     assert_eq!(stage.records_of(child).await[2].trace, result.trace, "one trace");
     let used = stage.state().await.usage.output_tokens;
-    assert!(used >= state.usage.output_tokens + 1, "what it used its parent used: {used}");
+    assert!(used > state.usage.output_tokens, "what it used its parent used: {used}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,17 +96,14 @@ async fn agents_below_agents_end_at_the_limit() {
     assert!(children_of(&stage, grandchild).await.is_empty());
     let records = stage.records_of(grandchild).await;
     let refused = records.iter().find_map(|record| match &record.event {
-        Event::CallEnded { outcome, .. } => outcome.fault().map(|fault| fault.kind()),
+        Event::CallEnded { outcome, .. } => outcome.fault().map(budao_core::Fault::kind),
         _ => None,
     });
     assert_eq!(refused, Some(Kind::DepthExceeded));
     stage.nothing_runs().await;
 }
 
-async fn children_of(
-    stage: &Stage,
-    session: budao_core::event::SessionId,
-) -> Vec<budao_core::event::SessionId> {
+async fn children_of(stage: &Stage, session: SessionId) -> Vec<SessionId> {
     let records = stage.records_of(session).await;
     let opened = records.into_iter().filter_map(|record| match record.event {
         Event::ChildOpened { child, .. } => Some(child),
@@ -218,12 +214,11 @@ async fn after_a_crash_the_same_child_goes_on_and_nothing_is_done_twice() {
     while first.cast.asked("touch it") < 2 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // As a crash would: nobody is told to stop, so the call is still open.
-    let records = first.records().await;
-    drop(records);
-    first.runtime.shutdown(Duration::ZERO).await;
+    // Killed: nobody is told to stop, so the call is still open, and the first is a stale writer.
     let second = setup(false).instead_of(&first).await;
     second.until("turn_ended").await;
+    let Outcome::Done(output) = outcome(&second).await else { panic!() };
+    assert_eq!(output.data, json!("child done"));
     let touched = first.touched.load(Ordering::SeqCst) + second.touched.load(Ordering::SeqCst);
     assert_eq!(touched, 1);
     assert_eq!(second.children().await.len(), 1, "one child, whoever asks");
@@ -245,6 +240,4 @@ async fn several_work_side_by_side() {
     let result = stage.runtime.run(stage.session, "go").await.unwrap();
     assert_eq!(result.text, "all");
     assert!(began.elapsed() < HOUR, "{:?}", began.elapsed());
-    let content = vec![Block::Text("x".into())];
-    drop(content);
 }

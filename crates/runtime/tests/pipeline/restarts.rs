@@ -2,11 +2,11 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use budao_core::event::{Ask, StopReason, TaskId};
+use budao_core::event::{Ask, Event, StopReason, TaskId};
 use budao_models::script::{Script, Step};
 use serde_json::json;
 
-use crate::stage::{AGGREGATOR, PLANNER, Setup, Stage};
+use crate::stage::{AGGREGATOR, PLANNER, Setup, Stage, name};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -28,7 +28,16 @@ fn setup(hangs: Option<&str>) -> Setup {
         .says(AGGREGATOR, "both")
 }
 
-async fn gone_while(part: &str) -> Stage {
+/// How a process goes.
+#[derive(Clone, Copy, Debug)]
+enum Exit {
+    /// It parks what it has.
+    Stopped,
+    /// It just is no more. Whatever of it still runs here is a stale writer, and refused as such.
+    Killed,
+}
+
+async fn gone_while(part: &str, exit: Exit) -> Stage {
     let first = setup(Some(part)).open().await;
     first.accepted(Ask::Plan { question: "q".into(), confirm: false }).await;
     while first.cast.asked(part) == 0 {
@@ -36,15 +45,21 @@ async fn gone_while(part: &str) -> Stage {
     }
     // Whatever else is under way comes as far as it can.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    first.runtime.shutdown(Duration::ZERO).await;
+    if let Exit::Stopped = exit {
+        first.runtime.shutdown(Duration::ZERO).await;
+    }
     assert_eq!(first.count("turn_ended").await, 0);
     first
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_goes_on_in_the_next_process_and_no_task_is_done_twice() {
-    for (part, touched_before) in [(PLANNER, 0), ("first", 1), ("second", 1), (AGGREGATOR, 2)] {
-        let first = gone_while(part).await;
+    let parts = [(PLANNER, 0), ("first", 1), ("second", 1), (AGGREGATOR, 2)];
+    let exits = [Exit::Stopped, Exit::Killed];
+    for ((part, touched_before), exit) in
+        parts.iter().flat_map(|part| exits.map(|exit| (*part, exit)))
+    {
+        let first = gone_while(part, exit).await;
         assert_eq!(first.touched.load(Ordering::SeqCst), touched_before, "{part}");
         let second = setup(None).instead_of(&first).await;
         second.until("turn_ended").await;
@@ -62,7 +77,7 @@ async fn a_run_goes_on_in_the_next_process_and_no_task_is_done_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_done_before_is_not_asked_again() {
-    let first = gone_while("second").await;
+    let first = gone_while("second", Exit::Killed).await;
     let second = setup(None).instead_of(&first).await;
     second.until("turn_ended").await;
     assert_eq!(second.cast.asked(PLANNER), 0);
@@ -71,9 +86,8 @@ async fn what_was_done_before_is_not_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_that_was_begun_is_finished_by_the_next_process() {
-    let first = gone_while("first").await;
-    // The command comes while nobody runs the session: it waits in the journal.
+async fn a_run_of_a_process_that_is_gone_can_be_cancelled_in_the_next() {
+    let first = gone_while("first", Exit::Stopped).await;
     let second = setup(Some("first")).instead_of(&first).await;
     second.accepted(Ask::Cancel { reason: None }).await;
     second.until("turn_ended").await;
@@ -82,13 +96,54 @@ async fn a_cancel_that_was_begun_is_finished_by_the_next_process() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cancel_that_was_begun_is_finished_by_the_next_process() {
+    // Goal: nothing is left when the process dies between the cancel and the end of its children.
+    let mut setup = setup(None);
+    setup = setup.part("stubborn", Script::new().call("deaf", json!({})));
+    let first = setup.open().await;
+    first.accepted(Ask::Solve { question: "q".into(), tasks: json!(["stubborn"]) }).await;
+    first.until("child_opened").await;
+    let child = first.children().await[0];
+    first.until_in(child, "call_started").await;
+    first.accepted(Ask::Cancel { reason: None }).await;
+    assert_eq!(first.count("turn_ended").await, 0, "its child is still being stopped");
+    let second = crate::stage::Setup::new().instead_of(&first).await;
+    second.until("turn_ended").await;
+    assert_eq!(second.state().await.last.unwrap().stop, StopReason::Cancelled);
+    second.nothing_runs().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_task_that_was_restarted_has_another_child_also_after_a_crash() {
-    let first = gone_while("first").await;
-    let second = setup(None).part("unused", Script::new()).instead_of(&first).await;
+    let first = gone_while("first", Exit::Killed).await;
+    let second = setup(None).instead_of(&first).await;
     second.accepted(Ask::RestartTask { task: TaskId("a".into()) }).await;
     second.until("turn_ended").await;
     assert_eq!(second.state().await.last_text().as_deref(), Some("both"));
     second.nothing_runs().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn coming_back_to_a_child_does_not_disturb_what_it_does() {
+    let hanging = setup(None).part("task", hanging());
+    let first = hanging.open().await;
+    first.accepted(Ask::Solve { question: "q".into(), tasks: json!(["task"]) }).await;
+    first.until("child_opened").await;
+    let child = first.children().await[0];
+    first.until_in(child, "text_came").await;
+    let script = Script::new().call("nap", json!({})).say("slept");
+    let second = setup(None).part("task", script).replacing(&first);
+    second.runtime.touch(child);
+    second.until_in(child, "call_started").await;
+    second.runtime.touch(second.session);
+    second.until("turn_ended").await;
+    let records = second.records_of(child).await;
+    let names: Vec<_> = records.iter().map(|record| name(&record.event)).collect();
+    assert_eq!(names.iter().filter(|name| *name == "session_resumed").count(), 1, "{names:?}");
+    let Event::CallEnded { outcome, .. } = second.until_in(child, "call_ended").await.event else {
+        panic!()
+    };
+    assert!(outcome.is_done(), "{outcome:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,12 +47,17 @@ pub(crate) struct Cast {
 impl Cast {
     /// How often a part was asked.
     pub(crate) fn asked(&self, part: &str) -> usize {
-        self.requests.lock().unwrap().iter().filter(|(name, _)| name == part).count()
+        self.requests
+            .lock()
+            .expect("no test panics while holding this")
+            .iter()
+            .filter(|(name, _)| name == part)
+            .count()
     }
 
     /// The last request of a part.
     pub(crate) fn request(&self, part: &str) -> Request {
-        let requests = self.requests.lock().unwrap();
+        let requests = self.requests.lock().expect("no test panics while holding this");
         let found = requests.iter().rev().find(|(name, _)| name == part);
         found.unwrap_or_else(|| panic!("{part} was never asked")).1.clone()
     }
@@ -80,7 +85,10 @@ impl Model for Cast {
             return Err(Fault::new(Kind::ModelBadRequest, Operation::ModelRequest)
                 .because(format!("nobody plays {first:?}")));
         };
-        self.requests.lock().unwrap().push((name.clone(), request.clone()));
+        self.requests
+            .lock()
+            .expect("no test panics while holding this")
+            .push((name.clone(), request.clone()));
         model.stream(request).await
     }
 }
@@ -137,10 +145,15 @@ impl Setup {
 
     /// Another process on the same journal, after the first is gone.
     pub(crate) async fn instead_of(self, gone: &Stage) -> Stage {
-        let stage = self.on(Some(Arc::clone(&gone.journal)));
-        let session = gone.session;
+        let stage = self.replacing(gone);
         stage.runtime.recover().await.expect("the journal can be read");
-        Stage { session, ..stage }
+        stage
+    }
+
+    /// The same, before it takes anything up.
+    pub(crate) fn replacing(self, gone: &Stage) -> Stage {
+        let stage = self.on(Some(Arc::clone(&gone.journal)));
+        Stage { session: gone.session, ..stage }
     }
 
     fn on(self, journal: Option<Arc<dyn Journal>>) -> Stage {
@@ -168,7 +181,8 @@ impl Setup {
     }
 }
 
-/// `touch {}` (counts, not idempotent) and `slow {}` (waits to be stopped).
+/// `touch {}` (counts, not idempotent), `nap {}` (takes a while), `slow {}` (waits to be stopped),
+/// `deaf {}` (does not hear that).
 fn tools(touched: &Arc<AtomicU32>) -> Vec<RawTool> {
     let nothing = || json!({"type": "object", "properties": {}, "additionalProperties": false});
     let count = Arc::clone(touched);
@@ -177,11 +191,17 @@ fn tools(touched: &Arc<AtomicU32>) -> Vec<RawTool> {
             let now = count.fetch_add(1, Ordering::SeqCst) + 1;
             async move { Ok(json!(now)) }
         }),
+        RawTool::new("nap", "Takes a while.", nothing(), |_, context| async move {
+            context.world.clock.sleep(Duration::from_secs(30)).await;
+            Ok(json!("rested"))
+        }),
         RawTool::new("slow", "Waits until it is stopped.", nothing(), |_, context| async move {
             context.cancel.cancelled().await;
             Ok(json!("stopped"))
         })
         .options(Options::default().deadline(Duration::from_secs(3600))),
+        RawTool::new("deaf", "Hears nothing.", nothing(), |_, _| std::future::pending())
+            .options(Options::default().deadline(Duration::from_secs(3600))),
     ]
 }
 
@@ -211,8 +231,9 @@ impl Stage {
     }
 
     pub(crate) async fn records_of(&self, session: SessionId) -> Vec<Record> {
-        let page = self.journal.read(session, 0, PageLimits::default()).await.unwrap();
-        page.records.iter().map(|stored| stored.record().unwrap()).collect()
+        let page =
+            self.journal.read(session, 0, PageLimits::default()).await.expect("it is readable");
+        page.records.iter().map(|stored| stored.record().expect("records decode")).collect()
     }
 
     pub(crate) async fn records(&self) -> Vec<Record> {
@@ -224,7 +245,7 @@ impl Stage {
     }
 
     pub(crate) async fn state(&self) -> Session {
-        self.runtime.state(self.session).await.unwrap()
+        self.runtime.state(self.session).await.expect("it is known")
     }
 
     /// The children that were opened, in order, without repeats.
@@ -252,7 +273,7 @@ impl Stage {
 
     /// No session of this journal has a turn that runs.
     pub(crate) async fn nothing_runs(&self) {
-        let unfinished = self.journal.unfinished(None, 100).await.unwrap();
+        let unfinished = self.journal.unfinished(None, 100).await.expect("it is readable");
         assert!(unfinished.is_empty(), "{unfinished:?}");
     }
 
@@ -262,9 +283,9 @@ impl Stage {
     }
 
     pub(crate) async fn until_in(&self, session: SessionId, wanted: &str) -> Record {
-        let mut records = self.runtime.follow(session, 0).await.unwrap();
+        let mut records = self.runtime.follow(session, 0).await.expect("it is known");
         while let Some(record) = records.next().await {
-            let record = record.unwrap();
+            let record = record.expect("it is readable");
             if name(&record.event) == wanted {
                 return record;
             }
@@ -274,16 +295,17 @@ impl Stage {
 
     /// Waits until that many records of that name are there.
     pub(crate) async fn until_count(&self, wanted: &str, count: usize) {
-        let mut records = self.runtime.follow(self.session, 0).await.unwrap();
+        let mut records = self.runtime.follow(self.session, 0).await.expect("it is known");
         let mut seen = 0;
         while seen < count {
-            let record = records.next().await.expect("records do not end").unwrap();
+            let record = records.next().await.expect("records do not end").expect("and decode");
             seen += usize::from(name(&record.event) == wanted);
         }
     }
 }
 
 pub(crate) fn name(event: &Event) -> String {
-    let value = serde_json::to_value(event).unwrap();
-    value.as_object().unwrap().keys().next().unwrap().clone()
+    let value = serde_json::to_value(event).expect("events are JSON");
+    let names = value.as_object().and_then(|object| object.keys().next());
+    names.expect("events are tagged").clone()
 }
