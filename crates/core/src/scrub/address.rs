@@ -94,9 +94,7 @@ fn hextets(text: &Text<'_>, start: usize) -> Option<usize> {
         }
         groups += usize::from(end > at);
         if text.at(end) != b':' {
-            let whole =
-                if gaps == 1 { groups >= 1 && groups < 8 } else { gaps == 0 && groups == 8 };
-            return whole.then_some(end);
+            return is_whole(groups, gaps).then_some(end);
         }
         if text.at(end + 1) == b':' {
             gaps += 1;
@@ -105,12 +103,16 @@ fn hextets(text: &Text<'_>, start: usize) -> Option<usize> {
             at = end + 1;
         } else {
             // A colon that is punctuation: `fd00::1: connection refused`.
-            return (gaps == 1 && groups >= 1 && groups < 8 || groups == 8).then_some(end);
+            return is_whole(groups, gaps).then_some(end);
         }
         if gaps > 1 || groups > 8 {
             return None;
         }
     }
+}
+
+fn is_whole(groups: usize, gaps: usize) -> bool {
+    if gaps == 1 { (1..8).contains(&groups) } else { gaps == 0 && groups == 8 }
 }
 
 /// Whether the word goes on, so that what was read is part of something else.

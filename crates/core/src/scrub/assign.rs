@@ -121,6 +121,9 @@ pub(super) fn find(text: &Text<'_>, start: usize, end: usize, word: &Word) -> Op
     }
     let (tie, at) = name.tie(text, word.says)?;
     let (tie, at) = annotated(text, tie, at);
+    // `map[X-Api-Key:[…]]`, as Go prints headers.
+    let at =
+        at + usize::from(text.at(at) == b'[' && text.before(at) == b':' && !marker_at(text, at));
     let open = opening(text, at);
     // The working directory is not a password.
     if marker_at(text, at)
@@ -187,6 +190,10 @@ struct Name {
 }
 
 const NAME_MAX: usize = 48;
+/// How far back a `login` is looked for.
+const NETRC_MAX: usize = 96;
+/// A value that a mere blank ties to its name is at least so long.
+const BLANK_TIED_MIN: usize = 16;
 
 impl Name {
     fn around(text: &Text<'_>, start: usize, end: usize) -> Option<Self> {
@@ -247,11 +254,26 @@ impl Name {
                 (Tie::Words, at + 3)
             }
             _ if spaced && self.is_flag(text) && text.at(at) != b'-' => (Tie::Tight, at),
-            _ if spaced && !quoted => (Tie::Words, after_verb(text, at)?),
+            _ if spaced && !quoted => (Tie::Words, self.after_words(text, at, says)?),
             _ => return None,
         };
         let next = text.skip_blanks(next, 8);
         Some((tie, block(text, next)))
+    }
+
+    /// Where the value starts that only a blank or a verb ties to the name.
+    fn after_words(&self, text: &Text<'_>, at: usize, says: Says) -> Option<usize> {
+        let verbs: [&[u8]; 6] =
+            [b"is: ", b"is ", b"was ", b"provided: ", b"provided is ", b"used: "];
+        if let Some(verb) = verbs.iter().find(|verb| text.starts_folded(at, verb)) {
+            return Some(at + verb.len());
+        }
+        // `machine host login user password …`
+        let line = text.slice(self.left.saturating_sub(NETRC_MAX), self.left);
+        let netrc = says == Says::Password && memchr::memmem::find(line, b"login ").is_some();
+        // `invalid api key 4f3a…`: nothing but its look says that it is one.
+        let long = text.run_within(Class::Padded, at, BLANK_TIED_MIN) == at + BLANK_TIED_MIN;
+        (netrc || (says != Says::Password && long)).then_some(at)
     }
 
     /// Whether this is `<password>…</password>`.
@@ -299,12 +321,6 @@ fn is_harmless(text: &Text<'_>, left: usize, prefix: &[u8]) -> bool {
     HARMLESS.iter().any(|word| stem.ends_with(word.as_bytes()))
         || text.ends(left, b"nexpected ")
         || text.ends(left, b"xpected ")
-}
-
-/// `is`, `was`, `provided:` and the like, and where they end.
-fn after_verb(text: &Text<'_>, at: usize) -> Option<usize> {
-    let verbs: [&[u8]; 6] = [b"is: ", b"is ", b"was ", b"provided: ", b"provided is ", b"used: "];
-    verbs.iter().find(|verb| text.starts_folded(at, verb)).map(|verb| at + verb.len())
 }
 
 /// A YAML block (`|` and a new line): where its first line starts.

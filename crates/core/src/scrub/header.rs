@@ -80,6 +80,12 @@ pub(super) fn basic(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     is_pair(text.slice(at, stop.min(at + 512))).then(|| Span::new(at, stop, Marker::Credentials))
 }
 
+/// `AUTH PLAIN …`, as mail clients sign in.
+pub(super) fn auth_plain(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+    let stop = text.run(Class::Padded, end);
+    (stop >= end + 8).then(|| Span::new(end, stop, Marker::Credentials))
+}
+
 /// `"auth": "dXNlcjpwYXNz"`, `_auth=…`: credentials as Docker and npm keep them.
 pub(super) fn auth(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
     let at = header_value(text, end)?;

@@ -6,6 +6,7 @@ use super::text::{Class, Text};
 /// `/home/alice`, `/Users/alice`: the trigger is the parent.
 pub(super) fn posix(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     let exact = text.starts(start, b"/home/") || text.starts(start, b"/Users/");
+    let start = parent(text, start);
     if !exact || !path_starts(text, start) {
         return None;
     }
@@ -18,6 +19,28 @@ pub(super) fn posix(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
         return None;
     }
     Some(Span::new(start, stop, Marker::Home))
+}
+
+/// Where a home directory starts that is not at the top: `/mnt/c/Users/…`, `/export/home/…`.
+fn parent(text: &Text<'_>, start: usize) -> usize {
+    let drive = start.saturating_sub(2);
+    if text.ends(drive, b"/mnt")
+        && text.at(drive) == b'/'
+        && text.at(drive + 1).is_ascii_alphabetic()
+    {
+        return drive - 4;
+    }
+    let parents: [&[u8]; 5] = [b"/export", b"/var", b"/usr", b"/data", b"/System/Volumes/Data"];
+    let parent = parents.iter().find(|parent| text.ends(start, parent));
+    parent.map_or(start, |parent| start - parent.len())
+}
+
+/// `%2Fhome%2Falice`: the same in a query.
+pub(super) fn encoded(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    let exact = text.starts(start + 3, b"home") || text.starts(start + 3, b"Users");
+    let stop = text.run_within(Class::Word, end, 64);
+    let joined = Class::Dotted.has(text.before(start)) && !text.escape_ends(start);
+    (exact && !joined && stop > end).then(|| Span::new(start, stop, Marker::Home))
 }
 
 /// `/root`, and nothing that merely begins so.

@@ -46,6 +46,7 @@ const FINDERS: &[(&str, Find)] = &[
     ("authorization", header::authorization),
     ("bearer ", header::bearer),
     ("basic ", header::basic),
+    ("auth plain ", header::auth_plain),
     ("\"auth", header::auth),
     ("_auth", header::auth),
     ("cookie", header::cookie),
@@ -54,12 +55,15 @@ const FINDERS: &[(&str, Find)] = &[
     ("?key=", header::query_key),
     ("&key=", header::query_key),
     ("://", url::userinfo),
+    ("%3A%2F%2F", url::encoded_userinfo),
     ("jdbc:oracle:thin:", url::oracle),
     (" -u ", url::user_flag),
     ("--user ", url::user_flag),
     ("--user=", url::user_flag),
     ("/home/", place::posix),
     ("/Users/", place::posix),
+    ("%2Fhome%2F", place::encoded),
+    ("%2FUsers%2F", place::encoded),
     ("/root", place::root),
     ("\\Users\\", place::windows),
     (":/Users/", place::windows_slashed),
@@ -104,6 +108,9 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     }
     for &(literal, find) in FINDERS {
         add(literal.to_owned(), Rule::Find(find));
+    }
+    for (client, _) in url::CLIENTS {
+        add(client.to_owned(), Rule::Find(url::client_flag));
     }
     // fc00::/7 and fe80::/10, by the first digits of their first group.
     let local: Find = |text, start, _| address::ipv6(text, start);

@@ -192,7 +192,8 @@ impl<'a> Text<'a> {
     pub(super) fn word_starts(&self, index: usize) -> bool {
         let before = self.before(index);
         let joined = Class::Alnum.has(before) && !self.escape_ends(index);
-        !joined && !(before == b']' && marker_ends(&self.bytes[..index]))
+        let marker = before == b']' && marker_ends(&self.bytes[..index]);
+        !joined && !marker
     }
 
     /// Whether an escape sequence (`\n`, `%3D`, `\u003d`) ends right before `index`.

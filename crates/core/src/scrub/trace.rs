@@ -51,7 +51,7 @@ pub(super) fn at_lines(text: &Text<'_>, start: usize, end: usize) -> Option<Span
     if !first.is_at() {
         return None;
     }
-    let span = collapse(&lines, at, |line| line.is_frame());
+    let span = collapse(&lines, at, is_frame);
     span.or(Some(Span::new(at, first.end, Marker::Trace(1))))
 }
 
@@ -167,14 +167,6 @@ impl Line<'_> {
         self.bytes.is_empty()
     }
 
-    /// Whether the line goes on with the trace of JavaScript, Java or C#.
-    fn is_frame(&self) -> bool {
-        let more = self.bytes.starts_with(b"... ")
-            && (self.bytes.ends_with(b"more") || self.bytes.ends_with(b"omitted"));
-        let seam = self.bytes.starts_with(b"--- End of ");
-        more || seam || (self.indent > 0 && self.is_at())
-    }
-
     /// `main.(*T).run(0x1)`: a dotted path right before its arguments.
     fn is_go_call(&self) -> bool {
         let open = self.bytes.iter().position(|&byte| byte == b'(').unwrap_or(0);
@@ -208,4 +200,12 @@ impl Line<'_> {
         let settled = known.contains(&inner) || inner.starts_with(b"index ");
         place(inner) || settled || (call.contains(&b'.') && !call.contains(&b' '))
     }
+}
+
+/// Whether the line goes on with the trace of JavaScript, Java or C#.
+fn is_frame(line: &Line<'_>) -> bool {
+    let more = line.bytes.starts_with(b"... ")
+        && (line.bytes.ends_with(b"more") || line.bytes.ends_with(b"omitted"));
+    let seam = line.bytes.starts_with(b"--- End of ");
+    more || seam || (line.indent > 0 && line.is_at())
 }

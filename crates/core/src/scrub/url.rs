@@ -64,6 +64,50 @@ pub(super) fn oracle(text: &Text<'_>, _start: usize, end: usize) -> Option<Span>
         .then(|| Span::new(user + 1, at, Marker::Password))
 }
 
+/// The same, percent-encoded as a whole: `postgres%3A%2F%2Fuser%3Apassword%40host`.
+pub(super) fn encoded_userinfo(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+    let user = text.run_within(Class::Dotted, end, 64);
+    if !text.starts_folded(user, b"%3a") {
+        return None;
+    }
+    let start = user + 3;
+    let stop = (start..start + 128).find(|&at| {
+        text.starts_folded(at, b"%40") || !(Class::Dotted.has(text.at(at)) || text.at(at) == b'%')
+    })?;
+    (stop > start && text.starts(stop, b"%40")).then(|| Span::new(start, stop, Marker::Password))
+}
+
+/// Programs that take a password by a short flag: `mysql -psecret`, `redis-cli -a secret`.
+pub(super) const CLIENTS: [(&str, &[u8]); 6] = [
+    ("mysql", b" -p"),
+    ("mysqldump", b" -p"),
+    ("sshpass", b" -p "),
+    ("redis-cli", b" -a "),
+    ("docker login", b" -p "),
+    ("ldapsearch", b" -w "),
+];
+
+/// How far behind the program its flag is looked for.
+const CLIENT_MAX: usize = 96;
+
+/// The password among the arguments of one of [`CLIENTS`]; the trigger is the program's name.
+pub(super) fn client_flag(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+    let named =
+        |(name, _): &&(&str, _)| name.len() == end - start && text.starts(start, name.as_bytes());
+    let (_, flag) = CLIENTS.iter().find(named)?;
+    let stop = |index: usize| matches!(text.at(index), b'\n' | b'|' | b';' | 0);
+    let at = (end..end + CLIENT_MAX).find(|&at| stop(at) || text.starts(at, flag))?;
+    let at = at + flag.len();
+    let open = at + usize::from(matches!(text.at(at), b'"' | b'\''));
+    if !text.starts(at - flag.len(), flag) || marker_at(text, open) {
+        return None;
+    }
+    let end = (open..open + 128).find(|&index| !Class::Value.has(text.at(index)))?;
+    let password = text.slice(open, end);
+    let known = is_placeholder(password) || holds_marker(password);
+    (!known).then(|| Span::new(open, end, Marker::Password))
+}
+
 /// `curl -u user:password`: the password. The trigger ends before the user.
 pub(super) fn user_flag(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     if Class::Word.has(text.before(start)) && text.at(start) != b' ' {

@@ -150,7 +150,7 @@ pub(super) fn is_secret(value: &[u8], case: Case) -> bool {
         Says::Key if firm => is_key(value),
         Says::Key => is_opaque(value),
         Says::Loosely => {
-            let sealed = case.tie == Tie::Sealed && value.len() >= 12 && is_key(value);
+            let sealed = case.tie == Tie::Sealed && value.len() >= 8 && is_key(value);
             let said = case.tie > Tie::Words || value.iter().any(u8::is_ascii_digit);
             (is_opaque(value) && said) || sealed
         }
@@ -197,7 +197,8 @@ fn is_password(value: &[u8], case: Case, firm: bool) -> bool {
 fn is_key(value: &[u8]) -> bool {
     let number = value.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
     let random = value.len() >= 6 && looks_random(value);
-    !(number && value.len() < 16) && !mentions_secret(value) && (random || value.len() >= 8)
+    let short_number = number && value.len() < 16;
+    !short_number && !mentions_secret(value) && (random || value.len() >= 8)
 }
 
 /// Whether a value looks like nobody would write it as a word: letters and digits interleaved, or
@@ -213,7 +214,8 @@ pub(super) fn is_opaque(value: &[u8]) -> bool {
         let digits = part[letters..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let rest = part[letters + digits..].iter().all(u8::is_ascii_alphabetic);
         let few = digits <= 3 || (letters == 0 && digits <= 4);
-        part.len() <= 4 || (rest && few && is_camel(part))
+        let long = part.len() >= 32 && digits > 0;
+        part.len() <= 4 || (rest && few && !long && is_camel(part))
     };
     !parts.all(wordy)
 }
@@ -337,7 +339,7 @@ fn is_word(value: &[u8]) -> bool {
 
 /// Whether a quoted text with blanks reads like a message and not like a passphrase.
 fn is_sentence(value: &[u8]) -> bool {
-    let mut words = value.split(|byte| byte.is_ascii_whitespace());
+    let mut words = value.split(u8::is_ascii_whitespace);
     let mixed = |word: &[u8]| {
         word.iter().any(u8::is_ascii_digit) && word.iter().any(u8::is_ascii_alphabetic)
     };
@@ -389,8 +391,10 @@ fn is_code(value: &[u8], next: u8) -> bool {
 /// Whether a value is a name for a secret and so not the secret.
 fn mentions_secret(value: &[u8]) -> bool {
     let letters = value.iter().all(|&byte| byte.is_ascii_alphabetic() || b"_-.".contains(&byte));
+    let words = value.iter().filter(|&&byte| byte == b'-').count() + 1;
     let lower = value.to_ascii_lowercase();
     letters
+        && words <= 3
         && ["pass", "pwd", "secret", "token", "key", "cred", "auth"]
             .iter()
             .any(|word| memchr::memmem::find(&lower, word.as_bytes()).is_some())

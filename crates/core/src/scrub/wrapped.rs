@@ -144,7 +144,7 @@ pub(super) fn unwrap_lines(text: &Text<'_>, run: &Run) -> Wrapped {
     let mut end = padded(run.end);
     let mut line = run.end - run.start;
     let mut joined: Option<Vec<u8>> = None;
-    while line >= LINE_MIN && line % 4 == 0 {
+    while line >= LINE_MIN && line.is_multiple_of(4) {
         let Some(length) = text.line_break(end) else { break };
         let next = end + length;
         let stop = text.run(Class::Base64, next);

@@ -5,23 +5,23 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 /// One made-up secret and what belongs around it.
-pub struct Secret {
-    pub format: String,
+pub(crate) struct Secret {
+    pub(crate) format: String,
     /// What must not appear anywhere.
-    pub hidden: String,
+    pub(crate) hidden: String,
     /// The secret with what its format needs around it.
-    pub text: String,
+    pub(crate) text: String,
     /// It spans lines, so some settings cannot hold it.
     lines: bool,
 }
 
 /// A text with a secret planted in it.
-pub struct Planted {
-    pub setting: &'static str,
-    pub text: String,
+pub(crate) struct Planted {
+    pub(crate) setting: &'static str,
+    pub(crate) text: String,
 }
 
-pub fn secrets() -> Vec<Secret> {
+pub(crate) fn secrets() -> Vec<Secret> {
     let file: toml::Table = include_str!("../corpus/secrets.toml").parse().unwrap();
     let formats = file["format"].as_array().unwrap();
     formats
@@ -54,7 +54,7 @@ fn joined(parts: &toml::Value) -> String {
 
 impl Secret {
     /// The secret in every setting that can hold it; at least ten.
-    pub fn planted(&self) -> Vec<Planted> {
+    pub(crate) fn planted(&self) -> Vec<Planted> {
         let text = &self.text;
         let inner = json!({ "detail": text, "code": 7 }).to_string();
         let mut all = vec![
@@ -110,7 +110,7 @@ impl Secret {
     }
 
     /// The stretches of the secret that must not appear, as they are or in base64.
-    pub fn stretches(&self) -> Vec<String> {
+    pub(crate) fn stretches(&self) -> Vec<String> {
         let chars: Vec<char> = self.hidden.chars().collect();
         let mut all: Vec<String> =
             chars.windows(12).map(|window| window.iter().collect()).collect();
@@ -135,7 +135,7 @@ fn wrapped(encoded: &str) -> String {
 }
 
 /// Every string in a JSON value.
-pub fn strings(value: &Value) -> Vec<&str> {
+pub(crate) fn strings(value: &Value) -> Vec<&str> {
     match value {
         Value::String(text) => vec![text],
         Value::Array(items) => items.iter().flat_map(strings).collect(),

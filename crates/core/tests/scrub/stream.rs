@@ -45,7 +45,7 @@ fn pieces_of_any_size_change_nothing() {
             let whole = scrubber.scrub(&text);
             let size = [1, 7, 64, 300][index % 4];
             let pieces = chars(&text).collect::<Vec<_>>();
-            let pieces: Vec<String> = pieces.chunks(size).map(|chars| chars.concat()).collect();
+            let pieces: Vec<String> = pieces.chunks(size).map(<[&str]>::concat).collect();
             let out = in_pieces(&scrubber, pieces.iter().map(String::as_str));
             assert_eq!(out, whole, "{} in {} by {size}", secret.format, planted.setting);
         }
