@@ -5,7 +5,7 @@ use budao_runtime::Census;
 /// The name this process takes leases under.
 pub(crate) fn name() -> String {
     let pid = std::process::id();
-    format!("pid:{pid}:{}:{}", birth(pid).unwrap_or(0), boot().unwrap_or_default())
+    format!("pid:{pid}:{}:{}", birth(pid).unwrap_or(0), place().unwrap_or_default())
 }
 
 /// Knows which processes of this machine are gone.
@@ -23,10 +23,10 @@ fn is_gone(holder: &str) -> Option<bool> {
     let mut parts = holder.strip_prefix("pid:")?.split(':');
     let pid: u32 = parts.next()?.parse().ok()?;
     let born: u64 = parts.next()?.parse().ok()?;
-    let boot_then = parts.next().filter(|boot| !boot.is_empty())?;
-    // Another boot or another machine: only the same machine's earlier boots are surely over, and we
-    // cannot tell the two apart. The lease runs out by itself.
-    if boot()? != boot_then {
+    let its_place = parts.next().filter(|place| !place.is_empty())?;
+    // Another boot, another machine or another container: we cannot see its processes, and say nothing.
+    // The lease runs out by itself.
+    if place()? != its_place {
         return None;
     }
     Some(birth(pid) != Some(born))
@@ -44,9 +44,12 @@ fn birth(pid: u32) -> Option<u64> {
     rest.split_whitespace().nth(19)?.parse().ok()
 }
 
-fn boot() -> Option<String> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(id.trim().to_owned())
+/// Where process numbers mean what they mean here: this boot, and this namespace of processes.
+fn place() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    let number: String = namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    Some(format!("{}-{number}", boot.trim()))
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -58,14 +61,14 @@ mod tests {
         assert_eq!(is_gone(&name()), Some(false));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let born = birth(child.id()).unwrap_or(1);
-        let holder = format!("pid:{}:{born}:{}", child.id(), boot().unwrap());
+        let holder = format!("pid:{}:{born}:{}", child.id(), place().unwrap());
         child.wait().unwrap();
         assert_eq!(is_gone(&holder), Some(true));
     }
 
     #[test]
     fn a_number_that_was_given_again_is_another_process() {
-        let holder = format!("pid:{}:1:{}", std::process::id(), boot().unwrap());
+        let holder = format!("pid:{}:1:{}", std::process::id(), place().unwrap());
         assert_eq!(is_gone(&holder), Some(true));
     }
 

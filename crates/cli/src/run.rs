@@ -220,7 +220,13 @@ pub(crate) async fn resume(
             state.head
         }
     };
-    follow(wired, session, after, show(args.json), lang, terminal).await
+    let (show, mid_line) = (show(args.json), false);
+    let mut watcher = Watcher { runtime: &wired.runtime, session, terminal, lang, show, mid_line };
+    if let Err(fault) = watcher.ask_pending(&state).await {
+        wired.close().await;
+        return Err(fault);
+    }
+    follow(wired, session, after, show, lang, terminal).await
 }
 
 /// `budao cancel`.

@@ -142,7 +142,7 @@ impl Story<'_> {
                 self.w("tokens", "词元")
             ),
             Event::TurnEnded { stop, fault, steps, usage } => {
-                let tokens = usage.input_tokens + usage.output_tokens;
+                let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
                 let why = fault.as_ref().map(|fault| format!(" {}", fault.row().code));
                 format!(
                     "● {} {}{} · {steps} {} · {tokens} {}",

@@ -7,6 +7,7 @@ use budao_core::{
     engine::Engine,
     event::{Ask, Decision, Event, QuestionId, Seq, SessionId, StopReason},
     fault::text,
+    session::{CallState, Session},
 };
 use budao_runtime::Runtime;
 use futures::StreamExt;
@@ -34,6 +35,22 @@ pub(crate) struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
+    /// Asks what is still open: a question that was shown by a process that is gone.
+    pub(crate) async fn ask_pending(&mut self, state: &Session) -> Result<(), Fault> {
+        let calls = state.turn.iter().flat_map(|turn| &turn.calls);
+        for call in calls {
+            if let CallState::Asked { question, arguments, .. } = &call.state {
+                self.terminal.say(&format!(
+                    "? {} {} {arguments}",
+                    say(self.lang, "may it run?", "是否允许执行？"),
+                    self.terminal.name(&call.tool)
+                ));
+                self.ask(question).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Follows from a position until a turn ends with nothing queued behind it.
     pub(crate) async fn until_idle(&mut self, after: Seq) -> Result<Exit, Fault> {
         let mut records = self.runtime.follow(self.session, after).await?;

@@ -40,21 +40,28 @@ impl Brake {
         self.invalid.get(key).copied().unwrap_or(0)
     }
 
-    /// A call worked.
+    /// A step is over in which a call worked.
     pub fn note_success(&mut self) {
         *self = Self::default();
     }
 
-    /// A call failed. `invalid` is the key of a call that never ran because it does not fit.
-    pub fn note_failure(&mut self, kind: Kind, invalid: Option<String>) {
-        // The brake's own answer is not a new kind of failure: it says the old one again.
-        let repeated = kind == Kind::RepeatedCallStopped;
-        if !repeated && self.kinds.insert(kind) && !self.kinds.is_empty() {
+    /// A step is over in which every call failed. However many there were, the model has heard of none of
+    /// them yet, so they count as one failure, and the same invalid call counts once. Beside its kind goes
+    /// the key of a call that never ran because it does not fit.
+    pub fn note_failures(&mut self, failed: impl IntoIterator<Item = (Kind, Option<String>)>) {
+        let mut keys = BTreeSet::new();
+        let mut progress = false;
+        for (kind, invalid) in failed {
+            // The brake's own answer is not a new kind of failure: it says the old one again.
+            progress |= kind != Kind::RepeatedCallStopped && self.kinds.insert(kind);
+            keys.extend(invalid);
+        }
+        if progress {
             self.invalid.clear();
             self.failures = 0;
         }
         self.failures = self.failures.saturating_add(1);
-        if let Some(key) = invalid {
+        for key in keys {
             let count = self.invalid.entry(key).or_default();
             *count = count.saturating_add(1);
         }
@@ -123,7 +130,7 @@ mod tests {
     use super::*;
 
     fn invalid(brake: &mut Brake, arguments: &str) {
-        brake.note_failure(Kind::InvalidArguments, Some(call_key("t", arguments)));
+        brake.note_failures([(Kind::InvalidArguments, Some(call_key("t", arguments)))]);
     }
 
     #[test]
@@ -131,9 +138,10 @@ mod tests {
         let (mut brake, limits) = (Brake::default(), Limits::default());
         invalid(&mut brake, r#"{"a":1,"b":2}"#);
         assert_eq!(brake.tripped(&limits), None);
-        brake.note_failure(Kind::RepeatedCallStopped, Some(call_key("t", r#"{"b":2, "a":1}"#)));
+        let again = |arguments| (Kind::RepeatedCallStopped, Some(call_key("t", arguments)));
+        brake.note_failures([again(r#"{"b":2, "a":1}"#)]);
         assert_eq!(brake.tripped(&limits), None);
-        brake.note_failure(Kind::RepeatedCallStopped, Some(call_key("t", r#"{"a":1,"b":2}"#)));
+        brake.note_failures([again(r#"{"a":1,"b":2}"#)]);
         assert_eq!(brake.tripped(&limits), Some(Tripped::SameInvalidCall(3)));
     }
 
@@ -153,9 +161,18 @@ mod tests {
         let (mut brake, limits) = (Brake::default(), Limits::default());
         for number in 0..8 {
             assert_eq!(brake.tripped(&limits), None, "{number}");
-            brake.note_failure(Kind::ToolSaidNo, None);
+            brake.note_failures([(Kind::ToolSaidNo, None)]);
         }
         assert_eq!(brake.tripped(&limits), Some(Tripped::FailuresInARow(8)));
+    }
+
+    #[test]
+    fn many_failures_in_one_step_are_one_failure() {
+        let (mut brake, limits) = (Brake::default(), Limits::default());
+        let same = || (Kind::InvalidArguments, Some(call_key("t", "{}")));
+        brake.note_failures((0..20).map(|_| same()));
+        assert_eq!(brake.tripped(&limits), None, "the model has not heard of it yet");
+        assert_eq!(brake.repeats(&call_key("t", "{}")), 1);
     }
 
     #[test]
@@ -166,7 +183,7 @@ mod tests {
                 invalid(&mut brake, "{}");
             }
             for _ in 0..7 {
-                brake.note_failure(Kind::ToolSaidNo, None);
+                brake.note_failures([(Kind::ToolSaidNo, None)]);
             }
             assert_eq!(brake.tripped(&limits), None);
             brake.note_success();

@@ -173,8 +173,8 @@ pub struct Call {
 pub enum CallState {
     /// The model asked for it; it has not been checked.
     Requested {
-        /// A person allowed it, with these arguments in place of the model's.
-        approved: Option<Value>,
+        /// A person allowed it; it is checked once more all the same.
+        approved: Option<Approved>,
     },
     /// A person must decide.
     Asked {
@@ -203,6 +203,8 @@ pub enum CallState {
         at: Timestamp,
         /// What failed first, while we try again.
         failing: Option<Failing>,
+        /// For the model, beside the outcome.
+        remark: Option<String>,
     },
     /// It failed and will be tried again.
     Waiting {
@@ -214,12 +216,41 @@ pub enum CallState {
         until: Timestamp,
         /// What failed first.
         failing: Failing,
+        /// For the model, beside the outcome.
+        remark: Option<String>,
     },
     /// It is over.
     Ended {
         /// How.
         outcome: Outcome,
+        /// It never ran, because it does not fit.
+        invalid: bool,
     },
+}
+
+/// What a person allowed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Approved {
+    /// The arguments to run with.
+    pub arguments: Value,
+    /// Are they other ones than were asked about?
+    pub edited: bool,
+    /// A word for the model.
+    pub note: Option<String>,
+}
+
+impl Approved {
+    /// What the model is told about it, if it is worth telling.
+    fn remark(&self) -> Option<String> {
+        let edited = self
+            .edited
+            .then(|| format!("A person changed the arguments; it ran with {}.", self.arguments));
+        let note = self.note.as_ref().map(|note| format!("A person allowed it and wrote: {note}"));
+        match (edited, note) {
+            (Some(edited), Some(note)) => Some(format!("{edited} {note}")),
+            (edited, note) => edited.or(note),
+        }
+    }
 }
 
 /// What a session is doing, in one word.
@@ -399,17 +430,10 @@ impl Session {
             return;
         };
         let never_ran = matches!(call.state, CallState::Requested { approved: None });
-        call.state = CallState::Ended { outcome: outcome.clone() };
-        match outcome {
-            Outcome::Done(_) => turn.brake.note_success(),
-            Outcome::Failed(failure) => {
-                let kind = failure.fault.kind();
-                let invalid = never_ran && is_invalid(kind);
-                let key = invalid.then(|| call_key(&call.tool, &call.written));
-                turn.brake.note_failure(kind, key);
-            }
-        }
+        let invalid = never_ran && outcome.fault().is_some_and(|fault| is_invalid(fault.kind()));
+        call.state = CallState::Ended { outcome: outcome.clone(), invalid };
         if turn.calls.iter().all(|call| !call.is_open()) {
+            turn.note_step();
             let results = turn.results(self.settings.language);
             self.push(Message { role: Role::User, content: results });
         }
@@ -468,7 +492,7 @@ impl Session {
 }
 
 /// Refused before it ran, because it does not fit.
-fn is_invalid(kind: Kind) -> bool {
+pub(crate) fn is_invalid(kind: Kind) -> bool {
     kind.row().error_type == crate::fault::ErrorType::Validation
         || matches!(kind, Kind::UnknownTool | Kind::RepeatedCallStopped)
 }
@@ -524,14 +548,34 @@ impl Turn {
                 };
                 self.with_call(call, |call| call.state = asked);
             }
-            Event::QuestionAnswered { call, decision: Decision::Allow, arguments, .. } => {
-                self.with_call(call, |call| call.approve(arguments.clone()));
+            Event::QuestionAnswered {
+                call, decision: Decision::Allow, arguments, note, ..
+            } => {
+                self.with_call(call, |call| call.approve(arguments.clone(), note.clone()));
             }
             Event::CallStarted { call, arguments, attempt, idempotent, .. } => {
                 self.with_call(call, |call| call.start(*attempt, arguments, *idempotent, at));
             }
             _ => {}
         }
+    }
+
+    /// The step is over: tells the brake.
+    fn note_step(&mut self) {
+        let mut failed = Vec::new();
+        for call in &self.calls {
+            match &call.state {
+                CallState::Ended { outcome: Outcome::Done(_), .. } => {
+                    return self.brake.note_success();
+                }
+                CallState::Ended { outcome: Outcome::Failed(failure), invalid } => {
+                    let key = invalid.then(|| call_key(&call.tool, &call.written));
+                    failed.push((failure.fault.kind(), key));
+                }
+                _ => {}
+            }
+        }
+        self.brake.note_failures(failed);
     }
 
     fn with_call(&mut self, id: &CallId, change: impl FnOnce(&mut Call)) {
@@ -561,7 +605,7 @@ impl Turn {
         self.calls
             .iter()
             .filter_map(|call| match &call.state {
-                CallState::Ended { outcome } => {
+                CallState::Ended { outcome, .. } => {
                     let (content, is_error) = outcome.told_to_model(lang);
                     Some(Block::ToolResult { call: call.id.clone(), is_error, content })
                 }
@@ -578,21 +622,24 @@ impl Call {
         !matches!(self.state, CallState::Ended { .. })
     }
 
-    fn approve(&mut self, edited: Option<Value>) {
+    fn approve(&mut self, other: Option<Value>, note: Option<String>) {
         if let CallState::Asked { arguments, .. } = &self.state {
-            let approved = edited.unwrap_or_else(|| arguments.clone());
-            self.state = CallState::Requested { approved: Some(approved) };
+            let edited = other.is_some();
+            let arguments = other.unwrap_or_else(|| arguments.clone());
+            self.state =
+                CallState::Requested { approved: Some(Approved { arguments, edited, note }) };
         }
     }
 
     fn start(&mut self, attempt: u32, arguments: &Value, idempotent: bool, at: Timestamp) {
-        let failing = match &self.state {
-            CallState::Waiting { failing, .. } => Some(failing.clone()),
-            CallState::Started { failing, .. } => failing.clone(),
-            _ => None,
+        let (failing, remark) = match &self.state {
+            CallState::Waiting { failing, remark, .. } => (Some(failing.clone()), remark.clone()),
+            CallState::Started { failing, remark, .. } => (failing.clone(), remark.clone()),
+            CallState::Requested { approved: Some(approved) } => (None, approved.remark()),
+            _ => (None, None),
         };
         let arguments = arguments.clone();
-        self.state = CallState::Started { attempt, arguments, idempotent, at, failing };
+        self.state = CallState::Started { attempt, arguments, idempotent, at, failing, remark };
     }
 
     fn failed_once(&mut self, kind: Kind, at: Timestamp) {
@@ -602,9 +649,10 @@ impl Call {
     }
 
     fn wait(&mut self, attempt: u32, until: Timestamp) {
-        if let CallState::Started { arguments, failing: Some(failing), .. } = &self.state {
+        if let CallState::Started { arguments, failing: Some(failing), remark, .. } = &self.state {
             let (arguments, failing) = (arguments.clone(), failing.clone());
-            self.state = CallState::Waiting { attempt, arguments, until, failing };
+            let remark = remark.clone();
+            self.state = CallState::Waiting { attempt, arguments, until, failing, remark };
         }
     }
 }

@@ -434,7 +434,7 @@ impl Stepper<'_> {
     fn tokens_spent(&self) -> Option<Fault> {
         let usage = self.turn().usage;
         let most = self.session.settings.max_turn_tokens.unwrap_or(self.env.limits.turn_tokens);
-        let tokens = usage.input_tokens + usage.output_tokens;
+        let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
         (most > 0 && tokens >= most).then(|| {
             Fault::new(Kind::TokensExhausted, Operation::RunTurn)
                 .with(Fact::Limit, most)
@@ -491,7 +491,7 @@ impl Stepper<'_> {
             return self.start_next();
         }
         self.abandon_partial();
-        let (again, lost) = calls::interrupted(self.turn());
+        let (again, lost) = calls::interrupted(self.turn(), self.env.limits.retry.tries);
         let sealed = lost.iter().map(|(call, _)| call.clone()).collect();
         self.emit(Event::SessionResumed { sealed });
         for event in again {

@@ -48,10 +48,7 @@ impl Model for Fake {
                 name: "add".into(),
                 arguments: r#"{"a":2,"b":3}"#.into(),
             };
-            vec![
-                Piece::Block(Block::ToolUse(call)),
-                Piece::End { stop: ModelStop::ToolUse, usage },
-            ]
+            vec![Piece::Block(Block::ToolUse(call)), Piece::End { stop: ModelStop::ToolUse, usage }]
         };
         Ok(Box::pin(futures::stream::iter(pieces.into_iter().map(Ok))))
     }
@@ -182,7 +179,13 @@ async fn idle_sessions() {
     let before = resident();
     open(20_000).await;
     let grown = resident().saturating_sub(before) as f64 / 20_000.0;
-    tell("turn/idle_session", grown, "bytes", Some(1024.0), "growth per evicted session over 20 000");
+    tell(
+        "turn/idle_session",
+        grown,
+        "bytes",
+        Some(1024.0),
+        "growth per evicted session over 20 000",
+    );
 }
 
 /// Resident bytes of this process.
@@ -193,9 +196,11 @@ fn resident() -> u64 {
 }
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
     runtime.block_on(async {
         if wants("turn/memory") {
             in_memory().await;

@@ -6,22 +6,25 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use budao_core::{
     Timestamp,
-    event::{Answer, Command, CommandId, Event, Origin, Seq, SessionId, Settings},
+    event::{self as core, Answer, Command, CommandId, Event, Origin, Seq, SessionId, Settings},
     fault::{Category, Fact, Fault, Kind, Operation},
     session::{CallState, Session},
     turn::{self, Env, Input, Work},
 };
 use budao_journal::{Append, AppendError, Entry, Lease, LeaseRequest, Missing, Watch};
+use futures::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    clean,
     runtime::{Runtime, Shared, load},
     work::{self, Known},
 };
@@ -32,6 +35,9 @@ const INBOX: usize = 256;
 const ROUND: usize = 64;
 /// Answers remembered, for commands that come again at once.
 const REMEMBERED: usize = 64;
+/// Tries of one append, and the wait that grows between them.
+const APPEND_TRIES: u32 = 4;
+const APPEND_WAIT: Duration = Duration::from_millis(100);
 /// Times a session is read back after its journal failed, before it is left for the next touch.
 const REVIVALS: u32 = 5;
 
@@ -51,8 +57,17 @@ pub(crate) enum Message {
         waits: bool,
         reply: oneshot::Sender<Result<Answer, Fault>>,
     },
+    /// Something to record that no work of this session has to say.
+    Aside(Input),
     /// Work reports.
-    Input(Input),
+    Report {
+        /// In which life of the session the work was started; what an earlier one started is void.
+        life: u32,
+        /// The work that is over with this.
+        over: Option<Work>,
+        /// What it has to say.
+        input: Input,
+    },
     /// Finish or park.
     Stop { patience: Duration, reply: oneshot::Sender<()> },
 }
@@ -71,7 +86,7 @@ pub(crate) fn start(
 ) -> mpsc::Sender<Message> {
     let (sender, inputs) = mpsc::channel(INBOX);
     let spawn = Arc::clone(&runtime.shared.world.spawn);
-    let start = Start { runtime, id: session, missing, sender: sender.clone(), inputs };
+    let start = Start { runtime, id: session, missing, sender: sender.clone(), inputs, lives: 0 };
     spawn.spawn(Box::pin(start.run()));
     sender
 }
@@ -95,6 +110,7 @@ struct Start {
     missing: Missing,
     sender: mpsc::Sender<Message>,
     inputs: mpsc::Receiver<Message>,
+    lives: u32,
 }
 
 impl Start {
@@ -104,7 +120,8 @@ impl Start {
         let mut attempt = 0;
         let end = loop {
             attempt += 1;
-            match self.live(&shared, halt.take()).await {
+            let life = AssertUnwindSafe(self.live(&shared, halt.take())).catch_unwind().await;
+            match life.unwrap_or_else(|_| Exit::Failed(broken(self.id))) {
                 // Nothing failed: a command had come before, so what was decided is void.
                 Exit::Failed(fault) if fault.kind() == Kind::CommandRepeated => attempt = 0,
                 Exit::Failed(fault) if attempt < REVIVALS && is_passing(&fault) => {
@@ -112,7 +129,11 @@ impl Start {
                     shared.world.clock.sleep(shared.limits.retry.delay(attempt, 0.0)).await;
                     halt = (fault.row().category == Category::Resource).then_some(fault);
                 }
-                Exit::Failed(fault) => break Err(fault),
+                Exit::Failed(fault) => {
+                    // Somebody must go on with what is unfinished, when the journal can be written again.
+                    self.runtime.pursue(self.id);
+                    break Err(fault);
+                }
                 Exit::Fenced => break Err(busy(self.id)),
                 Exit::Idle => break Ok(()),
                 Exit::Stopped => break Err(gone(self.id)),
@@ -123,6 +144,7 @@ impl Start {
 
     /// Takes the lease, reads the session and runs it until there is a reason to end.
     async fn live(&mut self, shared: &Arc<Shared>, halt: Option<Fault>) -> Exit {
+        self.lives += 1;
         let mut actor = match Actor::load(self, Arc::clone(shared)).await {
             Ok(actor) => actor,
             Err(fault) if fault.kind() == Kind::SessionBusy => return Exit::Fenced,
@@ -143,7 +165,7 @@ impl Start {
         self.inputs.close();
         while let Some(message) = self.inputs.recv().await {
             match (&end, message) {
-                (_, Message::Input(_)) => {}
+                (_, Message::Report { .. } | Message::Aside(_)) => {}
                 (_, Message::Stop { reply, .. }) => drop(reply.send(())),
                 (Err(fault), message) => message.refuse(fault),
                 (Ok(()), message) => {
@@ -186,6 +208,12 @@ fn is_passing(fault: &Fault) -> bool {
     !matches!(fault.kind(), Kind::UnknownSession | Kind::JournalDamaged | Kind::JournalNewer)
 }
 
+fn broken(session: SessionId) -> Fault {
+    Fault::new(Kind::Bug, Operation::RunTurn)
+        .with(Fact::Session, session.to_string())
+        .because("the code that runs the session panicked")
+}
+
 fn busy(session: SessionId) -> Fault {
     Fault::new(Kind::SessionBusy, Operation::OpenSession).with(Fact::Session, session.to_string())
 }
@@ -196,7 +224,7 @@ impl Message {
             Self::Open { reply, .. } => drop(reply.send(Err(fault.clone()))),
             Self::Command { reply, .. } => drop(reply.send(Err(fault.clone()))),
             Self::Stop { reply, .. } => drop(reply.send(())),
-            Self::Input(_) => {}
+            Self::Report { .. } | Self::Aside(_) => {}
         }
     }
 }
@@ -204,6 +232,9 @@ impl Message {
 /// A loaded session.
 struct Actor {
     shared: Arc<Shared>,
+    life: u32,
+    /// The inbox could not be read and must be looked at again.
+    missed: bool,
     /// For work that runs sessions of its own.
     runtime: Runtime,
     id: SessionId,
@@ -276,6 +307,8 @@ impl Actor {
         };
         let now = shared.world.clock.now();
         Ok(Self {
+            life: start.lives,
+            missed: false,
             runtime: start.runtime.clone(),
             id: start.id,
             sender: start.sender.clone(),
@@ -302,13 +335,16 @@ impl Actor {
         inputs: &mut mpsc::Receiver<Message>,
         halt: Option<Fault>,
     ) -> Result<Exit, Exit> {
-        let mut first = Vec::new();
-        if self.session.head > 0 {
-            first.push(Message::Input(Input::Resumed));
-            first.extend(halt.map(|fault| Message::Input(Input::Halted { fault })));
+        let mut round = Round::default();
+        match halt {
+            // Nothing but the end fits on a full disk.
+            Some(fault) => drop(self.step(Input::Halted { fault }, &mut round)),
+            None if self.session.head > 0 => drop(self.step(Input::Resumed, &mut round)),
+            None => {}
         }
-        self.take(first).await?;
+        self.commit(round).await?;
         self.take_inbox().await?;
+        self.act();
         loop {
             let now = self.shared.world.clock.now();
             if let Some(exit) = self.reason_to_end(now) {
@@ -319,6 +355,9 @@ impl Actor {
             }
             if now >= self.renew_at {
                 self.renew(now).await?;
+                if self.missed {
+                    self.take_inbox().await?;
+                }
             }
             let wake = self.shared.world.clock.sleep(self.next_wake(now));
             tokio::select! {
@@ -385,7 +424,15 @@ impl Actor {
 
     /// Commands that other processes left for us.
     async fn take_inbox(&mut self) -> Result<(), Exit> {
-        let commands = self.shared.journal.inbox(self.id).await.map_err(Exit::Failed)?;
+        let commands = match self.shared.journal.inbox(self.id).await {
+            Ok(commands) => commands,
+            Err(fault) => {
+                tracing::warn!(session = %self.id, %fault, "the inbox could not be read");
+                self.missed = true;
+                return Ok(());
+            }
+        };
+        self.missed = false;
         let messages = commands.into_iter().map(|command| {
             let (reply, _) = oneshot::channel();
             Message::Command { command: Box::new(command), waits: true, reply }
@@ -397,25 +444,46 @@ impl Actor {
     async fn take(&mut self, messages: Vec<Message>) -> Result<(), Exit> {
         let mut round = Round::default();
         for message in messages {
-            self.decide(message, &mut round);
+            self.decide(message, &mut round).await;
         }
+        self.check_at_once(&mut round);
         self.commit(round).await?;
         self.act();
         Ok(())
     }
 
-    fn decide(&mut self, message: Message, round: &mut Round) {
+    async fn decide(&mut self, message: Message, round: &mut Round) {
         match message {
-            Message::Input(input) => drop(self.step(input, round)),
+            Message::Aside(input) => drop(self.step(input, round)),
+            Message::Report { life, over, input } => self.report(life, over, input, round),
             Message::Open { settings, origin, reply } => self.open(*settings, origin, reply, round),
             Message::Command { command, waits, reply } => {
-                self.command(*command, waits, reply, round);
+                self.command(*command, waits, reply, round).await;
             }
             Message::Stop { patience, reply } => {
                 self.waiting.push(reply);
                 self.stopping = Some(self.shared.world.clock.now().after(patience));
             }
         }
+    }
+
+    /// What work has to say. What an earlier life started is void, except that its calls are counted.
+    fn report(&mut self, life: u32, over: Option<Work>, input: Input, round: &mut Round) {
+        let ours = life == self.life;
+        if let (true, Some(work)) = (ours, over) {
+            self.running.remove(&work);
+        }
+        let is_call = matches!(input, Input::CallEnded { .. });
+        // A call that was stopped only because we stop is left as it is: whoever resumes runs it again
+        // or says that nobody knows.
+        let parked = self.is_parking() && stopped(&input);
+        if (ours && !parked) || (!ours && is_call) {
+            self.step(input, round);
+        }
+    }
+
+    fn is_parking(&self) -> bool {
+        self.stopping.is_some_and(|until| self.shared.world.clock.now() >= until)
     }
 
     fn open(
@@ -438,7 +506,7 @@ impl Actor {
     }
 
     /// Takes up a command, unless it was taken up before.
-    fn command(
+    async fn command(
         &mut self,
         command: Command,
         waits: bool,
@@ -455,6 +523,10 @@ impl Actor {
             return round.replies.push((reply, answer.clone()));
         }
         let kept = (!waits && !command.id.is_own()).then(|| command.clone());
+        if kept.is_some() && self.is_old(&command.id).await {
+            // Whoever is told "busy" asks through the inbox, which knows every answer.
+            return drop(reply.send(Err(busy(self.id))));
+        }
         let Some((id, answer)) = self.step(Input::Command(command), round) else { return };
         match kept {
             Some(command) => round.taken.push((command, answer.clone())),
@@ -463,6 +535,11 @@ impl Actor {
         }
         round.known.push((id, answer.clone()));
         round.replies.push((reply, answer));
+    }
+
+    /// Was a command with this id taken up before, longer ago than we remember?
+    async fn is_old(&self, id: &CommandId) -> bool {
+        !matches!(self.shared.journal.answer(self.id, id).await, Ok(None))
     }
 
     /// Lets the turn decide. Its events are applied to the state and wait in the round to be durable.
@@ -484,16 +561,18 @@ impl Actor {
             trace: world.trace(),
             limits: &self.shared.limits,
         };
+        // Scrubbed before it is decided about, so that the state in memory is the fold of what is kept.
+        let input = clean::input(input, &self.shared.scrubber);
         let decided = turn::step(&mut self.session, input, &env);
         for entry in decided.entries {
             self.known.lock().expect("no code panics while holding this").apply(&entry.event);
             if let Event::SettingsChanged { .. } = entry.event {
                 self.tools = work::Tools::default();
             }
-            let event = entry.event.scrubbed(&self.shared.scrubber);
-            round.entries.push(Entry { at: entry.at, trace: entry.trace, turn: entry.turn, event });
+            let core::Entry { at, trace, turn, event } = entry;
+            round.entries.push(Entry { at, trace, turn, event });
         }
-        decided.answer
+        decided.answer.map(|(id, answer)| (id, clean::answer(answer, &self.shared.scrubber)))
     }
 
     /// Makes a round durable, then answers whoever waits for it.
@@ -526,7 +605,9 @@ impl Actor {
     async fn append(&mut self, round: &Round) -> Result<(), Exit> {
         let written = round.entries.len() as Seq;
         let expected = self.session.head - written;
-        let due = self.session.head - self.snapshot >= self.shared.limits.snapshot_records;
+        // The longer the history, the rarer: what snapshots cost stays in proportion to what is written.
+        let apart = self.shared.limits.snapshot_records.max(self.snapshot / 2);
+        let due = self.session.head - self.snapshot >= apart;
         let snapshot = due.then(|| serde_json::to_vec(&self.session).ok()).flatten();
         let append = Append {
             session: self.id,
@@ -537,23 +618,37 @@ impl Actor {
             taken: round.taken.clone(),
             snapshot,
         };
-        let snapshot_taken = append.snapshot.is_some();
-        let appended = match self.shared.journal.append(append.clone()).await {
-            Err(AppendError::Failed(fault)) if fault.row().category == Category::Resource => {
-                self.shared.clean_up(&fault).await;
-                self.shared.journal.append(append).await
-            }
-            other => other,
-        };
-        match appended {
-            Ok(_) => {
-                if snapshot_taken {
-                    self.snapshot = self.session.head;
+        if append.snapshot.is_some() {
+            self.snapshot = self.session.head;
+        }
+        self.append_at_last(append).await
+    }
+
+    /// Appends; what passes is tried again here, so that running work is not thrown away for it.
+    async fn append_at_last(&self, append: Append) -> Result<(), Exit> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let fault = match self.shared.journal.append(append.clone()).await {
+                Ok(_) => return Ok(()),
+                // Only we write: the records are there, and only the answer was lost.
+                Err(AppendError::Conflict { head }) if attempt > 1 && head == self.session.head => {
+                    return Ok(());
                 }
-                Ok(())
+                Err(AppendError::Fenced) => return Err(Exit::Fenced),
+                Err(error) => error.into_fault(self.id),
+            };
+            let is_resource = fault.row().category == Category::Resource;
+            let last = if is_resource { 2 } else { APPEND_TRIES };
+            if attempt >= last || !is_passing(&fault) || fault.kind() == Kind::CommandRepeated {
+                return Err(Exit::Failed(fault));
             }
-            Err(AppendError::Fenced) => Err(Exit::Fenced),
-            Err(error) => Err(Exit::Failed(error.into_fault(self.id))),
+            if is_resource {
+                self.shared.clean_up(&fault).await;
+            } else {
+                tracing::warn!(session = %self.id, %fault, "the append is tried again");
+                self.shared.world.clock.sleep(APPEND_WAIT * attempt).await;
+            }
         }
     }
 
@@ -562,8 +657,7 @@ impl Actor {
         let due = turn::due(&self.session, &self.shared.limits);
         self.running.retain(|work, running| running.is_call || due.contains(work));
         self.running.retain(|work, _| !is_over(work, &self.session));
-        let now = self.shared.world.clock.now();
-        let parking = self.stopping.is_some_and(|until| now >= until);
+        let parking = self.is_parking();
         if parking || self.session.turn.as_ref().is_some_and(|turn| turn.cancelling) {
             self.running.values().filter(|call| call.is_call).for_each(|call| call.cancel.cancel());
         }
@@ -578,17 +672,47 @@ impl Actor {
         }
     }
 
+    /// Checks calls in the round that brought them, if that needs no waiting: one append less.
+    fn check_at_once(&mut self, round: &mut Round) {
+        if !self.shared.hooks.is_empty() || self.is_parking() {
+            return;
+        }
+        let due = turn::due(&self.session, &self.shared.limits);
+        let check = due.into_iter().find(|work| matches!(work, Work::Check { .. }));
+        let Some(work) = check.filter(|work| !self.running.contains_key(work)) else { return };
+        let cancel = CancellationToken::new();
+        let task = work::task(self.desk(), work, &self.session, &mut self.tools, &cancel);
+        if let Some(Ok(input)) = AssertUnwindSafe(task).catch_unwind().now_or_never() {
+            self.step(input, round);
+        }
+    }
+
     fn perform(&mut self, work: Work) -> Running {
-        let desk = work::Desk {
+        let desk = self.desk();
+        work::start(desk, work, &self.session, &mut self.tools)
+    }
+
+    fn desk(&self) -> work::Desk {
+        work::Desk {
             shared: Arc::clone(&self.shared),
             runtime: self.runtime.clone(),
             session: self.id,
             depth: self.session.depth(),
             sender: self.sender.clone(),
+            life: self.life,
             known: Arc::clone(&self.known),
             slots: Arc::clone(&self.slots),
-        };
-        work::start(desk, work, &self.session, &mut self.tools)
+        }
+    }
+}
+
+/// Is this a call that ended because it was stopped?
+fn stopped(input: &Input) -> bool {
+    match input {
+        Input::CallEnded { outcome, .. } => {
+            outcome.fault().is_some_and(|fault| fault.kind() == Kind::Cancelled)
+        }
+        _ => false,
     }
 }
 

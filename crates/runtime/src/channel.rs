@@ -472,7 +472,7 @@ impl Projector {
             out.push(Channel::Progress, ChannelEvent::TextChunkEnd { step, text });
         }
         let (input_tokens, output_tokens) = (usage.input_tokens, usage.output_tokens);
-        let total_tokens = input_tokens + output_tokens;
+        let total_tokens = input_tokens.saturating_add(output_tokens);
         out.push(
             Channel::Monitor,
             ChannelEvent::TokenUsage { input_tokens, output_tokens, total_tokens },
@@ -496,6 +496,10 @@ impl Projector {
             (StopReason::Failed, _) | (_, Some(_)) => "failed",
             _ => "completed",
         };
+        if let (Some(fault), false) = (fault, stop == StopReason::Failed) {
+            // A failed turn's fault was told when recovery failed; any other one is told here.
+            out.push(Channel::Monitor, self.error(fault, phase(fault, false)));
+        }
         out.push(Channel::Progress, ChannelEvent::Done { step: self.step, reason });
         self.enter("READY", "READY", out);
     }

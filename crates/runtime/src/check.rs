@@ -9,12 +9,12 @@ use budao_core::{
     event::{Event, Scope, Settings, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     message::{CallId, ToolUse},
+    session::Approved,
     tool::Permit,
     trace::Trace,
     turn::{Input, Verdict},
 };
 use budao_tools::{CallContext, Toolbox, call::Ready, hooks::Decision};
-use serde_json::Value;
 
 use crate::{subagent, work::Desk};
 
@@ -22,8 +22,8 @@ use crate::{subagent, work::Desk};
 pub(crate) struct Wanted {
     /// As the model wrote it.
     pub(crate) written: ToolUse,
-    /// A person allowed it with these arguments instead.
-    pub(crate) approved: Option<Value>,
+    /// A person allowed it, with these arguments.
+    pub(crate) approved: Option<Approved>,
 }
 
 /// Checks the calls of one step.
@@ -103,13 +103,14 @@ impl Checker {
     async fn one(&self, toolbox: &Toolbox, wanted: Wanted) -> Result<Verdict, Fault> {
         let limits = &self.desk.shared.limits;
         let Wanted { written, approved } = wanted;
-        let allowed_by_person = approved.is_some();
+        let by_person = approved.is_some();
+        let edited = approved.as_ref().is_some_and(|approved| approved.edited);
         let ready = match approved {
-            Some(arguments) => toolbox.check_value(&written.name, arguments, limits)?,
+            Some(approved) => toolbox.check_value(&written.name, approved.arguments, limits)?,
             None => toolbox.check(&written, limits)?,
         };
-        let (decision, faults) = match allowed_by_person {
-            // The person saw these very arguments; hooks were asked before the question.
+        let (decision, faults) = match by_person && !edited {
+            // Hooks were asked about these very arguments before the person was.
             true => (Decision::Allow(ready), Vec::new()),
             false => self.hooks(&written.id, ready).await,
         };
@@ -117,8 +118,9 @@ impl Checker {
         report_faults(&self.desk, turn, Some(&written.id), &written.name, faults).await;
         Ok(match decision {
             Decision::Ended(outcome) => Verdict::Settled(*outcome),
+            Decision::Ask { call, .. } if by_person => self.permitted(&written.id, call, true)?,
             Decision::Ask { call, hook, reason } => ask(&call, format!("{hook}: {reason}")),
-            Decision::Pass(ready) => self.permitted(&written.id, ready, false)?,
+            Decision::Pass(ready) => self.permitted(&written.id, ready, by_person)?,
             Decision::Allow(ready) => self.permitted(&written.id, ready, true)?,
         })
     }

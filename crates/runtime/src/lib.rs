@@ -9,6 +9,7 @@ mod agent;
 pub mod channel;
 mod check;
 mod child;
+mod clean;
 mod compact;
 mod config;
 mod model;

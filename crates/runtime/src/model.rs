@@ -71,11 +71,16 @@ pub(crate) async fn ask(desk: Desk, asked: Asked) -> Input {
     let provider = model.provider().to_owned();
     provider.clone_into(&mut asked.provider.lock().expect("no code panics while holding this"));
     let (providers, clock) = (&desk.shared.providers, &desk.shared.world.clock);
+    // Before the provider is asked: tools that cannot be had do not speak against it.
+    let toolbox = match check::toolbox(&desk, &asked.settings, &asked.toolbox).await {
+        Ok(toolbox) => toolbox,
+        Err(fault) => return asked.failed(fault),
+    };
     if let Err(fault) = providers.admit(&provider, clock.now()) {
         return asked.failed(fault);
     }
     let mut guard = Guard { desk: &desk, provider: &provider, settled: false };
-    let answered = stream(&desk, &asked, &*model).await;
+    let answered = stream(&desk, &asked, &*model, &toolbox).await;
     guard.settled = true;
     match &answered {
         Ok(_) => providers.succeeded(&provider),
@@ -99,8 +104,12 @@ impl Drop for Guard<'_> {
     }
 }
 
-async fn stream(desk: &Desk, asked: &Asked, model: &dyn Model) -> Result<Input, Fault> {
-    let toolbox = check::toolbox(desk, &asked.settings, &asked.toolbox).await?;
+async fn stream(
+    desk: &Desk,
+    asked: &Asked,
+    model: &dyn Model,
+    toolbox: &Toolbox,
+) -> Result<Input, Fault> {
     let request = Request {
         model: model.name().to_owned(),
         system: asked.settings.system.clone(),

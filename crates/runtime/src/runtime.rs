@@ -17,7 +17,7 @@ use budao_core::{
     session::Session,
     trace::Trace,
 };
-use budao_journal::{Journal, Missing, PageLimits, Submitted, Unfinished};
+use budao_journal::{Info, Journal, Missing, PageLimits, Submitted};
 use budao_tools::hooks::Hooks;
 use dashmap::DashMap;
 use futures::{StreamExt, stream::BoxStream};
@@ -30,6 +30,9 @@ use crate::{
 
 /// How long another process may take to answer a command it was handed.
 const REMOTE_ANSWER: Duration = Duration::from_secs(30);
+/// How soon a session that should go on is looked at again, at first and at last.
+const PURSUIT: Duration = Duration::from_millis(250);
+const PURSUIT_MAX: Duration = Duration::from_secs(5);
 /// Sessions looked at together when a process starts.
 const RECOVERY_PAGE: usize = 256;
 
@@ -57,6 +60,8 @@ pub(crate) struct Shared {
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
     pub(crate) sessions: Arc<DashMap<SessionId, mpsc::Sender<Message>>>,
+    /// Sessions that are being looked after until they are finished.
+    pursued: Arc<DashMap<SessionId, ()>>,
 }
 
 /// How a turn ended, or why it has not.
@@ -94,7 +99,7 @@ impl TurnResult {
 
 impl Runtime {
     pub(crate) fn new(shared: Shared) -> Self {
-        Self { shared: Arc::new(shared), sessions: Arc::default() }
+        Self { shared: Arc::new(shared), sessions: Arc::default(), pursued: Arc::default() }
     }
 
     /// The journal it writes.
@@ -146,23 +151,27 @@ impl Runtime {
         message: &CommandId,
         after: Seq,
     ) -> Result<TurnResult, Fault> {
+        // What was asked and answered before now is history; only what is open at the head is a pause.
+        let head = self.shared.journal.info(session).await?.map_or(0, |info| info.head);
         let mut records = self.follow(session, after).await?;
         let mut result: Option<TurnResult> = None;
+        let mut open_calls = 0_usize;
         while let Some(record) = records.next().await {
             let record = record?;
             match &mut result {
                 None => result = begun(&record, message),
                 Some(result) if record.turn == result.turn => {
-                    if advance(result, &record) {
+                    if advance(result, &mut open_calls, &record) {
                         return Ok(result.clone());
                     }
                 }
                 Some(_) => {}
             }
-            // Whoever waits for a person is told at once; later answers are found by asking again.
-            if let Some(result) = &mut result
+            if let Some(result) = &result
+                && record.seq >= head
                 && !result.pending.is_empty()
-                && self.state(session).await?.turn.is_some_and(|turn| turn.waits_for_a_person())
+                // A plan that waits is no call.
+                && result.pending.len() >= open_calls
             {
                 return Ok(result.clone());
             }
@@ -185,8 +194,51 @@ impl Runtime {
     }
 
     /// Loads a session so that whatever is unfinished goes on.
+    ///
+    /// If another process has it, that one's lease is waited for.
     pub fn touch(&self, session: SessionId) {
         drop(self.handle(session, Missing::Refuse));
+        self.pursue(session);
+    }
+
+    /// Sees to it that somebody finishes a session: looks again until nothing in it is unfinished or a
+    /// living process has it. One pursuit a session.
+    pub(crate) fn pursue(&self, session: SessionId) {
+        if self.pursued.insert(session, ()).is_some() {
+            return;
+        }
+        let runtime = self.clone();
+        self.shared.world.spawn.spawn(Box::pin(async move {
+            let mut wait = PURSUIT;
+            while !runtime.is_in_hand(session).await {
+                runtime.shared.world.clock.sleep(wait).await;
+                wait = (wait * 2).min(PURSUIT_MAX);
+                drop(runtime.handle(session, Missing::Refuse));
+            }
+            runtime.pursued.remove(&session);
+        }));
+    }
+
+    /// Is the session here, or finished, or gone?
+    async fn is_in_hand(&self, session: SessionId) -> bool {
+        if self.sessions.get(&session).is_some_and(|sender| !sender.is_closed()) {
+            // It may just be finding out that it cannot have the lease.
+            tokio::task::yield_now().await;
+        }
+        match self.shared.journal.info(session).await {
+            Ok(None) => true,
+            Ok(Some(Info { lease: Some(lease), .. })) if lease.holder == self.shared.holder => true,
+            Ok(Some(_)) => match self.state(session).await {
+                Ok(state) => {
+                    let waits = self.shared.journal.inbox(session).await;
+                    state.turn.is_none()
+                        && state.queue.is_empty()
+                        && waits.is_ok_and(|inbox| inbox.is_empty())
+                }
+                Err(fault) => fault.kind() == Kind::UnknownSession,
+            },
+            Err(_) => false,
+        }
     }
 
     /// Takes up every session whose turn is unfinished or whose commands wait, and nobody else has.
@@ -201,24 +253,9 @@ impl Runtime {
             after = Some(last.session);
             for unfinished in page {
                 taken += 1;
-                self.take_over(unfinished);
+                self.touch(unfinished.session);
             }
         }
-    }
-
-    /// Loads a session now, or when the lease of whoever had it has run out.
-    fn take_over(&self, unfinished: Unfinished) {
-        let world = &self.shared.world;
-        let wait = unfinished
-            .lease
-            .filter(|lease| lease.holder != self.shared.holder)
-            .filter(|lease| !self.shared.census.is_gone(&lease.holder))
-            .map_or(Duration::ZERO, |lease| lease.expires.since(world.clock.now()));
-        let (runtime, slept) = (self.clone(), world.clock.sleep(wait));
-        world.spawn.spawn(Box::pin(async move {
-            slept.await;
-            runtime.touch(unfinished.session);
-        }));
     }
 
     /// Lets turns finish for up to `patience`, then parks what is left: it resumes at the next start.
@@ -243,7 +280,11 @@ impl Runtime {
 
     pub(crate) fn handle(&self, session: SessionId, missing: Missing) -> mpsc::Sender<Message> {
         let start = || actor::start(self.clone(), session, missing);
-        self.sessions.entry(session).or_insert_with(start).clone()
+        let mut entry = self.sessions.entry(session).or_insert_with(start);
+        if entry.is_closed() {
+            *entry = start();
+        }
+        entry.clone()
     }
 
     /// Hands a message to the session's task, loading it if need be.
@@ -282,6 +323,8 @@ impl Runtime {
         if let Submitted::Answered(answer) = self.shared.journal.submit(session, command).await? {
             return Ok(answer);
         }
+        // Whoever has it may be gone; then it is taken over as soon as the lease has run out.
+        self.pursue(session);
         tokio::select! {
             biased;
             answer = self.shared.journal.await_answer(session, &id) => answer,
@@ -311,10 +354,15 @@ fn begun(record: &Record, message: &CommandId) -> Option<TurnResult> {
 }
 
 /// Takes one more record of the turn into account. Is it over?
-fn advance(result: &mut TurnResult, record: &Record) -> bool {
+fn advance(result: &mut TurnResult, open_calls: &mut usize, record: &Record) -> bool {
     result.last = record.seq;
     match &record.event {
-        Event::ModelAnswered { content, .. } => result.text = text_of(content),
+        Event::ModelAnswered { content, .. } => {
+            result.text = text_of(content);
+            let calls = content.iter().filter(|block| matches!(block, Block::ToolUse(_)));
+            *open_calls = calls.count();
+        }
+        Event::CallEnded { .. } => *open_calls = open_calls.saturating_sub(1),
         Event::QuestionAsked { question, .. } => result.pending.push(question.clone()),
         Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
             result.pending.retain(|pending| pending != question);
@@ -335,15 +383,12 @@ pub(crate) async fn load(
     journal: &dyn Journal,
     session: SessionId,
 ) -> Result<(Session, Seq), Fault> {
-    let damaged = |error: &serde_json::Error| {
-        Fault::new(Kind::JournalDamaged, Operation::ReadRecords)
-            .with(Fact::Session, session.to_string())
-            .caused_by(error)
-    };
     let mut state = match journal.snapshot(session).await? {
-        Some(snapshot) => {
-            serde_json::from_slice(&snapshot.body).map_err(|error| damaged(&error))?
-        }
+        // A snapshot of another version is no loss: the records are the truth.
+        Some(snapshot) => serde_json::from_slice(&snapshot.body).unwrap_or_else(|error| {
+            tracing::warn!(%session, %error, "a snapshot is of another version; reading the records");
+            Session::default()
+        }),
         None => Session::default(),
     };
     let snapshot = state.head;

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use budao_core::{
     event::{Event, SessionId, TaskEnd, TurnNumber},
-    fault::{Fault, Kind, Operation},
+    fault::{Fact, Fault, Kind, Operation},
     message::{CallId, ToolUse, Usage},
     session::{CallState, Session},
     tool::Todo,
@@ -44,6 +44,8 @@ pub(crate) struct Desk {
     /// How deep below a person's session it is.
     pub(crate) depth: u32,
     pub(crate) sender: mpsc::Sender<Message>,
+    /// In which life of the session.
+    pub(crate) life: u32,
     pub(crate) known: Arc<Mutex<Known>>,
     /// Room for calls that run at once.
     pub(crate) slots: Arc<tokio::sync::Semaphore>,
@@ -52,7 +54,12 @@ pub(crate) struct Desk {
 impl Desk {
     /// Reports; waits while the session is busy. Nobody listens only when the session is gone.
     pub(crate) async fn report(&self, input: Input) {
-        drop(self.sender.send(Message::Input(input)).await);
+        self.send(None, input).await;
+    }
+
+    async fn send(&self, over: Option<Work>, input: Input) {
+        let life = self.life;
+        drop(self.sender.send(Message::Report { life, over, input }).await);
     }
 }
 
@@ -126,6 +133,7 @@ pub(crate) fn start(desk: Desk, work: Work, session: &Session, tools: &mut Tools
     let spawn = Arc::clone(&desk.shared.world.spawn);
     let last_words = desk.clone();
     let if_it_panics = of_panic(&work);
+    let over = Some(work.clone());
     let task = task(desk, work, session, tools, &cancel);
     let stop = cancel.clone();
     spawn.spawn(Box::pin(async move {
@@ -136,8 +144,8 @@ pub(crate) fn start(desk: Desk, work: Work, session: &Session, tools: &mut Tools
             false => stop.run_until_cancelled(task).await,
         };
         match (ended, if_it_panics) {
-            (Some(Ok(input)), _) => last_words.report(input).await,
-            (Some(Err(_)), input) => last_words.report(input).await,
+            (Some(Ok(input)), _) => last_words.send(over, input).await,
+            (Some(Err(_)), input) => last_words.send(over, input).await,
             (None, _) => {}
         }
     }));
@@ -181,7 +189,7 @@ fn of_panic(work: &Work) -> Input {
 }
 
 /// The work itself, with everything it needs taken from the session now.
-fn task(
+pub(crate) fn task(
     desk: Desk,
     work: Work,
     session: &Session,
@@ -261,7 +269,18 @@ async fn run(
     mut notes: mpsc::Receiver<Note>,
     turn: TurnNumber,
 ) -> budao_core::tool::Outcome {
-    let permit = desk.slots.clone().acquire_owned().await;
+    // A call that is stopped while it waits for room has not begun, and does not begin any more.
+    let permit = tokio::select! {
+        biased;
+        () = context.cancel.cancelled() => None,
+        permit = desk.slots.clone().acquire_owned() => permit.ok(),
+    };
+    let Some(permit) = permit else {
+        return Fault::new(Kind::Cancelled, Operation::ToolCall)
+            .with(Fact::ToolName, ready.spec().name.to_string())
+            .traced(context.trace)
+            .into();
+    };
     let (call, tool) = (context.call.clone(), ready.spec().name.to_string());
     let hooks = desk.shared.hooks.clone();
     let after = (!hooks.is_empty()).then(|| (ready.clone(), context.clone()));

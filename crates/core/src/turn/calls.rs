@@ -7,9 +7,9 @@ use super::{
 use crate::{
     brake::call_key,
     event::Scope,
-    fault::{Advice, ErrorType},
+    fault::Advice,
     retry,
-    session::{Call, Failing, Turn},
+    session::{Call, Failing, Turn, is_invalid},
     tool::Failure,
 };
 
@@ -40,11 +40,15 @@ pub(super) fn due(turn: &Turn) -> Vec<Work> {
 }
 
 /// After a crash: calls that run again, as the events that say so, and calls nobody can vouch for.
-pub(super) fn interrupted(turn: &Turn) -> (Vec<Event>, Vec<(CallId, String)>) {
+///
+/// A call that was interrupted on its last try may be what ends the process: it is not run once more.
+pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<Event>, Vec<(CallId, String)>) {
     let (mut again, mut lost) = (Vec::new(), Vec::new());
     for call in &turn.calls {
         match &call.state {
-            CallState::Started { attempt, arguments, idempotent: true, .. } if !turn.cancelling => {
+            CallState::Started { attempt, arguments, idempotent: true, .. }
+                if !turn.cancelling && *attempt < tries =>
+            {
                 again.push(Event::CallStarted {
                     call: call.id.clone(),
                     tool: call.tool.clone(),
@@ -87,6 +91,18 @@ pub(super) fn denied_by_person(tool: &str, note: Option<String>) -> Fault {
         Some(note) => fault.with(Fact::Note, note.clone()).advise([Advice::Said(note)]),
         None => fault,
     }
+}
+
+/// Adds what a person said or changed to what the model is told.
+fn with_remark(mut outcome: Outcome, remark: Option<String>) -> Outcome {
+    let note = match &mut outcome {
+        Outcome::Done(output) => &mut output.note,
+        Outcome::Failed(failure) => &mut failure.note,
+    };
+    if let Some(remark) = remark {
+        *note = Some(note.take().map_or(remark.clone(), |note| format!("{note} {remark}")));
+    }
+    outcome
 }
 
 impl Stepper<'_> {
@@ -139,9 +155,7 @@ impl Stepper<'_> {
 
     fn brake(&self, id: &CallId, failure: Failure) -> Failure {
         let Some(call) = self.turn().call(id) else { return failure };
-        let invalid = failure.fault.row().error_type == ErrorType::Validation
-            || failure.fault.kind() == Kind::UnknownTool;
-        let before = match invalid {
+        let before = match is_invalid(failure.fault.kind()) {
             true => self.turn().brake.repeats(&call_key(&call.tool, &call.written)),
             false => 0,
         };
@@ -191,12 +205,14 @@ impl Stepper<'_> {
             .filter(|current| current.number == turn)
             .and_then(|current| current.call(&id))
             .and_then(|call| match &call.state {
-                CallState::Started { attempt: now, idempotent, failing, .. } if *now == attempt => {
-                    Some((*idempotent, failing.clone()))
+                CallState::Started { attempt: now, idempotent, failing, remark, .. }
+                    if *now == attempt =>
+                {
+                    Some((*idempotent, failing.clone(), remark.clone()))
                 }
                 _ => None,
             });
-        let Some((idempotent, failing)) = running else {
+        let Some((idempotent, failing, remark)) = running else {
             return self.late(Operation::ToolCall, turn, Some(id));
         };
         if let Outcome::Failed(failure) = &outcome
@@ -209,7 +225,7 @@ impl Stepper<'_> {
         if let (Some(failing), Outcome::Done(_)) = (failing, &outcome) {
             self.tell_call_recovery(&id, attempt, &failing);
         }
-        self.end_call(id, outcome);
+        self.end_call(id, with_remark(outcome, remark));
         self.after_calls();
     }
 

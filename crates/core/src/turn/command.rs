@@ -140,16 +140,9 @@ impl Stepper<'_> {
                 self.end_call(open.call, fault.into());
                 self.after_calls();
             }
-            // Edited arguments are checked again before anything runs.
-            Decision::Allow if edited.is_some() => {}
-            Decision::Allow => self.emit(Event::CallStarted {
-                call: open.call,
-                tool: open.tool,
-                arguments: open.arguments,
-                repairs: open.repairs,
-                attempt: 1,
-                idempotent: open.idempotent,
-            }),
+            // It is checked once more before it runs: the arguments may be other ones now, and what was
+            // only asked about then may be denied now.
+            Decision::Allow => {}
         }
         Ok(())
     }
@@ -174,16 +167,14 @@ impl Stepper<'_> {
     fn open_question(&self, wanted: &QuestionId) -> Option<OpenQuestion> {
         let turn = self.session.turn.as_ref()?;
         turn.calls.iter().find_map(|call| match &call.state {
-            CallState::Asked { question, arguments, repairs, digest, idempotent, expires_at }
+            CallState::Asked { question, arguments, digest, expires_at, .. }
                 if question == wanted =>
             {
                 Some(OpenQuestion {
                     call: call.id.clone(),
                     tool: call.tool.clone(),
                     arguments: arguments.clone(),
-                    repairs: repairs.clone(),
                     digest: digest.clone(),
-                    idempotent: *idempotent,
                     expires_at: *expires_at,
                 })
             }
@@ -211,8 +202,6 @@ struct OpenQuestion {
     call: CallId,
     tool: String,
     arguments: serde_json::Value,
-    repairs: Vec<crate::tool::Repair>,
     digest: String,
-    idempotent: bool,
     expires_at: Timestamp,
 }

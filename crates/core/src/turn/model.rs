@@ -97,7 +97,7 @@ impl Stepper<'_> {
         let policy = &env.limits.retry;
         let told = fault.clone().attempt(attempt, policy.tries);
         self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
-        if self.turn().too_long && self.turn().compacted_in_step < step {
+        if super::needs_compaction(self.session, self.turn(), env.limits) {
             return; // A shorter history is due now; the same try is made with it.
         }
         let kind = fault.kind();

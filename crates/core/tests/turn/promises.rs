@@ -6,8 +6,8 @@ use budao_core::{
     Kind,
     event::{Answer, Ask, Decision, Event, StopReason},
     message::{Block, ModelStop, Role},
-    session::Status,
-    turn::{Input, Work},
+    session::{CallState, Status},
+    turn::{Input, Verdict, Work},
 };
 use serde_json::json;
 
@@ -241,6 +241,37 @@ fn a_stuck_model_costs_three_requests() {
 }
 
 #[test]
+fn many_failures_in_one_step_do_not_end_the_turn_before_the_model_hears() {
+    let mut play = Play::new();
+    play.say("go");
+    let calls = play.answer_calls(&[("t", "{}"); 20]);
+    let verdicts = calls.iter().map(|id| (id.clone(), refuse(Kind::InvalidArguments))).collect();
+    assert_eq!(play.check_calls(verdicts).last(), Some(&"step_started"));
+}
+
+#[test]
+fn a_first_message_that_is_too_long_fails_and_does_not_hang() {
+    let mut play = Play::new();
+    play.say("very long");
+    let names = play.model_fails(Kind::ContextTooLong);
+    assert_eq!(names.last(), Some(&"turn_ended"));
+}
+
+#[test]
+fn a_call_that_ends_the_process_every_time_is_not_run_for_ever() {
+    let mut play = Play::new();
+    play.say("go");
+    let calls = play.answer_calls(&[("t", "{}")]);
+    play.run_all(&calls, true);
+    for _ in 0..5 {
+        play.session = play.replayed();
+        play.input(Input::Resumed);
+    }
+    assert_eq!(play.count("call_started"), 3);
+    assert_eq!(play.outcomes()[&calls[0]].fault().unwrap().kind(), Kind::OutcomeUnknown);
+}
+
+#[test]
 fn different_failing_calls_end_after_a_budget() {
     let mut play = Play::new();
     play.say("go");
@@ -339,12 +370,21 @@ fn a_question_is_answered_once_and_its_note_reaches_the_model() {
 }
 
 #[test]
-fn an_allowed_call_starts_at_once_with_exactly_what_was_shown() {
+fn an_allowed_call_is_checked_once_more_and_runs_with_exactly_what_was_shown() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("w", "{}")]);
     play.check_calls(vec![(calls[0].clone(), ask())]);
     play.decide(&format!("ask_{}", calls[0]), Decision::Allow, None);
+    assert_eq!(play.count("call_started"), 0, "what was asked then may be denied now");
+    let [Work::Check { calls: checked, .. }] = &play.due()[..] else { panic!("{:?}", play.due()) };
+    assert_eq!(checked, &calls);
+    let arguments = match &play.session.turn.as_ref().unwrap().calls[0].state {
+        CallState::Requested { approved: Some(approved) } => approved.arguments.clone(),
+        other => panic!("{other:?}"),
+    };
+    let (repairs, idempotent) = (Vec::new(), false);
+    play.check_calls(vec![(calls[0].clone(), Verdict::Run { arguments, repairs, idempotent })]);
     let started = play.entries.iter().find_map(|entry| match &entry.event {
         Event::CallStarted { arguments, .. } => Some(arguments.clone()),
         _ => None,

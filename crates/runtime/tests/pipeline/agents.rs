@@ -241,3 +241,17 @@ async fn several_work_side_by_side() {
     assert_eq!(result.text, "all");
     assert!(began.elapsed() < HOUR, "{:?}", began.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_talks_to_its_own_session_ends_at_its_deadline_and_is_answered_after() {
+    let script = Script::new().call("talk", json!({})).say("tool gave up").say("to myself");
+    let stage = agents().part("go", script).open().await;
+    let result = stage.runtime.run(stage.session, "go").await.unwrap();
+    assert_eq!(result.text, "tool gave up");
+    assert_eq!(outcome(&stage).await.fault().unwrap().kind(), Kind::DeadlinePassed);
+    while stage.count("turn_ended").await < 2 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(stage.state().await.last_text().as_deref(), Some("to myself"));
+    stage.nothing_runs().await;
+}

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -166,7 +166,8 @@ impl Setup {
         let cast = Arc::new(Cast { parts, requests: Mutex::default() });
         let touched = Arc::new(AtomicU32::new(0));
         let mut toolbox = Toolbox::builder().pool(Arc::new(Pool::tasks()));
-        for tool in tools(&touched) {
+        let own = Arc::new(OnceLock::new());
+        for tool in tools(&touched, &own) {
             toolbox = toolbox.add(tool).expect("the stage's tools are well formed");
         }
         let models = Arc::new(OneModel(Arc::clone(&cast) as _));
@@ -177,16 +178,24 @@ impl Setup {
             builder = builder.sub_agents(sub_agents);
         }
         let runtime = builder.build().expect("the stage's limits make sense");
+        own.set(runtime.clone()).expect("set once");
         Stage { runtime, journal, cast, session: SessionId(uuid::Uuid::nil()), touched }
     }
 }
 
 /// `touch {}` (counts, not idempotent), `nap {}` (takes a while), `slow {}` (waits to be stopped),
-/// `deaf {}` (does not hear that).
-fn tools(touched: &Arc<AtomicU32>) -> Vec<RawTool> {
+/// `deaf {}` (does not hear that), `talk {}` (talks to the very session that called it).
+fn tools(touched: &Arc<AtomicU32>, own: &Arc<OnceLock<Runtime>>) -> Vec<RawTool> {
     let nothing = || json!({"type": "object", "properties": {}, "additionalProperties": false});
-    let count = Arc::clone(touched);
+    let (count, own) = (Arc::clone(touched), Arc::clone(own));
     vec![
+        RawTool::new("talk", "Talks to its own session.", nothing(), move |_, context| {
+            let own = own.get().expect("set before anybody runs").clone();
+            async move {
+                let result = own.run(context.session, "a question to myself").await;
+                Ok(json!(result.map(|result| result.text).unwrap_or_default()))
+            }
+        }),
         RawTool::new("touch", "Touches.", nothing(), move |_, _| {
             let now = count.fetch_add(1, Ordering::SeqCst) + 1;
             async move { Ok(json!(now)) }
