@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rusqlite::OptionalExtension;
 
 use super::{
-    apply::Done,
+    ask::Done,
     errors::Trouble,
     frame::{self, Place},
     hold::Hold,

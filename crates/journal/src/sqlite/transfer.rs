@@ -28,7 +28,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Sqlite,
-    apply::{Ask, Prepared},
+    ask::{Ask, Prepared},
     frame::Encoded,
     reader,
     salvage::salvage,

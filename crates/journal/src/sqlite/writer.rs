@@ -24,7 +24,7 @@ use budao_core::{
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
-    apply::{Ask, Done},
+    ask::{Ask, Done},
     errors::Trouble,
     hold::Hold,
     reserve::Reserve,
