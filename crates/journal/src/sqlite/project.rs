@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Batches taken into the views in one transaction.
-const SLICE: usize = 512;
+const SLICE: usize = 1024;
 
 struct Row {
     gid: i64,
@@ -51,17 +51,24 @@ impl Hold {
     /// Takes the next slice into the views. Is there more?
     pub(super) fn project_some(&mut self) -> Result<bool, Trouble> {
         self.views_work();
-        let rows = next_rows(self.connection()?, self.meta.viewed)?;
-        let viewed = match rows.last() {
-            Some(last) if rows.len() == SLICE => last.gid,
-            _ => self.mark.gid,
-        };
+        let mut changes = Changes::default();
+        let (mut taken, mut last) = (0, self.meta.viewed);
+        let mut statement = self.connection()?.prepare_cached(
+            "SELECT b.gid, b.session, b.first, b.count, b.body, s.uuid FROM batch b \
+             JOIN session s ON s.id = b.session WHERE b.gid > ?1 ORDER BY b.gid LIMIT ?2",
+        )?;
+        let mut rows = statement.query((self.meta.viewed, rows::sql_limit(SLICE)))?;
+        while let Some(row) = rows.next()? {
+            let row = Row::read(row)?;
+            self.take_up(&row, &mut changes)?;
+            (taken, last) = (taken + 1, row.gid);
+        }
+        drop(rows);
+        drop(statement);
+        // Numbers without a batch (a session that was deleted) are behind us as well.
+        let viewed = if taken == SLICE { last } else { self.mark.gid };
         if viewed == self.meta.viewed {
             return Ok(false);
-        }
-        let mut changes = Changes::default();
-        for row in &rows {
-            self.take_up(row, &mut changes)?;
         }
         let connection = self.connection()?;
         changes.store(connection)?;
@@ -128,22 +135,17 @@ fn log_unreadable(record: &Stored, fault: &budao_core::Fault) {
     tracing::warn!(session = %record.session, seq = record.seq, %fault, "not in the views");
 }
 
-fn next_rows(connection: &Connection, after: i64) -> Result<Vec<Row>, Trouble> {
-    let mut statement = connection.prepare_cached(
-        "SELECT b.gid, b.session, b.first, b.count, b.body, s.uuid FROM batch b \
-         JOIN session s ON s.id = b.session WHERE b.gid > ?1 ORDER BY b.gid LIMIT ?2",
-    )?;
-    let rows = statement.query_map((after, rows::sql_limit(SLICE)), |row| {
+impl Row {
+    fn read(row: &rusqlite::Row<'_>) -> Result<Self, rusqlite::Error> {
         let session = SessionId(Uuid::from_bytes(row.get(5)?));
         let (first, count) = (position(row, 2)?, position(row, 3)?);
-        Ok(Row {
+        Ok(Self {
             gid: row.get(0)?,
             key: row.get(1)?,
             place: Place { session, epoch: Epoch(0), first, count },
             body: Bytes::copy_from_slice(row.get_ref(4)?.as_blob()?),
         })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    }
 }
 
 fn summary(connection: &Connection, key: i64, session: SessionId) -> Result<Summary, Trouble> {
