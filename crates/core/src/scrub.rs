@@ -145,15 +145,14 @@ impl Scrubber {
     }
 
     fn scrub_string(&self, text: &mut String, name: Option<&str>) {
-        let beside = name.and_then(|name| beside(name, text));
-        let scrubbed = match beside {
-            Some(scrubbed) => Some(scrubbed),
-            None => match self.scrub(text) {
-                Cow::Borrowed(_) => None,
-                Cow::Owned(scrubbed) => Some(scrubbed),
-            },
+        if let Cow::Owned(known) = self.scrub_exact(text) {
+            *text = known;
+        }
+        let scrubbed = match name.and_then(|name| beside(name, text)) {
+            Some(scrubbed) => Cow::Owned(scrubbed),
+            None => by_pattern(text),
         };
-        if let Some(scrubbed) = scrubbed {
+        if let Cow::Owned(scrubbed) = scrubbed {
             *text = scrubbed;
         }
     }

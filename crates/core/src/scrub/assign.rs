@@ -4,8 +4,6 @@ use super::span::{Marker, Span, marker_at};
 use super::text::{Class, Text};
 use super::value::{self, Case, Says, Tie, Value};
 
-pub(super) use super::value::is_placeholder;
-
 /// A word that makes a name a secret's name when it stands at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word {
@@ -85,32 +83,11 @@ const SUFFIXES: [&str; 32] = [
 ];
 
 /// What may stand before `token` and make it something to read text or pages with.
+#[rustfmt::skip]
 const HARMLESS: [&str; 25] = [
-    "next",
-    "page",
-    "prev",
-    "previous",
-    "continuation",
-    "sync",
-    "resume",
-    "eos",
-    "bos",
-    "pad",
-    "unk",
-    "sep",
-    "cls",
-    "mask",
-    "special",
-    "stop",
-    "start",
-    "end",
-    "max",
-    "min",
-    "num",
-    "cancellation",
-    "input",
-    "output",
-    "publickey",
+    "next", "page", "prev", "previous", "continuation", "sync", "resume", "eos", "bos", "pad",
+    "unk", "sep", "cls", "mask", "special", "stop", "start", "end", "max", "min", "num",
+    "cancellation", "input", "output", "publickey",
 ];
 
 /// The secret that belongs to the name around `start..end`.
@@ -318,9 +295,8 @@ fn suffix_keeps(suffix: &[u8], literal: &str) -> bool {
 fn is_harmless(text: &Text<'_>, left: usize, prefix: &[u8]) -> bool {
     let prefix = prefix.to_ascii_lowercase();
     let stem = prefix.strip_suffix(b"_").or(prefix.strip_suffix(b"-")).unwrap_or(&prefix);
-    HARMLESS.iter().any(|word| stem.ends_with(word.as_bytes()))
-        || text.ends(left, b"nexpected ")
-        || text.ends(left, b"xpected ")
+    let parsed = text.ends(left, b"xpected ");
+    parsed || HARMLESS.iter().any(|word| stem.ends_with(word.as_bytes()))
 }
 
 /// A YAML block (`|` and a new line): where its first line starts.

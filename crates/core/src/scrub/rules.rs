@@ -122,6 +122,10 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     }
     add("fe8".to_owned(), Rule::Find(local));
     add("fe9".to_owned(), Rule::Find(local));
+    debug_assert!(
+        literals.iter().all(|literal| literal.len() <= TRIGGER_MAX),
+        "a stream would cut it"
+    );
     Table { triggers: Triggers::new(&literals), rules }
 });
 
@@ -153,7 +157,7 @@ pub(super) enum Until {
     Open,
 }
 
-/// Finds everything in `bytes` from `from` on; what stands before it is only looked back at.
+/// Finds everything in `source` from `from` on; what stands before it is only looked back at.
 pub(super) fn scan(source: &str, from: usize, until: Until) -> Scan {
     let bytes = source.as_bytes();
     let text = Text::new(bytes);
@@ -225,7 +229,7 @@ fn runs(text: &Text<'_>, bytes: &[u8], from: usize, found: &mut Vec<Span>) -> Op
         let whole = wrapped::unwrap_lines(text, &run);
         at = whole.end.max(run.end);
         let peeked = text.take_peeked();
-        let secret = whole.decode(text).is_some_and(|inner| holds_secret(&inner));
+        let secret = whole.decoded(text).any(|inner| holds_secret(&inner));
         let span = secret.then(|| Span::new(whole.start, whole.end, super::span::Marker::Base64));
         found.extend(span);
         if peeked && open.is_none() {

@@ -1,9 +1,9 @@
 //! Passwords and tokens in URLs and connection strings.
 
-use super::assign::is_placeholder;
 use super::span::{Marker, Span, holds_marker, marker_at};
 use super::text::{Class, Text};
 use super::token::looks_random;
+use super::value::is_placeholder;
 
 /// How far a password that holds a raw `/` is followed.
 const SLASHED_MAX: usize = 64;

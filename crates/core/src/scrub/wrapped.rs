@@ -16,7 +16,7 @@ const QUANTA_MIN: usize = 4;
 /// Lines of wrapped base64 that are joined are at least so long.
 const LINE_MIN: usize = 60;
 
-/// A run and the breaks inside it.
+/// A run of characters of base64.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) start: usize,
@@ -160,43 +160,45 @@ pub(super) fn unwrap_lines(text: &Text<'_>, run: &Run) -> Wrapped {
 }
 
 impl Wrapped {
-    /// What the run decodes to, if some of it is text.
-    pub(super) fn decode(&self, text: &Text<'_>) -> Option<String> {
+    /// What the run decodes to, at each offset where some of it is text.
+    pub(super) fn decoded<'a>(&'a self, text: &'a Text<'_>) -> impl Iterator<Item = String> + 'a {
         let encoded = match &self.joined {
             Some(joined) => joined,
             None => text.slice(self.start, self.end),
         };
-        let offset = ascii_alignment(encoded)?;
-        let mut decoded = Vec::with_capacity(encoded.len() / 4 * 3);
-        for quantum in encoded[offset..].chunks(4) {
-            let bits = quantum.iter().fold(0u32, |bits, &byte| bits << 6 | u32::from(sextet(byte)));
-            let bits = bits << (6 * (4 - quantum.len()));
-            let bytes = bits.to_be_bytes();
-            decoded.extend_from_slice(&bytes[1..1 + quantum.len() * 6 / 8]);
-        }
-        Some(String::from_utf8_lossy(&decoded).into_owned())
+        let lanes = ascii_lanes(encoded);
+        (0..4).filter(move |&lane| lanes[lane]).map(|lane| decode(&encoded[lane..]))
     }
 }
 
-/// The offset (0 to 3) at which the characters decode to a stretch of printable ASCII.
+fn decode(encoded: &[u8]) -> String {
+    let mut decoded = Vec::with_capacity(encoded.len() / 4 * 3 + 3);
+    for quantum in encoded.chunks(4) {
+        let bits = quantum.iter().fold(0u32, |bits, &byte| bits << 6 | u32::from(sextet(byte)));
+        let bits = bits << (6 * (4 - quantum.len()));
+        decoded.extend_from_slice(&bits.to_be_bytes()[1..1 + quantum.len() * 6 / 8]);
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// The offsets (0 to 3) at which the characters decode to a stretch of printable ASCII.
 ///
 /// A stretch of four quanta covers every fourth quantum of its lane, so only those are tried first.
-fn ascii_alignment(encoded: &[u8]) -> Option<usize> {
+fn ascii_lanes(encoded: &[u8]) -> [bool; 4] {
+    let mut lanes = [false; 4];
     let fits = |at: usize| encoded.get(at..at + 4).is_some_and(is_ascii_quantum);
     let step = 4 * QUANTA_MIN;
     for block in (step - 4..encoded.len()).step_by(step) {
         for at in block..block + 4 {
-            if !fits(at) {
+            if lanes[at % 4] || !fits(at) {
                 continue;
             }
             let before = (1..QUANTA_MIN).take_while(|back| fits(at - 4 * back)).count();
             let after = (1..QUANTA_MIN).take_while(|ahead| fits(at + 4 * ahead)).count();
-            if before + 1 + after >= QUANTA_MIN {
-                return Some(at % 4);
-            }
+            lanes[at % 4] = before + 1 + after >= QUANTA_MIN;
         }
     }
-    None
+    lanes
 }
 
 fn is_ascii_quantum(quantum: &[u8]) -> bool {

@@ -65,6 +65,15 @@ fn no_secret_survives_as_a_value_or_as_a_key() {
     }
 }
 
+#[test]
+fn a_configured_secret_goes_under_any_name() {
+    let mut value =
+        json!({ "authorization": "our own correct horse", "correct horse": ["correct horse"] });
+    Scrubber::with_secrets(["correct horse"]).scrub_json(&mut value);
+    let expected = json!({ "authorization": "our own [redacted secret]", "[redacted secret]": ["[redacted secret]"] });
+    assert_eq!(value, expected);
+}
+
 /// Depth is the sender's choice; ours must not be the stack's.
 #[test]
 fn survives_any_depth() {
