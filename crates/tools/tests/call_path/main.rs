@@ -1,5 +1,7 @@
 //! The way of a call, from what a model wrote to what it reads.
 
+#![expect(clippy::unwrap_used, reason = "a test that meets the unexpected should fail there")]
+
 mod bad_input;
 mod define;
 mod hooks;
