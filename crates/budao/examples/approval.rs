@@ -2,6 +2,8 @@
 //!
 //!     cargo run -p budao --example approval
 
+#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+
 use budao::{Agent, Fault, event::Decision, models::Script, tool};
 use serde_json::json;
 

@@ -2,6 +2,8 @@
 //!
 //!     cargo run -p budao --example fallback
 
+#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+
 use std::sync::Arc;
 
 use budao::{

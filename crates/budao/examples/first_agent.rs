@@ -2,6 +2,8 @@
 //!
 //!     cargo run -p budao --example first_agent
 
+#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+
 use budao::{
     Agent, Fault,
     channel::{Channel, ChannelEvent},

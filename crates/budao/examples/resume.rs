@@ -2,6 +2,8 @@
 //!
 //!     cargo run -p budao --example resume
 
+#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+
 use std::{path::Path, sync::Arc, time::Duration};
 
 use budao::{

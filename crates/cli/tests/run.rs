@@ -1,5 +1,7 @@
 //! Sessions at the terminal, as real processes: run, killed, resumed, cancelled from outside.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
@@ -33,7 +35,8 @@ fn err(output: &Output) -> String {
 
 fn workspace() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("README.md"), "# One\n\n## Two\n\n## Three\n").unwrap();
+    std::fs::write(directory.path().join("README.md"), "# One\n\n## Two\n\n## Three\n")
+        .expect("a file");
     directory
 }
 

@@ -4,6 +4,8 @@
 //! here it is put into the shapes of the reference documents once, so that a missing cell, a changed word
 //! or a wrong number is a visible difference in a snapshot. A new kind appears in every one of them.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use budao_core::{
     Fault, Kind, Lang,
     fault::{

@@ -1,5 +1,7 @@
 //! A fault as a value: recorded and read back, compared whole, scrubbed, and told once.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::{error::Error, fmt, time::Duration};
 
 use budao_core::{

@@ -68,8 +68,7 @@ fn add() -> RawTool {
 }
 
 fn agent(journal: Arc<dyn Journal>) -> Agent {
-    let mut limits = Limits::default();
-    limits.context_tokens = u64::MAX;
+    let limits = Limits { context_tokens: u64::MAX, ..Limits::default() };
     let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
     Agent::builder(Fake)
         .tool(add())

@@ -211,6 +211,7 @@ mod tests {
         Some((value, repairs))
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "reads better at every call")]
     fn one(property: Value, sent: Value) -> Option<(Value, RepairKind)> {
         let schema = json!({ "properties": { "x": property } });
         let (mut value, repairs) = repaired(&schema, &json!({ "x": sent }))?;

@@ -69,7 +69,7 @@ impl Play {
                 assert_eq!(unpaired(&self.session.history, 0), None, "asked with a broken history");
             }
         }
-        let waits = self.session.turn.is_some() == !self.due().is_empty();
+        let waits = self.session.turn.is_some() != self.due().is_empty();
         assert!(waits, "a running turn always waits for something: {:?}", self.session.turn);
     }
 

@@ -5,6 +5,8 @@
 //! Method: this program runs itself as the victim, told at which append (before or after it), or at which
 //! moment of a tool, to kill itself; then once more to resume; then it reads the journal and the ledger.
 
+#![expect(clippy::print_stdout, reason = "it is its own test runner")]
+
 mod killing;
 
 use std::{
@@ -65,9 +67,9 @@ fn victim(directory: &Path) -> ExitCode {
             .order(Order::History)
             .model(Arc::clone(&world.clock));
         let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
-        let mut limits = budao_core::limits::Limits::default();
         // A dead victim's lease must not hold up the next one.
-        limits.lease = std::time::Duration::from_millis(1);
+        let lease = std::time::Duration::from_millis(1);
+        let limits = budao_core::limits::Limits { lease, ..Default::default() };
         let agent = Agent::builder(model)
             .tool(ledger(directory.join("ledger"), moment))
             .permissions(permissions)
@@ -105,9 +107,9 @@ fn ledger(path: PathBuf, moment: Option<Moment>) -> RawTool {
             let call = context.call.to_string();
             Moment::in_tool(&moment, &call, "begun");
             let mut file =
-                std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-            file.write_all(format!("{call}\n").as_bytes()).unwrap();
-            file.sync_all().unwrap();
+                std::fs::OpenOptions::new().append(true).create(true).open(path).expect("a ledger");
+            file.write_all(format!("{call}\n").as_bytes()).expect("written");
+            file.sync_all().expect("synced");
             Moment::in_tool(&moment, &call, "done");
             Ok(json!("written"))
         }
@@ -170,7 +172,7 @@ fn case(moment: &str) -> bool {
 
 async fn inspect(directory: &Path, moment: &str) {
     let id: SessionId =
-        std::fs::read_to_string(directory.join("session")).unwrap().parse().expect("an id");
+        std::fs::read_to_string(directory.join("session")).expect("kept").parse().expect("an id");
     let file = directory.join("journal.db");
     let journal = Sqlite::open(&file, world::real(), Options::default()).await.expect("opens");
     let page = journal.read(id, 0, PageLimits::default()).await.expect("reads");

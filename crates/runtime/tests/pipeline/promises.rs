@@ -23,7 +23,7 @@ fn hanging() -> Script {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_is_planned_solved_and_answered() {
-    let setup = Setup::new().plans(json!(["count apples", "count pears"]));
+    let setup = Setup::new().plans(&json!(["count apples", "count pears"]));
     let setup = setup.says("count apples", "7").says("count pears", "5");
     let stage = setup.says(AGGREGATOR, "12 in all").open().await;
     let result = stage.runtime.plan(stage.session, "How much fruit?", false).await.unwrap();
@@ -39,7 +39,7 @@ async fn a_question_is_planned_solved_and_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn every_child_is_linked_to_its_parent_by_stage_task_depth_and_trace() {
-    let setup = Setup::new().plans(json!([{"id": "a", "title": "A", "prompt": "do a"}]));
+    let setup = Setup::new().plans(&json!([{"id": "a", "title": "A", "prompt": "do a"}]));
     let stage = setup.says("do a", "done").says(AGGREGATOR, "all").open().await;
     let result = stage.runtime.plan(stage.session, "q", false).await.unwrap();
     let children = stage.children().await;
@@ -127,7 +127,7 @@ async fn cancel_leaves_no_running_child() {
     for part in [PLANNER, "task", AGGREGATOR] {
         let mut setup = Setup::new().part(part, hanging());
         setup.limits.model_between_tokens = HOUR * 200;
-        let setup = setup.plans(json!(["task 1", "task 2"])).says("task", "x");
+        let setup = setup.plans(&json!(["task 1", "task 2"])).says("task", "x");
         let stage = setup.says(AGGREGATOR, "all").open().await;
         stage.accepted(Ask::Plan { question: "q".into(), confirm: false }).await;
         while stage.cast.asked(part) == 0 {
@@ -222,7 +222,7 @@ async fn another_plan_replaces_the_first_and_its_children_stop() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_waits_for_a_person_who_may_edit_it() {
-    let setup = Setup::new().plans(json!(["not this"])).says("but this", "x");
+    let setup = Setup::new().plans(&json!(["not this"])).says("but this", "x");
     let stage = setup.says(AGGREGATOR, "done").open().await;
     let paused = stage.runtime.plan(stage.session, "q", true).await.unwrap();
     assert_eq!((paused.stop, paused.pending.len()), (None, 1));
@@ -239,7 +239,7 @@ async fn a_plan_waits_for_a_person_who_may_edit_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_nobody_confirms_is_never_carried_out() {
-    let stage = Setup::new().plans(json!(["task"])).says("task", "x").open().await;
+    let stage = Setup::new().plans(&json!(["task"])).says("task", "x").open().await;
     stage.accepted(Ask::Plan { question: "q".into(), confirm: true }).await;
     stage.until("turn_ended").await;
     assert_eq!(stage.count("question_expired").await, 1);

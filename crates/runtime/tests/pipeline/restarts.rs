@@ -22,7 +22,7 @@ fn setup(hangs: Option<&str>) -> Setup {
         setup = setup.part(part, hanging());
     }
     setup
-        .plans(json!([{"id": "a", "prompt": "first"}, {"id": "b", "prompt": "second"}]))
+        .plans(&json!([{"id": "a", "prompt": "first"}, {"id": "b", "prompt": "second"}]))
         .part("first", Script::new().call("touch", json!({})).say("one"))
         .part("second", Script::new().call("touch", json!({})).say("two"))
         .says(AGGREGATOR, "both")

@@ -131,7 +131,7 @@ impl Setup {
     }
 
     /// A planner that plans these tasks.
-    pub(crate) fn plans(self, tasks: serde_json::Value) -> Self {
+    pub(crate) fn plans(self, tasks: &serde_json::Value) -> Self {
         self.says(PLANNER, &json!({"tasks": tasks, "summary": "a plan"}).to_string())
     }
 

@@ -1,5 +1,7 @@
 //! Whole turns against a scripted model, on a journal in memory, under a paused clock.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod heals;
 mod promises;
 mod stage;
