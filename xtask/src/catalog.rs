@@ -33,9 +33,8 @@ const PAGES: &str = "docs/faults";
 /// every file that is not as it would be made.
 pub(crate) fn generate(check: bool) -> Result<()> {
     let root = repo::root();
-    let read = |path: &str| {
-        fs::read_to_string(root.join(path)).with_context(|| format!("read `{path}`"))
-    };
+    let read =
+        |path: &str| fs::read_to_string(root.join(path)).with_context(|| format!("read `{path}`"));
     let source = Source::read(&read(ROWS)?, &read(ENGLISH)?, &read(CHINESE)?)?;
     let mut files = pages::all(&source);
     files.insert(RUST.to_owned(), rust::formatted(&rust::source(&source), &root)?);
@@ -104,7 +103,8 @@ fn write(root: &Path, files: &BTreeMap<String, String>, leftover: &[String]) -> 
 }
 
 fn compare(root: &Path, files: &BTreeMap<String, String>, leftover: &[String]) -> Result<()> {
-    let mut stale: Vec<String> = leftover.iter().map(|path| format!("{path}: no such kind")).collect();
+    let mut stale: Vec<String> =
+        leftover.iter().map(|path| format!("{path}: no such kind")).collect();
     for (path, text) in files {
         match fs::read_to_string(root.join(path)) {
             Ok(old) if old == *text => {}

@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's chores. `test` runs every check, `bench` measures, `peers` fetches
-//! the programs of others that tests talk to, `codegen` makes what comes from the fault catalog.
+//! the programs of others that tests talk to, `codegen` makes what comes from the fault catalog, `crash`
+//! kills.
 //!
 //! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
 
@@ -7,6 +8,7 @@
 
 mod bench;
 mod catalog;
+mod crash;
 mod metadata;
 mod peers;
 mod process;
@@ -42,6 +44,12 @@ enum Chore {
     },
     /// Fetch the programs of others that tests talk to
     Peers(peers::Args),
+    /// Kill a process that writes a journal, again and again, and judge what is left
+    Crash {
+        /// How often
+        #[arg(long, default_value_t = 300)]
+        kills: u32,
+    },
 }
 
 fn main() -> ExitCode {
@@ -50,6 +58,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => bench::main(&args),
         Chore::Codegen { check } => catalog::generate(check).map(|()| ExitCode::SUCCESS),
         Chore::Peers(args) => peers::main(&args),
+        Chore::Crash { kills } => crash::run(kills).map(|()| ExitCode::SUCCESS),
     };
     match done {
         Ok(code) => code,

@@ -79,7 +79,7 @@ pub(crate) static PEERS: &[Peer] = &[
         name: "schema-js",
         about: "ajv and zod: what JavaScript says to a JSON Schema",
         kind: Kind::Npm(&["ajv@8.17.1", "zod@4.3.6"]),
-        use_in: UseIn::Tests,
+        use_in: UseIn::Benches,
         probe: Probe {
             program: "node",
             args: &[
@@ -96,7 +96,7 @@ pub(crate) static PEERS: &[Peer] = &[
         name: "langgraph",
         about: "LangGraph with its SQLite checkpoints",
         kind: Kind::Python(&["langgraph==1.2.20", "langgraph-checkpoint-sqlite==3.1.2"]),
-        use_in: UseIn::Tests,
+        use_in: UseIn::Benches,
         probe: Probe {
             program: "bin/python",
             args: &[
@@ -112,7 +112,7 @@ pub(crate) static PEERS: &[Peer] = &[
         name: "openai-agents",
         about: "OpenAI's agents library",
         kind: Kind::Python(&["openai-agents==0.24.0"]),
-        use_in: UseIn::Tests,
+        use_in: UseIn::Benches,
         probe: Probe {
             program: "bin/python",
             args: &[
@@ -211,6 +211,13 @@ fn choose(args: &Args) -> Result<Vec<&'static Peer>> {
         }
     };
     Ok(PEERS.iter().filter(wanted).collect())
+}
+
+/// Fetches every peer that tests talk to, and tells where each is.
+pub(crate) fn ensure_for_tests() -> Result<Vec<(&'static Peer, PathBuf)>> {
+    let dir = dir()?;
+    let wanted = PEERS.iter().filter(|peer| peer.use_in == UseIn::Tests);
+    wanted.map(|peer| Ok((peer, install::ensure(peer, &dir, false)?))).collect()
 }
 
 /// Fetches every peer that benchmarks are held against, and tells where each is.

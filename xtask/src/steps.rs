@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{catalog, process, tidy};
+use crate::{catalog, crash, peers, process, tidy};
 
 /// One check.
 #[derive(Debug)]
@@ -65,6 +65,18 @@ pub(crate) struct Run {
     pub(crate) deadline: Option<Instant>,
 }
 
+/// SIGKILLs in every run; `cargo xtask crash --kills N` does more.
+const KILLS: u32 = 300;
+
+/// Fetches what tests talk to. Where somebody watches, a peer that cannot be had is said and skipped.
+fn peers(run: &Run) -> Result<Done> {
+    match peers::ensure_for_tests() {
+        Ok(found) => Ok(Done::Passed(format!("{} here", found.len()))),
+        Err(error) if run.is_ci => Err(error),
+        Err(error) => Ok(Done::Skipped(format!("{error:#}"))),
+    }
+}
+
 const fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(minutes * 60)
 }
@@ -87,6 +99,14 @@ pub(crate) static STEPS: &[Step] = &[
         run: |_| catalog::generate(true).map(|()| Done::Passed(String::new())),
     },
     Step {
+        name: "peers",
+        about: "the programs of others that tests talk to are here",
+        budget: minutes(3),
+        when: When::Always,
+        needs: &[],
+        run: peers,
+    },
+    Step {
         name: "clippy",
         about: "no warning in any target",
         budget: minutes(8),
@@ -101,6 +121,14 @@ pub(crate) static STEPS: &[Step] = &[
         when: When::Always,
         needs: &[],
         run: cargo::tests,
+    },
+    Step {
+        name: "crash",
+        about: "a process that writes a journal, killed 300 times",
+        budget: minutes(3),
+        when: When::Always,
+        needs: &[],
+        run: |_| crash::run(KILLS).map(|()| Done::Passed(format!("{KILLS} kills"))),
     },
     Step {
         name: "doctests",
