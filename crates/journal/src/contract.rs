@@ -298,6 +298,10 @@ impl Append {
                         | Event::CallEnded { .. }
                         | Event::QuestionExpired { .. }
                         | Event::TaskEnded { .. }
+                        | Event::PlanRefused { .. }
+                        | Event::PlanCancelled { .. }
+                        | Event::AggregateEnded { .. }
+                        | Event::PipelineEnded { .. }
                         | Event::TurnEnded { .. }
                         | Event::SessionEnded { .. }
                 )

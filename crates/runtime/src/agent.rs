@@ -210,6 +210,26 @@ impl Session {
         self.runtime.run(self.id, text).await
     }
 
+    /// Has a question planned, its tasks solved side by side, and the results put together.
+    ///
+    /// # Errors
+    /// When it was not accepted. A run that failed is an `Ok` whose result says so.
+    pub async fn plan(&self, question: &str) -> Result<TurnResult, Fault> {
+        self.runtime.plan(self.id, question, false).await
+    }
+
+    /// Has given tasks solved side by side and the results put together, without a planner.
+    ///
+    /// # Errors
+    /// When they are no plan.
+    pub async fn solve(
+        &self,
+        question: &str,
+        tasks: serde_json::Value,
+    ) -> Result<TurnResult, Fault> {
+        self.runtime.solve(self.id, question, tasks).await
+    }
+
     /// Sends words without waiting. They are durable and will be answered.
     ///
     /// # Errors
