@@ -320,6 +320,30 @@ async fn a_file_opened_for_reading_is_read_and_not_written() {
     assert!(!missing.exists());
 }
 
+/// Goal: a second handle in the same process does not cost the first one its locks, which would let another
+/// process throw the write-ahead log away. Method: SQLite itself says who holds what.
+#[tokio::test]
+async fn opening_a_journal_twice_in_one_process_keeps_its_locks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    let first = open(&path).await;
+    let held = lease(&first, session(1), "w").await;
+    append(&first, &held, 0, 1).await;
+    let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
+    let locked = || {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|line| line.contains(&format!(":{inode} ")))
+    };
+    assert!(locked());
+    let second = open(&path).await;
+    Sqlite::check(&path).await.unwrap();
+    second.backup(&directory.path().join("copy.db")).await.unwrap();
+    second.close().await;
+    assert!(locked());
+    append(&first, &held, 1, 1).await;
+    assert!(directory.path().join("journal.db-wal").exists());
+}
+
 #[tokio::test]
 async fn stats_count_what_is_there() {
     let directory = tempfile::tempdir().unwrap();

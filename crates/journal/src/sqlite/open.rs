@@ -2,6 +2,7 @@
 
 use std::{
     fs::OpenOptions,
+    io::ErrorKind,
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
 };
@@ -36,13 +37,21 @@ pub(super) fn prepare(outside: &Outside) -> Result<(Connection, Meta, Mark), Fau
 }
 
 /// The file is its owner's alone, from its first byte on. SQLite gives its side files the same mode.
+///
+/// A file that is there is not opened: closing it again would drop the locks that another handle of this
+/// process holds on it, and other processes would think nobody uses it.
 fn make_private(path: &Path) -> std::io::Result<()> {
-    let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
-    let mode = opened.metadata()?.permissions().mode();
-    if mode & 0o077 != 0 {
-        opened.set_permissions(PermissionsExt::from_mode(mode & 0o700))?;
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let mode = std::fs::metadata(path)?.permissions().mode();
+            if mode & 0o077 != 0 {
+                std::fs::set_permissions(path, PermissionsExt::from_mode(mode & 0o700))?;
+            }
+            Ok(())
+        }
+        Err(error) => Err(error),
     }
-    Ok(())
 }
 
 /// With the file locked against other writers, decides what history this is.

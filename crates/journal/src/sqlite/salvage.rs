@@ -45,6 +45,9 @@ struct Found {
 
 /// Reads a journal's pages without SQLite and hands each session's good records to `take`.
 ///
+/// Not for a file that this process has open as a journal: closing a file drops the locks that the same
+/// process holds on it elsewhere.
+///
 /// # Errors
 /// Only when the file cannot be read at all.
 pub fn salvage(path: &Path, mut take: impl FnMut(Salvage)) -> Result<(), Fault> {
