@@ -22,7 +22,7 @@ use futures::{FutureExt, Stream, StreamExt, stream};
 
 use crate::{
     Builder, OneModel, Runtime, TurnResult,
-    channel::{CallSnapshot, Channel, Envelope, Projector},
+    channel::{CallSnapshot, Channel, ChannelEvent, Envelope, Projector},
     world,
 };
 
@@ -306,6 +306,43 @@ impl Session {
             futures::future::ready(Some(stream::iter(events)))
         });
         Ok(events.flatten())
+    }
+
+    /// Events of one type, taken apart: `pick` says which, and what of them is wanted.
+    ///
+    /// ```no_run
+    /// # use budao_runtime::{Session, channel::ChannelEvent};
+    /// # async fn errors(session: Session) -> Result<(), budao_core::Fault> {
+    /// let errors = session
+    ///     .select(0, |event| match event {
+    ///         ChannelEvent::ToolError { call, error } => Some((call.name, error)),
+    ///         _ => None,
+    ///     })
+    ///     .await?;
+    /// # drop(errors);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub async fn select<T: Send, F>(
+        &self,
+        since: Seq,
+        pick: F,
+    ) -> Result<impl Stream<Item = Result<T, Fault>> + Send + use<T, F>, Fault>
+    where
+        F: Fn(ChannelEvent) -> Option<T> + Send + 'static,
+    {
+        let all = [Channel::Progress, Channel::Control, Channel::Monitor];
+        let events = self.events(&all, since).await?;
+        Ok(events.filter_map(move |event| {
+            let picked = match event {
+                Ok(envelope) => pick(envelope.event).map(Ok),
+                Err(fault) => Some(Err(fault)),
+            };
+            futures::future::ready(picked)
+        }))
     }
 
     /// Calls `listener` with every event. A listener that panics or takes too long is reported in the

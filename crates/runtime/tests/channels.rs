@@ -1,0 +1,160 @@
+//! The three channels for embedders: every failing path is told, in one order, on replay as live.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::Arc;
+
+use budao_core::{
+    Kind,
+    event::Decision,
+    tool::{Mode, Permissions},
+};
+use budao_models::script::{Script, Step};
+use budao_runtime::{
+    Agent, Session,
+    channel::{Channel, ChannelEvent, Envelope},
+};
+use budao_testkit::world;
+use budao_tools::{RawTool, pool::Pool};
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+const ALL: [Channel; 3] = [Channel::Progress, Channel::Control, Channel::Monitor];
+
+fn tools() -> Vec<RawTool> {
+    let schema = json!({
+        "type": "object",
+        "properties": {"text": {"type": "string"}},
+        "required": ["text"],
+    });
+    let object = json!({"type": "object"});
+    vec![
+        RawTool::new("echo", "Says it back.", schema, |arguments, _| async move {
+            Ok(arguments["text"].clone())
+        }),
+        RawTool::new("no", "Says no.", object.clone(), |_, _| async move {
+            Ok(json!({"ok": false, "error": "not today"}))
+        }),
+        RawTool::new("panics", "Panics.", object, |_, _| async move { panic!("a bug") }),
+    ]
+}
+
+async fn session(script: Script, mode: Mode) -> Session {
+    let world = world::seeded(3);
+    let model = script.model(Arc::clone(&world.clock));
+    let permissions = Permissions { mode, deny: vec!["denied".into()], ..Permissions::default() };
+    let mut agent =
+        Agent::builder(model).world(world).pool(Arc::new(Pool::tasks())).permissions(permissions);
+    for tool in tools() {
+        agent = agent.tool(tool);
+    }
+    agent.build().unwrap().session().await.unwrap()
+}
+
+async fn events(session: &Session, since: u64) -> Vec<Envelope> {
+    let mut stream = Box::pin(session.events(&ALL, since).await.unwrap());
+    let mut all = Vec::new();
+    while let Some(event) = stream.next().await {
+        let event = event.unwrap();
+        let done = matches!(event.event, ChannelEvent::StateChanged { state: "READY" });
+        all.push(event);
+        if done {
+            return all;
+        }
+    }
+    all
+}
+
+fn types(events: &[Envelope]) -> Vec<String> {
+    let of = |event: &Envelope| serde_json::to_value(&event.event).unwrap()["type"].clone();
+    events.iter().filter_map(|event| of(event).as_str().map(str::to_owned)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_failing_call_is_told_on_progress_and_monitor() {
+    // Goal: whatever the path (unknown, invalid, malformed, said no, panicked), four events come.
+    let step = Step::new()
+        .call("nobody", &json!({}))
+        .call("echo", &json!({"txt": 1}))
+        .call_raw(None, "echo", r#"{"text": "#)
+        .call("no", &json!({}))
+        .call("panics", &json!({}));
+    let session = session(Script::new().step(step).say("so be it"), Mode::Auto).await;
+    session.run("go").await.unwrap();
+    let events = events(&session, 0).await;
+    let count = |wanted: &str| types(&events).iter().filter(|name| *name == wanted).count();
+    assert_eq!(count("tool:error"), 5);
+    assert_eq!(count("error"), 5);
+    assert_eq!(count("tool:end"), 5);
+    assert_eq!(count("tool_executed"), 5);
+    for envelope in &events {
+        if let ChannelEvent::Error { detail, .. } = &envelope.event {
+            for field in ["errorType", "retryable", "recommendations", "code", "traceId"] {
+                assert_ne!(detail[field], Value::Null, "{field} in {detail}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_goes_on_where_it_was_made() {
+    let session = session(Script::new().say("one").say("two"), Mode::Auto).await;
+    session.run("1").await.unwrap();
+    let first = events(&session, 0).await;
+    let bookmark = first.last().unwrap().bookmark;
+    session.run("2").await.unwrap();
+    let second = events(&session, bookmark.seq).await;
+    assert!(second.iter().all(|event| event.bookmark.seq > bookmark.seq));
+    let order: Vec<_> = first.iter().chain(&second).map(|event| event.bookmark.seq).collect();
+    assert!(order.is_sorted(), "one order over all channels: {order:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_reads_like_this() {
+    let script = Script::new().call("echo", json!({"text": "hi"})).say("it said hi");
+    let session = session(script, Mode::Approval).await;
+    let paused = session.run("go").await.unwrap();
+    session.decide(&paused.pending[0], Decision::Allow, Some("fine")).await.unwrap();
+    let mut done = Box::pin(
+        session
+            .select(0, |event| match event {
+                ChannelEvent::Done { reason, .. } => Some(reason),
+                _ => None,
+            })
+            .await
+            .unwrap(),
+    );
+    assert_eq!(done.next().await.unwrap().unwrap(), "completed");
+    let mut told = Vec::new();
+    for envelope in events(&session, 0).await {
+        let mut value = serde_json::to_value(&envelope).unwrap();
+        value["bookmark"] = value["bookmark"]["seq"].take();
+        told.push(value.to_string());
+    }
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_listener_changes_nothing() {
+    let session = session(Script::new().say("one").say("two"), Mode::Auto).await;
+    let heard =
+        session.listen(&ALL, 0, |_| async move { panic!("a listener's bug") }).await.unwrap();
+    assert!(session.run("1").await.unwrap().is_ok());
+    assert!(session.run("2").await.unwrap().is_ok());
+    drop(heard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_whole_history_and_every_call_can_be_read_back() {
+    let script = Script::new().call("no", json!({})).say("understood").fail(Kind::ModelBadRequest);
+    let session = session(script, Mode::Auto).await;
+    session.run("go").await.unwrap();
+    let messages = session.messages().await.unwrap();
+    assert_eq!(messages.len(), 4, "{messages:?}");
+    let calls = session.calls().await.unwrap();
+    assert_eq!((calls[0].state, calls[0].is_error), ("FAILED", true));
+    let states: Vec<_> = calls[0].audit_trail.iter().map(|audit| audit.state).collect();
+    assert_eq!(states, ["PENDING", "EXECUTING", "FAILED"]);
+    let fork = session.fork(None).await.unwrap();
+    assert_eq!(fork.messages().await.unwrap(), messages);
+}
