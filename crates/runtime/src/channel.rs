@@ -485,7 +485,7 @@ impl Projector {
                 self.calls.insert(call.id.clone(), snapshot);
             }
         }
-        if !self.calls.is_empty() {
+        if content.iter().any(|block| matches!(block, Block::ToolUse(_))) {
             self.enter(self.state, "TOOL_PENDING", out);
         }
     }
