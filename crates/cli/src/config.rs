@@ -93,7 +93,8 @@ mod tests {
         let fault = parse(text, Path::new("budao.toml")).unwrap_err();
         assert_eq!(fault.kind(), Kind::ConfigurationWrong);
         assert_eq!(fault.detail().text(Fact::ConfigKey), Some("budao.toml:3"));
-        assert!(fault.to_string().contains("stpes"), "{fault}");
+        let told = budao_core::fault::text::for_user(&fault, budao_core::Lang::En);
+        assert!(told.contains("unknown field `stpes`"), "{told}");
     }
 
     #[test]
