@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clean,
+    model_hooks::Teller,
     runtime::{Runtime, Shared, load},
     work::{self, Known},
 };
@@ -252,6 +253,7 @@ struct Actor {
     slots: Arc<tokio::sync::Semaphore>,
     watch: Watch,
     remembered: VecDeque<(CommandId, Answer)>,
+    teller: Teller,
     /// Turns may go on until then; from then on they are parked.
     stopping: Option<Timestamp>,
     /// They learn that we stopped when this is dropped.
@@ -315,6 +317,7 @@ impl Actor {
             known: Arc::new(Mutex::new(Known::of(&session))),
             tools: work::Tools::default(),
             slots: Arc::new(tokio::sync::Semaphore::new(shared.limits.parallel_calls)),
+            teller: Teller::new(&shared.model_hooks, &session.history),
             session,
             lease,
             renew_at: now.after(shared.limits.lease_renewal),
@@ -379,6 +382,11 @@ impl Actor {
         self.session.turn.is_none() && self.running.is_empty()
     }
 
+    /// Idle, and nobody is left whose failure would have to be recorded.
+    fn may_go(&self) -> bool {
+        self.is_idle() && !self.teller.is_busy()
+    }
+
     fn reason_to_end(&self, now: Timestamp) -> Option<Exit> {
         match self.stopping {
             Some(_) if self.is_idle() => Some(Exit::Stopped),
@@ -388,7 +396,7 @@ impl Actor {
                 (!may_wait).then_some(Exit::Stopped)
             }
             Some(_) => None,
-            None if self.is_idle() && now.since(self.idle_since) >= self.shared.idle_keep => {
+            None if self.may_go() && now.since(self.idle_since) >= self.shared.idle_keep => {
                 Some(Exit::Idle)
             }
             None => None,
@@ -405,7 +413,7 @@ impl Actor {
             let grace = self.shared.limits.kill_grace * 2;
             let next = if now < until { until } else { until.after(grace) };
             wake = wake.min(next.since(now));
-        } else if self.is_idle() {
+        } else if self.may_go() {
             wake = wake.min(self.idle_since.after(self.shared.idle_keep).since(now));
         }
         wake.max(Duration::from_millis(1))
@@ -599,6 +607,9 @@ impl Actor {
         }
         round.replies.into_iter().for_each(|(reply, answer)| drop(reply.send(Ok(answer))));
         round.opened.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
+        let mut teller = std::mem::take(&mut self.teller);
+        teller.tell(|| self.desk(), &round.entries, &self.session.history);
+        self.teller = teller;
         Ok(())
     }
 

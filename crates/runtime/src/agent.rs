@@ -21,7 +21,7 @@ use budao_tools::{Tool, Toolbox, hooks::Hooks, pool::Pool};
 use futures::{FutureExt, Stream, StreamExt, stream};
 
 use crate::{
-    Builder, OneModel, Runtime, TurnResult,
+    Builder, ModelHook, OneModel, Runtime, TurnResult,
     channel::{CallSnapshot, Channel, ChannelEvent, Envelope, Projector},
     world,
 };
@@ -43,6 +43,7 @@ pub struct AgentBuilder {
     tools: Vec<Arc<dyn Tool>>,
     journal: Option<Arc<dyn Journal>>,
     hooks: Hooks,
+    model_hooks: Vec<Arc<dyn ModelHook>>,
     limits: Limits,
     world: World,
     pool: Option<Arc<Pool>>,
@@ -59,6 +60,7 @@ impl Agent {
             tools: Vec::new(),
             journal: None,
             hooks: Hooks::default(),
+            model_hooks: Vec::new(),
             limits: Limits::default(),
             world: world::real(),
             pool: None,
@@ -142,6 +144,13 @@ impl AgentBuilder {
         self
     }
 
+    /// Adds a hook around the model. Hooks are asked and told in the order they are added.
+    #[must_use]
+    pub fn model_hook(mut self, hook: impl ModelHook) -> Self {
+        self.model_hooks.push(Arc::new(hook));
+        self
+    }
+
     /// Other bounds.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -179,11 +188,14 @@ impl AgentBuilder {
         let journal =
             self.journal.unwrap_or_else(|| Arc::new(Memory::new(world.clone(), limits.clone())));
         let models = Arc::new(OneModel(self.model));
-        let runtime = Builder::new(journal, models, Arc::new(toolbox.build()))
+        let mut runtime = Builder::new(journal, models, Arc::new(toolbox.build()))
             .world(world)
             .limits(limits)
-            .hooks(self.hooks)
-            .build()?;
+            .hooks(self.hooks);
+        for hook in self.model_hooks {
+            runtime = runtime.model_hook(hook);
+        }
+        let runtime = runtime.build()?;
         Ok(Agent { runtime, settings: self.settings })
     }
 }

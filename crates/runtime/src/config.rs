@@ -14,7 +14,9 @@ use budao_journal::Journal;
 use budao_models::Model;
 use budao_tools::{Toolbox, hooks::Hooks};
 
-use crate::{Providers, Runtime, Stages, SubAgents, runtime::Shared};
+use crate::{
+    ModelHook, Providers, Runtime, Stages, SubAgents, model_hooks::ModelHooks, runtime::Shared,
+};
 
 /// Finds the model a session is set to.
 pub trait ModelSource: Send + Sync + fmt::Debug {
@@ -88,6 +90,7 @@ pub struct Builder {
     pub(crate) models: Arc<dyn ModelSource>,
     pub(crate) tools: Arc<dyn ToolSource>,
     pub(crate) hooks: Hooks,
+    pub(crate) model_hooks: ModelHooks,
     pub(crate) world: World,
     pub(crate) limits: Limits,
     pub(crate) scrubber: Scrubber,
@@ -112,6 +115,7 @@ impl Builder {
             models,
             tools,
             hooks: Hooks::default(),
+            model_hooks: ModelHooks::default(),
             world: crate::world::real(),
             limits: Limits::default(),
             scrubber: Scrubber::new(),
@@ -142,6 +146,13 @@ impl Builder {
     #[must_use]
     pub fn hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = hooks;
+        self
+    }
+
+    /// Adds a hook around the model. Hooks are asked and told in the order they are added.
+    #[must_use]
+    pub fn model_hook(mut self, hook: Arc<dyn ModelHook>) -> Self {
+        self.model_hooks.add(hook);
         self
     }
 
@@ -206,6 +217,7 @@ impl Builder {
             models: self.models,
             tools: self.tools,
             hooks: self.hooks,
+            model_hooks: self.model_hooks,
             world: self.world,
             limits: Arc::new(self.limits),
             scrubber: self.scrubber,

@@ -13,6 +13,7 @@ mod clean;
 mod compact;
 mod config;
 mod model;
+mod model_hooks;
 mod pipeline;
 mod provider;
 mod runtime;
@@ -22,6 +23,7 @@ pub mod world;
 
 pub use agent::{Agent, AgentBuilder, Listening, Session};
 pub use config::{Builder, Census, CleanUp, ModelSource, OneModel, ToolSource};
+pub use model_hooks::{Change, ModelHook};
 pub use pipeline::{StageSettings, Stages};
 pub use provider::Providers;
 pub use runtime::{Runtime, TurnResult};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use budao_core::{
     event::{Settings, TurnNumber},
-    fault::Fault,
+    fault::{Fact, Fault, Kind, Operation},
     message::{Block, Message, Piece, Request},
     session::Session,
     trace::Trace,
@@ -71,16 +71,20 @@ pub(crate) async fn ask(desk: Desk, asked: Asked) -> Input {
     let provider = model.provider().to_owned();
     provider.clone_into(&mut asked.provider.lock().expect("no code panics while holding this"));
     let (providers, clock) = (&desk.shared.providers, &desk.shared.world.clock);
-    // Before the provider is asked: tools that cannot be had do not speak against it.
+    // Before the provider is asked: tools that cannot be had do not speak against it, nor do slow hooks.
     let toolbox = match check::toolbox(&desk, &asked.settings, &asked.toolbox).await {
         Ok(toolbox) => toolbox,
         Err(fault) => return asked.failed(fault),
     };
+    let mut request = request(&asked, &*model, &toolbox);
+    if !desk.shared.model_hooks.is_empty() {
+        request = desk.shared.model_hooks.before(&desk, asked.step, request).await;
+    }
     if let Err(fault) = providers.admit(&provider, clock.now()) {
         return asked.failed(fault);
     }
     let mut guard = Guard { desk: &desk, provider: &provider, settled: false };
-    let answered = stream(&desk, &asked, &*model, &toolbox).await;
+    let answered = stream(&desk, &asked, &*model, request).await;
     guard.settled = true;
     match &answered {
         Ok(_) => providers.succeeded(&provider),
@@ -104,13 +108,8 @@ impl Drop for Guard<'_> {
     }
 }
 
-async fn stream(
-    desk: &Desk,
-    asked: &Asked,
-    model: &dyn Model,
-    toolbox: &Toolbox,
-) -> Result<Input, Fault> {
-    let request = Request {
+fn request(asked: &Asked, model: &dyn Model, toolbox: &Toolbox) -> Request {
+    Request {
         model: model.name().to_owned(),
         system: asked.settings.system.clone(),
         messages: Arc::clone(&asked.history),
@@ -118,10 +117,19 @@ async fn stream(
         max_tokens: asked.settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS),
         thinking_tokens: None,
         trace: asked.trace,
-    };
+    }
+}
+
+async fn stream(
+    desk: &Desk,
+    asked: &Asked,
+    model: &dyn Model,
+    request: Request,
+) -> Result<Input, Fault> {
     let mut pieces = budao_models::ask(model, request).await?;
     let mut content: Vec<Block> = Vec::new();
     let mut words = Words::default();
+    let mut length = Length::default();
     loop {
         let piece = match words.is_empty() {
             true => pieces.next().await,
@@ -138,6 +146,13 @@ async fn stream(
                 }
             }
         };
+        if let Some(Ok(piece)) = &piece {
+            length.add(piece);
+            if let Err(fault) = length.check(model, desk.shared.limits.model_answer_bytes) {
+                words.flush(desk, asked).await;
+                return Err(fault.traced(asked.trace));
+            }
+        }
         match piece {
             Some(Ok(Piece::Text(text))) => words.add(desk, asked, &text, "").await,
             Some(Ok(Piece::Thought(thought))) => words.add(desk, asked, "", &thought).await,
@@ -152,10 +167,47 @@ async fn stream(
                 return Err(fault);
             }
             None => {
-                let kind = budao_core::Kind::ModelStreamCut;
-                return Err(Fault::new(kind, budao_core::fault::Operation::ModelRequest));
+                return Err(Fault::new(Kind::ModelStreamCut, Operation::ModelRequest));
             }
         }
+    }
+}
+
+/// How long an answer is so far. Providers bound what they read; this bounds whatever they are.
+#[derive(Default)]
+struct Length {
+    streamed: usize,
+    /// In whole blocks, which repeat what was streamed.
+    whole: usize,
+}
+
+impl Length {
+    fn add(&mut self, piece: &Piece) {
+        match piece {
+            Piece::Text(text) | Piece::Thought(text) => self.streamed += text.len(),
+            Piece::Block(Block::Text(text) | Block::Opaque(text)) => self.whole += text.len(),
+            Piece::Block(Block::Thinking { text, signature }) => {
+                self.whole += text.len() + signature.as_ref().map_or(0, String::len);
+            }
+            Piece::Block(Block::ToolUse(call)) => {
+                self.whole += call.name.len() + call.arguments.len();
+            }
+            Piece::Block(Block::Image { data, .. }) => self.whole += data.len(),
+            Piece::Block(Block::ToolResult { content, .. }) => self.whole += content.len(),
+            Piece::End { .. } => {}
+        }
+    }
+
+    fn check(&self, model: &dyn Model, limit: usize) -> Result<(), Fault> {
+        if self.streamed.max(self.whole) <= limit {
+            return Ok(());
+        }
+        Err(Fault::new(Kind::LimitReached, Operation::ModelRequest)
+            .with(Fact::Service, model.provider().to_owned())
+            .with(Fact::Model, model.name().to_owned())
+            .with(Fact::LimitName, "model_answer_bytes")
+            .with(Fact::Limit, limit)
+            .with(Fact::Unit, "bytes"))
     }
 }
 

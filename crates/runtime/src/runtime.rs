@@ -26,6 +26,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     Census, CleanUp, ModelSource, Providers, Stages, SubAgents, ToolSource,
     actor::{self, Message},
+    model_hooks::ModelHooks,
 };
 
 /// How long another process may take to answer a command it was handed.
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) models: Arc<dyn ModelSource>,
     pub(crate) tools: Arc<dyn ToolSource>,
     pub(crate) hooks: Hooks,
+    pub(crate) model_hooks: ModelHooks,
     pub(crate) world: World,
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,

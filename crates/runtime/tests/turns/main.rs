@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod failing;
 mod heals;
+mod hooks;
+mod hostile;
 mod promises;
 mod stage;

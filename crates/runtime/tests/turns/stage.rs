@@ -9,7 +9,7 @@ use std::{
 };
 
 use budao_core::{
-    Fault,
+    Fault, Kind,
     engine::{Engine, Opening},
     event::{Answer, Ask, Decision, Event, QuestionId, Record, SessionId, Settings},
     limits::Limits,
@@ -20,7 +20,7 @@ use budao_core::{
 };
 use budao_journal::{Journal, Memory, PageLimits};
 use budao_models::script::{Script, Scripted};
-use budao_runtime::{Builder, OneModel, Runtime, TurnResult};
+use budao_runtime::{Builder, ModelHook, OneModel, Runtime, TurnResult};
 use budao_testkit::world;
 use budao_tools::{Options, RawTool, Toolbox, hooks::Hooks, pool::Pool};
 use serde_json::json;
@@ -39,6 +39,7 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) permissions: Permissions,
     pub(crate) hooks: Hooks,
+    pub(crate) model_hooks: Vec<Arc<dyn ModelHook>>,
     pub(crate) tools: Vec<RawTool>,
     pub(crate) journal: Option<Arc<dyn Journal>>,
     pub(crate) world: World,
@@ -51,6 +52,7 @@ impl Setup {
             limits: Limits::default(),
             permissions: Permissions { mode: Mode::Auto, ..Permissions::default() },
             hooks: Hooks::default(),
+            model_hooks: Vec::new(),
             tools: Vec::new(),
             journal: None,
             world: world::seeded(1),
@@ -77,12 +79,14 @@ impl Setup {
             toolbox = toolbox.add(tool).expect("the stage's tools are well formed");
         }
         let models = Arc::new(OneModel(Arc::clone(&model) as _));
-        let runtime = Builder::new(Arc::clone(&journal), models, Arc::new(toolbox.build()))
+        let mut runtime = Builder::new(Arc::clone(&journal), models, Arc::new(toolbox.build()))
             .world(self.world)
             .limits(self.limits)
-            .hooks(self.hooks)
-            .build()
-            .expect("the stage's limits make sense");
+            .hooks(self.hooks);
+        for hook in self.model_hooks {
+            runtime = runtime.model_hook(hook);
+        }
+        let runtime = runtime.build().expect("the stage's limits make sense");
         let session = SessionId(uuid::Uuid::nil());
         (Stage { runtime, journal, model, session, touched }, self.permissions)
     }
@@ -150,6 +154,16 @@ impl Stage {
 
     pub(crate) async fn count(&self, wanted: &str) -> usize {
         self.names().await.iter().filter(|name| *name == wanted).count()
+    }
+
+    /// The kinds of every fault that was raised, in order.
+    pub(crate) async fn raised(&self) -> Vec<Kind> {
+        let records = self.records().await;
+        let kinds = records.iter().filter_map(|record| match &record.event {
+            Event::FaultRaised { fault, .. } => Some(fault.kind()),
+            _ => None,
+        });
+        kinds.collect()
     }
 
     pub(crate) async fn state(&self) -> Session {

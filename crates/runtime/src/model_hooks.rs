@@ -1,0 +1,259 @@
+//! Hooks around the model: code of others that is asked before a request and told of what was recorded.
+//!
+//! Each runs in a task of its own, within its time. One that fails is recorded and the flow goes on. What
+//! comes before a request may change that request and nothing else; what comes after is told once it is
+//! durable, so nobody can change a finished answer, and nobody waits for those who are told.
+
+use std::{any::Any, fmt, panic::AssertUnwindSafe, sync::Arc};
+
+use async_trait::async_trait;
+use budao_core::{
+    event::{Event, Scope},
+    fault::{Fact, Fault, Kind, Operation},
+    message::{Block, Message, Request, Role, Usage},
+    session::unpaired,
+    turn::Input,
+};
+use budao_journal::Entry;
+use futures::FutureExt;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::work::Desk;
+
+/// What may wait to be told to the hooks of one session; beyond, it is dropped and said in the log.
+const UNTOLD: usize = 64;
+
+/// Code around the model. A hook that blocks its thread blocks a thread of the runtime: it must not.
+#[async_trait]
+pub trait ModelHook: Send + Sync + fmt::Debug + 'static {
+    /// What it is called in faults. Asked once, when it is registered.
+    fn name(&self) -> &str;
+
+    /// Before a request. What is returned changes this request only; the history stays what it is.
+    async fn before(&self, request: &Request) -> Option<Change> {
+        let _ = request;
+        None
+    }
+
+    /// After an answer was recorded.
+    async fn after(&self, content: &[Block], usage: Usage) {
+        let _ = (content, usage);
+    }
+
+    /// After a change of the history was recorded: a message, an answer, results, a compaction.
+    async fn messages_changed(&self, history: &[Message]) {
+        let _ = history;
+    }
+}
+
+/// What a hook wants different in one request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Change {
+    /// Other standing instructions; none keeps those there are.
+    pub system: Option<String>,
+    /// More messages at the end. Calls and results among them must be well paired, and the user must have
+    /// the last word; otherwise the whole change is ignored and reported.
+    pub messages: Vec<Message>,
+}
+
+/// The model hooks of a runtime, in the order they are asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ModelHooks(Vec<Registered>);
+
+#[derive(Clone, Debug)]
+struct Registered {
+    name: String,
+    hook: Arc<dyn ModelHook>,
+}
+
+impl ModelHooks {
+    pub(crate) fn add(&mut self, hook: Arc<dyn ModelHook>) {
+        self.0.push(Registered { name: hook.name().to_owned(), hook });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Asks every hook about a request; each sees what those before it changed.
+    pub(crate) async fn before(&self, desk: &Desk, step: u32, mut request: Request) -> Request {
+        for registered in &self.0 {
+            let (hook, shown) = (Arc::clone(&registered.hook), request.clone());
+            let change = registered.apart(desk, async move { hook.before(&shown).await }).await;
+            let fault = match change {
+                Ok(None) => continue,
+                Ok(Some(change)) => match changed(&request, change) {
+                    Some(changed) => {
+                        request = changed;
+                        continue;
+                    }
+                    None => {
+                        registered.failed("its messages break the pairing of calls and results")
+                    }
+                },
+                Err(fault) => fault,
+            };
+            report(desk, Some(step), fault.traced(request.trace)).await;
+        }
+        request
+    }
+
+    async fn told(&self, desk: &Desk, told: Told) {
+        for registered in &self.0 {
+            let (hook, told) = (Arc::clone(&registered.hook), told.clone());
+            let work = async move {
+                match told {
+                    Told::Answer { content, usage } => hook.after(&content, usage).await,
+                    Told::History(history) => hook.messages_changed(&history).await,
+                }
+            };
+            if let Err(fault) = registered.apart(desk, work).await {
+                report(desk, None, fault).await;
+            }
+        }
+    }
+}
+
+impl Registered {
+    /// Runs a piece of the hook apart from us and within its time.
+    async fn apart<T: Send + 'static>(
+        &self,
+        desk: &Desk,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let (world, limit) = (&desk.shared.world, desk.shared.limits.hook);
+        let (sender, answer) = oneshot::channel();
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let _stops_when_dropped = stop.drop_guard();
+        world.spawn.spawn(Box::pin(async move {
+            let work = AssertUnwindSafe(work).catch_unwind();
+            if let Some(ended) = stopped.run_until_cancelled(work).await {
+                drop(sender.send(ended.map_err(|payload| said(&*payload))));
+            }
+        }));
+        tokio::select! {
+            biased;
+            ended = answer => match ended {
+                Ok(Ok(value)) => Ok(value),
+                Ok(Err(words)) => Err(self.failed("it panicked").because(words)),
+                Err(_) => Err(self.failed("it was stopped")),
+            },
+            () = world.clock.sleep(limit) => {
+                Err(self.failed("it took too long").with(Fact::TimeoutMs, limit))
+            }
+        }
+    }
+
+    fn failed(&self, reason: &'static str) -> Fault {
+        Fault::new(Kind::HookFailed, Operation::RunHook)
+            .with(Fact::Hook, self.name.clone())
+            .with(Fact::Reason, reason)
+    }
+}
+
+/// The request with a change made, unless that would break it.
+fn changed(request: &Request, change: Change) -> Option<Request> {
+    let mut changed = request.clone();
+    if let Some(system) = change.system {
+        changed.system = Some(system.into());
+    }
+    if !change.messages.is_empty() {
+        let messages = Arc::make_mut(&mut changed.messages);
+        let from = messages.len().saturating_sub(1);
+        messages.extend(change.messages);
+        let ends_well = messages.last().is_some_and(|last| last.role == Role::User);
+        if !ends_well || unpaired(messages, from).is_some() {
+            return None;
+        }
+    }
+    Some(changed)
+}
+
+/// Records what failed, without changing anything else.
+async fn report(desk: &Desk, step: Option<u32>, fault: Fault) {
+    tracing::warn!(session = %desk.session, %fault, "a model hook failed");
+    let scope = Scope { step, ..Scope::default() };
+    // Of no turn in particular: the one it was about may be over.
+    desk.report(Input::Noted { turn: 0, event: Event::FaultRaised { fault, scope } }).await;
+}
+
+fn said(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without words".to_owned())
+}
+
+/// What hooks are told.
+#[derive(Clone, Debug)]
+enum Told {
+    Answer { content: Arc<Vec<Block>>, usage: Usage },
+    History(Arc<Vec<Message>>),
+}
+
+/// Tells the hooks of one loaded session what was recorded, in order, while the session goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Teller {
+    /// The history the hooks know of. Held, so that a changed one is another one.
+    known: Option<Arc<Vec<Message>>>,
+    way: Option<mpsc::Sender<(Told, Arc<()>)>>,
+    /// Shared with everything that is not told yet.
+    untold: Arc<()>,
+}
+
+impl Teller {
+    /// Knows the history a session is loaded with. Nothing is held if there is nobody to tell.
+    pub(crate) fn new(hooks: &ModelHooks, history: &Arc<Vec<Message>>) -> Self {
+        let known = (!hooks.is_empty()).then(|| Arc::clone(history));
+        Self { known, ..Self::default() }
+    }
+
+    /// Is somebody still being told? What fails then is to be recorded.
+    pub(crate) fn is_busy(&self) -> bool {
+        Arc::strong_count(&self.untold) > 1
+    }
+
+    /// Tells what a round recorded.
+    pub(crate) fn tell(
+        &mut self,
+        desk: impl FnOnce() -> Desk,
+        entries: &[Entry],
+        history: &Arc<Vec<Message>>,
+    ) {
+        let Some(known) = &mut self.known else { return };
+        let answers = entries.iter().filter_map(|entry| match &entry.event {
+            Event::ModelAnswered { content, usage, .. } => {
+                Some(Told::Answer { content: Arc::new(content.clone()), usage: *usage })
+            }
+            _ => None,
+        });
+        let mut news: Vec<Told> = answers.collect();
+        if !Arc::ptr_eq(known, history) {
+            *known = Arc::clone(history);
+            news.push(Told::History(Arc::clone(history)));
+        }
+        if news.is_empty() {
+            return;
+        }
+        let way = self.way.get_or_insert_with(|| start(desk()));
+        for told in news {
+            if way.try_send((told, Arc::clone(&self.untold))).is_err() {
+                tracing::warn!("model hooks are too slow; one is not told of a change");
+            }
+        }
+    }
+}
+
+/// The task that tells; ends when everything is told and the session is unloaded.
+fn start(desk: Desk) -> mpsc::Sender<(Told, Arc<()>)> {
+    let (sender, mut news) = mpsc::channel(UNTOLD);
+    let spawn = Arc::clone(&desk.shared.world.spawn);
+    spawn.spawn(Box::pin(async move {
+        while let Some((told, untold)) = news.recv().await {
+            desk.shared.model_hooks.told(&desk, told).await;
+            drop::<Arc<()>>(untold);
+        }
+    }));
+    sender
+}
