@@ -101,7 +101,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "peers",
         about: "the programs of others that tests talk to are here",
-        budget: minutes(3),
+        budget: minutes(2),
         when: When::Always,
         needs: &[],
         run: peers,
@@ -173,7 +173,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "release",
         about: "the release binary builds",
-        budget: minutes(10),
+        budget: minutes(8),
         when: When::Always,
         needs: &[],
         run: release::build,

@@ -1,8 +1,8 @@
 //! Performs what the turn decides: model calls, tool calls, retries, permissions, resume.
 //!
 //! [`Runtime`] is the native engine. Each loaded session is one task that owns its state
-//! ([`actor`]): inputs come in through one bounded channel, `budao_core::turn` decides, the journal makes
-//! it durable, and only then is it acted on. Work runs beside it ([`work`]) and reports back as inputs.
+//! (`actor`): inputs come in through one bounded channel, `budao_core::turn` decides, the journal makes
+//! it durable, and only then is it acted on. Work runs beside it (`work`) and reports back as inputs.
 
 mod actor;
 mod agent;

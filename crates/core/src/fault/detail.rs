@@ -310,7 +310,7 @@ impl Mismatch {
     }
 
     pub(super) fn scrub(&mut self, scrubber: &Scrubber) {
-        // Step by step: as one text the pointer `/root/name` would look like a home directory.
+        // Step by step: as one text, a pointer into a field called `root` would look like a home directory.
         let steps: Vec<_> = self.pointer.split('/').map(|step| scrubber.scrub(step)).collect();
         if steps.iter().any(|step| matches!(step, Cow::Owned(_))) {
             self.pointer = steps.join("/");
