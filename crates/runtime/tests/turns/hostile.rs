@@ -18,7 +18,7 @@ use budao_core::{
     trace::Trace,
 };
 use budao_journal::{Journal, LeaseRequest, Memory, Missing};
-use budao_models::script::{Script, Step};
+use budao_models::script::{Ending, Script, Step};
 use budao_runtime::Runtime;
 use budao_testkit::world;
 use budao_tools::{Options, RawTool};
@@ -280,4 +280,102 @@ async fn the_lease_of_a_dead_neighbour_is_taken_over_when_it_has_run_out() {
     let waited = before.elapsed();
     assert!(waited >= ttl && waited < ttl + Duration::from_secs(10), "{waited:?}");
     assert_eq!(second.count("message_accepted").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_fails_for_long_never_gives_a_call_two_outcomes() {
+    let (begun, go) = (Arc::<AtomicU32>::default(), Arc::new(Semaphore::new(0)));
+    let mut setup = Setup::new(Script::new().call("held", json!({})).say("done").forever());
+    let failing = Failing::new(Arc::new(Memory::new(setup.world.clone(), setup.limits.clone())));
+    setup.journal = Some(Arc::clone(&failing) as Arc<dyn Journal>);
+    setup.tools.push(held(&begun, &go));
+    let stage = setup.open().await;
+    stage.say("go").await;
+    stage.until("call_started").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    failing.fail(Kind::JournalBusy, 6);
+    let fault = stage.runtime.run(stage.session, "meanwhile").await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::JournalBusy);
+    go.add_permits(1);
+    stage.until("turn_ended").await;
+    assert_eq!(begun.load(Ordering::SeqCst), 1, "an effect is not repeated");
+    assert_eq!(outcomes(&stage).await.len(), 1);
+    assert_eq!(unpaired(&stage.state().await.history, 0), None);
+    assert_eq!(stage.run("again").await.text, "done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_calls_with_one_id_both_run_and_both_are_answered() {
+    let step = Step::new().call_raw(Some("same".into()), "echo", r#"{"text":"one"}"#).call_raw(
+        Some("same".into()),
+        "echo",
+        r#"{"text":"two"}"#,
+    );
+    let stage = Setup::new(Script::new().step(step).say("done")).open().await;
+    assert_eq!(stage.run("go").await.text, "done");
+    assert_eq!(outcomes(&stage).await.len(), 2);
+    let requests = stage.model.requests();
+    let told = serde_json::to_string(&*requests[1].messages).unwrap();
+    assert!(told.contains("one") && told.contains("two"), "{told}");
+    assert_eq!(unpaired(&requests[1].messages, 0), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_never_returns_ends_by_its_deadline_and_the_next_message_is_answered() {
+    let mut setup = Setup::new(Script::new().call("never", json!({})).say("one").say("two"));
+    let never = RawTool::new("never", "Never returns.", nothing(), |_, _| std::future::pending());
+    setup.tools.push(never.options(Options::default().deadline(Duration::from_millis(200))));
+    let stage = setup.open().await;
+    let before = Instant::now();
+    assert_eq!(stage.run("go").await.text, "one");
+    assert!(before.elapsed() < Duration::from_secs(10), "{:?}", before.elapsed());
+    assert_eq!(outcomes(&stage).await, [Some(Kind::DeadlinePassed)]);
+    assert_eq!(stage.run("again").await.text, "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_ignores_being_stopped_has_one_outcome_and_its_late_answer_is_dropped() {
+    let mut setup = Setup::new(Script::new().call("deaf", json!({})).say("next"));
+    let deaf = RawTool::new("deaf", "Hears nothing.", nothing(), |_, _| async move {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        Ok(json!("late"))
+    });
+    setup.tools.push(deaf);
+    let stage = setup.open().await;
+    stage.say("go").await;
+    stage.until("call_started").await;
+    let before = Instant::now();
+    stage.submit(Ask::Cancel { reason: None }).await;
+    stage.until("turn_ended").await;
+    assert!(before.elapsed() < Duration::from_secs(10), "{:?}", before.elapsed());
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let ended = outcomes(&stage).await;
+    assert!(ended.len() == 1 && ended[0].is_some(), "{ended:?}");
+    assert_eq!(stage.run("again").await.text, "next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_megabytes_of_output_reach_the_model_as_their_head_and_tail() {
+    let mut setup = Setup::new(Script::new().call("huge", json!({})).say("done"));
+    let limit = setup.limits.output_bytes;
+    setup.tools.push(RawTool::new("huge", "Says much.", nothing(), |_, _| async move {
+        Ok(json!("x".repeat(20 << 20)))
+    }));
+    let stage = setup.open().await;
+    assert_eq!(stage.run("go").await.text, "done");
+    let told = stage.last_result().to_string().len();
+    assert!(told < 2 * limit, "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_ends_a_stream_that_stalls() {
+    let stall = Step::new().text("wait").end(Ending::Stall);
+    let stage = Setup::new(Script::new().step(stall).say("next")).open().await;
+    stage.say("go").await;
+    stage.until("text_came").await;
+    let before = Instant::now();
+    stage.submit(Ask::Cancel { reason: None }).await;
+    stage.until("turn_ended").await;
+    assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
+    assert_eq!(stage.run("again").await.text, "next");
 }
