@@ -108,7 +108,7 @@ impl Bell {
     /// Tells of records that became durable; `batch` may be empty when only the head is known.
     pub(crate) fn records(&self, session: SessionId, head: Seq, batch: Vec<Stored>) {
         if let Some(slot) = self.slot(session) {
-            lock(&slot.recent).push(batch);
+            lock(&slot.recent).push(head, batch);
             slot.records.send_if_modified(|known| {
                 let is_news = head > *known;
                 *known = head.max(*known);
@@ -120,7 +120,7 @@ impl Bell {
     /// Tells that the history is not what it was: records removed, replaced or deleted.
     pub(crate) fn history_changed(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
-            lock(&slot.recent).batches.clear();
+            lock(&slot.recent).forget();
             slot.records.send_modify(|known| *known = 0);
             slot.answers.send_modify(|count| *count += 1);
             slot.inbox.send_modify(|count| *count += 1);
@@ -130,6 +130,7 @@ impl Bell {
     /// Has everybody look again, whatever they know.
     pub(crate) fn poke(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
+            lock(&slot.recent).pokes += 1;
             slot.records.send_modify(|_| ());
             slot.inbox.send_modify(|count| *count += 1);
             slot.answers.send_modify(|count| *count += 1);
@@ -189,6 +190,26 @@ impl Ear {
     pub(crate) fn recent(&self, after: Seq) -> Option<Vec<Stored>> {
         lock(&self.slot.recent).after(after)
     }
+
+    /// Is this the last record, as far as this process was told? What comes later is heard.
+    pub(crate) fn is_at_head(&self, after: Seq) -> bool {
+        let recent = lock(&self.slot.recent);
+        recent.looked == recent.pokes && recent.told == after && recent.last() == Some(after)
+    }
+
+    /// To be asked before the journal is read, for [`Ear::looked`].
+    pub(crate) fn pokes(&self) -> u64 {
+        lock(&self.slot.recent).pokes
+    }
+
+    /// The journal was read, so whoever was poked before needs not.
+    pub(crate) fn looked(&self, pokes: u64, head: Seq) {
+        let mut recent = lock(&self.slot.recent);
+        recent.told = recent.told.max(head);
+        if recent.pokes == pokes {
+            recent.looked = pokes;
+        }
+    }
 }
 
 /// The last batches of a session, consecutive.
@@ -197,10 +218,37 @@ struct Recent {
     batches: VecDeque<Vec<Stored>>,
     records: usize,
     bytes: usize,
+    /// The highest head anyone told of; beyond our records when another process writes.
+    told: Seq,
+    /// Times everybody was to look again, and how many of those somebody has looked after.
+    pokes: u64,
+    looked: u64,
 }
 
 impl Recent {
-    fn push(&mut self, batch: Vec<Stored>) {
+    fn last(&self) -> Option<Seq> {
+        self.batches.back()?.last().map(|last| last.seq)
+    }
+
+    /// Nothing that is known holds any more; somebody must look.
+    fn forget(&mut self) {
+        self.clear();
+        self.told = 0;
+        self.pokes += 1;
+    }
+
+    fn clear(&mut self) {
+        self.batches.clear();
+        self.records = 0;
+        self.bytes = 0;
+    }
+
+    fn push(&mut self, head: Seq, batch: Vec<Stored>) {
+        self.told = self.told.max(head);
+        self.keep(batch);
+    }
+
+    fn keep(&mut self, batch: Vec<Stored>) {
         let (Some(first), Some(last)) = (batch.first(), self.batches.back()) else {
             if !batch.is_empty() {
                 self.add(batch);
@@ -208,7 +256,7 @@ impl Recent {
             return;
         };
         if last.last().is_none_or(|last| last.seq + 1 != first.seq || last.epoch != first.epoch) {
-            *self = Self::default();
+            self.clear();
         }
         self.add(batch);
         while self.records > RECENT_RECORDS || self.bytes > RECENT_BYTES {
@@ -230,7 +278,9 @@ impl Recent {
         if after + 1 < first || after >= last {
             return None;
         }
-        let wanted = self.batches.iter().flatten().filter(|record| record.seq > after);
+        let known = |batch: &Vec<Stored>| batch.last().is_some_and(|last| last.seq <= after);
+        let from = self.batches.partition_point(known);
+        let wanted = self.batches.range(from..).flatten().filter(|record| record.seq > after);
         Some(wanted.cloned().collect())
     }
 }
@@ -242,4 +292,54 @@ fn size(batch: &[Stored]) -> usize {
 /// A poisoned lock guards plain data that is whole after every statement.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::{event::Epoch, time::Timestamp, trace::Trace};
+
+    use super::*;
+
+    const ID: SessionId = SessionId(uuid::Uuid::nil());
+
+    fn stored(seq: Seq) -> Stored {
+        let (at, trace, body) = (Timestamp::default(), Trace::NONE, Vec::new().into());
+        Stored { session: ID, epoch: Epoch(1), seq, at, trace, turn: 0, body }
+    }
+
+    #[test]
+    fn who_was_told_everything_need_not_look() {
+        let bell = Arc::new(Bell::default());
+        let ear = bell.listen(ID);
+        assert!(!ear.is_at_head(0), "nobody has looked yet");
+        bell.records(ID, 2, vec![stored(1), stored(2)]);
+        assert!(ear.is_at_head(2));
+        assert!(!ear.is_at_head(1), "one record behind");
+    }
+
+    #[test]
+    fn records_of_another_writer_are_looked_for() {
+        let bell = Arc::new(Bell::default());
+        let ear = bell.listen(ID);
+        bell.records(ID, 4, Vec::new());
+        // Our own writer tells of an older batch late.
+        bell.records(ID, 2, vec![stored(1), stored(2)]);
+        assert!(!ear.is_at_head(2));
+    }
+
+    #[test]
+    fn who_is_poked_looks_again_once() {
+        let bell = Arc::new(Bell::default());
+        let ear = bell.listen(ID);
+        bell.records(ID, 2, vec![stored(1), stored(2)]);
+        let before = ear.pokes();
+        bell.poke(ID);
+        ear.looked(before, 2);
+        assert!(!ear.is_at_head(2), "that look was begun before the poke");
+        ear.looked(ear.pokes(), 2);
+        assert!(ear.is_at_head(2));
+        bell.history_changed(ID);
+        bell.records(ID, 2, vec![stored(1), stored(2)]);
+        assert!(!ear.is_at_head(2), "what was told before the change does not hold");
+    }
 }

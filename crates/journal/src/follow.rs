@@ -66,8 +66,14 @@ impl<P: Pages> Follower<P> {
             if let Some(batch) = self.ear.recent(self.after) {
                 return Ok(batch);
             }
+            if self.ear.is_at_head(self.after) {
+                self.ear.records_changed().await;
+                continue;
+            }
+            let pokes = self.ear.pokes();
             let page =
                 self.pages.clone().page(self.session, self.after, PageLimits::default()).await?;
+            self.ear.looked(pokes, page.head);
             if let Some(gap) = page.gap {
                 return Err(gap_fault(self.session, &gap, page.first_available));
             }

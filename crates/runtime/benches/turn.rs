@@ -1,9 +1,15 @@
 //! What a turn costs: user text, one call of a trivial tool, final words; a fake model in this process.
 //!
 //! CPU time of the whole process, threads included. Durable figures are on a file that is synced before
-//! anyone is told, with the number of syncs beside them.
+//! anyone is told, with the number of syncs beside them and what the same number of bare writes with a
+//! sync costs taken off.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{Seek, SeekFrom, Write},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use budao_core::{
     limits::Limits,
@@ -146,6 +152,10 @@ async fn durable() {
     let syncs = (journal.counters().transactions - before) as f64 / 300.0;
     tell("turn/durable_alone", alone, "µs CPU", None, "one session, synced before told");
     tell("turn/durable_syncs", syncs, "syncs", Some(4.0), "for each turn");
+    let bare = bare_sync(directory.path());
+    tell("turn/bare_sync", bare, "µs CPU", None, "two pages written and synced, by themselves");
+    let beyond = (alone - syncs * bare).max(0.0);
+    tell("turn/durable_beyond", beyond, "µs CPU", Some(60.0), "one session, beyond bare syncs");
     let mut sessions = Vec::new();
     for _ in 0..128 {
         sessions.push(agent.session().await.expect("opens"));
@@ -157,7 +167,24 @@ async fn durable() {
     tell("turn/durable_128", many, "µs CPU", None, "128 sessions at once");
 }
 
+/// CPU of one write and sync without us: what the kernel takes.
+fn bare_sync(directory: &Path) -> f64 {
+    const SYNCS: u32 = 1_000;
+    const PAGES: [u8; 8_192] = [7; 8_192];
+    let mut file = std::fs::File::create(directory.join("bare")).expect("a file");
+    let before = cpu_time();
+    for index in 0..SYNCS {
+        // Around in four megabytes, as a write-ahead log does.
+        file.seek(SeekFrom::Start(u64::from(index % 512) * 8_192)).expect("seeks");
+        file.write_all(&PAGES).expect("writes");
+        file.sync_data().expect("syncs");
+    }
+    (cpu_time() - before).as_secs_f64() * 1e6 / f64::from(SYNCS)
+}
+
 async fn idle_sessions() {
+    const WAVE: usize = 10_000;
+    const WAVES: usize = 10;
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("journal.db");
     let journal = Sqlite::open(&file, world::real(), Options::default()).await.expect("opens");
@@ -174,16 +201,19 @@ async fn idle_sessions() {
             }
         }
     };
-    open(5_000).await;
+    open(WAVE).await;
     let before = resident();
-    open(20_000).await;
-    let grown = resident().saturating_sub(before) as f64 / 20_000.0;
+    // In equal waves: the room the loaded ones take at a time is not growth.
+    for _ in 0..WAVES {
+        open(WAVE).await;
+    }
+    let grown = resident().saturating_sub(before) as f64 / (WAVE * WAVES) as f64;
     tell(
         "turn/idle_session",
         grown,
         "bytes",
         Some(1024.0),
-        "growth per evicted session over 20 000",
+        "growth per evicted session over 100 000",
     );
 }
 

@@ -620,27 +620,27 @@ impl Actor {
         let apart = self.shared.limits.snapshot_records.max(self.snapshot / 2);
         let due = self.session.head - self.snapshot >= apart;
         let snapshot = due.then(|| serde_json::to_vec(&self.session).ok()).flatten();
-        let append = Append {
+        if snapshot.is_some() {
+            self.snapshot = self.session.head;
+        }
+        let append = || Append {
             session: self.id,
             token: self.lease.token,
             expected,
             entries: round.entries.clone(),
             answers: round.answers.clone(),
             taken: round.taken.clone(),
-            snapshot,
+            snapshot: snapshot.clone(),
         };
-        if append.snapshot.is_some() {
-            self.snapshot = self.session.head;
-        }
         self.append_at_last(append).await
     }
 
     /// Appends; what passes is tried again here, so that running work is not thrown away for it.
-    async fn append_at_last(&self, append: Append) -> Result<(), Exit> {
+    async fn append_at_last(&self, append: impl Fn() -> Append) -> Result<(), Exit> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let fault = match self.shared.journal.append(append.clone()).await {
+            let fault = match self.shared.journal.append(append()).await {
                 Ok(_) => return Ok(()),
                 // Only we write: the records are there, and only the answer was lost.
                 Err(AppendError::Conflict { head }) if attempt > 1 && head == self.session.head => {

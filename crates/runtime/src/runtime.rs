@@ -153,8 +153,8 @@ impl Runtime {
         message: &CommandId,
         after: Seq,
     ) -> Result<TurnResult, Fault> {
-        // What was asked and answered before now is history; only what is open at the head is a pause.
-        let head = self.shared.journal.info(session).await?.map_or(0, |info| info.head);
+        // Asked for when a question comes up: most turns have none.
+        let mut head = None;
         let mut records = self.follow(session, after).await?;
         let mut result: Option<TurnResult> = None;
         let mut open_calls = 0_usize;
@@ -170,12 +170,18 @@ impl Runtime {
                 Some(_) => {}
             }
             if let Some(result) = &result
-                && record.seq >= head
                 && !result.pending.is_empty()
                 // A plan that waits is no call.
                 && result.pending.len() >= open_calls
             {
-                return Ok(result.clone());
+                // What was asked and answered since is history; only what is open at the head is a pause.
+                if head.is_none() {
+                    let info = self.shared.journal.info(session).await?;
+                    head = Some(info.map_or(0, |info| info.head));
+                }
+                if head.is_some_and(|head| record.seq >= head) {
+                    return Ok(result.clone());
+                }
             }
         }
         Err(Fault::new(Kind::ShuttingDown, Operation::RunTurn))
