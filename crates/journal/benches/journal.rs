@@ -316,6 +316,8 @@ async fn read_back() {
             end.unwrap();
         }
     }
+    // The writer tidies up when it has nothing else to do, which is when histories are read.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let mut rates = Vec::new();
     for _ in 0..7 {
         let began = cpu();

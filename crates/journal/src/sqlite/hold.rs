@@ -280,6 +280,16 @@ impl Hold {
         self.index_now()
     }
 
+    /// What is done when there is nothing else to do: views first, then the index, which spares readers
+    /// the search through what is not in it.
+    pub(super) fn tidy_some(&mut self) -> Result<bool, Trouble> {
+        let has_more = self.project_some()?;
+        if !has_more && self.mark.gid > self.meta.indexed {
+            self.index_now()?;
+        }
+        Ok(has_more)
+    }
+
     pub(super) fn index_now(&mut self) -> Result<(), Trouble> {
         let connection = self.connection()?;
         connection

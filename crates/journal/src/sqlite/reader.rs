@@ -21,7 +21,7 @@ use super::{
     apply::snapshot_checksum,
     errors::{Trouble, damaged},
     frame::{self, Place},
-    rows::{self, InboxRow, SessionRow, damaged_record, position},
+    rows::{self, InboxRow, Recent, SessionRow, damaged_record, position},
     schema::{self, Meta, Purpose, Setup},
 };
 use crate::{
@@ -152,7 +152,8 @@ pub(super) fn page(
 ) -> Result<Page, Trouble> {
     let row = must_load(connection, path, session, Operation::ReadRecords)?;
     let meta = Meta::must_load(connection, path)?;
-    let head = rows::end(connection, &row, meta.indexed)?.head;
+    let recent = rows::recent(connection, row.key, meta.indexed)?;
+    let head = rows::end_after(connection, &row, &recent)?.head;
     if after > head {
         return Err(faults::beyond_head(session, after, head, row.epoch).into());
     }
@@ -161,7 +162,7 @@ pub(super) fn page(
         gather.take_indexed(connection)?;
     }
     if gather.is_open() {
-        gather.take_tail(connection, meta.indexed)?;
+        gather.take_recent(connection, &recent)?;
     }
     Ok(Page {
         epoch: row.epoch,
@@ -223,16 +224,19 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    fn take_tail(&mut self, connection: &Connection, indexed: i64) -> Result<(), Trouble> {
-        let mut statement = connection.prepare_cached(
-            "SELECT first, count, body FROM batch WHERE gid > ?1 AND session = ?2 \
-             AND first + count > ?3 ORDER BY gid",
-        )?;
-        let mut rows = statement.query((indexed, self.row.key, self.next.cast_signed()))?;
-        while self.is_open() {
+    fn take_recent(&mut self, connection: &Connection, recent: &[Recent]) -> Result<(), Trouble> {
+        let mut statement = connection.prepare_cached("SELECT body FROM batch WHERE gid = ?1")?;
+        for batch in recent {
+            if !self.is_open() {
+                break;
+            }
+            if batch.first.saturating_add(batch.count) <= self.next {
+                continue;
+            }
+            let mut rows = statement.query([batch.gid])?;
             let Some(row) = rows.next()? else { break };
-            let blob = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-            self.take(position(row, 0)?, position(row, 1)?, blob);
+            let blob = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
+            self.take(batch.first, batch.count, blob);
         }
         Ok(())
     }

@@ -180,28 +180,56 @@ pub(super) struct End {
     pub(super) gid: Option<i64>,
 }
 
+/// A batch that is not in the index yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recent {
+    pub(super) gid: i64,
+    pub(super) first: Seq,
+    pub(super) count: u64,
+}
+
+/// The batches of a session that are not in the index yet, oldest first.
+pub(super) fn recent(
+    connection: &Connection,
+    key: i64,
+    indexed: i64,
+) -> Result<Vec<Recent>, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(
+        "SELECT gid, first, count FROM batch WHERE gid > ?1 AND session = ?2 ORDER BY gid",
+    )?;
+    let found = statement.query_map((indexed, key), |row| {
+        Ok(Recent { gid: row.get(0)?, first: position(row, 1)?, count: position(row, 2)? })
+    })?;
+    found.collect()
+}
+
+/// Where a history ends whose batches outside the index are these.
+pub(super) fn end_after(
+    connection: &Connection,
+    row: &SessionRow,
+    recent: &[Recent],
+) -> Result<End, rusqlite::Error> {
+    let found = match recent.last() {
+        Some(last) => End {
+            head: last.first.saturating_add(last.count).saturating_sub(1),
+            gid: Some(last.gid),
+        },
+        None => last_indexed(connection, row.key)?,
+    };
+    // An imported history may begin with a gap and have no records yet.
+    Ok(End { head: found.head.max(row.removed_to), ..found })
+}
+
 /// Finds the end: in the batches that are not indexed yet, else in the index.
 pub(super) fn end(
     connection: &Connection,
     row: &SessionRow,
     indexed: i64,
 ) -> Result<End, rusqlite::Error> {
-    let found = last_batch(connection, row.key, indexed)?;
-    // An imported history may begin with a gap and have no records yet.
-    Ok(End { head: found.head.max(row.removed_to), ..found })
+    end_after(connection, row, &recent(connection, row.key, indexed)?)
 }
 
-fn last_batch(connection: &Connection, key: i64, indexed: i64) -> Result<End, rusqlite::Error> {
-    let in_tail = connection
-        .prepare_cached(
-            "SELECT first, count, gid FROM batch WHERE gid > ?1 AND session = ?2 \
-             ORDER BY gid DESC LIMIT 1",
-        )?
-        .query_row((indexed, key), end_from_row)
-        .optional()?;
-    if let Some(end) = in_tail {
-        return Ok(end);
-    }
+fn last_indexed(connection: &Connection, key: i64) -> Result<End, rusqlite::Error> {
     let in_span = connection
         .prepare_cached(
             "SELECT b.first, b.count, b.gid FROM span s JOIN batch b ON b.gid = s.gid \

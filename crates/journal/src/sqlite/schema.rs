@@ -170,6 +170,8 @@ pub(super) fn connect(path: &Path, purpose: Purpose, setup: Setup) -> Result<Con
         // We checkpoint by ourselves after answering; this is for when we do not get to it.
         connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
         connection.pragma_update(None, "secure_delete", true)?;
+        // Statements that may have to be undone alone keep their old pages in memory, not in a file.
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
         migrate(&connection, path)?;
     } else {
         connection.pragma_update(None, "query_only", true)?;

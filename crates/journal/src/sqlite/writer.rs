@@ -242,9 +242,9 @@ impl Writer {
         }
     }
 
-    /// Brings the views a piece further. Nobody waits for it, so a failure is told to the log.
+    /// Brings index and views a piece further. Nobody waits for it, so a failure is told to the log.
     fn catch_up(&mut self) {
-        if let Err(trouble) = self.hold.transact(Hold::project_some) {
+        if let Err(trouble) = self.hold.transact(Hold::tidy_some) {
             let fault = trouble.into_fault(&self.outside.path, Operation::AppendRecords);
             tracing::warn!(%fault, "the views stay behind");
             self.hold.postpone_views();
