@@ -1,7 +1,7 @@
-//! The suite every implementation of [`Journal`] passes.
+//! The suite every implementation of [`crate::Journal`] passes.
 //!
 //! Call [`conformance_suite!`](crate::conformance_suite) in a test module with a function that makes an
-//! empty journal from a [`World`]; each promise of the contract becomes a test of its own.
+//! empty journal from a [`budao_core::seams::World`]; each promise of the contract becomes a test of its own.
 
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "it is made of tests")]
 

@@ -1,6 +1,6 @@
 //! Schemas at registration: checked, bounded, made flat, compiled once.
 //!
-//! What comes out of [`prepare`] is both what the model is sent and what is enforced. Whatever cannot be
+//! What comes out of `prepare` is both what the model is sent and what is enforced. Whatever cannot be
 //! enforced (a pattern that needs backtracking) is taken out of both, with a warning.
 
 mod inline;
