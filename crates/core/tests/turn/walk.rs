@@ -192,7 +192,8 @@ fn settle(play: &mut Play) {
 
 fn check(play: &Play) {
     let (mut turns, mut open_turn) = (0, None);
-    let mut starts: HashMap<CallId, u32> = HashMap::new();
+    // What the first start said about the call holds: a later one cannot make it repeatable.
+    let mut starts: HashMap<CallId, bool> = HashMap::new();
     for entry in &play.entries {
         match &entry.event {
             Event::TurnStarted { .. } => {
@@ -206,9 +207,12 @@ fn check(play: &Play) {
                 open_turn = None;
             }
             Event::CallStarted { call, attempt, idempotent, .. } => {
-                let started = starts.entry(call.clone()).or_default();
-                *started += 1;
-                assert!(*started == 1 || *idempotent, "{call} ran twice, try {attempt}");
+                let repeatable = match starts.get(call) {
+                    Some(repeatable) => *repeatable,
+                    None => true,
+                };
+                assert!(repeatable, "{call} ran twice, try {attempt}");
+                starts.entry(call.clone()).or_insert(*idempotent);
             }
             _ => {}
         }
