@@ -19,8 +19,10 @@ pub(super) fn clippy(run: &Run) -> Result<Done> {
     Ok(Done::Passed(String::new()))
 }
 
-/// Runs the tests with nextest if it is there, else with cargo's own runner, and repeats their count.
+/// Runs the tests with nextest if it is there, else with cargo's own runner, and repeats their count. Some
+/// tests start an example as their peer, and naming targets below leaves examples out, so they are built first.
 pub(super) fn tests(run: &Run) -> Result<Done> {
+    run.cargo(&["build", "--locked", "--workspace", "--examples"])?;
     let mut cargo = process::cargo(&run.root);
     let runner = if which::which("cargo-nextest").is_ok() {
         cargo.args(["nextest", "run"]);
