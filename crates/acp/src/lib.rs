@@ -1,0 +1,1 @@
+//! The editor bridge: an ACP agent on stdio over any engine.

@@ -1,0 +1,1 @@
+//! Sessions over WebSocket, SSE and HTTP: a gateway on any engine.
