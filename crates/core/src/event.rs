@@ -136,12 +136,51 @@ pub struct Settings {
     /// The most tokens of one answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_answer_tokens: Option<u32>,
+    /// How deeply the model thinks before it answers; not at all if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<Thinking>,
     /// Tools on offer, by name or `prefix*`; all if none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// How a gateway's extras ride along.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Value>,
+}
+
+/// How deeply a model thinks before it answers.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::EnumString,
+    strum::IntoStaticStr,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Thinking {
+    /// A little.
+    Low,
+    /// As much as most tasks need.
+    Medium,
+    /// As much as it can.
+    High,
+}
+
+impl Thinking {
+    /// The tokens a model may think with, where it is told a number.
+    #[must_use]
+    pub fn tokens(self) -> u32 {
+        match self {
+            Self::Low => 2_048,
+            Self::Medium => 8_192,
+            Self::High => 24_576,
+        }
+    }
 }
 
 /// Where a session comes from, if not from a person.

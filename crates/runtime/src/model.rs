@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use budao_core::{
-    event::{Settings, TurnNumber},
+    event::{Settings, Thinking, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     message::{Block, Message, Piece, Request},
     session::Session,
@@ -115,7 +115,7 @@ fn request(asked: &Asked, model: &dyn Model, toolbox: &Toolbox) -> Request {
         messages: Arc::clone(&asked.history),
         tools: toolbox.specs(),
         max_tokens: asked.settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS),
-        thinking_tokens: None,
+        thinking_tokens: asked.settings.thinking.map(Thinking::tokens),
         trace: asked.trace,
     }
 }
