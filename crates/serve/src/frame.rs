@@ -1,0 +1,299 @@
+//! Frames: what a client receives, one JSON text each.
+//!
+//! A frame that came of a record has a place (`seq`, `prev`, `epoch`, `event_id`) and is the same for
+//! every observer of its language, so it is encoded once. A frame about the connection has none.
+
+pub mod connection;
+mod fault;
+
+use std::{fmt, sync::Arc};
+
+use budao_core::{
+    Record, Timestamp,
+    event::{Epoch, Seq, SessionId},
+};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::{Map, Value};
+
+pub use fault::{Told, metadata_of};
+
+/// The close codes a client may meet, and what it should do.
+pub mod close {
+    /// Done; nothing to come back for.
+    pub const NORMAL: u16 = 1000;
+    /// A frame was not text.
+    pub const NOT_TEXT: u16 = 1003;
+    /// A frame was not UTF-8.
+    pub const NOT_UTF8: u16 = 1007;
+    /// A rule of the connection was broken.
+    pub const POLICY: u16 = 1008;
+    /// A frame was far too large.
+    pub const TOO_LARGE: u16 = 1009;
+    /// The server failed; come back and resume.
+    pub const SERVER_FAILED: u16 = 1011;
+    /// The server restarts; come back and resume.
+    pub const RESTARTING: u16 = 1012;
+    /// Too much is going on; come back later and resume.
+    pub const TRY_LATER: u16 = 1013;
+    /// The token is no longer valid.
+    pub const NOT_AUTHENTICATED: u16 = 4401;
+    /// The client read too slowly; come back and resume.
+    pub const TOO_SLOW: u16 = 4408;
+    /// Another connection took over; do not come back by yourself.
+    pub const TAKEN_OVER: u16 = 4409;
+    /// Too many commands; come back later and resume.
+    pub const TOO_MANY: u16 = 4429;
+
+    /// Should a client come back with its cursor after this code?
+    #[must_use]
+    pub const fn is_resumable(code: u16) -> bool {
+        matches!(code, 1001 | 1006 | SERVER_FAILED | RESTARTING | TRY_LATER | TOO_SLOW | TOO_MANY)
+    }
+}
+
+/// Where a frame stands in its session's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The record's position.
+    pub seq: Seq,
+    /// The position of the frame before it; a client that has another one misses something.
+    pub prev: Seq,
+    /// Which history.
+    pub epoch: Epoch,
+}
+
+/// What a frame says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Content {
+    /// Nothing.
+    #[default]
+    None,
+    /// Words.
+    Text(String),
+    /// An object.
+    Object(Value),
+}
+
+/// The text a person is shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+enum Shown {
+    #[default]
+    Nothing,
+    Text(String),
+    /// The content, cut to this many characters.
+    Content(usize),
+}
+
+/// What is said about a delta. Apart from other metadata because deltas are most of what is sent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Delta {
+    /// More will come.
+    pub is_streaming: bool,
+    /// It was the last.
+    pub is_final: bool,
+    /// Words in it.
+    pub word_count: usize,
+    /// The step it belongs to.
+    pub step: u32,
+    /// The stage the session works on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<&'static str>,
+    /// The task the session works on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<Arc<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+enum Metadata {
+    Fields(Map<String, Value>),
+    Delta(Delta),
+}
+
+/// One frame to a client.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    event: &'static str,
+    timestamp: Timestamp,
+    session: Option<SessionId>,
+    step: Option<Arc<str>>,
+    content: Content,
+    metadata: Metadata,
+    shown: Shown,
+    place: Option<Place>,
+}
+
+impl Frame {
+    /// A frame about the connection, without a session.
+    #[must_use]
+    pub fn new(event: &'static str, timestamp: Timestamp) -> Self {
+        Self {
+            event,
+            timestamp,
+            session: None,
+            step: None,
+            content: Content::None,
+            metadata: Metadata::Fields(Map::new()),
+            shown: Shown::Nothing,
+            place: None,
+        }
+    }
+
+    /// A frame that comes of a record. `prev` is the frame before it.
+    #[must_use]
+    pub fn of(record: &Record, prev: Seq, event: &'static str) -> Self {
+        let place = Place { seq: record.seq, prev, epoch: record.epoch };
+        Self { place: Some(place), ..Self::new(event, record.at).about(record.session) }
+    }
+
+    /// Says whose it is.
+    #[must_use]
+    pub fn about(mut self, session: SessionId) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// Correlates it with a call or a question.
+    #[must_use]
+    pub fn step(mut self, step: impl Into<Arc<str>>) -> Self {
+        self.step = Some(step.into());
+        self
+    }
+
+    /// Says something in words.
+    #[must_use]
+    pub fn text(mut self, content: impl Into<String>) -> Self {
+        self.content = Content::Text(content.into());
+        self
+    }
+
+    /// Says something as an object.
+    #[must_use]
+    pub fn object(mut self, content: Value) -> Self {
+        self.content = Content::Object(content);
+        self
+    }
+
+    /// Adds a field of metadata; nulls are left out.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.set(name, value.into());
+        self
+    }
+
+    fn set(&mut self, name: &str, value: Value) {
+        if value.is_null() {
+            return;
+        }
+        if let Metadata::Fields(fields) = &mut self.metadata {
+            fields.insert(name.to_owned(), value);
+        }
+    }
+
+    /// Adds fields of metadata.
+    #[must_use]
+    pub fn extended(mut self, more: Map<String, Value>) -> Self {
+        for (name, value) in more {
+            self.set(&name, value);
+        }
+        self
+    }
+
+    /// Makes it a delta: its metadata, and its content as what is shown.
+    #[must_use]
+    pub fn delta(mut self, delta: Delta) -> Self {
+        self.metadata = Metadata::Delta(delta);
+        self.shown = Shown::Content(crate::words::PARTIAL_CHARS);
+        self
+    }
+
+    /// Says what a person is shown.
+    #[must_use]
+    pub fn show(mut self, text: impl Into<String>) -> Self {
+        self.shown = Shown::Text(text.into());
+        self
+    }
+
+    /// The event's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.event
+    }
+
+    /// Whose it is, if it is a session's.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.session
+    }
+
+    /// Where it stands; none if it is about the connection.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        self.place
+    }
+
+    /// May it be left out for a client that is behind? Only what the next one of its kind says anew.
+    #[must_use]
+    pub fn is_droppable(&self) -> bool {
+        self.place.is_none() && self.event == "system.heartbeat"
+    }
+
+    /// The JSON text that is sent.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = Vec::with_capacity(512);
+        serde_json::to_writer(&mut text, self).expect("a frame has string keys and finite numbers");
+        String::from_utf8(text).expect("JSON is UTF-8")
+    }
+}
+
+/// `{session}.{epoch}.{seq}`, written without a detour.
+struct EventId(SessionId, Place);
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.0, self.1.epoch, self.1.seq)
+    }
+}
+
+struct Words<T>(T);
+
+impl<T: fmt::Display> Serialize for Words<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl Serialize for Frame {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("event", self.event)?;
+        if let (Some(place), Some(session)) = (self.place, self.session) {
+            map.serialize_entry("seq", &place.seq)?;
+            map.serialize_entry("prev", &place.prev)?;
+            map.serialize_entry("epoch", &Words(place.epoch))?;
+            map.serialize_entry("event_id", &Words(EventId(session, place)))?;
+        }
+        map.serialize_entry("timestamp", &Words(self.timestamp))?;
+        if let Some(session) = &self.session {
+            map.serialize_entry("session_id", session)?;
+        }
+        if let Some(step) = &self.step {
+            map.serialize_entry("step_id", step)?;
+        }
+        match &self.content {
+            Content::None => map.serialize_entry("content", &())?,
+            Content::Text(text) => map.serialize_entry("content", text)?,
+            Content::Object(value) => map.serialize_entry("content", value)?,
+        }
+        map.serialize_entry("metadata", &self.metadata)?;
+        match (&self.shown, &self.content) {
+            (Shown::Text(text), _) => map.serialize_entry("show_content", text)?,
+            (Shown::Content(chars), Content::Text(text)) => {
+                map.serialize_entry("show_content", &crate::words::cut(text, *chars))?;
+            }
+            (Shown::Content(_) | Shown::Nothing, _) => {}
+        }
+        map.end()
+    }
+}

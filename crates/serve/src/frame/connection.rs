@@ -1,0 +1,368 @@
+//! Frames about the connection and about commands: without a place in a session's history.
+
+use budao_core::{
+    Fault, Lang, Timestamp,
+    event::{CommandId, Epoch, Scope, Seq, SessionId},
+};
+use serde_json::{Map, Value, json};
+
+use super::{Frame, Told, fault::millis};
+use crate::words::{say, say_with};
+
+/// The protocol's version, told to every client.
+pub const PROTOCOL_VERSION: &str = "1.1";
+
+/// What a client is told when it connects.
+#[derive(Clone, Debug)]
+pub struct Hello<'a> {
+    /// Names the connection.
+    pub connection: &'a str,
+    /// The server's version.
+    pub version: &'a str,
+    /// How often a heartbeat comes.
+    pub heartbeat: std::time::Duration,
+    /// How long a run goes on without anyone watching.
+    pub unobserved: std::time::Duration,
+    /// How long a session is kept after its last event.
+    pub retention: std::time::Duration,
+    /// The largest frame that is taken.
+    pub frame_bytes: usize,
+    /// The deepest JSON that is taken.
+    pub json_depth: usize,
+}
+
+/// `system.connected`: the first frame of every connection.
+#[must_use]
+pub fn connected(at: Timestamp, hello: &Hello<'_>, lang: Lang) -> Frame {
+    let capabilities =
+        ["resume", "signed_state", "command_ids", "confirmations", "pipelines", "observers"];
+    Frame::new("system.connected", at)
+        .text(say("connected", Lang::En))
+        .show(say("connected", lang))
+        .with("connection_id", hello.connection)
+        .with("server_name", "budao")
+        .with("server_version", hello.version)
+        .with("protocol_version", PROTOCOL_VERSION)
+        .with("server_time", at.to_string())
+        .with("capabilities", json!(capabilities))
+        .with("heartbeat_interval_seconds", hello.heartbeat.as_secs())
+        .with("unobserved_run_seconds", hello.unobserved.as_secs())
+        .with("session_ttl_hours", hello.retention.as_secs() / 3600)
+        .with("frame_bytes_max", hello.frame_bytes)
+        .with("json_depth_max", hello.json_depth)
+}
+
+/// Where a session's history ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Which session.
+    pub session: SessionId,
+    /// Which history.
+    pub epoch: Epoch,
+    /// The position of the last record.
+    pub seq: Seq,
+    /// The position of the last record that became a frame: what a client that missed nothing has.
+    pub frame: Seq,
+}
+
+/// `system.heartbeat`, with the heads of the sessions the connection watches.
+#[must_use]
+pub fn heartbeat(at: Timestamp, heads: &[Head], uptime_seconds: u64, lang: Lang) -> Frame {
+    let listed: Vec<Value> = heads.iter().map(|head| head_of(*head)).collect();
+    let only = match heads {
+        [head] => head.seq.into(),
+        _ => Value::Null,
+    };
+    Frame::new("system.heartbeat", at)
+        .show(say("heartbeat", lang))
+        .with("server_time", at.to_string())
+        .with("uptime", uptime_seconds)
+        .with("server_uptime_seconds", uptime_seconds)
+        .with("active_sessions", heads.len())
+        .with("head", only)
+        .with("heads", listed)
+}
+
+fn head_of(head: Head) -> Value {
+    json!({
+        "session_id": head.session,
+        "epoch": head.epoch.to_string(),
+        "seq": head.seq,
+        "last_frame_seq": head.frame,
+    })
+}
+
+/// What a command is called in its answer, and who sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// `cancel_task`: the event without `user.`.
+    pub action: &'a str,
+    /// The session it is for.
+    pub session: Option<SessionId>,
+    /// Its id, if the client gave one.
+    pub command: Option<&'a CommandId>,
+}
+
+/// `system.notice`: the command was accepted. `more` is what its action adds: `task_id`, `mode` …
+#[must_use]
+pub fn accepted(at: Timestamp, asked: Asked<'_>, more: Map<String, Value>, lang: Lang) -> Frame {
+    let args = [("action", asked.action.into())];
+    notice(at, asked.session, asked.action)
+        .text(say_with("accepted", &args, Lang::En))
+        .show(say_with("accepted", &args, lang))
+        .with("ok", true)
+        .with("status", "accepted")
+        .with("command_id", command_id(asked.command))
+        .extended(more)
+}
+
+/// `error.validation`: the command was rejected, and why. The kind may be any.
+#[must_use]
+pub fn rejected(at: Timestamp, asked: Asked<'_>, fault: &Fault, lang: Lang) -> Frame {
+    let scope = Scope::default();
+    let told = Told { at, lang, scope: &scope, given_up: false };
+    maybe_about(Frame::new("error.validation", at), asked.session)
+        .tell(fault, &told)
+        .with("action", asked.action)
+        .with("ok", false)
+        .with("status", "rejected")
+        .with("command_id", command_id(asked.command))
+}
+
+/// `system.error`: something of the server's own went wrong; no command is to blame.
+#[must_use]
+pub fn error(at: Timestamp, session: Option<SessionId>, fault: &Fault, lang: Lang) -> Frame {
+    let scope = Scope::default();
+    let told = Told { at, lang, scope: &scope, given_up: true };
+    maybe_about(Frame::new("system.error", at), session).tell(fault, &told)
+}
+
+fn command_id(command: Option<&CommandId>) -> Value {
+    command.filter(|id| !id.is_own()).map_or(Value::Null, |id| id.to_string().into())
+}
+
+fn maybe_about(frame: Frame, session: Option<SessionId>) -> Frame {
+    match session {
+        Some(session) => frame.about(session),
+        None => frame,
+    }
+}
+
+fn notice(at: Timestamp, session: Option<SessionId>, action: &str) -> Frame {
+    maybe_about(Frame::new("system.notice", at), session).with("action", action)
+}
+
+/// Why a part of the history cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum GapReason {
+    /// More records than are replayed.
+    Count,
+    /// More bytes than are replayed.
+    Bytes,
+    /// Older than is kept.
+    Age,
+    /// Lost with a restart.
+    Restart,
+}
+
+/// What a resume can give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// Everything after the cursor.
+    Complete,
+    /// All but this range, both ends counted.
+    Gap {
+        /// The first that is lost.
+        from: Seq,
+        /// The last that is lost.
+        to: Seq,
+        /// Why.
+        reason: GapReason,
+    },
+    /// The history or the state is past its time; make a new session.
+    Expired,
+    /// The cursor is of another history; what follows starts from the beginning.
+    EpochMismatch,
+}
+
+impl Coverage {
+    /// Its name on the wire.
+    #[must_use]
+    pub fn status(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Gap { .. } => "gap",
+            Self::Expired => "expired",
+            Self::EpochMismatch => "epoch_mismatch",
+        }
+    }
+}
+
+/// The answer to a resume.
+#[derive(Clone, Copy, Debug)]
+pub struct Resumption<'a> {
+    /// The session.
+    pub session: SessionId,
+    /// The command that asked.
+    pub command: Option<&'a CommandId>,
+    /// Which history it has.
+    pub epoch: Epoch,
+    /// The cursor that was named.
+    pub cursor: Seq,
+    /// The end of the history when it was asked.
+    pub head: Seq,
+    /// What is given.
+    pub coverage: Coverage,
+    /// With a signed state? Then the answer is `agent.state_restored`.
+    pub restored: Option<Restored<'a>>,
+}
+
+/// What was restored from a signed state.
+#[derive(Clone, Copy, Debug)]
+pub struct Restored<'a> {
+    /// The steps of the running turn.
+    pub step: u32,
+    /// Messages in the history a model is given.
+    pub messages: usize,
+    /// The stage the session was in.
+    pub stage: Option<&'a str>,
+}
+
+/// The first answer to a resume: what will come. `agent.state_restored` for a signed state, else
+/// `system.notice` with the action `resume`.
+#[must_use]
+pub fn resuming(at: Timestamp, resumption: &Resumption<'_>, lang: Lang) -> Frame {
+    let Resumption { session, command, epoch, cursor, head, coverage, restored } = *resumption;
+    let id = match coverage {
+        Coverage::Complete => "resume-complete",
+        Coverage::Gap { .. } => "resume-gap",
+        Coverage::Expired => "resume-expired",
+        Coverage::EpochMismatch => "resume-epoch-mismatch",
+    };
+    let name = if restored.is_some() { "agent.state_restored" } else { "system.notice" };
+    let from = match coverage {
+        Coverage::Complete => cursor.saturating_add(1),
+        Coverage::Gap { to, .. } => to.saturating_add(1),
+        Coverage::Expired | Coverage::EpochMismatch => 1,
+    };
+    let frame = Frame::new(name, at)
+        .about(session)
+        .text(say(id, Lang::En))
+        .show(say(id, lang))
+        .with("action", "resume")
+        .with("ok", matches!(coverage, Coverage::Complete | Coverage::Gap { .. }))
+        .with("status", coverage.status())
+        .with("command_id", command_id(command))
+        .with("epoch", epoch.to_string())
+        .with("cursor", cursor)
+        .with("from", from)
+        .with("to", head)
+        .with("head", head);
+    restored_fields(lost_fields(frame, coverage), at, session, restored)
+}
+
+fn lost_fields(frame: Frame, coverage: Coverage) -> Frame {
+    match coverage {
+        Coverage::Gap { from, to, reason } => {
+            frame.with("lost", json!([from, to])).with("reason", <&str>::from(reason))
+        }
+        Coverage::Expired => frame.with("recovery_strategy", "create_new_session"),
+        Coverage::Complete | Coverage::EpochMismatch => frame,
+    }
+}
+
+fn restored_fields(
+    frame: Frame,
+    at: Timestamp,
+    session: SessionId,
+    restored: Option<Restored<'_>>,
+) -> Frame {
+    let Some(Restored { step, messages, stage }) = restored else { return frame };
+    frame
+        .with("original_session_id", session.to_string())
+        .with("restored_at", at.to_string())
+        .with("restored_step", step)
+        .with("message_count", messages)
+        .with("agent_name", "budao")
+        .with("previous_stage", stage.map_or(Value::Null, Value::from))
+        .with("warnings", json!([]))
+}
+
+/// `system.notice` with the action `replay`: what was missed has been sent; what follows is live.
+#[must_use]
+pub fn replayed(at: Timestamp, head: Head, count: u64, coverage: Coverage, lang: Lang) -> Frame {
+    let args = [("count", count.into())];
+    let last = format!("{}.{}.{}", head.session, head.epoch, head.frame);
+    notice(at, Some(head.session), "replay")
+        .text(say_with("replayed", &args, Lang::En))
+        .show(say_with("replayed", &args, lang))
+        .with("ok", true)
+        .with("status", coverage.status())
+        .with("replayed", count)
+        .with("count", count)
+        .with("last_seq", head.frame)
+        .with("last_event_id", last)
+        .with("epoch", head.epoch.to_string())
+        .with("head", head.seq)
+}
+
+/// A state that was signed for a client.
+#[derive(Clone, Copy, Debug)]
+pub struct Exported<'a> {
+    /// Whose.
+    pub session: SessionId,
+    /// The command that asked.
+    pub command: Option<&'a CommandId>,
+    /// Which history.
+    pub epoch: Epoch,
+    /// Up to where.
+    pub seq: Seq,
+    /// The state: opaque, base64url.
+    pub signed: &'a str,
+    /// Valid until.
+    pub valid_until: Timestamp,
+    /// Messages in the history a model is given.
+    pub messages: usize,
+    /// The steps of the running turn.
+    pub step: u32,
+}
+
+/// `agent.state_exported`, the answer to `user.request_state`.
+#[must_use]
+pub fn exported(at: Timestamp, state: &Exported<'_>, lang: Lang) -> Frame {
+    Frame::new("agent.state_exported", at)
+        .about(state.session)
+        .text(say("state-exported", Lang::En))
+        .show(say("state-exported", lang))
+        .with("command_id", command_id(state.command))
+        .with("signed_state", state.signed)
+        .with("state_size", state.signed.len())
+        .with("exported_at", at.to_string())
+        .with("valid_until", state.valid_until.to_string())
+        .with("epoch", state.epoch.to_string())
+        .with("seq", state.seq)
+        .with("message_count", state.messages)
+        .with("current_step", state.step)
+}
+
+/// `system.notice` with the action `shutdown`: come back after this long and resume.
+#[must_use]
+pub fn shutting_down(at: Timestamp, wait: std::time::Duration, lang: Lang) -> Frame {
+    notice(at, None, "shutdown")
+        .text(say("shutting-down", Lang::En))
+        .show(say("shutting-down", lang))
+        .with("type", "maintenance")
+        .with("severity", "medium")
+        .with("retry_after_ms", millis(wait))
+}
+
+/// `system.notice` with the action `taken_over`: another connection controls the session now.
+#[must_use]
+pub fn taken_over(at: Timestamp, session: SessionId, lang: Lang) -> Frame {
+    notice(at, Some(session), "taken_over")
+        .text(say("taken-over", Lang::En))
+        .show(say("taken-over", lang))
+        .with("type", "warning")
+        .with("severity", "low")
+}

@@ -1,0 +1,163 @@
+//! A fault as the metadata of an `error.*` frame, and as its sentences.
+
+use std::time::Duration;
+
+use budao_core::{
+    Fault, Lang, Timestamp,
+    event::Scope,
+    fault::{Announcement, Detail, Fact, FactValue, Strategy, tell, text},
+    retry::Policy,
+};
+use serde_json::{Map, Value, json};
+
+use super::Frame;
+use crate::words::{say_with, seconds};
+
+/// How and where a fault is told.
+#[derive(Clone, Debug)]
+pub struct Told<'a> {
+    /// When it happened.
+    pub at: Timestamp,
+    /// To a person of this language.
+    pub lang: Lang,
+    /// What it is about.
+    pub scope: &'a Scope,
+    /// Nobody tries any further.
+    pub given_up: bool,
+}
+
+/// The sentences of a fault: `content` in English, `show_content` in the person's language.
+impl Frame {
+    /// Says what went wrong, in full.
+    #[must_use]
+    pub fn tell(self, fault: &Fault, told: &Told<'_>) -> Self {
+        let shown = text::for_user(fault, told.lang);
+        self.text(text::for_user(fault, Lang::En))
+            .show(format!("{shown}{}", standing(fault, told)))
+            .extended(metadata_of(fault, told))
+    }
+}
+
+/// Where a fault stands in its tries, for a person: ` (try 1 of 3, next in 2 s)`.
+fn standing(fault: &Fault, told: &Told<'_>) -> String {
+    let Some(tries) = fault.attempts().filter(|tries| tries.max > 1) else { return String::new() };
+    let args = [("attempt", tries.attempt.into()), ("max", tries.max.into())];
+    match fault.retry_hint().filter(|_| !told.given_up && fault.may_auto_retry()) {
+        Some(wait) => {
+            let [attempt, max] = args;
+            say_with("try-and-wait", &[attempt, max, ("wait", seconds(wait))], told.lang)
+        }
+        None => say_with("try", &args, told.lang),
+    }
+}
+
+/// Everything a client is told about a fault.
+#[must_use]
+pub fn metadata_of(fault: &Fault, told: &Told<'_>) -> Map<String, Value> {
+    let row = fault.row();
+    let user = tell::to_user(fault, told.lang);
+    let mut fields = Map::new();
+    let mut set = |name: &str, value: Value| {
+        if !value.is_null() {
+            fields.insert(name.to_owned(), value);
+        }
+    };
+    set("error_code", row.code.into());
+    set("error_type", row.type_name.into());
+    set("kind", row.name.into());
+    set("category", <&str>::from(row.category).into());
+    set("timestamp", told.at.to_string().into());
+    set("recoverable", row.recoverable.into());
+    set("auto_retry", (!told.given_up && fault.may_auto_retry()).into());
+    set("recovery_strategy", <&str>::from(strategy(fault, told)).into());
+    set("severity", <&str>::from(row.severity).into());
+    set("operation", user.operation.into());
+    set("stage", stage_of(fault, told.scope).map_or(Value::Null, Value::from));
+    set("task_id", task_of(fault, told.scope).map_or(Value::Null, Value::from));
+    set("step", told.scope.step.map_or(Value::Null, Value::from));
+    set("call_id", told.scope.call.as_ref().map_or(Value::Null, |call| call.to_string().into()));
+    if let Some(tries) = fault.attempts() {
+        set("attempt", tries.attempt.into());
+        set("max_attempts", tries.max.into());
+    }
+    if let Some(wait) = fault.retry_hint() {
+        set("retry_after_ms", millis(wait).into());
+    }
+    if row.event == Announcement::RateLimited {
+        set("backoff_multiplier", json!(Policy::default().multiplier));
+        if let (Some(wait), None) = (fault.retry_hint(), user.facts.get(Fact::RateLimitReset)) {
+            set("rate_limit_reset", told.at.after(wait).to_string().into());
+        }
+    }
+    if row.event == Announcement::RecoveryFailed || told.given_up {
+        set("cause", row.name.into());
+    }
+    for (name, value) in facts(&user.facts) {
+        set(&name, value);
+    }
+    if !fault.mismatches().is_empty() {
+        set("mismatches", json!(fault.mismatches()));
+    }
+    set("recommendations", json!(text::recommendations(fault, told.lang)));
+    if fault.trace().is_some() {
+        set("trace_id", fault.trace().to_string().into());
+    }
+    if !fault.hops().is_empty() {
+        set("hops", json!(fault.hops()));
+    }
+    set("context", context(&user.context, told.scope).into());
+    fields
+}
+
+/// Once nobody tries any further, trying again is not the strategy any more.
+fn strategy(fault: &Fault, told: &Told<'_>) -> Strategy {
+    let row = fault.row();
+    match row.strategy {
+        _ if !told.given_up => row.strategy,
+        _ if !row.recoverable => Strategy::Terminate,
+        Strategy::Retry
+        | Strategy::ExponentialBackoff
+        | Strategy::RetryWithExponentialBackoff
+        | Strategy::Fallback => Strategy::EscalateToUser,
+        other => other,
+    }
+}
+
+fn stage_of<'a>(fault: &'a Fault, scope: &Scope) -> Option<&'a str> {
+    let named = scope.stage.map(<&'static str>::from);
+    named.or_else(|| fault.detail().text(Fact::Stage))
+}
+
+fn task_of<'a>(fault: &'a Fault, scope: &'a Scope) -> Option<&'a str> {
+    let named = scope.task.as_ref().map(|task| &*task.0);
+    named.or_else(|| fault.detail().text(Fact::TaskId))
+}
+
+/// The facts as fields; milliseconds also as whole seconds.
+fn facts(detail: &Detail) -> Map<String, Value> {
+    let mut fields = Map::new();
+    for (fact, value) in detail.iter() {
+        let name: &'static str = fact.into();
+        if matches!(fact, Fact::Stage | Fact::TaskId | Fact::Mismatches) {
+            continue;
+        }
+        if let (Some(base), FactValue::Number(millis)) = (name.strip_suffix("_ms"), value) {
+            fields.insert(format!("{base}_seconds"), ((*millis).max(0) / 1000).into());
+        }
+        fields.insert(name.to_owned(), json!(value));
+    }
+    fields
+}
+
+/// The facts of the kind's context, and the tool when it is about one.
+fn context(detail: &Detail, scope: &Scope) -> Map<String, Value> {
+    let mut fields = facts(detail);
+    if let (Some(tool), false) = (&scope.tool, fields.contains_key("tool_name")) {
+        fields.insert("tool_name".to_owned(), tool.as_str().into());
+    }
+    fields
+}
+
+pub(crate) fn millis(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,187 @@
+//! Fields of a frame, each with its path, so that a refusal can name it.
+
+use budao_core::{
+    Fault, Kind,
+    fault::{Fact, Operation},
+};
+use serde_json::{Map, Value};
+
+use crate::words::brief;
+
+/// An object of a frame and where it stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields<'a> {
+    map: &'a Map<String, Value>,
+    under: &'static str,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn top(map: &'a Map<String, Value>) -> Self {
+        Self { map, under: "" }
+    }
+
+    pub(super) fn under(map: &'a Map<String, Value>, under: &'static str) -> Self {
+        Self { map, under }
+    }
+
+    /// Its path in the frame: `content.task_id`.
+    pub(super) fn path(&self, name: &str) -> String {
+        match self.under {
+            "" => name.to_owned(),
+            under => format!("{under}.{name}"),
+        }
+    }
+
+    /// A field; `null` is absent.
+    pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.map.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, Fault> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(wrong_type(&self.path(name), "text", other)),
+        }
+    }
+
+    pub(super) fn required_text(&self, name: &str, expected: &str) -> Result<&'a str, Fault> {
+        self.text(name)?.ok_or_else(|| missing(&self.path(name), expected))
+    }
+
+    /// The first of several names for the same text.
+    pub(super) fn first_text(&self, names: &[&str]) -> Result<Option<&'a str>, Fault> {
+        for name in names {
+            if let Some(text) = self.text(name)? {
+                return Ok(Some(text));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, Fault> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(wrong_type(&self.path(name), "true or false", other)),
+        }
+    }
+
+    pub(super) fn whole(&self, name: &str) -> Result<Option<u64>, Fault> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(value) => whole(&self.path(name), value).map(Some),
+        }
+    }
+
+    pub(super) fn object(&self, name: &'static str) -> Result<Option<Self>, Fault> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Value::Object(map)) => {
+                let under = match (self.under, name) {
+                    ("content", "preferences") => "content.preferences",
+                    ("content", "config") => "content.config",
+                    _ => name,
+                };
+                Ok(Some(Self { map, under }))
+            }
+            Some(other) => Err(wrong_type(&self.path(name), "an object", other)),
+        }
+    }
+}
+
+/// A number that counts: not negative, no fraction.
+pub(super) fn whole(path: &str, value: &Value) -> Result<u64, Fault> {
+    let expected = "a whole number that is not negative";
+    value.as_u64().ok_or_else(|| wrong_type(path, expected, value))
+}
+
+/// Is the JSON nested more deeply than this? Looks at brackets outside of strings and nothing else, so
+/// that it can be asked before anything is parsed.
+pub(super) fn is_deeper(text: &[u8], levels: usize) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > levels {
+                    return true;
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Bytes from the beginning to a line and column, both counted from 1.
+pub(super) fn position(text: &str, line: usize, column: usize) -> usize {
+    let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    (before + column.saturating_sub(1)).min(text.len())
+}
+
+/// A short piece of text around a place.
+pub(super) fn excerpt(text: &str, position: usize) -> String {
+    const AROUND: usize = 24;
+    let mut from = position.saturating_sub(AROUND).min(text.len());
+    let mut to = position.saturating_add(AROUND).min(text.len());
+    while !text.is_char_boundary(from) {
+        from -= 1;
+    }
+    while !text.is_char_boundary(to) {
+        to += 1;
+    }
+    text[from..to].to_owned()
+}
+
+pub(super) fn missing(path: &str, expected: &str) -> Fault {
+    Fault::new(Kind::BadRequest, Operation::AcceptFrame)
+        .with(Fact::Field, path.to_owned())
+        .with(Fact::Constraint, format!("{path} is required"))
+        .with(Fact::Expected, expected.to_owned())
+        .with(Fact::Received, "nothing")
+}
+
+pub(super) fn wrong_type(path: &str, expected: &str, received: &Value) -> Fault {
+    Fault::new(Kind::BadRequest, Operation::AcceptFrame)
+        .with(Fact::Field, path.to_owned())
+        .with(Fact::Constraint, format!("{path} is {expected}"))
+        .with(Fact::Expected, expected.to_owned())
+        .with(Fact::Received, sort_of(received))
+        .with(Fact::ProvidedValue, provided(received))
+}
+
+/// A value of the right type that breaks a rule.
+pub(super) fn violated(path: &str, rule: &str, value: &str) -> Fault {
+    Fault::new(Kind::ConstraintViolated, Operation::AcceptFrame)
+        .with(Fact::Field, path.to_owned())
+        .with(Fact::Constraint, rule.to_owned())
+        .with(Fact::ProvidedValue, Value::from(brief(value)))
+}
+
+fn sort_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// What was sent, short enough to be sent back.
+#[must_use]
+pub fn provided(value: &Value) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        Value::String(text) => brief(text).into(),
+        Value::Array(items) => format!("a list of {}", items.len()).into(),
+        Value::Object(fields) => format!("an object of {} fields", fields.len()).into(),
+    }
+}

@@ -1,0 +1,407 @@
+//! The requests, each from its event's fields.
+
+use std::str::FromStr as _;
+
+use budao_core::{
+    Fault, Lang,
+    event::{Decision, Epoch, QuestionId, SessionId, TaskId},
+    fault::Fact,
+    message::Block,
+    tool::Mode,
+};
+use serde_json::Value;
+
+use super::{
+    Creation, Cursor, OnDisconnect, PlanWish, Request,
+    fields::{self, Fields},
+};
+
+/// Characters of a title or a label that are kept.
+const LABEL_CHARS: usize = 120;
+/// Names under which a message's text is found in an object.
+const TEXTS: [&str; 6] = ["text", "message", "content", "question", "prompt", "query"];
+
+/// What an event asks for, and of which session: a cursor may name it too.
+pub(super) fn request(
+    event: &str,
+    frame: &Fields<'_>,
+    session: Option<SessionId>,
+) -> Result<(Option<SessionId>, Request), Fault> {
+    let request = asked(event, frame, session)?;
+    let named = match &request {
+        Request::Ack(cursor)
+        | Request::Reconnect { cursor: Some(cursor) }
+        | Request::ReconnectWithState { cursor: Some(cursor), .. } => cursor.session,
+        _ => None,
+    };
+    match (session, named) {
+        (Some(session), Some(named)) if session != named => {
+            let rule = "`last_event_id` is an event of the session";
+            Err(fields::violated("last_event_id", rule, &named.to_string()))
+        }
+        _ => Ok((session.or(named), request)),
+    }
+}
+
+fn asked(event: &str, frame: &Fields<'_>, session: Option<SessionId>) -> Result<Request, Fault> {
+    let at_home = || session.map(drop).ok_or_else(|| fields::missing("session_id", "text"));
+    match event {
+        "user.create_session" => return creation(frame),
+        "user.ack" => return ack(frame),
+        "user.reconnect" => return reconnect(frame, session),
+        "user.reconnect_with_state" => return reconnect_with_state(frame, session),
+        _ => at_home()?,
+    }
+    match event {
+        "user.message" => message(frame),
+        "user.solve_tasks" => solve_tasks(frame),
+        "user.response" => response(frame),
+        "user.cancel" => Ok(Request::Cancel { reason: reason(frame)? }),
+        "user.cancel_task" => Ok(Request::CancelTask { task: task(frame)? }),
+        "user.restart_task" | "user.retry_task" => Ok(Request::RestartTask { task: task(frame)? }),
+        "user.cancel_plan" => Ok(Request::CancelPlan),
+        "user.replan" => Ok(Request::Replan { question: question(frame)? }),
+        "user.close_session" => Ok(Request::CloseSession),
+        _ => Ok(Request::RequestState),
+    }
+}
+
+/// The content when it is an object.
+fn content<'a>(frame: &Fields<'a>) -> Option<Fields<'a>> {
+    frame.get("content").and_then(Value::as_object).map(|map| Fields::under(map, "content"))
+}
+
+fn metadata<'a>(frame: &Fields<'a>) -> Option<Fields<'a>> {
+    frame.get("metadata").and_then(Value::as_object).map(|map| Fields::under(map, "metadata"))
+}
+
+// ── sessions ──
+
+fn creation(frame: &Fields<'_>) -> Result<Request, Fault> {
+    let Some(content) = frame.object("content")? else {
+        return Ok(Request::CreateSession(Box::default()));
+    };
+    let mut creation = Creation {
+        title: content.first_text(&["session_name", "project_name"])?.map(label),
+        ..Creation::default()
+    };
+    if let Some(preferences) = content.object("preferences")? {
+        creation.language = preferences.text("language")?.and_then(Lang::from_tag);
+    }
+    if let Some(config) = content.object("config")? {
+        configure(&mut creation, &config)?;
+    }
+    for name in ["client_id", "client_version", "app_version"] {
+        creation.labels.extend(content.text(name)?.map(|text| (name, label(text))));
+    }
+    if let Some(metadata) = metadata(frame) {
+        creation.labels.extend(metadata.text("source")?.map(|text| ("source", label(text))));
+    }
+    Ok(Request::CreateSession(Box::new(creation)))
+}
+
+fn label(text: &str) -> String {
+    crate::words::cut(text.trim(), LABEL_CHARS).into_owned()
+}
+
+fn configure(creation: &mut Creation, config: &Fields<'_>) -> Result<(), Fault> {
+    creation.model = config.text("model")?.map(str::to_owned);
+    creation.system = config.text("system")?.map(str::to_owned);
+    creation.mode = one_of(config, "permission_mode", &["auto", "approval", "readonly"], |name| {
+        Mode::from_str(name).ok()
+    })?;
+    creation.on_disconnect = one_of(config, "on_disconnect", &["continue", "cancel"], |name| {
+        OnDisconnect::from_str(name).ok()
+    })?;
+    creation.max_steps = match config.whole("max_steps")? {
+        None => None,
+        Some(steps @ 1..) => Some(u32::try_from(steps).unwrap_or(u32::MAX)),
+        Some(0) => {
+            return Err(fields::violated(&config.path("max_steps"), "max_steps > 0", "0"));
+        }
+    };
+    creation.tools = match config.get("tools") {
+        None => None,
+        Some(tools) => Some(names(&config.path("tools"), tools)?),
+    };
+    creation.plan = plan_wish(Some(config))?;
+    Ok(())
+}
+
+fn names(path: &str, value: &Value) -> Result<Vec<String>, Fault> {
+    let wrong = || fields::wrong_type(path, "a list of names", value);
+    let items = value.as_array().ok_or_else(wrong)?;
+    items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+}
+
+fn one_of<T>(
+    fields: &Fields<'_>,
+    name: &str,
+    allowed: &[&str],
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, Fault> {
+    let Some(text) = fields.text(name)? else { return Ok(None) };
+    read(text).map(Some).ok_or_else(|| {
+        let rule = format!("{name} is one of {}", allowed.join(", "));
+        let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+        fields::violated(&fields.path(name), &rule, text).with(Fact::Allowed, allowed)
+    })
+}
+
+/// `mode: "plan"` and `confirm`, wherever the client put them.
+fn plan_wish(fields: Option<&Fields<'_>>) -> Result<Option<PlanWish>, Fault> {
+    let Some(fields) = fields else { return Ok(None) };
+    let modes = ["chat", "plan"];
+    let plans = one_of(fields, "mode", &modes, |name| match name {
+        "chat" => Some(false),
+        "plan" => Some(true),
+        _ => None,
+    })?;
+    let confirm = fields.flag("confirm")?.unwrap_or(false);
+    Ok((plans == Some(true)).then_some(PlanWish { confirm }))
+}
+
+// ── runs ──
+
+fn message(frame: &Fields<'_>) -> Result<Request, Fault> {
+    let (path, text) = match frame.get("content") {
+        None => return Err(fields::missing("content", "text, or an object with `text`")),
+        Some(Value::String(text)) => ("content", text.as_str()),
+        Some(Value::Object(map)) => {
+            let content = Fields::under(map, "content");
+            let text = content.first_text(&TEXTS)?;
+            ("content.text", text.ok_or_else(|| fields::missing("content.text", "text"))?)
+        }
+        Some(other) => {
+            return Err(fields::wrong_type("content", "text, or an object with `text`", other));
+        }
+    };
+    if text.trim().is_empty() {
+        return Err(fields::violated(path, "a message is not blank", text));
+    }
+    let mut blocks = vec![Block::Text(text.to_owned())];
+    if let Some(images) = content(frame).and_then(|content| content.get("images")) {
+        blocks.extend(pictures(images)?);
+    }
+    let in_content = plan_wish(content(frame).as_ref())?;
+    let plan = in_content.or(plan_wish(metadata(frame).as_ref())?);
+    Ok(Request::Message { content: blocks, plan })
+}
+
+fn pictures(images: &Value) -> Result<Vec<Block>, Fault> {
+    let path = "content.images";
+    let expected = "a list of objects with `media_type` and `data`";
+    let wrong = || fields::wrong_type(path, expected, images);
+    let one = |image: &Value| {
+        let field = |name: &str| image.get(name).and_then(Value::as_str).map(str::to_owned);
+        match (field("media_type"), field("data")) {
+            (Some(media_type), Some(data)) => Ok(Block::Image { media_type, data }),
+            _ => Err(wrong()),
+        }
+    };
+    images.as_array().ok_or_else(wrong)?.iter().map(one).collect()
+}
+
+fn solve_tasks(frame: &Fields<'_>) -> Result<Request, Fault> {
+    let expected = "tasks, or an object with `tasks`";
+    let (question, tasks) = match frame.get("content") {
+        None => return Err(fields::missing("content.tasks", expected)),
+        Some(tasks @ Value::Array(_)) => ("", tasks.clone()),
+        Some(whole @ Value::Object(map)) => {
+            let content = Fields::under(map, "content");
+            let question = content.first_text(&["question", "plan_summary"])?.unwrap_or_default();
+            (question, content.get("tasks").unwrap_or(whole).clone())
+        }
+        Some(other) => return Err(fields::wrong_type("content", expected, other)),
+    };
+    match &tasks {
+        Value::Array(_) | Value::Object(_) => {}
+        other => return Err(fields::wrong_type("content.tasks", "a list of tasks", other)),
+    }
+    Ok(Request::SolveTasks { question: question.to_owned(), tasks })
+}
+
+fn response(frame: &Fields<'_>) -> Result<Request, Fault> {
+    let inside = content(frame);
+    let named = match (frame.text("step_id")?, inside) {
+        (Some(step), _) => Some(step),
+        (None, Some(content)) => content.first_text(&["step_id", "question_id"])?,
+        (None, None) => None,
+    };
+    let question =
+        named.ok_or_else(|| fields::missing("step_id", "the `step_id` of the question"))?;
+    let question = QuestionId(question.into());
+    if let Some(Value::Bool(yes)) = frame.get("content") {
+        let decision = decision(*yes);
+        let (note, arguments, digest) = (None, None, None);
+        return Ok(Request::Response { question, decision, note, arguments, digest });
+    }
+    let Some(content) = frame.object("content")? else {
+        return Err(fields::missing("content.confirmed", "true or false"));
+    };
+    let digest = match content.text("digest")? {
+        Some(digest) => Some(digest),
+        None => metadata(frame).map_or(Ok(None), |metadata| metadata.text("digest"))?,
+    };
+    let edited = ["tasks", "modified_tasks", "arguments", "tool_args"];
+    Ok(Request::Response {
+        question,
+        decision: decided(&content)?,
+        note: content.first_text(&["feedback", "note", "reason"])?.map(str::to_owned),
+        arguments: edited.iter().find_map(|name| content.get(name)).cloned(),
+        digest: digest.map(str::to_owned),
+    })
+}
+
+fn decision(yes: bool) -> Decision {
+    if yes { Decision::Allow } else { Decision::Deny }
+}
+
+/// `confirmed` or `approved`. Two that differ are no answer.
+fn decided(content: &Fields<'_>) -> Result<Decision, Fault> {
+    match (content.flag("confirmed")?, content.flag("approved")?) {
+        (Some(confirmed), Some(approved)) if confirmed != approved => {
+            let rule = "`confirmed` and `approved` say the same";
+            Err(fields::violated("content.confirmed", rule, &confirmed.to_string()))
+        }
+        (Some(yes), _) | (None, Some(yes)) => Ok(decision(yes)),
+        (None, None) => Err(fields::missing("content.confirmed", "true or false")),
+    }
+}
+
+fn reason(frame: &Fields<'_>) -> Result<Option<String>, Fault> {
+    let reason = match (frame.get("content"), metadata(frame)) {
+        (Some(Value::String(text)), _) => Some(text.as_str()),
+        (Some(Value::Object(map)), _) if map.contains_key("reason") => {
+            Fields::under(map, "content").text("reason")?
+        }
+        (_, Some(metadata)) => metadata.text("reason")?,
+        (_, None) => None,
+    };
+    Ok(reason.map(str::to_owned))
+}
+
+/// A task's id is text or a number; both are compared as text.
+fn task(frame: &Fields<'_>) -> Result<TaskId, Fault> {
+    let (path, id) = match frame.get("content") {
+        Some(Value::Object(map)) => {
+            ("content.task_id", Fields::under(map, "content").get("task_id"))
+        }
+        other => ("content", other),
+    };
+    let in_metadata = || metadata(frame).and_then(|metadata| metadata.get("task_id"));
+    match id.or_else(in_metadata) {
+        Some(Value::String(id)) if !id.trim().is_empty() => Ok(TaskId(id.trim().into())),
+        Some(Value::Number(id)) => Ok(TaskId(id.to_string().into())),
+        Some(other) => Err(fields::wrong_type(path, "the id of a task", other)),
+        None => Err(fields::missing("content.task_id", "the id of a task")),
+    }
+}
+
+fn question(frame: &Fields<'_>) -> Result<Option<String>, Fault> {
+    let question = match frame.get("content") {
+        None => None,
+        Some(Value::String(text)) => Some(text.as_str()),
+        Some(_) => match frame.object("content")? {
+            Some(content) => content.text("question")?,
+            None => None,
+        },
+    };
+    Ok(question.filter(|question| !question.trim().is_empty()).map(str::to_owned))
+}
+
+// ── cursors ──
+
+fn ack(frame: &Fields<'_>) -> Result<Request, Fault> {
+    if let Some(number @ Value::Number(_)) = frame.get("content") {
+        let seq = fields::whole("content", number)?;
+        return Ok(Request::Ack(Cursor { session: None, epoch: epoch(frame)?, seq }));
+    }
+    let named = match cursor(frame)? {
+        Some(cursor) => Some(cursor),
+        None => {
+            let seq = match (frame.whole("seq")?, metadata(frame)) {
+                (Some(seq), _) => Some(seq),
+                (None, Some(metadata)) => metadata.whole("last_seq")?,
+                (None, None) => None,
+            };
+            let epoch = epoch(frame)?;
+            seq.map(|seq| Cursor { session: None, epoch, seq })
+        }
+    };
+    let expected = "the position of the last event";
+    named.map(Request::Ack).ok_or_else(|| fields::missing("content.last_seq", expected))
+}
+
+fn reconnect(frame: &Fields<'_>, session: Option<SessionId>) -> Result<Request, Fault> {
+    let cursor = cursor(frame)?;
+    let named = session.or(cursor.and_then(|cursor| cursor.session));
+    named.ok_or_else(|| fields::missing("session_id", "text"))?;
+    Ok(Request::Reconnect { cursor })
+}
+
+fn reconnect_with_state(frame: &Fields<'_>, session: Option<SessionId>) -> Result<Request, Fault> {
+    let inside = content(frame).and_then(|content| content.get("signed_state"));
+    let state = match frame.get("signed_state").or(inside) {
+        None => None,
+        Some(Value::String(state)) => Some(state.clone()),
+        Some(other) => {
+            return Err(fields::wrong_type("signed_state", "the text that was exported", other));
+        }
+    };
+    let cursor = cursor(frame)?;
+    let named = session.or(cursor.and_then(|cursor| cursor.session));
+    if state.is_none() && named.is_none() {
+        return Err(fields::missing("signed_state", "the text that was exported"));
+    }
+    Ok(Request::ReconnectWithState { signed_state: state, cursor })
+}
+
+/// The cursor in the content, or else at the top.
+fn cursor(frame: &Fields<'_>) -> Result<Option<Cursor>, Fault> {
+    if let Some(content) = content(frame)
+        && let Some(cursor) = cursor_in(&content)?
+    {
+        return Ok(Some(Cursor { epoch: cursor.epoch.or(epoch(frame)?), ..cursor }));
+    }
+    cursor_in(frame)
+}
+
+fn cursor_in(fields: &Fields<'_>) -> Result<Option<Cursor>, Fault> {
+    let seq = fields.whole("last_seq")?;
+    let Some(id) = fields.text("last_event_id")? else {
+        let epoch = epoch(fields)?;
+        return Ok(seq.map(|seq| Cursor { session: None, epoch, seq }));
+    };
+    let path = fields.path("last_event_id");
+    let rule = "an event_id as it was received: session.epoch.seq";
+    let of_id = event_id(id).ok_or_else(|| fields::violated(&path, rule, id))?;
+    match seq {
+        Some(seq) if seq != of_id.seq => {
+            let rule = "`last_event_id` and `last_seq` name the same event";
+            Err(fields::violated(&path, rule, id))
+        }
+        _ => Ok(Some(of_id)),
+    }
+}
+
+/// `{session}.{epoch}.{seq}`.
+fn event_id(id: &str) -> Option<Cursor> {
+    let mut parts = id.split('.');
+    let (session, epoch, seq) = (parts.next()?, parts.next()?, parts.next()?);
+    let (session, seq) = (session.parse().ok()?, seq.parse().ok()?);
+    let epoch = hex(epoch)?;
+    parts.next().is_none().then_some(Cursor { session: Some(session), epoch: Some(epoch), seq })
+}
+
+/// `epoch` as it was received: eight hex digits.
+fn epoch(fields: &Fields<'_>) -> Result<Option<Epoch>, Fault> {
+    let Some(text) = fields.text("epoch")? else { return Ok(None) };
+    let rule = "an epoch as it was received: eight hex digits";
+    hex(text).map(Some).ok_or_else(|| fields::violated(&fields.path("epoch"), rule, text))
+}
+
+fn hex(text: &str) -> Option<Epoch> {
+    let digits = text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.then(|| u32::from_str_radix(text, 16).ok().map(Epoch)).flatten()
+}

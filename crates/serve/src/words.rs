@@ -1,0 +1,118 @@
+//! The words people are shown, in their language: `show_content` and the sentences in `content`.
+//!
+//! What went wrong is said by the catalog in core; here are the words for everything else. Texts are
+//! Fluent messages in `words/{en,zh}.ftl`; a test renders each of them in both languages.
+
+use std::{borrow::Cow, sync::OnceLock};
+
+use budao_core::Lang;
+use fluent_bundle::{FluentArgs, FluentResource, FluentValue, concurrent::FluentBundle};
+
+type Bundle = FluentBundle<FluentResource>;
+
+/// Characters that are shown of words that are still coming.
+pub const PARTIAL_CHARS: usize = 200;
+/// Characters that are shown of a question, a summary or a title.
+pub const BRIEF_CHARS: usize = 120;
+
+fn load(text: &str, tag: &str) -> Bundle {
+    let resource = FluentResource::try_new(text.to_owned())
+        .unwrap_or_else(|(_, errors)| panic!("the texts are checked: {errors:?}"));
+    let id = tag.parse().expect("ours are language tags");
+    let mut bundle = Bundle::new_concurrent(vec![id]);
+    bundle.set_use_isolating(false);
+    bundle.add_resource(resource).expect("ids in the texts are unique");
+    bundle
+}
+
+fn bundle(lang: Lang) -> &'static Bundle {
+    static EN: OnceLock<Bundle> = OnceLock::new();
+    static ZH: OnceLock<Bundle> = OnceLock::new();
+    match lang {
+        Lang::En => EN.get_or_init(|| load(include_str!("../words/en.ftl"), "en")),
+        Lang::Zh => ZH.get_or_init(|| load(include_str!("../words/zh.ftl"), "zh")),
+    }
+}
+
+/// A text without arguments.
+#[must_use]
+pub fn say(id: &str, lang: Lang) -> String {
+    say_with(id, &[], lang)
+}
+
+/// A text with arguments.
+#[must_use]
+pub fn say_with(id: &str, args: &[(&'static str, FluentValue<'_>)], lang: Lang) -> String {
+    let bundle = bundle(lang);
+    let Some(pattern) = bundle.get_message(id).and_then(|message| message.value()) else {
+        return format!("⟨{id}⟩");
+    };
+    let mut filled = FluentArgs::with_capacity(args.len());
+    for (name, value) in args {
+        filled.set(*name, value.clone());
+    }
+    bundle.format_pattern(pattern, Some(&filled), &mut Vec::new()).into_owned()
+}
+
+/// At most `chars` code points: one less and an ellipsis when there are more.
+#[must_use]
+pub fn cut(text: &str, chars: usize) -> Cow<'_, str> {
+    if text.len() <= chars || text.char_indices().nth(chars).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let end = text.char_indices().nth(chars.saturating_sub(1)).map_or(0, |(index, _)| index);
+    Cow::Owned(format!("{}…", &text[..end]))
+}
+
+/// One line of at most [`BRIEF_CHARS`] code points.
+#[must_use]
+pub fn brief(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    cut(&line, BRIEF_CHARS).into_owned()
+}
+
+/// A wait in seconds that reads well: whole, or with a decimal when it is short.
+#[must_use]
+pub fn seconds(wait: std::time::Duration) -> FluentValue<'static> {
+    let seconds = wait.as_secs_f64();
+    FluentValue::from(if seconds >= 10.0 {
+        seconds.round()
+    } else {
+        (seconds * 10.0).round() / 10.0
+    })
+}
+
+/// The ids of all texts in a language, for tests.
+#[must_use]
+pub fn ids(lang: Lang) -> Vec<&'static str> {
+    let text = match lang {
+        Lang::En => include_str!("../words/en.ftl"),
+        Lang::Zh => include_str!("../words/zh.ftl"),
+    };
+    let named = |line: &'static str| {
+        line.split_once(" =").map(|(id, _)| id).filter(|id| {
+            id.starts_with(|first: char| first.is_ascii_lowercase()) && !id.contains(' ')
+        })
+    };
+    text.lines().filter_map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_in_code_points_with_an_ellipsis_inside_the_limit() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "ab…");
+        assert_eq!(cut("不倒翁不倒", 5), "不倒翁不倒");
+        assert_eq!(cut("不倒翁不倒翁", 5), "不倒翁不…");
+        assert_eq!(cut("x", 0), "…");
+        assert_eq!(cut("", 0), "");
+    }
+
+    #[test]
+    fn both_languages_have_the_same_texts() {
+        assert_eq!(ids(Lang::En), ids(Lang::Zh));
+    }
+}
