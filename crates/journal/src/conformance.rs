@@ -61,6 +61,8 @@ macro_rules! conformance_suite {
             keep::retention_by_count_leaves_an_exact_gap
             keep::retention_by_bytes_leaves_an_exact_gap
             keep::retention_by_age_leaves_an_exact_gap
+            keep::a_fold_needs_nothing_from_before_its_snapshot
+            keep::a_fold_without_a_snapshot_or_its_records_is_a_gap
             keep::appending_goes_on_after_everything_was_removed
             keep::old_finished_sessions_go_and_unfinished_ones_stay
             keep::a_deleted_session_is_gone_for_everybody

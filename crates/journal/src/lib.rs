@@ -9,6 +9,7 @@ mod bell;
 pub mod conformance;
 mod contract;
 mod faults;
+mod fold;
 mod follow;
 mod keep;
 mod memory;
@@ -20,6 +21,7 @@ pub use contract::{
     LeaseRequest, Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, State,
     Stored, Submitted, Summary, Token, Unfinished, Watch,
 };
+pub use fold::{fold, fold_at};
 pub use memory::Memory;
 pub use sqlite::{
     Check, Counters, Damage, ExportReport, ImportReport, Options, Salvage, Sqlite, Stats, salvage,

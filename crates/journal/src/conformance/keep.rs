@@ -6,7 +6,8 @@ use budao_core::{
     event::{Event, Seq, StopReason},
     fault::Kind,
     limits::Limits,
-    message::Usage,
+    message::{Block, Usage},
+    session::Session,
 };
 use bytes::Bytes;
 
@@ -14,8 +15,11 @@ use super::{
     Stage,
     stage::{TTL, message, number},
 };
-use crate::contract::{
-    Append, AppendError, Digest, Gap, GapReason, Lease, PageLimits, Retained, Retention,
+use crate::{
+    contract::{
+        Append, AppendError, Digest, Gap, GapReason, Lease, PageLimits, Retained, Retention,
+    },
+    fold, fold_at,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -73,6 +77,46 @@ pub async fn retention_by_count_leaves_an_exact_gap(stage: &Stage) {
     }
     assert_eq!(stage.append(&lease, 20, 2).await, 22);
     check_gap(stage, &lease, 19, 22, GapReason::Count).await;
+}
+
+/// A session's messages in appends of one, its state snapshot after the fourth, and what all of them fold to.
+async fn folded(stage: &Stage, body: impl Fn(&Session) -> Vec<u8>) -> (Lease, Session) {
+    let lease = stage.open().await;
+    let mut state = Session::default();
+    for number in 1..=6_u64 {
+        let (command, content) = (format!("m{number}"), vec![Block::Text(number.to_string())]);
+        let event = Event::MessageAccepted { command: command.into(), content };
+        let entry = stage.entry(event);
+        state.apply(&entry.event, entry.at, entry.trace);
+        let snapshot = (number == 4).then(|| body(&state));
+        let append = Append { snapshot, ..Append::new(&lease, number - 1, vec![entry]) };
+        stage.journal.append(append).await.unwrap();
+    }
+    let retention = Retention { records: Some(1), ..Retention::default() };
+    assert_eq!(stage.journal.retain(retention).await.unwrap().records, 4);
+    (lease, state)
+}
+
+/// Gateways read sessions whose beginning is long gone.
+pub async fn a_fold_needs_nothing_from_before_its_snapshot(stage: &Stage) {
+    let (lease, state) = folded(stage, |state| serde_json::to_vec(state).unwrap()).await;
+    let read = fold(&*stage.journal, lease.session).await.unwrap();
+    assert_eq!(read, (state.clone(), 4));
+    assert_eq!(fold_at(&*stage.journal, lease.session, 6).await.unwrap(), state);
+    assert_eq!(fold_at(&*stage.journal, lease.session, 5).await.unwrap().queue.len(), 5);
+    let before = fold_at(&*stage.journal, lease.session, 3).await.unwrap_err();
+    assert_eq!(before.kind(), Kind::HistoryGap, "what a snapshot swallowed cannot be told apart");
+    let beyond = fold_at(&*stage.journal, lease.session, 7).await.unwrap_err();
+    assert_eq!(beyond.kind(), Kind::EpochMismatch);
+}
+
+/// Half a history is not told as a whole one.
+pub async fn a_fold_without_a_snapshot_or_its_records_is_a_gap(stage: &Stage) {
+    let (lease, _) = folded(stage, |_| b"of another version".to_vec()).await;
+    let fault = fold(&*stage.journal, lease.session).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::HistoryGap);
+    let unknown = fold(&*stage.journal, stage.id()).await.unwrap_err();
+    assert_eq!(unknown.kind(), Kind::UnknownSession);
 }
 
 /// What is kept fits.

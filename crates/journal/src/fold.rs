@@ -1,0 +1,84 @@
+//! A session as it stood at a position: its newest snapshot and the records behind it, folded.
+
+use budao_core::{
+    event::{Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+    session::Session,
+};
+
+use crate::{
+    contract::{Journal, PageLimits},
+    faults,
+};
+
+/// A session's state at its head, and the position of the snapshot it was read from, 0 for none.
+///
+/// Costs what came after the snapshot, however long the history is, and works when retention has removed
+/// the records before it. To go on from here, follow after the state's own `head`.
+///
+/// # Errors
+/// Those of [`Journal::read`]; `history_gap` when neither a snapshot nor the records reach back far enough.
+pub async fn fold(journal: &dyn Journal, session: SessionId) -> Result<(Session, Seq), Fault> {
+    let mut state = from_snapshot(journal, session).await?;
+    let snapshot = state.head;
+    read_on(journal, session, &mut state, Seq::MAX).await?;
+    Ok((state, snapshot))
+}
+
+/// A session's state at a position, for whoever goes on from a bookmark.
+///
+/// # Errors
+/// As [`fold`]; `epoch_mismatch` for a position beyond the head.
+pub async fn fold_at(journal: &dyn Journal, session: SessionId, at: Seq) -> Result<Session, Fault> {
+    let mut state = from_snapshot(journal, session).await?;
+    if state.head > at {
+        state = Session::default();
+    }
+    read_on(journal, session, &mut state, at).await?;
+    Ok(state)
+}
+
+/// A snapshot of another version is no loss while the records are there: they are the truth.
+async fn from_snapshot(journal: &dyn Journal, session: SessionId) -> Result<Session, Fault> {
+    let Some(snapshot) = journal.snapshot(session).await? else { return Ok(Session::default()) };
+    Ok(serde_json::from_slice(&snapshot.body).unwrap_or_else(|error| {
+        tracing::warn!(%session, %error, "a snapshot is of another version; reading the records");
+        Session::default()
+    }))
+}
+
+/// Folds the records after the state's head, up to `until` or the last one.
+async fn read_on(
+    journal: &dyn Journal,
+    session: SessionId,
+    state: &mut Session,
+    until: Seq,
+) -> Result<(), Fault> {
+    while state.head < until {
+        let page = journal.read(session, state.head, PageLimits::default()).await?;
+        if let Some(gap) = page.gap {
+            return Err(Fault::new(Kind::HistoryGap, Operation::ReadRecords)
+                .with(Fact::FromSeq, gap.from)
+                .with(Fact::ToSeq, gap.to)
+                .with(Fact::OldestSeq, page.first_available)
+                .with(Fact::Reason, gap.reason.as_str())
+                .with(Fact::Session, session.to_string()));
+        }
+        for stored in page.records.iter().take_while(|stored| stored.seq <= until) {
+            state.apply(&stored.event()?, stored.at, stored.trace);
+        }
+        if state.head >= page.head {
+            break;
+        }
+    }
+    match until {
+        Seq::MAX => Ok(()),
+        _ if state.head == until => Ok(()),
+        _ => {
+            let info = journal.info(session).await?;
+            let info =
+                info.ok_or_else(|| faults::unknown_session(session, Operation::ReadRecords))?;
+            Err(faults::beyond_head(session, until, info.head, info.epoch))
+        }
+    }
+}
