@@ -4,5 +4,6 @@ pub mod bench;
 pub mod faults;
 pub mod mcp;
 pub mod provider;
+pub mod proxy;
 pub mod sse;
 pub mod world;

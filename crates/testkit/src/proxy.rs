@@ -1,0 +1,420 @@
+//! A bad line: a TCP proxy on loopback that delays, tears, swallows, stalls and cuts, as it is told.
+//!
+//! Every connection gets a [`Plan`] from its number, so that a test says "the seventh is cut after 300 bytes" and
+//! means it. What is left to chance (the sizes of torn pieces) comes from a seed.
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    num::NonZeroUsize,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use budao_core::seams::Entropy;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+};
+
+use crate::world;
+
+/// The most that is read at once.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// How long the other direction may go on after one has reached its end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How a connection ends before its parties want it to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Both sides are closed in good order.
+    Close,
+    /// Both sides get a reset; what was under way is lost.
+    Reset,
+    /// Half-open: both sides stay open and nothing arrives any more, either way.
+    Silence,
+    /// This lane is no longer read, so its sender's buffers fill; the other lane goes on.
+    Stall,
+}
+
+/// What happens to the bytes of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lane {
+    /// Waits this long before each piece.
+    pub latency: Duration,
+    /// Tears writes into pieces of a random size up to this.
+    pub piece_max: Option<NonZeroUsize>,
+    /// Ends the connection once so many bytes have passed.
+    pub cut: Option<(u64, Ending)>,
+}
+
+impl Lane {
+    /// Ends the connection once `bytes` have passed.
+    #[must_use]
+    pub fn cut(mut self, bytes: u64, ending: Ending) -> Self {
+        self.cut = Some((bytes, ending));
+        self
+    }
+
+    /// Tears writes into pieces of one to `bytes` bytes.
+    #[must_use]
+    pub fn torn(mut self, bytes: usize) -> Self {
+        self.piece_max = NonZeroUsize::new(bytes);
+        self
+    }
+
+    /// Delays every piece.
+    #[must_use]
+    pub fn late(mut self, latency: Duration) -> Self {
+        self.latency = latency;
+        self
+    }
+}
+
+/// What happens to one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// From the client to the server.
+    pub up: Lane,
+    /// From the server to the client.
+    pub down: Lane,
+}
+
+impl Plan {
+    /// Both lanes as they are.
+    #[must_use]
+    pub fn clean() -> Self {
+        Self::default()
+    }
+
+    /// A clean way up, this way down.
+    #[must_use]
+    pub fn down(down: Lane) -> Self {
+        Self { down, ..Self::default() }
+    }
+}
+
+type Planner = Arc<dyn Fn(u64) -> Plan + Send + Sync>;
+
+/// The proxy. Dropping it cuts every connection.
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    upstream: Mutex<SocketAddr>,
+    planner: Mutex<Planner>,
+    /// Rises with every order to cut what is open.
+    cut: watch::Sender<(u64, Ending)>,
+    accepted: AtomicU64,
+    ended_early: AtomicU64,
+    entropy: Arc<dyn Entropy>,
+}
+
+impl Proxy {
+    /// Listens on a free port and forwards to `upstream`; every connection is clean until told otherwise.
+    ///
+    /// # Errors
+    /// When no port can be bound.
+    pub async fn start(upstream: SocketAddr, seed: u64) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            upstream: Mutex::new(upstream),
+            planner: Mutex::new(Arc::new(|_| Plan::clean())),
+            cut: watch::Sender::new((0, Ending::Close)),
+            accepted: AtomicU64::new(0),
+            ended_early: AtomicU64::new(0),
+            entropy: world::seeded(seed).entropy,
+        });
+        let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Self { address, shared, task })
+    }
+
+    /// Where to connect to.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections from now on go there: the server came back elsewhere.
+    pub fn redirect(&self, upstream: SocketAddr) {
+        *lock(&self.shared.upstream) = upstream;
+    }
+
+    /// Connections from now on are treated so, by their number; the first ever is 0.
+    pub fn plan(&self, planner: impl Fn(u64) -> Plan + Send + Sync + 'static) {
+        *lock(&self.shared.planner) = Arc::new(planner);
+    }
+
+    /// Ends everything that is open.
+    pub fn cut_all(&self, ending: Ending) {
+        self.shared.cut.send_modify(|order| *order = (order.0 + 1, ending));
+    }
+
+    /// How many connections there were.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.shared.accepted.load(Ordering::Relaxed)
+    }
+
+    /// How many of them were ended by a plan or an order, and not by their parties.
+    #[must_use]
+    pub fn ended_early(&self) -> u64 {
+        self.shared.ended_early.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Accepts until dropped; connections go with it.
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = connections.join_next() => {}
+            arrived = listener.accept() => {
+                let Ok((client, _)) = arrived else { continue };
+                let number = shared.accepted.fetch_add(1, Ordering::Relaxed);
+                let plan = lock(&shared.planner).clone()(number);
+                connections.spawn(carry(client, plan, Arc::clone(&shared)));
+            }
+        }
+    }
+}
+
+/// Carries one connection to its end.
+async fn carry(mut client: TcpStream, plan: Plan, shared: Arc<Shared>) {
+    let upstream = *lock(&shared.upstream);
+    let mut orders = shared.cut.subscribe();
+    let Ok(mut server) = TcpStream::connect(upstream).await else { return };
+    let (Ok(()), Ok(())) = (client.set_nodelay(true), server.set_nodelay(true)) else { return };
+    let ending = {
+        let (client_read, client_write) = client.split();
+        let (server_read, server_write) = server.split();
+        let entropy = &*shared.entropy;
+        tokio::select! {
+            biased;
+            _ = orders.changed() => Some(orders.borrow().1),
+            ending = both(
+                pump(client_read, server_write, plan.up, entropy),
+                pump(server_read, client_write, plan.down, entropy),
+            ) => ending,
+        }
+    };
+    let Some(ending) = ending else { return };
+    shared.ended_early.fetch_add(1, Ordering::Relaxed);
+    match ending {
+        Ending::Close | Ending::Stall => {}
+        Ending::Reset => {
+            // With a linger of nothing, dropping sends a reset.
+            let _ = (client.set_zero_linger(), server.set_zero_linger());
+        }
+        Ending::Silence => {
+            tokio::select! {
+                biased;
+                _ = orders.changed() => {}
+                () = swallow(&mut client, &mut server) => {}
+            }
+        }
+    }
+}
+
+/// Runs both lanes until one of them cuts, or one has reached its end and the other has had time to.
+async fn both(
+    up: impl Future<Output = Option<Ending>>,
+    down: impl Future<Output = Option<Ending>>,
+) -> Option<Ending> {
+    tokio::pin!(up, down);
+    let (ending, is_up) = tokio::select! {
+        biased;
+        ending = &mut up => (ending, true),
+        ending = &mut down => (ending, false),
+    };
+    match (ending, is_up) {
+        (Some(ending), _) => Some(ending),
+        (None, true) => tokio::time::timeout(LAST_WORDS, down).await.ok().flatten(),
+        (None, false) => tokio::time::timeout(LAST_WORDS, up).await.ok().flatten(),
+    }
+}
+
+/// Forwards one direction: to its sender's end (`None`), or to the plan's.
+async fn pump(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    lane: Lane,
+    entropy: &dyn Entropy,
+) -> Option<Ending> {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut left = lane.cut.map_or(u64::MAX, |(bytes, _)| bytes);
+    loop {
+        if left == 0 {
+            return stop(lane).await;
+        }
+        let room = usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let Ok(count @ 1..) = from.read(&mut buffer[..room]).await else { break };
+        left -= count as u64;
+        let torn = Torn { rest: &buffer[..count], piece_max: lane.piece_max, entropy };
+        for piece in torn {
+            if !lane.latency.is_zero() {
+                tokio::time::sleep(lane.latency).await;
+            }
+            if to.write_all(piece).await.is_err() {
+                return None;
+            }
+            if lane.piece_max.is_some() {
+                // Lets the other side read what is there before more comes.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    let _ = to.shutdown().await;
+    None
+}
+
+/// The end of a lane whose bytes are used up.
+async fn stop(lane: Lane) -> Option<Ending> {
+    match lane.cut {
+        Some((_, Ending::Stall)) => std::future::pending().await,
+        cut => cut.map(|(_, ending)| ending),
+    }
+}
+
+/// Reads both sides and gives nothing on, until both have left.
+async fn swallow(client: &mut TcpStream, server: &mut TcpStream) {
+    let mut void = tokio::io::sink();
+    let mut void_too = tokio::io::sink();
+    let _ =
+        tokio::join!(tokio::io::copy(client, &mut void), tokio::io::copy(server, &mut void_too));
+}
+
+/// A write in pieces.
+struct Torn<'a> {
+    rest: &'a [u8],
+    piece_max: Option<NonZeroUsize>,
+    entropy: &'a dyn Entropy,
+}
+
+impl<'a> Iterator for Torn<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let size = self.piece_max.map_or(self.rest.len(), |max| {
+            let drawn = self.entropy.bits() % max.get() as u64;
+            usize::try_from(drawn).unwrap_or(0) + 1
+        });
+        let (piece, rest) = self.rest.split_at(size.min(self.rest.len()));
+        self.rest = rest;
+        Some(piece)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that repeats what it hears, behind a proxy.
+    async fn echo(seed: u64) -> Proxy {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut read, mut write) = stream.split();
+                    let _ = tokio::io::copy(&mut read, &mut write).await;
+                });
+            }
+        });
+        Proxy::start(address, seed).await.unwrap()
+    }
+
+    /// Sends `said`, then hears what comes back until the end or an error.
+    async fn talk(proxy: &Proxy, said: &[u8]) -> (Vec<u8>, io::Result<()>) {
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        stream.write_all(said).await.unwrap();
+        let _ = stream.shutdown().await;
+        let mut heard = Vec::new();
+        let mut buffer = [0; 1024];
+        loop {
+            match stream.read(&mut buffer).await {
+                Ok(0) => return (heard, Ok(())),
+                Ok(count) => heard.extend_from_slice(&buffer[..count]),
+                Err(error) => return (heard, Err(error)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_clean_line_carries_every_byte_and_so_does_a_torn_one() {
+        let proxy = echo(1).await;
+        let said: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+        assert_eq!(talk(&proxy, &said).await.0, said);
+        proxy.plan(|_| Plan { up: Lane::default().torn(700), down: Lane::default().torn(3) });
+        assert_eq!(talk(&proxy, &said[..5000]).await.0, &said[..5000]);
+        assert_eq!((proxy.accepted(), proxy.ended_early()), (2, 0));
+    }
+
+    #[tokio::test]
+    async fn a_cut_comes_after_exactly_so_many_bytes_on_that_connection_alone() {
+        let proxy = echo(2).await;
+        proxy.plan(|number| match number {
+            1 => Plan::down(Lane::default().cut(7, Ending::Close)),
+            _ => Plan::clean(),
+        });
+        assert_eq!(talk(&proxy, b"hello there").await.0, b"hello there");
+        assert_eq!(talk(&proxy, b"hello there").await.0, b"hello t");
+        assert_eq!(talk(&proxy, b"hello there").await.0, b"hello there");
+        assert_eq!(proxy.ended_early(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_reset_is_an_error_to_the_reader() {
+        let proxy = echo(3).await;
+        proxy.plan(|_| Plan::down(Lane::default().cut(0, Ending::Reset)));
+        assert!(talk(&proxy, b"hello").await.1.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_silent_line_stays_open_until_it_is_told_to_end() {
+        let proxy = echo(4).await;
+        proxy.plan(|_| Plan::down(Lane::default().cut(2, Ending::Silence)));
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        stream.write_all(b"hello").await.unwrap();
+        let mut heard = [0; 2];
+        stream.read_exact(&mut heard).await.unwrap();
+        stream.write_all(b"anyone?").await.unwrap();
+        let more = tokio::time::timeout(Duration::from_millis(50), stream.read(&mut heard)).await;
+        assert!(more.is_err(), "{more:?}");
+        proxy.cut_all(Ending::Close);
+        assert_eq!(stream.read(&mut heard).await.unwrap(), 0);
+    }
+}
