@@ -1,0 +1,303 @@
+//! The task that owns the line: one connection after the other, and what has to survive between them.
+
+use std::time::Duration;
+
+use budao_core::fault::{Fact, Fault};
+use serde_json::{Value, json};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+use uuid::Uuid;
+
+use crate::{
+    client::Client,
+    event::{Cursor, Event},
+    follow::{Heard, Thread},
+    pending::{Pending, Reply},
+    session::Error,
+    socket::{Over, Socket, lost},
+};
+
+/// One command from a handle.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) id: String,
+    pub(crate) frame: Value,
+    pub(crate) reply: oneshot::Sender<Reply>,
+}
+
+/// What the reader gets, and where it then stands.
+pub(crate) type Item = (Result<Event, Fault>, Cursor);
+
+/// What one frame may become: at most a fault, and itself.
+const ITEMS_PER_FRAME: usize = 2;
+
+pub(crate) struct Line {
+    client: Client,
+    /// None until a new session has its id.
+    thread: Option<Thread>,
+    /// Who waits for the first resume.
+    opened: Option<oneshot::Sender<Reply>>,
+    pending: Pending,
+    asks: mpsc::Receiver<Ask>,
+    out: mpsc::Sender<Item>,
+    /// Where the thread was torn last; the second tear at one place is a gap.
+    torn_at: Option<u64>,
+}
+
+/// What a connection has come to.
+#[derive(Default)]
+struct Stage {
+    /// The id of the resume that waits for its answer.
+    resume: Option<String>,
+    /// The server knows us on this connection.
+    is_established: bool,
+}
+
+impl Line {
+    pub(crate) fn new(
+        client: Client,
+        thread: Option<Thread>,
+        opened: Option<oneshot::Sender<Reply>>,
+        asks: mpsc::Receiver<Ask>,
+        out: mpsc::Sender<Item>,
+    ) -> Self {
+        let pending = Pending::default();
+        Self { client, thread, opened, pending, asks, out, torn_at: None }
+    }
+
+    /// Connects, serves, comes back; ends when nobody is left on this side, or coming back makes no sense.
+    pub(crate) async fn run(mut self) {
+        let mut waits = self.client.waits();
+        let mut attempt = 0;
+        loop {
+            let mut stage = Stage::default();
+            let began = Instant::now();
+            let over = match Socket::open(&self.client).await {
+                Ok(socket) => self.serve(socket, &mut stage).await,
+                Err(over) => Some(over),
+            };
+            let fault = match over {
+                None => return,
+                Some(Over::Refused(fault)) => return self.end(fault).await,
+                Some(Over::Lost(fault)) => fault,
+            };
+            if stage.is_established {
+                waits = self.client.waits();
+                attempt = 0;
+                self.tell_lost(&fault, began.elapsed()).await;
+            }
+            attempt += 1;
+            let Some(wait) = waits.next() else {
+                let fault = fault.attempt(attempt, self.client.retry.tries);
+                return self.end(fault).await;
+            };
+            let hint = fault.retry_hint().unwrap_or_default().min(self.client.retry.hint_ceiling);
+            if !self.wait(wait.max(hint)).await {
+                return;
+            }
+        }
+    }
+
+    /// Is there something to take from the handles, and room to keep it?
+    fn may_take(&self) -> bool {
+        self.pending.has_room() && !(self.asks.is_closed() && self.asks.is_empty())
+    }
+
+    /// Waits before the next try and takes commands meanwhile. False when nobody is left.
+    async fn wait(&mut self, wait: Duration) -> bool {
+        let until = Instant::now() + wait;
+        loop {
+            tokio::select! {
+                biased;
+                ask = self.asks.recv(), if self.may_take() => {
+                    if let Some(ask) = ask {
+                        self.pending.keep(ask.id, ask.frame, ask.reply);
+                    }
+                }
+                () = self.out.closed(), if self.asks.is_closed() => return false,
+                () = tokio::time::sleep_until(until) => return true,
+            }
+        }
+    }
+
+    /// One connection from its first word to its end; `None` when nobody is left on this side.
+    async fn serve(&mut self, mut socket: Socket, stage: &mut Stage) -> Option<Over> {
+        if let Err(over) = self.greet(&mut socket, stage).await {
+            return Some(over);
+        }
+        let mut deadline = Instant::now() + self.client.silence;
+        loop {
+            tokio::select! {
+                biased;
+                ask = self.asks.recv(), if self.may_take() => {
+                    let Some(ask) = ask else { continue };
+                    let sent = match stage.resume {
+                        None => socket.send(&ask.frame).await,
+                        // Goes out with the others once the answer to the resume is here.
+                        Some(_) => Ok(()),
+                    };
+                    self.pending.keep(ask.id, ask.frame, ask.reply);
+                    if let Err(over) = sent {
+                        return Some(over);
+                    }
+                }
+                () = self.out.closed(), if self.asks.is_closed() => {
+                    socket.close().await;
+                    return None;
+                }
+                heard = hear(&self.out, &mut socket, deadline) => {
+                    deadline = Instant::now() + self.client.silence;
+                    let taken = match heard {
+                        Ok(event) => self.take(event, &mut socket, stage).await,
+                        Err(over) => Err(over),
+                    };
+                    if let Err(over) = taken {
+                        return Some(over);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first words: resume if there is something to resume, else what is waiting.
+    async fn greet(&mut self, socket: &mut Socket, stage: &mut Stage) -> Result<(), Over> {
+        let Some(thread) = &self.thread else { return self.send_again(socket).await };
+        let id = Uuid::now_v7().to_string();
+        let cursor = thread.cursor();
+        let mut content = json!({ "last_seq": cursor.seq });
+        if !cursor.epoch.is_empty() {
+            content["epoch"] = cursor.epoch.as_str().into();
+        }
+        let frame = json!({
+            "event": "user.reconnect", "session_id": thread.session(), "command_id": id, "content": content,
+        });
+        stage.resume = Some(id);
+        socket.send(&frame).await
+    }
+
+    async fn send_again(&mut self, socket: &mut Socket) -> Result<(), Over> {
+        for frame in self.pending.again() {
+            socket.send(&frame).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes in one event: settles what it answers, moves the cursor, tells the reader.
+    async fn take(
+        &mut self,
+        event: Event,
+        socket: &mut Socket,
+        stage: &mut Stage,
+    ) -> Result<(), Over> {
+        if stage.resume.is_some() && event.answers() == stage.resume.as_deref() {
+            stage.resume = None;
+            return self.resumed(event, socket, stage).await;
+        }
+        if self.thread.is_none() && event.answers().is_some() {
+            self.thread = event.session_id.clone().map(|id| Thread::new(id, Cursor::default()));
+            stage.is_established = self.thread.is_some();
+        }
+        let heard = self.thread.as_mut().map_or(Heard::New, |thread| thread.hear(&event));
+        // Settled even if told before: the answer to a repeated command is a repeat.
+        self.pending.settle(&event);
+        match heard {
+            Heard::New => self.tell(Ok(event)).await,
+            Heard::Repeat => {}
+            Heard::OtherEpoch(fault) => return Err(Over::Lost(fault)),
+            Heard::Torn { to } => return self.torn(event, to).await,
+        }
+        Ok(())
+    }
+
+    /// A frame before this one never came. Once it is asked for again; then it is a gap.
+    async fn torn(&mut self, event: Event, to: u64) -> Result<(), Over> {
+        let Some(thread) = &mut self.thread else { return Ok(()) };
+        let at = thread.cursor().seq;
+        if self.torn_at.replace(at) != Some(at) {
+            return Err(Over::Lost(
+                lost().because(format!("frames after {at} up to {to} are missing")),
+            ));
+        }
+        let gap = thread.give_up(to, "missing");
+        let _ = thread.hear(&event);
+        self.tell(Err(gap)).await;
+        self.tell(Ok(event)).await;
+        Ok(())
+    }
+
+    /// The answer to a resume: what can be had, and then everything that was not answered is asked again.
+    async fn resumed(
+        &mut self,
+        event: Event,
+        socket: &mut Socket,
+        stage: &mut Stage,
+    ) -> Result<(), Over> {
+        if event.is_refusal() {
+            let fault = lost().because(format!("the session cannot be resumed: {}", event.text()));
+            if let Some(opened) = self.opened.take() {
+                let _ = opened.send(Err(Error::Rejected(Box::new(event))));
+            } else {
+                self.tell(Ok(event)).await;
+            }
+            return Err(Over::Refused(fault));
+        }
+        stage.is_established = true;
+        if let Some(fault) = self.thread.as_mut().and_then(|thread| thread.resumed(&event)) {
+            self.tell(Err(fault)).await;
+        }
+        if let Some(opened) = self.opened.take() {
+            let _ = opened.send(Ok(event.clone()));
+        }
+        self.tell(Ok(event)).await;
+        self.send_again(socket).await
+    }
+
+    /// What the server could not tell us: that it cannot.
+    async fn tell_lost(&mut self, fault: &Fault, uptime: Duration) {
+        let Some(thread) = &self.thread else { return };
+        let fault = fault
+            .clone()
+            .with(Fact::LastEventSeq, thread.cursor().seq)
+            .with(Fact::UptimeMs, uptime);
+        let event = Event::local(&fault, Some(thread.session()));
+        self.tell(Ok(event)).await;
+    }
+
+    async fn tell(&mut self, told: Result<Event, Fault>) {
+        let cursor = self.thread.as_ref().map(|thread| thread.cursor().clone()).unwrap_or_default();
+        // A reader who left wants nothing more; commands may still be under way.
+        let _ = self.out.send((told, cursor)).await;
+    }
+
+    /// Nothing more will come.
+    async fn end(mut self, fault: Fault) {
+        self.asks.close();
+        while let Ok(ask) = self.asks.try_recv() {
+            self.pending.keep(ask.id, ask.frame, ask.reply);
+        }
+        self.pending.fail(&fault);
+        if let Some(opened) = self.opened.take() {
+            let _ = opened.send(Err(Error::Fault(fault.clone())));
+        }
+        self.tell(Err(fault)).await;
+    }
+}
+
+/// The next event, once the reader has room for it. A line that is silent for too long is lost.
+async fn hear(
+    out: &mpsc::Sender<Item>,
+    socket: &mut Socket,
+    deadline: Instant,
+) -> Result<Event, Over> {
+    let before = Instant::now();
+    // The room is not held: this task is the only one that sends.
+    let _ = out.reserve_many(ITEMS_PER_FRAME).await;
+    // A reader who took long is no silence of the line.
+    let deadline = deadline + before.elapsed();
+    match tokio::time::timeout_at(deadline, socket.next()).await {
+        Ok(heard) => heard,
+        Err(_) => Err(Over::Lost(lost().because("the line was silent for too long"))),
+    }
+}

@@ -1,0 +1,161 @@
+//! One connection: made within a time, read as events, and its end sorted by whether coming back makes sense.
+
+use std::time::Duration;
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use futures::{SinkExt as _, StreamExt as _};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async_with_config,
+    tungstenite::{
+        self, Message,
+        client::IntoClientRequest as _,
+        http::{HeaderValue, StatusCode, header},
+        protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
+    },
+};
+
+use crate::{client::Client, event::Event};
+
+/// To connect and be let in.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// To hand a frame to the line.
+const SEND: Duration = Duration::from_secs(10);
+
+/// To say good-bye.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// The greatest frame that is read.
+const FRAME_BYTES: usize = 64 * 1024 * 1024;
+
+/// Little, because most frames are.
+const BUFFER_BYTES: usize = 8 * 1024;
+
+/// Why a connection is over.
+#[derive(Debug)]
+pub(crate) enum Over {
+    /// Come back; the server may have said when.
+    Lost(Fault),
+    /// Coming back would end the same way.
+    Refused(Fault),
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Socket {
+    /// Connects and signs in.
+    pub(crate) async fn open(client: &Client) -> Result<Self, Over> {
+        let mut request = client.url.as_str().into_client_request().map_err(|error| {
+            Over::Refused(
+                connecting(Kind::BadRequest, client).with(Fact::Field, "url").caused_by(&error),
+            )
+        })?;
+        if let Some(token) = &client.token {
+            let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| {
+                Over::Refused(
+                    connecting(Kind::BadRequest, client)
+                        .with(Fact::Field, "token")
+                        .caused_by(&error),
+                )
+            })?;
+            request.headers_mut().insert(header::AUTHORIZATION, value);
+        }
+        let config = WebSocketConfig::default()
+            .read_buffer_size(BUFFER_BYTES)
+            .max_message_size(Some(FRAME_BYTES))
+            .max_frame_size(Some(FRAME_BYTES));
+        let connecting_now = connect_async_with_config(request, Some(config), true);
+        match tokio::time::timeout(CONNECT, connecting_now).await {
+            Ok(Ok((stream, _))) => Ok(Self(stream)),
+            Ok(Err(error)) => Err(not_let_in(error, client)),
+            Err(_) => Err(Over::Lost(
+                connecting(Kind::RequestTimedOut, client).with(Fact::TimeoutMs, CONNECT),
+            )),
+        }
+    }
+
+    /// The next event. Control frames are answered and not told; what is no event is skipped, as unknown events are.
+    pub(crate) async fn next(&mut self) -> Result<Event, Over> {
+        loop {
+            match self.0.next().await {
+                Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
+                    Ok(event) => return Ok(event),
+                    Err(error) => tracing::warn!(%error, "a frame that is no event"),
+                },
+                Some(Ok(Message::Close(frame))) => return Err(closed(frame)),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(Over::Lost(lost().caused_by(&error))),
+                None => return Err(Over::Lost(lost())),
+            }
+        }
+    }
+
+    /// Sends one command.
+    pub(crate) async fn send(&mut self, frame: &Value) -> Result<(), Over> {
+        let sending = self.0.send(Message::text(frame.to_string()));
+        match tokio::time::timeout(SEND, sending).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Over::Lost(lost().caused_by(&error))),
+            Err(_) => Err(Over::Lost(lost().because("the line takes no more bytes"))),
+        }
+    }
+
+    /// Says good-bye, if there is someone to hear it.
+    pub(crate) async fn close(mut self) {
+        let frame = CloseFrame { code: CloseCode::Normal, reason: "done".into() };
+        let _ = tokio::time::timeout(CLOSE, self.0.close(Some(frame))).await;
+    }
+}
+
+/// A line that broke without a word: what the protocol calls 1006.
+pub(crate) fn lost() -> Fault {
+    Fault::new(Kind::ConnectionLost, Operation::Connect).with(Fact::CloseCode, 1006_u64)
+}
+
+fn connecting(kind: Kind, client: &Client) -> Fault {
+    Fault::new(kind, Operation::Connect).with(Fact::Endpoint, client.url.clone())
+}
+
+/// The server's own words at the end. A policy of the server will be the same next time; everything else may not.
+fn closed(frame: Option<CloseFrame>) -> Over {
+    let Some(frame) = frame else { return Over::Lost(lost().with(Fact::CloseCode, 1005_u64)) };
+    let fault = Fault::new(Kind::ConnectionLost, Operation::Connect)
+        .with(Fact::CloseCode, u64::from(u16::from(frame.code)))
+        .with(Fact::CloseReason, frame.reason.to_string());
+    match frame.code {
+        CloseCode::Policy | CloseCode::Unsupported | CloseCode::Size => Over::Refused(fault),
+        _ => Over::Lost(fault),
+    }
+}
+
+/// Why there is no connection. Only what a person has to change is final.
+fn not_let_in(error: tungstenite::Error, client: &Client) -> Over {
+    let response = match error {
+        tungstenite::Error::Http(response) => response,
+        tungstenite::Error::Url(error) => {
+            let fault = connecting(Kind::BadRequest, client).with(Fact::Field, "url");
+            return Over::Refused(fault.caused_by(&error));
+        }
+        error => return Over::Lost(connecting(Kind::ConnectionRefused, client).caused_by(&error)),
+    };
+    let kind = match response.status() {
+        StatusCode::UNAUTHORIZED => Kind::NotAuthenticated,
+        StatusCode::FORBIDDEN => Kind::NotAllowed,
+        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => Kind::BadRequest,
+        _ => Kind::ConnectionRefused,
+    };
+    let fault = connecting(kind, client).with(Fact::Status, u64::from(response.status().as_u16()));
+    let hint = response.headers().get(header::RETRY_AFTER);
+    let hint = hint.and_then(|value| value.to_str().ok()?.parse().ok());
+    match (kind, hint) {
+        (Kind::ConnectionRefused, Some(seconds)) => {
+            Over::Lost(fault.retry_after(Duration::from_secs(seconds)))
+        }
+        (Kind::ConnectionRefused, None) => Over::Lost(fault),
+        _ => Over::Refused(fault),
+    }
+}
