@@ -317,6 +317,6 @@ mod tests {
         fill_defaults(&schema, &mut value, &mut repairs);
         assert_eq!(value, json!({ "limit": 200, "edits": [{ "all": false }, { "all": true }] }));
         let places: Vec<_> = repairs.iter().map(|repair| repair.pointer.as_str()).collect();
-        assert_eq!(places, ["/edits/0/all", "/limit"]);
+        assert_eq!(places, ["/limit", "/edits/0/all"]);
     }
 }
