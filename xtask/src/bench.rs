@@ -3,7 +3,10 @@
 //! A bench target is a program (`harness = false`) that prints one JSON line per number:
 //! `{"bench":"fault/render_model","value":1.2,"unit":"µs CPU","bar":2.0,"better":"lower","low":1.1,"high":1.4}`.
 //! `budao_testkit::bench` writes them. Programs run in turns, round after round, so that what else
-//! happens on the machine hits all of them alike; a number is the median over its rounds.
+//! happens on the machine hits all of them alike; a number is the median over its rounds. With `--peers`
+//! other frameworks take their turns too, and [`ratio`] holds ours against theirs.
+
+mod ratio;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,6 +30,9 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(15 * 60);
 pub(crate) struct Args {
     /// Only benches whose name holds this text
     filter: Option<String>,
+    /// Build and run the benches of this package alone; may be given several times
+    #[arg(long, value_name = "NAME")]
+    package: Vec<String>,
     /// Measure other frameworks too; builds them on first use, which takes minutes
     #[arg(long)]
     peers: bool,
@@ -76,18 +82,17 @@ enum Verdict {
 struct Program {
     name: String,
     path: PathBuf,
+    /// What it is started with, before what every bench program is told.
+    args: Vec<String>,
     dir: PathBuf,
 }
 
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let root = repo::root();
     let metadata = Metadata::load(&root)?;
-    let mut programs = build(&root, &metadata, &args.profile)?;
+    let mut programs = build(&root, &metadata, args)?;
     if args.peers {
-        for (peer, dir) in peers::ensure_for_benches()? {
-            let path = dir.join(peer.probe.program);
-            programs.push(Program { name: format!("peer {}", peer.name), path, dir });
-        }
+        programs.extend(others()?);
     }
     let mut lines = Vec::new();
     let mut broken = Vec::new();
@@ -105,7 +110,8 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     }
     broken.sort_unstable();
     broken.dedup();
-    let rows = merge(&lines);
+    let mut rows = merge(&lines);
+    rows.extend(ratio::lines(&lines));
     if let Some(filter) = args.filter.as_ref().filter(|_| rows.is_empty() && broken.is_empty()) {
         bail!("no bench has a name with `{filter}` in it");
     }
@@ -115,19 +121,32 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds every bench target at once and returns the programs.
-fn build(root: &Path, metadata: &Metadata, profile: &str) -> Result<Vec<Program>> {
+/// The peers that print numbers: fetched or built if need be.
+fn others() -> Result<Vec<Program>> {
+    let present = peers::ensure_for_benches()?;
+    let benches = present.into_iter().filter_map(|(peer, dir)| {
+        let (path, args) = peers::bench(peer, &dir)?;
+        Some(Program { name: format!("peer {}", peer.name), path, args, dir })
+    });
+    Ok(benches.collect())
+}
+
+/// Builds every bench target that is wanted at once and returns the programs.
+fn build(root: &Path, metadata: &Metadata, args: &Args) -> Result<Vec<Program>> {
     let mut cargo = process::cargo(root);
-    cargo.args(["bench", "--locked", "--no-run", "--profile", profile]);
+    cargo.args(["bench", "--locked", "--no-run", "--profile", &args.profile]);
     cargo.args(["--message-format", "json-render-diagnostics"]);
     let mut dirs = BTreeMap::new();
     for (package, target) in metadata.targets("bench") {
+        if !args.package.is_empty() && !args.package.contains(&package.name) {
+            continue;
+        }
         cargo.args(["--package", &package.name, "--bench", &target.name]);
         let name = format!("{} {}", package.name, target.name);
         dirs.insert((package.dir().join("Cargo.toml"), target.name.clone()), (name, package.dir()));
     }
     if dirs.is_empty() {
-        bail!("there is no bench target in the workspace");
+        bail!("there is no such bench target in the workspace");
     }
     println!("$ {}", process::shown(&cargo));
     let mut programs = Vec::new();
@@ -137,7 +156,8 @@ fn build(root: &Path, metadata: &Metadata, profile: &str) -> Result<Vec<Program>
             let Ok(artifact) = serde_json::from_str::<Artifact>(line) else { return };
             let key = (artifact.manifest_path, artifact.target.name);
             if let (Some(path), Some((name, dir))) = (artifact.executable, dirs.get(&key)) {
-                programs.push(Program { name: name.clone(), path, dir: dir.to_path_buf() });
+                let (name, dir) = (name.clone(), dir.to_path_buf());
+                programs.push(Program { name, path, args: Vec::new(), dir });
             }
         }
     })?;
@@ -162,7 +182,7 @@ struct ArtifactTarget {
 /// Runs a program once. Lines of its standard output that are no numbers are shown to the reader.
 fn measure(program: &Program, filter: Option<&str>) -> Result<Vec<Line>> {
     let mut command: Command = process::command(&program.path.to_string_lossy(), &program.dir);
-    command.arg("--bench").args(filter);
+    command.args(&program.args).arg("--bench").args(filter);
     let deadline = Some(std::time::Instant::now() + PROGRAM_LIMIT);
     let mut lines = Vec::new();
     let mut odd = None;

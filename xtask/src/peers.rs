@@ -227,6 +227,21 @@ pub(crate) fn ensure_for_benches() -> Result<Vec<(&'static Peer, PathBuf)>> {
     wanted.map(|peer| Ok((peer, install::ensure(peer, &dir, false)?))).collect()
 }
 
+/// How a peer's bench is started: its program and first arguments. A Python peer is measured by
+/// `xtask/peers/<name>/bench.py`, a peer in Rust is its own bench; those of npm are measured by the bench
+/// they are compared with.
+pub(crate) fn bench(peer: &Peer, dir: &Path) -> Option<(PathBuf, Vec<String>)> {
+    let program = dir.join(peer.probe.program);
+    match peer.kind {
+        Kind::Cargo => Some((program, Vec::new())),
+        Kind::Python(_) => {
+            let script = repo::root().join("xtask/peers").join(peer.name).join("bench.py");
+            Some((program, vec!["-B".to_owned(), script.to_string_lossy().into_owned()]))
+        }
+        Kind::Npm(_) => None,
+    }
+}
+
 /// Where peers live, whether or not there is one yet.
 pub(crate) fn dir() -> Result<PathBuf> {
     let from = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -332,6 +347,15 @@ mod tests {
                 }
                 Kind::Cargo => assert_eq!(wanted(peer).unwrap().len(), 2),
             }
+        }
+    }
+
+    #[test]
+    fn every_peer_in_python_that_is_measured_has_its_script() {
+        for peer in PEERS.iter().filter(|peer| peer.use_in == UseIn::Benches) {
+            let Some((_, args)) = bench(peer, Path::new("peers")) else { continue };
+            let script = args.last().filter(|_| matches!(peer.kind, Kind::Python(_)));
+            assert!(script.is_none_or(|script| Path::new(script).is_file()), "{}", peer.name);
         }
     }
 

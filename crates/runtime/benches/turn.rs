@@ -1,8 +1,8 @@
 //! What a turn costs: user text, one call of a trivial tool, final words; a fake model in this process.
 //!
-//! CPU time of the whole process, threads included. Durable figures are on a file that is synced before
-//! anyone is told, with the number of syncs beside them and what the same number of bare writes with a
-//! sync costs taken off.
+//! CPU time of the whole process, threads included. A conversation has twenty turns and keeps them all, as
+//! in the peers under `xtask/peers`. Durable figures are on a file that is synced before anyone is told,
+//! with the number of syncs beside them and what the same number of bare writes with a sync costs taken off.
 
 use std::{
     io::{Seek, SeekFrom, Write},
@@ -22,6 +22,13 @@ use budao_runtime::{Agent, Session, world};
 use budao_testkit::bench::{Better, Measurement, cpu_time, emit};
 use budao_tools::{RawTool, pool::Pool};
 use serde_json::json;
+
+/// Turns of one conversation.
+const TURNS: u32 = 20;
+/// Conversations side by side, and how many turns each of them has.
+const AT_ONCE: u32 = 128;
+const TURNS_AT_ONCE: u32 = 5;
+const SYNCS_OF_A_TURN: f64 = 4.0;
 
 /// Asks for one call, then answers: as quick as a model can be.
 #[derive(Debug)]
@@ -100,34 +107,60 @@ async fn cpu_per(count: u32, work: impl Future<Output = ()>) -> f64 {
 }
 
 fn tell(bench: &str, value: f64, unit: &str, bar: Option<f64>, note: &str) {
+    tell_all(bench, vec![value], unit, bar, note);
+}
+
+/// The median of rounds, with the middle half beside it.
+fn tell_all(bench: &str, mut rounds: Vec<f64>, unit: &str, bar: Option<f64>, note: &str) {
+    rounds.sort_by(f64::total_cmp);
+    let at = |quarter: usize| rounds[(rounds.len() - 1) * quarter / 4];
     emit(&Measurement {
         bench: bench.into(),
-        value,
+        value: at(2),
         unit: unit.into(),
         bar,
         better: Better::Lower,
         note: Some(note.into()),
-        low: None,
-        high: None,
+        low: (rounds.len() > 1).then(|| at(1)),
+        high: (rounds.len() > 1).then(|| at(3)),
     });
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// CPU time of a turn in conversations one after the other; opening them does not count.
+async fn alone(agent: &Agent, conversations: u32) -> f64 {
+    let mut spent = 0.0;
+    for _ in 0..conversations {
+        let session = agent.session().await.expect("opens");
+        spent += cpu_per(TURNS, turns(&session, TURNS)).await;
+    }
+    spent / f64::from(conversations)
+}
+
+/// CPU time of a turn in conversations side by side.
+async fn at_once(agent: &Agent) -> f64 {
+    let mut sessions = Vec::new();
+    for _ in 0..AT_ONCE {
+        sessions.push(agent.session().await.expect("opens"));
+    }
+    let together = async {
+        let each = sessions.iter().map(|session| turns(session, TURNS_AT_ONCE));
+        futures::future::join_all(each).await;
+    };
+    cpu_per(AT_ONCE * TURNS_AT_ONCE, together).await
 }
 
 async fn in_memory() {
     let memory = Arc::new(Memory::new(world::real(), Limits::default()));
     let agent = agent(memory);
-    let mut rounds = Vec::new();
-    for _ in 0..5 {
-        let session = agent.session().await.expect("opens");
-        turns(&session, 50).await;
-        rounds.push(cpu_per(300, turns(&session, 300)).await);
+    alone(&agent, 10).await;
+    let (mut one, mut many) = (Vec::new(), Vec::new());
+    for _ in 0..15 {
+        one.push(alone(&agent, 20).await);
+        many.push(at_once(&agent).await);
     }
-    let note = "one turn, one call, journal in memory; was 37 where about 15 is wanted: see docs/benchmarks.md";
-    tell("turn/memory", median(rounds), "µs CPU", None, note);
+    let note = "one turn, one call, journal in memory";
+    tell_all("turn/memory", one, "µs CPU", None, note);
+    tell_all("turn/memory_128", many, "µs CPU", None, "128 sessions at once");
 }
 
 async fn flat() {
@@ -146,33 +179,32 @@ async fn durable() {
     let journal = Sqlite::open(&file, world::real(), Options::default()).await.expect("opens");
     let journal = Arc::new(journal);
     let agent = agent(Arc::clone(&journal) as _);
-    let session = agent.session().await.expect("opens");
-    turns(&session, 50).await;
-    let before = journal.counters().transactions;
-    let alone = cpu_per(300, turns(&session, 300)).await;
-    let syncs = (journal.counters().transactions - before) as f64 / 300.0;
-    tell("turn/durable_alone", alone, "µs CPU", None, "one session, synced before told");
-    tell("turn/durable_syncs", syncs, "syncs", Some(4.0), "for each turn");
-    let bare = bare_sync(directory.path());
-    tell("turn/bare_sync", bare, "µs CPU", None, "two pages written and synced, by themselves");
-    let beyond = (alone - syncs * bare).max(0.0);
-    let note =
-        "one session, beyond bare syncs; was 357 on a loaded machine: see docs/benchmarks.md";
-    tell("turn/durable_beyond", beyond, "µs CPU", Some(60.0), note);
-    let mut sessions = Vec::new();
-    for _ in 0..128 {
-        sessions.push(agent.session().await.expect("opens"));
+    alone(&agent, 3).await;
+    let (mut one, mut bare, mut beyond, mut many) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..5 {
+        let turn = alone(&agent, 5).await;
+        let sync = bare_sync(directory.path());
+        one.push(turn);
+        bare.push(sync);
+        beyond.push((turn - SYNCS_OF_A_TURN * sync).max(0.0));
+        many.push(at_once(&agent).await);
     }
-    let together = async {
-        futures::future::join_all(sessions.iter().map(|session| turns(session, 20))).await;
-    };
-    let many = cpu_per(128 * 20, together).await;
-    tell("turn/durable_128", many, "µs CPU", None, "128 sessions at once");
+    let session = agent.session().await.expect("opens");
+    turns(&session, 1).await;
+    let before = journal.counters().transactions;
+    turns(&session, 100).await;
+    let syncs = (journal.counters().transactions - before) as f64 / 100.0;
+    tell("turn/durable_syncs", syncs, "syncs", Some(SYNCS_OF_A_TURN), "for each turn");
+    tell_all("turn/durable_alone", one, "µs CPU", None, "one session, synced before told");
+    tell_all("turn/bare_sync", bare, "µs CPU", None, "two pages written and synced, by themselves");
+    let note = "one session, beyond four bare syncs";
+    tell_all("turn/durable_beyond", beyond, "µs CPU", Some(60.0), note);
+    tell_all("turn/durable_128", many, "µs CPU", None, "128 sessions at once");
 }
 
 /// CPU of one write and sync without us: what the kernel takes.
 fn bare_sync(directory: &Path) -> f64 {
-    const SYNCS: u32 = 1_000;
+    const SYNCS: u32 = 200;
     const PAGES: [u8; 8_192] = [7; 8_192];
     let mut file = std::fs::File::create(directory.join("bare")).expect("a file");
     let before = cpu_time();

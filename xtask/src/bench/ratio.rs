@@ -1,0 +1,140 @@
+//! Our numbers against those of others, as ratios: of the same run, round by round.
+//!
+//! A ratio is taken between what both measured in the same round, minutes apart at most, so that a slow
+//! hour of the machine cancels out. The number is the median over the rounds; the spread is all of them.
+
+use super::{Better, Line, median};
+
+/// Two numbers that belong together.
+struct Ratio {
+    name: &'static str,
+    /// A bench of ours and one of theirs.
+    ours: &'static str,
+    theirs: &'static str,
+    /// `Lower`: ours over theirs. `Higher`: theirs over ours, how many times less we take.
+    better: Better,
+    bar: Option<f64>,
+    note: &'static str,
+}
+
+const RATIOS: &[Ratio] = &[
+    Ratio {
+        name: "turn/memory_vs_autoagents",
+        ours: "turn/memory",
+        theirs: "peer/autoagents/turn_memory",
+        better: Better::Lower,
+        bar: Some(1.5),
+        note: "twenty turns, all of them kept; autoagents journals nothing",
+    },
+    Ratio {
+        name: "turn/memory_vs_short",
+        ours: "turn/memory",
+        theirs: "peer/autoagents/turn_short",
+        better: Better::Lower,
+        bar: None,
+        note: "the same, but autoagents remembers eight messages only",
+    },
+    Ratio {
+        name: "turn/memory_128_vs_autoagents",
+        ours: "turn/memory_128",
+        theirs: "peer/autoagents/turn_at_once",
+        better: Better::Lower,
+        bar: None,
+        note: "128 conversations at once",
+    },
+    Ratio {
+        name: "turn/memory_vs_openai",
+        ours: "turn/memory",
+        theirs: "peer/openai-agents/turn_memory",
+        better: Better::Higher,
+        bar: Some(40.0),
+        note: "how many times less than openai-agents",
+    },
+    Ratio {
+        name: "turn/durable_vs_langgraph",
+        ours: "turn/durable_alone",
+        theirs: "peer/langgraph/turn_durable",
+        better: Better::Higher,
+        bar: Some(20.0),
+        note: "how many times less than LangGraph with its SQLite saver, syncs included",
+    },
+    Ratio {
+        name: "turn/durable_128_vs_langgraph",
+        ours: "turn/durable_128",
+        theirs: "peer/langgraph/turn_at_once",
+        better: Better::Higher,
+        bar: Some(100.0),
+        note: "the same, 128 conversations at once",
+    },
+    Ratio {
+        name: "turn/durable_vs_openai",
+        ours: "turn/durable_alone",
+        theirs: "peer/openai-agents/turn_durable",
+        better: Better::Higher,
+        bar: None,
+        note: "how many times less than openai-agents with its SQLite session",
+    },
+];
+
+/// A line for every ratio whose two sides were measured. The n-th line of a bench is its n-th round.
+pub(super) fn lines(heard: &[Line]) -> Vec<Line> {
+    let rounds = |bench: &str| -> Vec<f64> {
+        heard.iter().filter(|line| line.bench == bench).map(|line| line.value).collect()
+    };
+    RATIOS
+        .iter()
+        .filter_map(|ratio| {
+            let pairs = rounds(ratio.ours).into_iter().zip(rounds(ratio.theirs));
+            let times: Vec<f64> = pairs
+                .map(|(ours, theirs)| match ratio.better {
+                    Better::Lower => ours / theirs,
+                    Better::Higher => theirs / ours,
+                })
+                .collect();
+            (!times.is_empty()).then(|| Line {
+                bench: ratio.name.to_owned(),
+                value: median(times.clone()),
+                unit: "x".to_owned(),
+                bar: ratio.bar,
+                better: ratio.better,
+                low: times.iter().copied().reduce(f64::min),
+                high: times.iter().copied().reduce(f64::max),
+                note: Some(ratio.note.to_owned()),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(bench: &str, value: f64) -> Line {
+        let text = format!(r#"{{"bench":"{bench}","value":{value},"unit":"µs CPU"}}"#);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn rounds_are_compared_with_their_own_round() {
+        let all = [
+            heard("turn/memory", 10.0),
+            heard("peer/openai-agents/turn_memory", 1000.0),
+            heard("turn/memory", 40.0),
+            heard("peer/openai-agents/turn_memory", 8000.0),
+            heard("turn/memory", 20.0),
+            heard("peer/openai-agents/turn_memory", 3000.0),
+        ];
+        let ratios = lines(&all);
+        assert_eq!(ratios.len(), 1);
+        assert_eq!(ratios[0].bench, "turn/memory_vs_openai");
+        assert_eq!(
+            (ratios[0].value, ratios[0].low, ratios[0].high),
+            (150.0, Some(100.0), Some(200.0))
+        );
+    }
+
+    #[test]
+    fn a_ratio_without_its_other_side_is_no_number() {
+        assert_eq!(lines(&[heard("turn/memory", 10.0)]), []);
+    }
+}
