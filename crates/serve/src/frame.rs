@@ -10,12 +10,13 @@ use std::{fmt, sync::Arc};
 
 use budao_core::{
     Record, Timestamp,
-    event::{Epoch, Seq, SessionId},
+    event::{Epoch, Seq, SessionId, Stage},
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value};
 
-pub use fault::{Told, metadata_of};
+pub(crate) use fault::millis;
+pub use fault::{Told, metadata_of, outline};
 
 /// The close codes a client may meet, and what it should do.
 pub mod close {
@@ -204,6 +205,24 @@ impl Frame {
     pub fn delta(mut self, delta: Delta) -> Self {
         self.metadata = Metadata::Delta(delta);
         self.shown = Shown::Content(crate::words::PARTIAL_CHARS);
+        self
+    }
+
+    /// Names the stage and the task its session works on, unless it names others.
+    #[must_use]
+    pub fn at_stage(mut self, stage: Stage, task: Option<&Arc<str>>) -> Self {
+        match &mut self.metadata {
+            Metadata::Delta(delta) => {
+                (delta.stage, delta.task_id) = (Some(stage.into()), task.cloned());
+            }
+            Metadata::Fields(fields) if !fields.contains_key("stage") => {
+                fields.insert("stage".to_owned(), <&str>::from(stage).into());
+                if let Some(task) = task {
+                    fields.insert("task_id".to_owned(), (**task).into());
+                }
+            }
+            Metadata::Fields(_) => {}
+        }
         self
     }
 

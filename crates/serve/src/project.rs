@@ -1,17 +1,27 @@
 //! Projection: records become frames, at most one each, in the session's language.
 //!
 //! Pure: the same records give the same frames, live, on replay and after a restart. What a frame needs
-//! besides its record is the fold before it, kept here without the conversation.
+//! besides its record is the fold before it, which is kept here without the conversation; so a projector
+//! that begins at any position says what one that began at the first would say.
+
+mod calls;
+mod faults;
+mod model;
+mod pipeline;
+mod session;
+mod snapshot;
 
 use std::sync::Arc;
 
 use budao_core::{
     Lang, Record,
-    event::{Event, Seq},
+    event::{Origin, Scope, Seq},
     session::Session,
 };
+use serde_json::Value;
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Told};
+pub use snapshot::snapshot;
 
 /// Turns the records of one session into frames.
 #[derive(Clone, Debug)]
@@ -51,7 +61,7 @@ impl Projector {
 
     /// The frame a record becomes, if it becomes one.
     pub fn project(&mut self, record: &Record) -> Option<Frame> {
-        let frame = self.frame(record);
+        let frame = self.frame(record).map(|frame| self.placed(frame));
         self.session.apply_record(record);
         forget(&mut self.session);
         if frame.is_some() {
@@ -61,12 +71,44 @@ impl Projector {
     }
 
     fn frame(&self, record: &Record) -> Option<Frame> {
-        match &record.event {
-            Event::TextCame { text, .. } => {
-                Some(Frame::of(record, self.prev, "agent.partial_answer").text(text.clone()))
+        self.of_session(record)
+            .or_else(|| self.of_model(record))
+            .or_else(|| self.of_call(record))
+            .or_else(|| self.of_fault(record))
+            .or_else(|| self.of_pipeline(record))
+    }
+
+    /// A frame of this record.
+    fn begin(&self, record: &Record, event: &'static str) -> Frame {
+        Frame::of(record, self.prev, event)
+    }
+
+    /// A `system.notice` of this record.
+    fn notice(&self, record: &Record, action: &'static str) -> Frame {
+        self.begin(record, "system.notice").with("action", action)
+    }
+
+    /// The stage and the task this session works on go with every frame of it.
+    fn placed(&self, frame: Frame) -> Frame {
+        match &self.session.origin {
+            Some(Origin::Stage { stage, task, .. }) => {
+                frame.at_stage(*stage, task.as_ref().map(|task| &task.0))
             }
-            _ => None,
+            _ => frame,
         }
+    }
+
+    fn told<'a>(&self, record: &Record, scope: &'a Scope) -> Told<'a> {
+        Told { at: record.at, lang: self.language(), scope, given_up: false }
+    }
+
+    /// The number of the turn and the command it answers.
+    fn of_turn(&self, record: &Record, frame: Frame) -> Frame {
+        let turn = self.session.turn.as_ref();
+        let command = turn.map(|turn| &turn.message).filter(|command| !command.is_own());
+        frame
+            .with("turn", record.turn)
+            .with("command_id", command.map_or(Value::Null, |command| command.to_string().into()))
     }
 }
 

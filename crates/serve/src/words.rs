@@ -71,6 +71,14 @@ pub fn brief(text: &str) -> String {
     cut(&line, BRIEF_CHARS).into_owned()
 }
 
+/// A count and a summary that may be empty: the arguments of what is said about a plan.
+#[must_use]
+pub fn plan_args(count: usize, summary: &str) -> [(&'static str, FluentValue<'static>); 3] {
+    let summary = brief(summary);
+    let named = usize::from(!summary.is_empty());
+    [("count", count.into()), ("named", named.into()), ("summary", summary.into())]
+}
+
 /// A wait in seconds that reads well: whole, or with a decimal when it is short.
 #[must_use]
 pub fn seconds(wait: std::time::Duration) -> FluentValue<'static> {

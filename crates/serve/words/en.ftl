@@ -17,3 +17,65 @@ shutting-down = The server restarts. Please come back in a moment; nothing is lo
 taken-over = Another connection controls this session now.
 try = { " " }(try { $attempt } of { $max })
 try-and-wait = { " " }(try { $attempt } of { $max }, next in { $wait } s)
+
+session-created = The session is ready.
+session-closed = The session was closed.
+session-failed = The session ended because of an error. Send a message to open it again.
+session-resumed = The session was taken up again after an interruption.
+settings-changed = The settings were changed.
+snapshot = The session as it stands; older events are left out.
+tasks-given = Tasks to solve ({ $count }): { $question }
+cancelling = Stopping…
+interrupted = The run was stopped.
+answer-ready = The answer is ready.
+
+thinking = Thinking…
+answer-abandoned = The answer so far is taken back; it is written anew.
+calls-wanted = { $count ->
+    [0] The model declined to answer.
+    [one] Calling a tool.
+   *[other] Calling { $count } tools.
+}
+history-compacted = The conversation was shortened so that it fits.
+
+tool-call = Using the tool { $tool }…
+tool-done = The tool { $tool } is done.
+call-noted = The tool { $tool } has something to say.
+confirm-call = Please confirm: use the tool { $tool }.
+confirm-plan = { $named ->
+    [0] Please confirm the plan ({ $count } tasks).
+   *[other] Please confirm the plan ({ $count } tasks): { $summary }
+}
+question-confirmed = Confirmed.
+question-declined = Declined.
+question-expired = Nobody answered the question in time.
+child-opened = A helper began its work.
+child-ended = A helper is through.
+todos-changed = The to-do list changed.
+
+retry = Trying again in { $wait } s (try { $next } of { $max }).
+recovery-started = Recovering: the conversation is shortened so that it fits.
+recovery-success = Recovered; the run goes on.
+
+plan-start = Planning: { $question }
+plan-completed = { $named ->
+    [0] The plan is made ({ $count } tasks).
+   *[other] The plan is made ({ $count } tasks): { $summary }
+}
+plan-cancelled = The plan was given up.
+replanning = Another plan was asked for.
+solver-start = Working on: { $title }
+solver-completed = Done: { $title }
+solver-cancelled = Stopped: { $title }
+solver-restarted = Starting over: { $title }
+task-stopping = Stopping a task…
+task-restarting = Stopping a task, to start it over…
+aggregate-start = Putting the results together…
+aggregate-completed = The results are put together.
+aggregate-cancelled = Putting the results together was stopped.
+pipeline-completed = { $status ->
+    [success] Everything is done.
+    [partial_success] Done, though not every task worked.
+    [cancelled] The run was stopped.
+   *[other] The run failed.
+}

@@ -16,3 +16,64 @@ shutting-down = 服务器正在重启，请稍后重连，内容不会丢失。
 taken-over = 此会话现由另一个连接控制。
 try = （第 { $attempt } 次，共 { $max } 次）
 try-and-wait = （第 { $attempt } 次，共 { $max } 次，{ $wait } 秒后重试）
+
+session-created = 会话已就绪。
+session-closed = 会话已关闭。
+session-failed = 会话因错误结束，发送消息即可重新打开。
+session-resumed = 会话中断后已恢复。
+settings-changed = 设置已更改。
+snapshot = 这是会话当前的样子，更早的事件已省略。
+tasks-given = 待解决的任务（{ $count } 个）：{ $question }
+cancelling = 正在停止……
+interrupted = 运行已停止。
+answer-ready = 回答已生成。
+
+thinking = 正在思考……
+answer-abandoned = 已撤回未完成的回答，正在重新生成。
+calls-wanted = { $count ->
+    [0] 模型拒绝回答。
+   *[other] 正在调用 { $count } 个工具。
+}
+history-compacted = 对话已精简，以适应长度限制。
+
+tool-call = 正在使用工具 { $tool }……
+tool-done = 工具 { $tool } 已完成。
+call-noted = 工具 { $tool } 有新消息。
+confirm-call = 请确认：使用工具 { $tool }。
+confirm-plan = { $named ->
+    [0] 请确认计划（{ $count } 个任务）。
+   *[other] 请确认计划（{ $count } 个任务）：{ $summary }
+}
+question-confirmed = 已确认。
+question-declined = 已拒绝。
+question-expired = 无人在限期内答复该确认。
+child-opened = 一个助手开始工作。
+child-ended = 一个助手已完成工作。
+todos-changed = 待办清单已更新。
+
+retry = 将在 { $wait } 秒后重试（第 { $next } 次，共 { $max } 次）。
+recovery-started = 正在恢复：精简对话以适应长度限制。
+recovery-success = 已恢复，运行继续。
+
+plan-start = 正在规划：{ $question }
+plan-completed = { $named ->
+    [0] 计划已完成（{ $count } 个任务）。
+   *[other] 计划已完成（{ $count } 个任务）：{ $summary }
+}
+plan-cancelled = 计划已放弃。
+replanning = 已要求重新规划。
+solver-start = 正在处理：{ $title }
+solver-completed = 已完成：{ $title }
+solver-cancelled = 已停止：{ $title }
+solver-restarted = 重新开始：{ $title }
+task-stopping = 正在停止任务……
+task-restarting = 正在停止任务，随后重新开始……
+aggregate-start = 正在汇总结果……
+aggregate-completed = 结果已汇总。
+aggregate-cancelled = 汇总已停止。
+pipeline-completed = { $status ->
+    [success] 全部完成。
+    [partial_success] 已完成，但并非所有任务都成功。
+    [cancelled] 运行已停止。
+   *[other] 运行失败。
+}

@@ -56,36 +56,11 @@ fn standing(fault: &Fault, told: &Told<'_>) -> String {
 pub fn metadata_of(fault: &Fault, told: &Told<'_>) -> Map<String, Value> {
     let row = fault.row();
     let user = tell::to_user(fault, told.lang);
-    let mut fields = Map::new();
-    let mut set = |name: &str, value: Value| {
-        if !value.is_null() {
-            fields.insert(name.to_owned(), value);
-        }
-    };
-    set("error_code", row.code.into());
-    set("error_type", row.type_name.into());
-    set("kind", row.name.into());
-    set("category", <&str>::from(row.category).into());
-    set("timestamp", told.at.to_string().into());
-    set("recoverable", row.recoverable.into());
-    set("auto_retry", (!told.given_up && fault.may_auto_retry()).into());
-    set("recovery_strategy", <&str>::from(strategy(fault, told)).into());
-    set("severity", <&str>::from(row.severity).into());
-    set("operation", user.operation.into());
-    set("stage", stage_of(fault, told.scope).map_or(Value::Null, Value::from));
-    set("task_id", task_of(fault, told.scope).map_or(Value::Null, Value::from));
-    set("step", told.scope.step.map_or(Value::Null, Value::from));
-    set("call_id", told.scope.call.as_ref().map_or(Value::Null, |call| call.to_string().into()));
-    if let Some(tries) = fault.attempts() {
-        set("attempt", tries.attempt.into());
-        set("max_attempts", tries.max.into());
-    }
-    if let Some(wait) = fault.retry_hint() {
-        set("retry_after_ms", millis(wait).into());
-    }
+    let mut fields = outline(fault, told);
+    let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     if row.event == Announcement::RateLimited {
         set("backoff_multiplier", json!(Policy::default().multiplier));
-        if let (Some(wait), None) = (fault.retry_hint(), user.facts.get(Fact::RateLimitReset)) {
+        if let Some(wait) = fault.retry_hint() {
             set("rate_limit_reset", told.at.after(wait).to_string().into());
         }
     }
@@ -106,6 +81,42 @@ pub fn metadata_of(fault: &Fault, told: &Told<'_>) -> Map<String, Value> {
         set("hops", json!(fault.hops()));
     }
     set("context", context(&user.context, told.scope).into());
+    fields
+}
+
+/// The fields every `error.*` frame has: what, how it stands, where.
+#[must_use]
+pub fn outline(fault: &Fault, told: &Told<'_>) -> Map<String, Value> {
+    let row = fault.row();
+    let scope = told.scope;
+    let mut fields = Map::new();
+    let mut set = |name: &str, value: Value| {
+        if !value.is_null() {
+            fields.insert(name.to_owned(), value);
+        }
+    };
+    set("error_code", row.code.into());
+    set("error_type", row.type_name.into());
+    set("kind", row.name.into());
+    set("category", <&str>::from(row.category).into());
+    set("timestamp", told.at.to_string().into());
+    set("recoverable", row.recoverable.into());
+    set("auto_retry", (!told.given_up && fault.may_auto_retry()).into());
+    set("recovery_strategy", <&str>::from(strategy(fault, told)).into());
+    set("severity", <&str>::from(row.severity).into());
+    set("operation", <&str>::from(fault.operation()).into());
+    set("stage", stage_of(fault, scope).map_or(Value::Null, Value::from));
+    set("task_id", task_of(fault, scope).map_or(Value::Null, Value::from));
+    set("step", scope.step.map_or(Value::Null, Value::from));
+    set("call_id", scope.call.as_ref().map_or(Value::Null, |call| call.to_string().into()));
+    if let Some(tries) = fault.attempts() {
+        set("attempt", tries.attempt.into());
+        set("max_attempts", tries.max.into());
+    }
+    if let Some(wait) = fault.retry_hint() {
+        set("retry_after_ms", millis(wait).into());
+    }
+    set("context", context(&Detail::new(), scope).into());
     fields
 }
 

@@ -1,0 +1,282 @@
+//! Calls of tools, questions about them, and children that run for them.
+
+use budao_core::{
+    Lang, Record, Timestamp,
+    event::{Decision, Event, QuestionId, Scope, SessionId, Stage, TaskId},
+    fault::{tell, text},
+    message::{CallId, Usage},
+    session::CallState,
+    tool::{Outcome, Repair},
+};
+use serde_json::{Value, json};
+
+use super::{Projector, pipeline::task_json, session::tokens};
+use crate::{
+    frame::{Frame, metadata_of},
+    words::{brief, plan_args, say_with},
+};
+
+/// What a question about a plan names in place of a tool.
+const PLAN: &str = "plan";
+
+impl Projector {
+    pub(super) fn of_call(&self, record: &Record) -> Option<Frame> {
+        let frame = match &record.event {
+            Event::QuestionAsked {
+                question,
+                call,
+                tool,
+                arguments,
+                digest,
+                reason,
+                expires_at,
+                ..
+            } => {
+                let asked = Asked { question, tool, arguments, digest, expires_at: *expires_at };
+                asked
+                    .tell(self.begin(record, "agent.user_confirm"), record.at, self.language())
+                    .with("call_id", call.to_string())
+                    .with("reason", reason.as_str())
+            }
+            Event::QuestionAnswered { question, call, decision, by, note, arguments } => self
+                .question_answered(record, question, *decision)
+                .with("call_id", call.to_string())
+                .with("by", by.as_str())
+                .with("note", note.as_deref().map_or(Value::Null, Value::from))
+                .with("edited", arguments.is_some()),
+            Event::QuestionExpired { question, call } => self
+                .said(self.begin(record, "agent.timeout"), "question-expired")
+                .step(question.0.clone())
+                .with("reason", "question_expired")
+                .with("question_id", question.to_string())
+                .with("call_id", call.to_string()),
+            Event::CallStarted { call, tool, arguments, repairs, attempt, .. } => {
+                self.call_started(record, call, tool, arguments, repairs).with("attempt", *attempt)
+            }
+            Event::OutputCame { call, text } => self
+                .begin(record, "agent.tool_output")
+                .step(call.0.clone())
+                .text(text.as_str())
+                .show(crate::words::cut(text, crate::words::PARTIAL_CHARS))
+                .with("call_id", call.to_string()),
+            Event::CallNoted { call, tool, topic, data } => self
+                .about_tool(self.notice(record, "call_noted"), "call-noted", tool)
+                .step(call.0.clone())
+                .with("call_id", call.to_string())
+                .with("topic", topic.as_str())
+                .with("data", data.clone()),
+            Event::CallEnded { call, tool, outcome, duration_ms } => {
+                self.call_ended(record, call, tool, outcome).with("execution_time_ms", *duration_ms)
+            }
+            Event::ChildOpened { child, call, stage, task } => {
+                let frame = self.said(self.notice(record, "child_opened"), "child-opened");
+                child_of(frame, *child, call.as_ref(), *stage, task.as_ref())
+            }
+            Event::ChildEnded { child, call, stage, task, usage } => {
+                self.child_ended(record, *child, call.as_ref(), (*stage, task.as_ref()), *usage)
+            }
+            Event::TodosChanged { todos } => self
+                .said(self.notice(record, "todos_changed"), "todos-changed")
+                .with("todos", json!(todos)),
+            _ => return None,
+        };
+        Some(frame)
+    }
+
+    /// A sentence of ours that names a tool.
+    fn about_tool(&self, frame: Frame, id: &str, tool: &str) -> Frame {
+        let args = [("tool", brief(tool).into())];
+        frame.text(say_with(id, &args, Lang::En)).show(say_with(id, &args, self.language()))
+    }
+
+    fn question_answered(
+        &self,
+        record: &Record,
+        question: &QuestionId,
+        decision: Decision,
+    ) -> Frame {
+        let confirmed = decision == Decision::Allow;
+        let id = if confirmed { "question-confirmed" } else { "question-declined" };
+        self.said(self.notice(record, "confirmation_answered"), id)
+            .step(question.0.clone())
+            .with("question_id", question.to_string())
+            .with("confirmed", confirmed)
+            .with("approved", confirmed)
+    }
+
+    fn call_started(
+        &self,
+        record: &Record,
+        call: &CallId,
+        tool: &str,
+        arguments: &Value,
+        repairs: &[Repair],
+    ) -> Frame {
+        let step = self.session.turn.as_ref().map_or(Value::Null, |turn| turn.step.into());
+        let repairs = if repairs.is_empty() { Value::Null } else { json!(repairs) };
+        self.about_tool(self.begin(record, "agent.tool_call"), "tool-call", tool)
+            .step(call.0.clone())
+            .with("tool", tool)
+            .with("tool_name", tool)
+            .with("call_id", call.to_string())
+            .with("args", arguments.clone())
+            .with("status", "running")
+            .with("step", step)
+            .with("repairs", repairs)
+    }
+
+    fn call_ended(&self, record: &Record, call: &CallId, tool: &str, outcome: &Outcome) -> Frame {
+        let frame = self
+            .begin(record, "agent.tool_result")
+            .step(call.0.clone())
+            .with("tool", tool)
+            .with("tool_name", tool)
+            .with("call_id", call.to_string())
+            .with("status", if outcome.is_done() { "success" } else { "failed" });
+        match outcome {
+            Outcome::Done(output) => {
+                let (content, sort) = match &output.data {
+                    Value::String(text) => (text.clone(), "text"),
+                    other => (other.to_string(), "json"),
+                };
+                let cut = output.cut.as_ref().map_or(Value::Null, |cut| cut.total_bytes.into());
+                self.about_tool(frame, "tool-done", tool)
+                    .text(content)
+                    .with("content_type", sort)
+                    .with("note", output.note.as_deref().map_or(Value::Null, Value::from))
+                    .with("total_bytes", cut)
+            }
+            Outcome::Failed(failure) => {
+                let scope = Scope {
+                    call: Some(call.clone()),
+                    tool: Some(tool.to_owned()),
+                    ..Scope::default()
+                };
+                let told = self.told(record, &scope);
+                let model = tell::to_model(failure, Lang::En);
+                frame
+                    .text(text::for_user(&failure.fault, Lang::En))
+                    .show(text::for_user(&failure.fault, self.language()))
+                    .with("error", model.error.clone())
+                    .with("content_type", "text")
+                    .with("retryable", model.retryable)
+                    .with("next", model.next)
+                    .with("data", failure.data.clone().unwrap_or(Value::Null))
+                    .extended(metadata_of(&failure.fault, &told))
+            }
+        }
+    }
+
+    fn child_ended(
+        &self,
+        record: &Record,
+        child: SessionId,
+        call: Option<&CallId>,
+        (stage, task): (Option<Stage>, Option<&TaskId>),
+        usage: Usage,
+    ) -> Frame {
+        let frame = self.said(self.notice(record, "child_ended"), "child-ended");
+        child_of(frame, child, call, stage, task).with("metrics", tokens(usage))
+    }
+
+    /// The questions that are open, told once more to someone who comes back: without a place, because
+    /// they already have one.
+    #[must_use]
+    pub fn open_questions(&self, session: SessionId, at: Timestamp) -> Vec<Frame> {
+        let Some(turn) = &self.session.turn else { return Vec::new() };
+        let again = |asked: Asked<'_>| {
+            let frame = Frame::new("agent.user_confirm", at).about(session);
+            self.placed(asked.tell(frame, at, self.language()).with("resent", true))
+        };
+        let calls = turn.calls.iter().filter_map(|call| match &call.state {
+            CallState::Asked { question, arguments, digest, expires_at, .. } => {
+                let (tool, expires_at) = (&call.tool, *expires_at);
+                let asked = Asked { question, tool, arguments, digest, expires_at };
+                Some(again(asked).with("call_id", call.id.to_string()))
+            }
+            _ => None,
+        });
+        let plan = self.session.pipeline.as_ref().and_then(|plan| plan.confirmation.as_ref());
+        let plan = plan.map(|open| {
+            let arguments = open.draft.to_arguments();
+            again(Asked {
+                question: &open.question,
+                tool: PLAN,
+                arguments: &arguments,
+                digest: &open.digest,
+                expires_at: open.expires_at,
+            })
+        });
+        calls.chain(plan).collect()
+    }
+}
+
+/// A question as a client is told it.
+struct Asked<'a> {
+    question: &'a QuestionId,
+    tool: &'a str,
+    arguments: &'a Value,
+    digest: &'a str,
+    expires_at: Timestamp,
+}
+
+impl Asked<'_> {
+    fn tell(&self, frame: Frame, at: Timestamp, lang: Lang) -> Frame {
+        let frame = match self.tool {
+            PLAN => self.about_plan(frame, lang),
+            _ => self.about_call(frame, lang),
+        };
+        frame
+            .step(self.question.0.clone())
+            .with("question_id", self.question.to_string())
+            .with("requires_confirmation", true)
+            .with("options", json!(["confirm", "decline"]))
+            .with("digest", self.digest)
+            .with("expires_at", self.expires_at.to_string())
+            .with("timeout_seconds", self.expires_at.since(at).as_secs())
+    }
+
+    fn about_plan(&self, frame: Frame, lang: Lang) -> Frame {
+        let draft = budao_core::pipeline::plan::Draft::of_arguments(self.arguments);
+        let tasks: Vec<Value> = draft.tasks.iter().map(task_json).collect();
+        let args = plan_args(tasks.len(), &draft.summary);
+        frame
+            .text(say_with("confirm-plan", &args, Lang::En))
+            .show(say_with("confirm-plan", &args, lang))
+            .with("scope", PLAN)
+            .with("stage", <&str>::from(Stage::Planning))
+            .with("plan_summary", draft.summary)
+            .with("task_count", tasks.len())
+            .with("tasks", tasks)
+    }
+
+    fn about_call(&self, frame: Frame, lang: Lang) -> Frame {
+        let args = [("tool", brief(self.tool).into())];
+        frame
+            .text(say_with("confirm-call", &args, Lang::En))
+            .show(say_with("confirm-call", &args, lang))
+            .with("scope", "tool")
+            .with("tool_name", self.tool)
+            .with("tool_args", self.arguments.clone())
+    }
+}
+
+fn child_of(
+    frame: Frame,
+    child: SessionId,
+    call: Option<&CallId>,
+    stage: Option<Stage>,
+    task: Option<&TaskId>,
+) -> Frame {
+    let frame = frame
+        .with("child_session_id", child.to_string())
+        .with("call_id", call.map_or(Value::Null, |call| call.to_string().into()));
+    let frame = match call {
+        Some(call) => frame.step(call.0.clone()),
+        None => frame,
+    };
+    match stage {
+        Some(stage) => frame.at_stage(stage, task.map(|task| &task.0)),
+        None => frame,
+    }
+}

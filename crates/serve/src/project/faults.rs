@@ -1,0 +1,149 @@
+//! What went wrong, and what was done about it: the nine `error.*`.
+
+use std::time::Duration;
+
+use budao_core::{
+    Fault, Kind, Lang, Record,
+    event::{Event, Scope, Seq, Stage},
+    fault::{Announcement, Fact, Operation, text},
+    session::Phase,
+};
+
+use super::Projector;
+use crate::{
+    frame::{Frame, Told, outline},
+    words::{say_with, seconds},
+};
+
+impl Projector {
+    pub(super) fn of_fault(&self, record: &Record) -> Option<Frame> {
+        let frame = match &record.event {
+            Event::FaultRaised { fault, scope } => {
+                self.begin(record, announced(fault, scope)).tell(fault, &self.told(record, scope))
+            }
+            Event::RetryScheduled {
+                operation,
+                kind,
+                attempt,
+                next_attempt,
+                max_attempts,
+                wait_ms,
+                due_at,
+                scope,
+            } => {
+                let wait = Duration::from_millis(*wait_ms);
+                let fault = Fault::new(*kind, *operation)
+                    .attempt(*attempt, *max_attempts)
+                    .retry_after(wait);
+                self.retry(record, &fault, *next_attempt, wait, scope)
+                    .with("due_at", due_at.to_string())
+            }
+            Event::Recovered { operation, kind, attempts, elapsed_ms, scope } => self
+                .recovered(record, &Fault::new(*kind, *operation), scope)
+                .with("attempts", *attempts)
+                .with("recovery_time_ms", *elapsed_ms),
+            Event::RecoveryFailed { fault, scope } => {
+                let told = Told { given_up: true, ..self.told(record, scope) };
+                let frame = self.begin(record, "error.recovery_failed").tell(fault, &told);
+                let attempts = fault.attempts().map_or(1, |tries| tries.attempt);
+                frame
+                    .with("attempts", attempts)
+                    .with("original_error", fault.row().type_name)
+                    .with("recovery_error", fault.row().code)
+            }
+            Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
+                self.observer_lost(record, *close_code, close_reason, *last_seq, *uptime_ms)
+            }
+            _ => return None,
+        };
+        Some(frame)
+    }
+
+    fn retry(
+        &self,
+        record: &Record,
+        fault: &Fault,
+        next_attempt: u32,
+        wait: Duration,
+        scope: &Scope,
+    ) -> Frame {
+        let max = fault.attempts().map_or(0, |tries| tries.max);
+        let args = [("next", next_attempt.into()), ("max", max.into()), ("wait", seconds(wait))];
+        self.begin(record, "error.retry_attempt")
+            .text(say_with("retry", &args, Lang::En))
+            .show(say_with("retry", &args, self.language()))
+            .extended(outline(fault, &self.told(record, scope)))
+            .with("next_attempt", next_attempt)
+            .with("error_message", text::of_kind(fault.kind(), "title", Lang::En))
+    }
+
+    fn recovered(&self, record: &Record, fault: &Fault, scope: &Scope) -> Frame {
+        let action = match fault.kind() {
+            Kind::ContextTooLong => "compact_history",
+            _ => "retry",
+        };
+        let frame = self
+            .begin(record, "error.recovery_success")
+            .extended(outline(fault, &self.told(record, scope)))
+            .with("severity", "info")
+            .with("recovery_action", action)
+            .with("original_error", fault.row().type_name);
+        self.said(frame, "recovery-success")
+    }
+
+    fn observer_lost(
+        &self,
+        record: &Record,
+        close_code: u16,
+        close_reason: &str,
+        last_seq: Seq,
+        uptime_ms: u64,
+    ) -> Frame {
+        let state = match self.stage() {
+            Some(stage) => format!("{stage}_stage"),
+            None => self.session.status().to_string(),
+        };
+        let mut fault = Fault::new(Kind::ConnectionLost, Operation::SendFrame)
+            .with(Fact::CloseCode, close_code)
+            .with(Fact::CloseReason, close_reason.to_owned())
+            .with(Fact::LastEventSeq, last_seq)
+            .with(Fact::UptimeMs, uptime_ms)
+            .with(Fact::State, state);
+        if let Some(operation) = self.operation() {
+            let name: &'static str = operation.into();
+            fault = fault.with(Fact::LastOperation, name);
+        }
+        let scope = Scope { stage: self.stage(), ..Scope::default() };
+        self.begin(record, "error.connection_lost").tell(&fault, &self.told(record, &scope))
+    }
+
+    /// The stage the running pipeline is in.
+    fn stage(&self) -> Option<Stage> {
+        self.session.turn.as_ref()?;
+        self.session.pipeline.as_ref()?.stage
+    }
+
+    /// What is being done.
+    fn operation(&self) -> Option<Operation> {
+        let turn = self.session.turn.as_ref()?;
+        Some(match (turn.phase, self.stage()) {
+            (Phase::Asking { .. } | Phase::Waiting { .. }, _) => Operation::ModelRequest,
+            (Phase::Calling, _) => Operation::ToolCall,
+            (Phase::Confirming, _) => Operation::AskPermission,
+            (Phase::Pipeline, Some(Stage::Planning)) => Operation::GeneratePlan,
+            (Phase::Pipeline, Some(Stage::Aggregation)) => Operation::Aggregate,
+            (Phase::Pipeline, Some(Stage::Solving) | None) => Operation::SolveTask,
+        })
+    }
+}
+
+/// The event that announces a fault where it is met. Giving up is a fact of its own, with its own record;
+/// a draft that is no plan is the planner's matter, not the user's.
+fn announced(fault: &Fault, scope: &Scope) -> &'static str {
+    let plan = fault.kind() == Kind::PlanCoercionFailed && scope.stage == Some(Stage::Planning);
+    match fault.row().event {
+        _ if plan => "plan.validation_error",
+        Announcement::RecoveryFailed => Announcement::Execution.into(),
+        event => event.into(),
+    }
+}

@@ -1,0 +1,135 @@
+//! The model: asked, speaking, through.
+
+use budao_core::{
+    Fault, Record,
+    event::{Event, Scope},
+    fault::Operation,
+    message::{Block, ModelStop, ToolUse, Usage, text_of},
+};
+use serde_json::{Value, json};
+
+use super::Projector;
+use crate::{
+    frame::{Delta, Frame, outline},
+    words::{PARTIAL_CHARS, cut, say, say_with},
+};
+
+impl Projector {
+    pub(super) fn of_model(&self, record: &Record) -> Option<Frame> {
+        let frame = match &record.event {
+            Event::StepStarted { step, attempt, model } => {
+                let model = if model.is_empty() { Value::Null } else { model.as_str().into() };
+                self.thinking(record, *step, "")
+                    .with("streaming", false)
+                    .with("attempt", *attempt)
+                    .with("model", model)
+            }
+            Event::ThoughtCame { step, text } => {
+                self.thinking(record, *step, text).with("streaming", true)
+            }
+            Event::TextCame { step, text } => self.partial(record, *step, text),
+            Event::AnswerAbandoned { step, attempt } => self.abandoned(record, *step, *attempt),
+            Event::ModelAnswered { step, content, stop, usage } => {
+                return self.answered(record, *step, content, *stop, *usage);
+            }
+            Event::HistoryCompacted { messages, by_model, tokens_before, tokens_after, .. } => self
+                .compacted(record)
+                .with("messages", *messages)
+                .with("by_model", *by_model)
+                .with("tokens_before", *tokens_before)
+                .with("tokens_after", *tokens_after),
+            _ => return None,
+        };
+        Some(frame)
+    }
+
+    fn thinking(&self, record: &Record, step: u32, thought: &str) -> Frame {
+        self.begin(record, "agent.thinking")
+            .text(thought)
+            .show(say("thinking", self.language()))
+            .with("step", step)
+    }
+
+    fn partial(&self, record: &Record, step: u32, text: &str) -> Frame {
+        self.begin(record, "agent.partial_answer").text(text).delta(Delta {
+            is_streaming: true,
+            is_final: false,
+            word_count: text.split_whitespace().count(),
+            step,
+            stage: None,
+            task_id: None,
+        })
+    }
+
+    /// What was said of this step is void: a client takes it back.
+    fn abandoned(&self, record: &Record, step: u32, attempt: u32) -> Frame {
+        self.begin(record, "agent.partial_answer")
+            .text("")
+            .show(say("answer-abandoned", self.language()))
+            .with("is_streaming", false)
+            .with("is_final", true)
+            .with("abandoned", true)
+            .with("word_count", 0)
+            .with("step", step)
+            .with("attempt", attempt)
+    }
+
+    /// A step that calls tools, or in which the model declined. The last step is told when the turn ends.
+    fn answered(
+        &self,
+        record: &Record,
+        step: u32,
+        content: &[Block],
+        stop: ModelStop,
+        usage: Usage,
+    ) -> Option<Frame> {
+        let calls: Vec<Value> = content.iter().filter_map(call_of).collect();
+        if calls.is_empty() && stop != ModelStop::Refusal {
+            return None;
+        }
+        let text = text_of(content);
+        let shown = match text.trim().is_empty() {
+            true => say_with("calls-wanted", &[("count", calls.len().into())], self.language()),
+            false => cut(&text, PARTIAL_CHARS).into_owned(),
+        };
+        let frame = self
+            .begin(record, "agent.llm_message")
+            .show(shown)
+            .with("agent_name", "budao")
+            .with("step", step)
+            .with("total_length", text.chars().count())
+            .with("final_response", false)
+            .with("stop_reason", json!(stop))
+            .with("input_tokens", usage.input_tokens)
+            .with("output_tokens", usage.output_tokens);
+        let message = json!({ "role": "assistant", "content": text, "tool_calls": calls });
+        Some(frame.object(json!({ "messages": [message], "total_messages": 1 })))
+    }
+
+    /// A shorter history is how a request that was too long is recovered from; otherwise it is only news.
+    fn compacted(&self, record: &Record) -> Frame {
+        let turn = self.session.turn.as_ref();
+        let Some((failing, step)) = turn.and_then(|turn| Some((turn.failing.as_ref()?, turn.step)))
+        else {
+            return self.said(self.notice(record, "history_compacted"), "history-compacted");
+        };
+        let fault = Fault::new(failing.kind, Operation::CompactHistory);
+        let scope = Scope { step: Some(step), ..Scope::default() };
+        let row = fault.row();
+        let frame = self
+            .begin(record, "error.recovery_started")
+            .extended(outline(&fault, &self.told(record, &scope)))
+            .with("recovery_action", "compact_history")
+            .with("original_error", row.type_name);
+        self.said(frame, "recovery-started")
+    }
+}
+
+fn call_of(block: &Block) -> Option<Value> {
+    match block {
+        Block::ToolUse(ToolUse { id, name, arguments }) => {
+            Some(json!({ "id": id, "name": name, "arguments": arguments }))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,266 @@
+//! Plan, solve, aggregate. Every start has one terminal: completed, failed or cancelled.
+//!
+//! A result is sent whole when its task completes. What comes after repeats only its beginning, so that
+//! a run's frames grow with its results and not with their square.
+
+use budao_core::{
+    Fault, Kind, Lang, Record,
+    event::{Event, Scope, Stage, Task, TaskEnd, TaskId},
+    pipeline::{Pipeline, TaskState},
+};
+use fluent_bundle::FluentValue;
+use serde_json::{Map, Value, json};
+
+use super::{Projector, session::tokens};
+use crate::{
+    frame::{Frame, millis},
+    words::{BRIEF_CHARS, brief, cut, plan_args, say, say_with},
+};
+
+impl Projector {
+    pub(super) fn of_pipeline(&self, record: &Record) -> Option<Frame> {
+        let frame = match &record.event {
+            Event::PlanStarted { question } => self
+                .phrase(self.begin(record, "plan.start"), "plan-start", "question", question)
+                .object(json!({ "question": question }))
+                .with("plan_id", self.plan_id(record, 1))
+                .at_stage(Stage::Planning, None),
+            Event::PlanMade { tasks, summary } => return self.plan_made(record, tasks, summary),
+            Event::PlanRefused { fault } => self.plan_refused(record, fault),
+            Event::PlanCancelled { reason } => self
+                .sentence(self.begin(record, "plan.cancelled"), "plan-cancelled")
+                .object(json!({ "reason": reason }))
+                .with("plan_id", self.plan_id(record, 0))
+                .with("reason", reason.as_str())
+                .at_stage(Stage::Planning, None),
+            Event::ReplanRequested { question, by } => self
+                .said(self.notice(record, "replanning"), "replanning")
+                .with("mode", "in_run")
+                .with("question", brief(question))
+                .with("by", by.as_str()),
+            Event::TaskStarted { task, attempt } => self
+                .phrase(self.begin(record, "solver.start"), "solver-start", "title", &task.title)
+                .object(json!({ "task": task_json(task) }))
+                .with("attempt", *attempt)
+                .at_stage(Stage::Solving, Some(&task.id.0)),
+            Event::TaskStopRequested { task, by, restart } => {
+                let id = if *restart { "task-restarting" } else { "task-stopping" };
+                self.said(self.notice(record, "task_stopping"), id)
+                    .with("restart", *restart)
+                    .with("by", by.as_str())
+                    .at_stage(Stage::Solving, Some(&task.0))
+            }
+            Event::TaskEnded { task, end } => self.task_ended(record, task, end),
+            Event::TaskRestarted { task, attempt, reason } => self
+                .of_task(record, "solver.restarted", "solver-restarted", task)
+                .with("attempt", *attempt)
+                .with("reason", reason.as_str()),
+            Event::AggregateStarted { completed, failed } => self
+                .aggregation(record, "aggregate.start", "aggregate-start")
+                .object(self.results(Map::new()))
+                .with("completed", *completed)
+                .with("failed", *failed),
+            Event::AggregateEnded { end } => self.aggregate_ended(record, end),
+            Event::PipelineEnded { complete } => self.pipeline_ended(record, *complete),
+            _ => return None,
+        };
+        Some(frame)
+    }
+
+    fn pipeline(&self) -> Option<&Pipeline> {
+        self.session.pipeline.as_ref()
+    }
+
+    /// Names the plan that is made in this round, or in the one that begins.
+    fn plan_id(&self, record: &Record, ahead: u32) -> String {
+        let round = self.pipeline().map_or(0, |pipeline| pipeline.round).saturating_add(ahead);
+        format!("plan_{}_{}", record.turn, round.max(1))
+    }
+
+    /// A sentence of ours for people alone; the content is an object.
+    fn sentence(&self, frame: Frame, id: &str) -> Frame {
+        frame.show(say(id, self.language()))
+    }
+
+    fn phrase(&self, frame: Frame, id: &str, name: &'static str, value: &str) -> Frame {
+        let args = [(name, FluentValue::from(brief(value)))];
+        frame.show(say_with(id, &args, self.language()))
+    }
+
+    /// Tasks that were given have been told with the command; only a planner's plan is news.
+    fn plan_made(&self, record: &Record, tasks: &[Task], summary: &str) -> Option<Frame> {
+        if self.pipeline()?.stage != Some(Stage::Planning) {
+            return None;
+        }
+        let told: Vec<Value> = tasks.iter().map(task_json).collect();
+        let args = plan_args(told.len(), summary);
+        let frame = self
+            .begin(record, "plan.completed")
+            .show(say_with("plan-completed", &args, self.language()))
+            .with("plan_id", self.plan_id(record, 0))
+            .with("task_count", told.len())
+            .at_stage(Stage::Planning, None);
+        Some(frame.object(json!({ "tasks": told, "plan_summary": summary })))
+    }
+
+    /// What the planner wrote is no plan, or it could not be asked.
+    fn plan_refused(&self, record: &Record, fault: &Fault) -> Frame {
+        let name = match fault.kind() {
+            Kind::PlanCoercionFailed => "plan.coercion_error",
+            _ => "plan.failed",
+        };
+        let scope = Scope { stage: Some(Stage::Planning), ..Scope::default() };
+        let frame = self.begin(record, name).with("plan_id", self.plan_id(record, 0));
+        self.broken(record, frame, fault, &scope)
+    }
+
+    /// A failure that ends a stage: the fault in full, and its sentence inside the object.
+    fn broken(&self, record: &Record, frame: Frame, fault: &Fault, scope: &Scope) -> Frame {
+        let told = crate::frame::Told { given_up: true, ..self.told(record, scope) };
+        let message = budao_core::fault::text::for_user(fault, Lang::En);
+        let content = json!({ "message": message, "error": fault.row().code });
+        frame.tell(fault, &told).object(content)
+    }
+
+    /// A frame about a task, with the task in it.
+    fn of_task(&self, record: &Record, name: &'static str, id: &str, task: &TaskId) -> Frame {
+        let known = self.pipeline().and_then(|pipeline| pipeline.task(task));
+        let title = known.map_or(&*task.0, |state| state.task.title.as_str());
+        let content = json!({ "task": self.task(task) });
+        let frame = self.phrase(self.begin(record, name), id, "title", title).object(content);
+        frame.at_stage(Stage::Solving, Some(&task.0))
+    }
+
+    fn task(&self, id: &TaskId) -> Value {
+        let known = self.pipeline().and_then(|pipeline| pipeline.task(id));
+        known.map_or_else(|| json!({ "id": id }), |state| task_json(&state.task))
+    }
+
+    fn task_ended(&self, record: &Record, id: &TaskId, end: &TaskEnd) -> Frame {
+        let known = self.pipeline().and_then(|pipeline| pipeline.task(id));
+        let attempt = known.map_or(Value::Null, |state| state.attempt.into());
+        let frame = match end {
+            TaskEnd::Completed { output } => {
+                let result = json!({
+                    "output": output,
+                    "summary": cut(output, BRIEF_CHARS),
+                    "agent_name": "budao",
+                });
+                self.of_task(record, "solver.completed", "solver-completed", id)
+                    .object(json!({ "task": self.task(id), "result": result }))
+            }
+            TaskEnd::Cancelled { reason } => self
+                .of_task(record, "solver.cancelled", "solver-cancelled", id)
+                .with("reason", reason.as_str()),
+            TaskEnd::Failed { fault } => {
+                let (stage, task) = (Some(Stage::Solving), Some(id.clone()));
+                let scope = Scope { stage, task, ..Scope::default() };
+                let message = budao_core::fault::text::for_user(fault, Lang::En);
+                let error = json!({ "message": message, "code": fault.row().code });
+                self.broken(record, self.begin(record, "solver.failed"), fault, &scope)
+                    .object(json!({ "task": self.task(id), "error": error }))
+            }
+        };
+        frame.with("attempt", attempt)
+    }
+
+    fn aggregation(&self, record: &Record, name: &'static str, id: &str) -> Frame {
+        self.sentence(self.begin(record, name), id).at_stage(Stage::Aggregation, None)
+    }
+
+    fn aggregate_ended(&self, record: &Record, end: &TaskEnd) -> Frame {
+        match end {
+            TaskEnd::Completed { output } => {
+                let more = Map::from_iter([("output".to_owned(), output.as_str().into())]);
+                self.aggregation(record, "aggregate.completed", "aggregate-completed")
+                    .object(self.results(more))
+                    .with("result_size_bytes", output.len())
+            }
+            TaskEnd::Cancelled { reason } => self
+                .aggregation(record, "aggregate.cancelled", "aggregate-cancelled")
+                .object(json!({ "reason": reason }))
+                .with("reason", reason.as_str()),
+            TaskEnd::Failed { fault } => {
+                let scope = Scope { stage: Some(Stage::Aggregation), ..Scope::default() };
+                self.broken(record, self.begin(record, "aggregate.failed"), fault, &scope)
+            }
+        }
+    }
+
+    fn pipeline_ended(&self, record: &Record, complete: bool) -> Frame {
+        let output = self.pipeline().and_then(|pipeline| pipeline.output.as_deref());
+        let turn = self.session.turn.as_ref();
+        let failed = |state: &TaskState| matches!(state.end, Some(TaskEnd::Failed { .. }));
+        let status = match (output, complete) {
+            (Some(_), true) => "success",
+            (Some(_), false) => "partial_success",
+            (None, _) if turn.is_some_and(|turn| turn.cancelling) => "cancelled",
+            (None, _) if self.was_declined(failed) => "cancelled",
+            (None, _) => "failed",
+        };
+        let (tasks, worked) =
+            self.pipeline().map_or((0, 0), |pipeline| (pipeline.tasks.len(), pipeline.tally().0));
+        let output = output.map_or(Value::Null, |output| cut(output, BRIEF_CHARS).into());
+        let more = Map::from_iter([("aggregate_output".to_owned(), output)]);
+        let took = turn.map(|turn| millis(record.at.since(turn.started_at)));
+        let frame = self
+            .begin(record, "pipeline.completed")
+            .show(say_with("pipeline-completed", &[("status", status.into())], self.language()))
+            .object(self.results(more))
+            .with("status", status)
+            .with("task_count", tasks)
+            .with("completed", worked)
+            .with("total_time_ms", took.map_or(Value::Null, Value::from))
+            .with("metrics", tokens(turn.map(|turn| turn.usage).unwrap_or_default()));
+        self.of_turn(record, frame)
+    }
+
+    /// Every task there is was stopped by somebody, and none failed.
+    fn was_declined(&self, failed: impl Fn(&TaskState) -> bool) -> bool {
+        self.pipeline().is_some_and(|pipeline| {
+            !pipeline.tasks.is_empty()
+                && !pipeline.tasks.iter().any(failed)
+                && pipeline.tasks.iter().all(|state| state.end.is_some())
+        })
+    }
+
+    /// The question, and what became of each task, in brief.
+    fn results(&self, more: Map<String, Value>) -> Value {
+        let Some(pipeline) = self.pipeline() else { return Value::Object(more) };
+        let results: Vec<Value> = pipeline.tasks.iter().map(result_of).collect();
+        let context = json!({
+            "question": pipeline.question,
+            "plan_summary": pipeline.summary,
+            "task_count": pipeline.tasks.len(),
+        });
+        let mut content = Map::new();
+        content.insert("context".to_owned(), context);
+        content.insert("solver_results".to_owned(), results.into());
+        content.extend(more);
+        Value::Object(content)
+    }
+}
+
+/// What became of a task, in brief.
+fn result_of(state: &TaskState) -> Value {
+    let (status, summary) = match &state.end {
+        Some(TaskEnd::Completed { output }) => ("completed", cut(output, BRIEF_CHARS).into()),
+        Some(TaskEnd::Failed { fault }) => ("failed", fault.row().code.into()),
+        Some(TaskEnd::Cancelled { reason }) => ("cancelled", brief(reason).into()),
+        None => ("open", Value::Null),
+    };
+    let task = json!({ "id": state.task.id, "title": state.task.title });
+    json!({ "task": task, "status": status, "summary": summary })
+}
+
+/// A task as clients know it: whatever the planner wrote, with its id, title and prompt.
+pub(super) fn task_json(task: &Task) -> Value {
+    let mut fields: Map<String, Value> = Map::new();
+    fields.insert("id".to_owned(), (*task.id.0).into());
+    fields.insert("title".to_owned(), task.title.as_str().into());
+    fields.insert("prompt".to_owned(), task.prompt.as_str().into());
+    for (name, value) in &task.extra {
+        fields.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    Value::Object(fields)
+}

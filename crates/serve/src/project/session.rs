@@ -1,0 +1,223 @@
+//! The session itself, its messages and its turns.
+
+use budao_core::{
+    Fault, Kind, Lang, Record,
+    event::{CommandId, Event, Origin, Scope, SessionEnd, Settings, StopReason, Task},
+    fault::Operation,
+    message::{Block, CallId, Role, Usage, text_of},
+};
+use serde_json::{Value, json};
+
+use super::{Projector, pipeline::task_json};
+use crate::{
+    frame::{Frame, millis},
+    words::{PARTIAL_CHARS, brief, cut, say, say_with},
+};
+
+impl Projector {
+    pub(super) fn of_session(&self, record: &Record) -> Option<Frame> {
+        let frame = match &record.event {
+            Event::SessionOpened { settings, origin } => {
+                self.opened(record, settings, origin.as_ref())
+            }
+            Event::SettingsChanged { settings } => self.settings_changed(record, settings),
+            Event::SessionResumed { sealed } => self.resumed(record, sealed),
+            Event::SessionEnded { end, fault } => self.ended(record, *end, fault.as_ref()),
+            Event::MessageAccepted { command, content } => self.message(record, command, content),
+            Event::PipelineAccepted { command, question, confirm, tasks } => {
+                self.question(record, command, question, *confirm, tasks.as_deref())
+            }
+            Event::CancelRequested { by, reason } => self
+                .said(self.notice(record, "cancelling"), "cancelling")
+                .with("by", by.as_str())
+                .with("reason", reason.as_deref().map_or(Value::Null, Value::from)),
+            Event::TurnEnded { stop, fault, steps, usage } => {
+                let frame = match (stop, fault) {
+                    (StopReason::EndTurn | StopReason::MaxTokens, _) => self.answer(record),
+                    (StopReason::Cancelled, _) => {
+                        self.said(self.begin(record, "agent.interrupted"), "interrupted")
+                    }
+                    (_, fault) => self.failed(record, fault.as_ref()),
+                };
+                self.turn_ended(record, frame, *stop, *steps, *usage)
+            }
+            _ => return None,
+        };
+        Some(frame)
+    }
+
+    /// A sentence of ours: English in the content, the session's language for people.
+    pub(super) fn said(&self, frame: Frame, id: &str) -> Frame {
+        frame.text(say(id, Lang::En)).show(say(id, self.language()))
+    }
+
+    fn opened(&self, record: &Record, settings: &Settings, origin: Option<&Origin>) -> Frame {
+        let lang = self.language.unwrap_or(settings.language);
+        let frame = self
+            .begin(record, "agent.session_created")
+            .text(say("session-created", Lang::En))
+            .show(say("session-created", lang))
+            .with("agent_name", "budao")
+            .with("session_id", record.session.to_string())
+            .with("created_at", record.at.to_string());
+        let frame = match origin {
+            Some(Origin::Call { parent, call, .. }) => frame
+                .with("parent_session_id", parent.to_string())
+                .with("parent_call_id", call.to_string()),
+            Some(Origin::Stage { parent, stage, task, .. }) => frame
+                .with("parent_session_id", parent.to_string())
+                .at_stage(*stage, task.as_ref().map(|task| &task.0)),
+            Some(Origin::Fork { parent, at }) => {
+                frame.with("forked_from", parent.to_string()).with("forked_at", *at)
+            }
+            None => frame,
+        };
+        with_settings(frame, settings, lang)
+    }
+
+    fn settings_changed(&self, record: &Record, settings: &Settings) -> Frame {
+        let lang = self.language.unwrap_or(settings.language);
+        let frame = self
+            .notice(record, "settings_changed")
+            .text(say("settings-changed", Lang::En))
+            .show(say("settings-changed", lang));
+        with_settings(frame, settings, lang)
+    }
+
+    fn resumed(&self, record: &Record, sealed: &[CallId]) -> Frame {
+        let sealed: Vec<String> = sealed.iter().map(ToString::to_string).collect();
+        self.said(self.notice(record, "session_resumed"), "session-resumed")
+            .with("type", "warning")
+            .with("severity", if sealed.is_empty() { "low" } else { "medium" })
+            .with("sealed_calls", sealed)
+    }
+
+    fn ended(&self, record: &Record, end: SessionEnd, fault: Option<&Fault>) -> Frame {
+        let frame = self.begin(record, "agent.session_end");
+        let (reason, status) = match end {
+            SessionEnd::Closed => ("user_request", "completed"),
+            SessionEnd::Error => ("error", "error"),
+        };
+        let scope = Scope::default();
+        let told = crate::frame::Told { given_up: true, ..self.told(record, &scope) };
+        let frame = match fault {
+            Some(fault) => frame.extended(crate::frame::outline(fault, &told)),
+            None => frame,
+        };
+        let id = match end {
+            SessionEnd::Closed => "session-closed",
+            SessionEnd::Error => "session-failed",
+        };
+        let usage = self.session.usage;
+        self.said(frame, id)
+            .with("reason", reason)
+            .with("completion_status", status)
+            .with("total_turns", self.session.turns)
+            .with("stats", tokens(usage))
+    }
+
+    fn message(&self, record: &Record, command: &CommandId, content: &[Block]) -> Frame {
+        let text = text_of(content);
+        let images = content.iter().filter(|block| matches!(block, Block::Image { .. })).count();
+        let frame = self
+            .begin(record, "user.message")
+            .show(cut(&text, PARTIAL_CHARS))
+            .text(text)
+            .with("images", if images == 0 { Value::Null } else { images.into() });
+        self.accepted(frame, command)
+    }
+
+    fn question(
+        &self,
+        record: &Record,
+        command: &CommandId,
+        question: &str,
+        confirm: bool,
+        tasks: Option<&[Task]>,
+    ) -> Frame {
+        let frame = match tasks {
+            Some(tasks) => {
+                let args = [("count", tasks.len().into()), ("question", brief(question).into())];
+                let tasks: Vec<Value> = tasks.iter().map(task_json).collect();
+                self.begin(record, "user.solve_tasks")
+                    .object(json!({ "question": question, "tasks": tasks }))
+                    .show(say_with("tasks-given", &args, self.language()))
+            }
+            None => self
+                .begin(record, "user.message")
+                .text(question)
+                .show(cut(question, PARTIAL_CHARS))
+                .with("mode", "plan")
+                .with("confirm", confirm),
+        };
+        self.accepted(frame, command)
+    }
+
+    /// An accepted message, and whether it waits for a turn before it.
+    fn accepted(&self, frame: Frame, command: &CommandId) -> Frame {
+        let waits = self.session.turn.is_some() || !self.session.queue.is_empty();
+        let named = (!command.is_own()).then(|| command.to_string());
+        frame.with("command_id", named.map_or(Value::Null, Value::from)).with("queued", waits)
+    }
+
+    /// The whole answer: what the model said last.
+    fn answer(&self, record: &Record) -> Frame {
+        let last = self.session.history.last().filter(|last| last.role == Role::Assistant);
+        let text = last.map(|last| text_of(&last.content)).unwrap_or_default();
+        let shown = match text.trim().is_empty() {
+            true => say("answer-ready", self.language()),
+            false => text.clone(),
+        };
+        self.begin(record, "agent.final_answer").text(text).show(shown).with("answer_type", "text")
+    }
+
+    fn failed(&self, record: &Record, fault: Option<&Fault>) -> Frame {
+        let unknown = Fault::new(Kind::Bug, Operation::RunTurn);
+        let stage = self.session.pipeline.as_ref().and_then(|pipeline| pipeline.stage);
+        let scope = Scope { stage, ..Scope::default() };
+        let told = crate::frame::Told { given_up: true, ..self.told(record, &scope) };
+        self.begin(record, "agent.error").tell(fault.unwrap_or(&unknown), &told)
+    }
+
+    fn turn_ended(
+        &self,
+        record: &Record,
+        frame: Frame,
+        stop: StopReason,
+        steps: u32,
+        usage: Usage,
+    ) -> Frame {
+        let turn = self.session.turn.as_ref();
+        let took = turn.map(|turn| millis(record.at.since(turn.started_at)));
+        let model = match self.session.settings.model.as_str() {
+            "" => Value::Null,
+            model => model.into(),
+        };
+        self.of_turn(record, frame)
+            .with("stop_reason", <&str>::from(stop))
+            .with("steps", steps)
+            .with("model", model)
+            .with("generation_time_ms", took.map_or(Value::Null, Value::from))
+            .with("input_tokens", usage.input_tokens)
+            .with("output_tokens", usage.output_tokens)
+            .with("total_tokens", usage.input_tokens.saturating_add(usage.output_tokens))
+    }
+}
+
+fn with_settings(frame: Frame, settings: &Settings, lang: Lang) -> Frame {
+    let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+    frame
+        .with("language", <&str>::from(lang))
+        .with("model", text(&settings.model))
+        .with("permission_mode", <&str>::from(settings.permissions.mode))
+        .with("session_name", settings.title.as_deref().map_or(Value::Null, text))
+}
+
+/// Tokens used, as an object.
+pub(super) fn tokens(usage: Usage) -> Value {
+    json!({
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens.saturating_add(usage.output_tokens),
+    })
+}
