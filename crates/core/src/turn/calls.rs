@@ -242,7 +242,7 @@ impl Stepper<'_> {
             return false;
         };
         let (scope, kind) = (self.call_scope(id), fault.kind());
-        let told = fault.attempt(attempt, policy.tries);
+        let told = fault.attempt(attempt, policy.tries).retry_after(wait);
         self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
         self.emit(Event::RetryScheduled {
             operation: Operation::ToolCall,

@@ -95,12 +95,8 @@ impl Stepper<'_> {
         let scope = Scope { step: Some(step), ..Scope::default() };
         self.abandon_partial();
         let policy = &env.limits.retry;
-        let told = fault.clone().attempt(attempt, policy.tries);
-        self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
-        if super::needs_compaction(self.session, self.turn(), env.limits) {
-            return; // A shorter history is due now; the same try is made with it.
-        }
         let kind = fault.kind();
+        let told = fault.clone().attempt(attempt, policy.tries);
         let verdict = if env.may_retry || !fault.may_auto_retry() {
             policy.after(fault, attempt, env.jitter)
         } else {
@@ -109,6 +105,14 @@ impl Stepper<'_> {
                 .attempt(attempt, attempt);
             retry::Verdict::GiveUp(spent)
         };
+        let told = match &verdict {
+            retry::Verdict::Retry(wait) => told.retry_after(*wait),
+            retry::Verdict::GiveUp(_) => told,
+        };
+        self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
+        if super::needs_compaction(self.session, self.turn(), env.limits) {
+            return; // A shorter history is due now; the same try is made with it.
+        }
         match verdict {
             retry::Verdict::GiveUp(fault) => self.give_up(fault),
             retry::Verdict::Retry(wait) => self.emit(Event::RetryScheduled {
