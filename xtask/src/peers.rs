@@ -76,6 +76,39 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "socketio-js",
+        about: "the reference Socket.IO server",
+        kind: Kind::Npm(&["socket.io@4.8.4"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &["-p", "'socket.io ' + require('socket.io/package.json').version"],
+            stdin: "",
+            prints: "socket.io 4.8.4",
+        },
+    },
+    Peer {
+        name: "a2c-smcp",
+        about: "the reference A2C-SMCP package in Python, on python-socketio",
+        kind: Kind::Python(&[
+            "a2c-smcp[cli,server]==0.4.2",
+            "python-socketio==5.18.1",
+            "aiohttp==3.14.5",
+            "uvicorn==0.54.0",
+        ]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import a2c_smcp.agent, a2c_smcp.computer, a2c_smcp.server; \
+                 from importlib.metadata import version; print('a2c-smcp', version('a2c-smcp'))",
+            ],
+            stdin: "",
+            prints: "a2c-smcp 0.4.2",
+        },
+    },
+    Peer {
         name: "schema-js",
         about: "ajv and zod: what JavaScript says to a JSON Schema",
         kind: Kind::Npm(&["ajv@8.17.1", "zod@4.3.6"]),

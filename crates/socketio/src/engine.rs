@@ -1,0 +1,173 @@
+//! Engine.IO below Socket.IO: the handshake, the choice of transport, and the two halves of a connection.
+//!
+//! The upgrade to a WebSocket happens before anything else is said, so nothing can overtake anything.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::{
+    Config, Error, Loss, Transports,
+    packet::Encoding,
+    polling::{self, Poller},
+    websocket::{self, Sink, Source},
+};
+use budao_core::seams::World;
+
+/// What the server says first. The ids of servers differ in length, so this is not the codec's type.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Open {
+    pub(crate) sid: String,
+    #[serde(default)]
+    pub(crate) upgrades: Vec<String>,
+    pub(crate) ping_interval: u64,
+    pub(crate) ping_timeout: u64,
+    #[serde(default)]
+    pub(crate) max_payload: Option<usize>,
+}
+
+impl Open {
+    /// Reads `0{…}`.
+    pub(crate) fn read(text: &str) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::Protocol(format!("the handshake {what}"));
+        let body =
+            text.strip_prefix('0').ok_or_else(|| wrong("does not begin with an open packet"))?;
+        serde_json::from_str(body).map_err(|error| wrong(&format!("cannot be read: {error}")))
+    }
+
+    /// The server pings; whoever hears nothing for this long has lost it.
+    pub(crate) fn silence_max(&self) -> Duration {
+        Duration::from_millis(self.ping_interval.saturating_add(self.ping_timeout))
+    }
+}
+
+/// One Engine.IO packet from the server.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Ping,
+    Text(String),
+    Bytes(Bytes),
+    Close,
+    /// A packet that says nothing: a pong, a noop.
+    Nothing,
+}
+
+impl Heard {
+    pub(crate) fn read(text: &str) -> Result<Self, Loss> {
+        match text.as_bytes().first() {
+            Some(b'2') => Ok(Self::Ping),
+            Some(b'4') => Ok(Self::Text(text[1..].to_owned())),
+            Some(b'1') => Ok(Self::Close),
+            Some(b'3' | b'6' | b'0') => Ok(Self::Nothing),
+            _ => Err(Loss::Broken("an unknown kind of frame".into())),
+        }
+    }
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) enum Ear {
+    WebSocket(Box<Source>),
+    Polling(Poller),
+}
+
+impl Ear {
+    /// What comes next. May be dropped and asked again without losing anything.
+    pub(crate) async fn next(&mut self) -> Result<Heard, Loss> {
+        match self {
+            Self::WebSocket(source) => source.next().await,
+            Self::Polling(poller) => poller.next().await,
+        }
+    }
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) enum Mouth {
+    WebSocket(Box<Sink>),
+    Polling(polling::Poster),
+}
+
+impl Mouth {
+    /// Sends packets, in order, and returns when the transport has taken them.
+    pub(crate) async fn say(&mut self, packets: Vec<Packet>) -> Result<(), Loss> {
+        match self {
+            Self::WebSocket(sink) => sink.say(packets).await,
+            Self::Polling(poster) => poster.say(packets).await,
+        }
+    }
+
+    /// Says goodbye as well as the transport can.
+    pub(crate) async fn close(&mut self) {
+        match self {
+            Self::WebSocket(sink) => sink.close().await,
+            Self::Polling(poster) => drop(poster.say(vec![Packet::Close]).await),
+        }
+    }
+}
+
+/// What we send.
+#[derive(Debug)]
+pub(crate) enum Packet {
+    Pong,
+    Close,
+    Message(Encoding),
+}
+
+/// A connection whose handshake is done.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) open: Open,
+    pub(crate) ear: Ear,
+    pub(crate) mouth: Mouth,
+}
+
+/// Makes a connection by the transports that are wanted.
+pub(crate) async fn connect(config: &Config, world: &World) -> Result<Link, Error> {
+    if config.transports == Transports::WebSocket {
+        let (open, sink, source) = websocket::open(config).await?;
+        return Ok(Link {
+            open,
+            ear: Ear::WebSocket(Box::new(source)),
+            mouth: Mouth::WebSocket(Box::new(sink)),
+        });
+    }
+    let polling = polling::open(config).await?;
+    let open = polling.open.clone();
+    let may_upgrade = config.transports == Transports::PollingThenWebSocket
+        && open.upgrades.iter().any(|name| name == "websocket");
+    if may_upgrade {
+        match websocket::upgrade(config, &open.sid).await {
+            Ok((sink, source)) => {
+                return Ok(Link {
+                    open,
+                    ear: Ear::WebSocket(Box::new(source)),
+                    mouth: Mouth::WebSocket(Box::new(sink)),
+                });
+            }
+            Err(error) => tracing::debug!(%error, "no WebSocket; polling stays"),
+        }
+    }
+    let (poller, poster) = polling.start(world);
+    Ok(Link { open, ear: Ear::Polling(poller), mouth: Mouth::Polling(poster) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_of_all_servers_are_read() {
+        let js = r#"0{"sid":"lv_VI97HAXpY6yYWAAAB","upgrades":["websocket"],"pingInterval":25000,"pingTimeout":20000,"maxPayload":1000000}"#;
+        let open = Open::read(js).unwrap();
+        assert_eq!((open.sid.len(), open.max_payload), (20, Some(1_000_000)));
+        assert_eq!(open.silence_max(), Duration::from_secs(45));
+        let old = r#"0{"sid":"s","pingInterval":1,"pingTimeout":2}"#;
+        assert_eq!(Open::read(old).unwrap().max_payload, None);
+        for bad in ["", "2", "0", "0{}", r#"0{"sid":1,"pingInterval":1,"pingTimeout":2}"#] {
+            assert!(matches!(Open::read(bad), Err(Error::Protocol(_))), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What can go wrong with a connection, a call or a handshake, each with the facts a program can act on.
+
+use std::time::Duration;
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use serde_json::Value;
+
+/// A failure.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// The configured address cannot be used.
+    #[error("the address cannot be used: {0}")]
+    Address(String),
+    /// The server refused the handshake at the HTTP level.
+    #[error("the handshake was refused with HTTP status {}", .0.status)]
+    Http(Box<HttpRefusal>),
+    /// The server refused a namespace.
+    #[error("namespace {namespace} was refused: {message}")]
+    Refused {
+        /// Which one.
+        namespace: String,
+        /// The server's words.
+        message: String,
+        /// What it sent besides.
+        data: Option<Value>,
+    },
+    /// The server took the namespace away.
+    #[error("the server ended namespace {namespace}")]
+    Kicked {
+        /// Which one.
+        namespace: String,
+    },
+    /// No connection could be made.
+    #[error("no connection: {0}")]
+    Unreachable(String),
+    /// The connection was lost; what was under way may or may not have arrived.
+    #[error("the connection was lost: {0}")]
+    Lost(Loss),
+    /// No answer came in time.
+    #[error("no answer within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    /// A bound was reached.
+    #[error("{name} is at its limit of {limit}")]
+    Full {
+        /// The limit's name in [`Limits`](crate::Limits).
+        name: &'static str,
+        /// Its value.
+        limit: usize,
+    },
+    /// The server would not take a packet of this size.
+    #[error("the packet has {actual} bytes, at most {limit} are taken")]
+    TooLarge {
+        /// How much is taken.
+        limit: usize,
+        /// How much it was.
+        actual: usize,
+    },
+    /// The server said something that is not Socket.IO.
+    #[error("the server does not speak the protocol: {0}")]
+    Protocol(String),
+    /// The session was closed by its owner.
+    #[error("the session is closed")]
+    Closed,
+}
+
+/// What the server said when it refused a handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpRefusal {
+    /// The status.
+    pub status: u16,
+    /// The headers, names in lower case; a value that is not text is left out.
+    pub headers: Vec<(String, String)>,
+    /// The body, cut at 64 KiB.
+    pub body: String,
+}
+
+impl HttpRefusal {
+    /// The value of a header.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// How a connection was lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// The server ended it, with a WebSocket close code if it gave one.
+    #[error("closed by the server{}", .code.map_or(String::new(), |code| format!(" with code {code}")))]
+    Closed {
+        /// The code.
+        code: Option<u16>,
+        /// Its reason.
+        reason: String,
+    },
+    /// Nothing was heard for the interval and the timeout of its pings together.
+    #[error("nothing was heard for {} ms", .0.as_millis())]
+    Silent(Duration),
+    /// The connection broke.
+    #[error("{0}")]
+    Broken(String),
+    /// Our own program did not take events.
+    #[error("events were not taken for {} ms", .0.as_millis())]
+    NotTaken(Duration),
+}
+
+impl Error {
+    /// Would trying again give the same answer? Then the session ends instead of connecting again.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Http(refusal) => {
+                (400..500).contains(&refusal.status) && !matches!(refusal.status, 408 | 425 | 429)
+            }
+            Self::Address(_) | Self::Refused { .. } | Self::Kicked { .. } | Self::Closed => true,
+            _ => false,
+        }
+    }
+
+    /// As a fault of the catalog. Foreign words become causes, for the operator.
+    #[must_use]
+    pub fn to_fault(&self) -> Fault {
+        let new = |kind| Fault::new(kind, Operation::Connect);
+        match self {
+            Self::Address(_) => new(Kind::ConfigurationWrong).with(Fact::ConfigKey, "url"),
+            Self::Http(refusal) if matches!(refusal.status, 401 | 403) => {
+                new(Kind::NotAuthenticated)
+            }
+            Self::Http(refusal) => {
+                new(Kind::PeerFailed).with(Fact::PeerCode, i64::from(refusal.status))
+            }
+            Self::Refused { .. } => new(Kind::NotAuthenticated),
+            Self::Unreachable(_) => new(Kind::ConnectionRefused),
+            Self::Lost(Loss::Closed { code, reason }) => {
+                let fault = new(Kind::ConnectionLost).with(Fact::CloseReason, reason.clone());
+                match code {
+                    Some(code) => fault.with(Fact::CloseCode, i64::from(*code)),
+                    None => fault,
+                }
+            }
+            Self::Lost(_) | Self::Kicked { .. } | Self::Closed => new(Kind::ConnectionLost),
+            Self::TimedOut(limit) => new(Kind::RequestTimedOut).with(Fact::TimeoutMs, *limit),
+            Self::Full { name, limit } => new(Kind::LimitReached)
+                .with(Fact::LimitName, *name)
+                .with(Fact::Limit, i64::try_from(*limit).unwrap_or(i64::MAX)),
+            Self::TooLarge { limit, actual } => new(Kind::FrameTooLarge)
+                .with(Fact::Limit, i64::try_from(*limit).unwrap_or(i64::MAX))
+                .with(Fact::Actual, i64::try_from(*actual).unwrap_or(i64::MAX)),
+            Self::Protocol(_) => new(Kind::PeerFailed),
+        }
+        .caused_by(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(status: u16) -> Error {
+        Error::Http(Box::new(HttpRefusal { status, headers: Vec::new(), body: String::new() }))
+    }
+
+    #[test]
+    fn a_refusal_is_final_and_a_busy_server_is_not() {
+        let finals: Vec<u16> = [400, 401, 404, 408, 429, 500, 503]
+            .into_iter()
+            .filter(|s| http(*s).is_final())
+            .collect();
+        assert_eq!(finals, [400, 401, 404]);
+        assert!(!Error::Unreachable("no route".into()).is_final());
+        assert!(!Error::Lost(Loss::Silent(Duration::from_secs(45))).is_final());
+        assert!(Error::Kicked { namespace: "/".into() }.is_final());
+    }
+
+    #[test]
+    fn a_limit_names_itself_in_its_fault() {
+        let fault = Error::Full { name: "queue_max", limit: 8 }.to_fault();
+        assert_eq!(fault.kind(), Kind::LimitReached);
+        assert_eq!(fault.detail().text(Fact::LimitName), Some("queue_max"));
+        assert_eq!(fault.detail().number(Fact::Limit), Some(8));
+    }
+}

@@ -1,0 +1,264 @@
+//! The polling transport: a request that waits for packets, and a request per batch that we send.
+//!
+//! The waiting request runs in a task of its own, because a request that is dropped half-way loses packets.
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use futures::StreamExt;
+use reqwest::{Client, Response, Url, redirect};
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    Config, Error, Loss,
+    engine::{Heard, Open, Packet},
+    websocket::refusal,
+};
+use budao_core::seams::World;
+
+/// Between two packets of one body.
+const SEPARATOR: char = '\u{1e}';
+
+/// Of a refusal's body, this much is read.
+pub(crate) const ERROR_BYTES: usize = 64 * 1024;
+
+/// What a server advertises when it says nothing.
+const PAYLOAD_BYTES: usize = 1_000_000;
+
+/// Packets heard and not yet taken.
+const HEARD_MAX: usize = 64;
+
+/// Whoever was first wins; without any, building a client panics.
+pub(crate) fn install_tls() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// A session opened by polling.
+#[derive(Debug)]
+pub(crate) struct Polling {
+    pub(crate) open: Open,
+    client: Client,
+    url: Url,
+    bytes_max: usize,
+}
+
+/// Opens a session.
+pub(crate) async fn open(config: &Config) -> Result<Polling, Error> {
+    let client = client(config)?;
+    let unreachable = |error: reqwest::Error| Error::Unreachable(told(&error));
+    let response = client.get(config.address("polling", None)).send().await.map_err(unreachable)?;
+    let bytes_max = config.limits.frame_bytes_max;
+    if !response.status().is_success() {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = body(response, ERROR_BYTES, Over::Cut).await.unwrap_or_default();
+        return Err(refusal(status, &headers, body));
+    }
+    let body = body(response, bytes_max, Over::Fail).await.map_err(Error::Lost)?;
+    let first = body.split(SEPARATOR).next().unwrap_or_default();
+    let open = Open::read(first)?;
+    let url = config.address("polling", Some(&open.sid));
+    Ok(Polling { open, client, url, bytes_max })
+}
+
+fn client(config: &Config) -> Result<Client, Error> {
+    install_tls();
+    let headers = config.headers.iter().cloned().collect();
+    let builder = Client::builder()
+        .user_agent(concat!("budao/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .default_headers(headers)
+        .connect_timeout(config.limits.handshake);
+    // What runs on this machine is not asked for through a proxy.
+    let host = config.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host.eq_ignore_ascii_case("localhost")
+        || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if is_here { builder.no_proxy() } else { builder }
+        .build()
+        .map_err(|error| Error::Address(told(&error)))
+}
+
+/// The error and its causes, without the address: that may hold secrets.
+fn told(error: &reqwest::Error) -> String {
+    let mut text = String::new();
+    let mut next: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = next {
+        let line = error.to_string();
+        let line = line.split(" for url (").next().unwrap_or_default();
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(line);
+        next = error.source();
+    }
+    text
+}
+
+/// What to do with a body past its bound.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Cut,
+    Fail,
+}
+
+/// The body as text.
+async fn body(response: Response, bytes_max: usize, over: Over) -> Result<String, Loss> {
+    let mut bytes = Vec::new();
+    let mut stream = response.bytes_stream();
+    while let Some(piece) = stream.next().await {
+        bytes.extend_from_slice(&piece.map_err(|error| Loss::Broken(told(&error)))?);
+        if bytes.len() > bytes_max {
+            if over == Over::Fail {
+                return Err(Loss::Broken(format!("a body of more than {bytes_max} bytes")));
+            }
+            bytes.truncate(bytes_max);
+            break;
+        }
+    }
+    match over {
+        Over::Cut => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Over::Fail => {
+            String::from_utf8(bytes).map_err(|_| Loss::Broken("a body that is not UTF-8".into()))
+        }
+    }
+}
+
+impl Polling {
+    /// Begins to wait for packets.
+    pub(crate) fn start(self, world: &World) -> (Poller, Poster) {
+        let (sender, heard) = mpsc::channel(HEARD_MAX);
+        let stop = CancellationToken::new();
+        let patience = self.open.silence_max() + Duration::from_secs(5);
+        let (client, url, bytes_max) = (self.client.clone(), self.url.clone(), self.bytes_max);
+        let is_over = stop.clone();
+        world.spawn.spawn(Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = is_over.cancelled() => {}
+                () = poll(&client, &url, bytes_max, patience, &sender) => {}
+            }
+        }));
+        let payload_max = self.open.max_payload.unwrap_or(PAYLOAD_BYTES);
+        let poster = Poster { client: self.client, url: self.url, payload_max, patience };
+        (Poller { heard, _stop: stop.drop_guard() }, poster)
+    }
+}
+
+/// Asks for packets again and again, until something goes wrong.
+async fn poll(
+    client: &Client,
+    url: &Url,
+    bytes_max: usize,
+    patience: Duration,
+    heard: &mpsc::Sender<Result<Heard, Loss>>,
+) {
+    loop {
+        let packets = match get(client, url, bytes_max, patience).await {
+            Ok(body) => body,
+            Err(loss) => return drop(heard.send(Err(loss)).await),
+        };
+        for packet in packets.split(SEPARATOR) {
+            let packet = read(packet);
+            let is_last = packet.is_err();
+            if heard.send(packet).await.is_err() || is_last {
+                return;
+            }
+        }
+    }
+}
+
+async fn get(
+    client: &Client,
+    url: &Url,
+    bytes_max: usize,
+    patience: Duration,
+) -> Result<String, Loss> {
+    let response = client.get(url.clone()).timeout(patience).send().await;
+    let response = response.map_err(|error| Loss::Broken(told(&error)))?;
+    match response.status().as_u16() {
+        200 => body(response, bytes_max, Over::Fail).await,
+        status => Err(Loss::Broken(format!("polling was answered with HTTP status {status}"))),
+    }
+}
+
+fn read(packet: &str) -> Result<Heard, Loss> {
+    match packet.strip_prefix('b') {
+        Some(text) => STANDARD
+            .decode(text)
+            .map(|bytes| Heard::Bytes(Bytes::from(bytes)))
+            .map_err(|_| Loss::Broken("an attachment that is not base64".into())),
+        None => Heard::read(packet),
+    }
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    heard: mpsc::Receiver<Result<Heard, Loss>>,
+    _stop: DropGuard,
+}
+
+impl Poller {
+    pub(crate) async fn next(&mut self) -> Result<Heard, Loss> {
+        let ended = || Err(Loss::Closed { code: None, reason: String::new() });
+        self.heard.recv().await.unwrap_or_else(ended)
+    }
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct Poster {
+    client: Client,
+    url: Url,
+    payload_max: usize,
+    patience: Duration,
+}
+
+impl Poster {
+    /// Sends packets in as few bodies as the server's limit allows.
+    pub(crate) async fn say(&mut self, packets: Vec<Packet>) -> Result<(), Loss> {
+        let mut body = String::new();
+        for packet in packets {
+            for text in texts(packet) {
+                if !body.is_empty() && body.len() + 1 + text.len() > self.payload_max {
+                    self.post(std::mem::take(&mut body)).await?;
+                }
+                if !body.is_empty() {
+                    body.push(SEPARATOR);
+                }
+                body.push_str(&text);
+            }
+        }
+        if body.is_empty() { Ok(()) } else { self.post(body).await }
+    }
+
+    async fn post(&self, body: String) -> Result<(), Loss> {
+        let request = self
+            .client
+            .post(self.url.clone())
+            .header(http::header::CONTENT_TYPE, "text/plain;charset=UTF-8")
+            .timeout(self.patience)
+            .body(body);
+        let response = request.send().await.map_err(|error| Loss::Broken(told(&error)))?;
+        match response.status().as_u16() {
+            200 => Ok(()),
+            status => Err(Loss::Broken(format!("sending was answered with HTTP status {status}"))),
+        }
+    }
+}
+
+/// A packet as it stands in a body.
+fn texts(packet: Packet) -> Vec<String> {
+    match packet {
+        Packet::Pong => vec!["3".into()],
+        Packet::Close => vec!["1".into()],
+        Packet::Message(encoding) => {
+            let attachments = encoding.attachments.iter();
+            let attachments = attachments.map(|bytes| format!("b{}", STANDARD.encode(bytes)));
+            std::iter::once(format!("4{}", encoding.text)).chain(attachments).collect()
+        }
+    }
+}

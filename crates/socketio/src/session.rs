@@ -1,0 +1,329 @@
+//! The session's task: connects, reads and writes until the connection is lost, waits, connects again.
+//!
+//! Reading and writing run beside each other. A server that is busy sending to us must not wait for us to
+//! finish sending to it.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    Auth, Config, Error, Event, Loss, Payload, Reply,
+    engine::{self, Ear, Heard, Link, Mouth, Packet},
+    packet::{self, Decoder, Said},
+    shared::{Shared, count},
+};
+
+/// Saying goodbye takes no longer.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+pub(crate) struct Session {
+    config: Config,
+    shared: Arc<Shared>,
+    inbox: mpsc::Sender<Event>,
+    first: Option<oneshot::Sender<Result<(), Error>>>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        config: Config,
+        shared: Arc<Shared>,
+        inbox: mpsc::Sender<Event>,
+        first: Option<oneshot::Sender<Result<(), Error>>>,
+    ) -> Self {
+        Self { config, shared, inbox, first }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let error = self.keep_connected().await;
+        self.shared.end(&error);
+        self.tell_first(Err(error));
+    }
+
+    /// Returns when there is nothing more to try.
+    async fn keep_connected(&mut self) -> Error {
+        let mut attempt = 0;
+        loop {
+            let error = match self.connect().await {
+                Ok(connection) => {
+                    attempt = 0;
+                    let error = self.serve(connection).await;
+                    self.shared.go_offline(&error);
+                    error
+                }
+                Err(error) if self.first.is_some() => return error,
+                Err(error) => error,
+            };
+            attempt += 1;
+            let is_kick = matches!(error, Error::Kicked { .. });
+            let is_final = if is_kick { self.config.is_kick_final } else { error.is_final() };
+            let is_over = is_final || attempt >= self.config.reconnect.tries;
+            let wait = self.config.reconnect.delay(attempt, self.shared.world.jitter());
+            let retry_in = (!is_over).then_some(wait);
+            tracing::debug!(%error, ?retry_in, "not connected");
+            let told = Event::Disconnected { error: error.clone(), retry_in };
+            let pause = async {
+                let _ = self.inbox.send(told).await;
+                if !is_over {
+                    self.shared.world.clock.sleep(wait).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.shared.closing.cancelled() => return Error::Closed,
+                () = pause => {}
+            }
+            if is_over {
+                return error;
+            }
+        }
+    }
+
+    fn tell_first(&mut self, result: Result<(), Error>) {
+        if let Some(first) = self.first.take() {
+            let _ = first.send(result);
+        }
+    }
+
+    /// Makes a connection and connects its namespaces, in bounded time.
+    async fn connect(&mut self) -> Result<Connection, Error> {
+        let limit = self.config.limits.handshake;
+        let clock = self.shared.world.clock.clone();
+        tokio::select! {
+            biased;
+            () = self.shared.closing.cancelled() => Err(Error::Closed),
+            connection = self.shake_hands() => connection,
+            () = clock.sleep(limit) => Err(Error::Unreachable(format!(
+                "the handshake took longer than {} ms", limit.as_millis()
+            ))),
+        }
+    }
+
+    async fn shake_hands(&self) -> Result<Connection, Error> {
+        let mut link = engine::connect(&self.config, &self.shared.world).await?;
+        for (name, auth) in &self.config.namespaces {
+            let auth = match auth {
+                Auth::None => None,
+                Auth::Fixed(value) => Some(value.clone()),
+                Auth::Fresh(ask) => Some(ask().await),
+            };
+            let hello = Packet::Message(packet::connect(name, auth.as_ref()));
+            link.mouth.say(vec![hello]).await.map_err(Error::Lost)?;
+        }
+        let decoder = Decoder::new(&self.config.limits);
+        let mut early = Vec::new();
+        let mut sids: Vec<Option<String>> = vec![None; self.shared.spaces.len()];
+        while sids.iter().any(Option::is_none) {
+            match hear(&mut link, &decoder).await? {
+                Some(Said::Connected { namespace, sid }) => {
+                    if let Some(space) = self.shared.space(&namespace) {
+                        sids[space] = Some(sid);
+                    }
+                }
+                Some(Said::Refused { namespace, message, data }) => {
+                    link.mouth.close().await;
+                    return Err(Error::Refused { namespace, message, data });
+                }
+                Some(said) => early.push(said),
+                None => {}
+            }
+            if early.len() > self.config.limits.inbox_max {
+                return Err(Error::Full { name: "inbox_max", limit: self.config.limits.inbox_max });
+            }
+        }
+        let sids = sids.into_iter().flatten().collect();
+        Ok(Connection { link, decoder, sids, early })
+    }
+
+    /// Serves a connection until it is lost.
+    async fn serve(&mut self, connection: Connection) -> Error {
+        let Connection { link: Link { open, ear, mut mouth }, decoder, sids, early } = connection;
+        let epoch = self.shared.go_online(open.max_payload);
+        self.tell_first(Ok(()));
+        let silence_max = open.silence_max();
+        let mut reader = Reader {
+            shared: self.shared.clone(),
+            inbox: self.inbox.clone(),
+            decoder,
+            ear,
+            epoch,
+            silence_max,
+        };
+        let shared = self.shared.clone();
+        let reading = async {
+            if let Err(error) = reader.begin(sids, early).await {
+                return error;
+            }
+            reader.run().await
+        };
+        tokio::select! {
+            biased;
+            () = shared.closing.cancelled() => {
+                self.say_goodbye(&mut mouth).await;
+                Error::Closed
+            }
+            error = reading => error,
+            error = write(&shared, &mut mouth) => error,
+        }
+    }
+
+    async fn say_goodbye(&self, mouth: &mut Mouth) {
+        let names = self.shared.spaces.iter().map(|space| packet::disconnect(&space.name));
+        let packets = names.map(Packet::Message).collect();
+        let goodbye = async {
+            let _ = mouth.say(packets).await;
+            mouth.close().await;
+        };
+        tokio::select! {
+            biased;
+            () = goodbye => {}
+            () = self.shared.world.clock.sleep(GOODBYE) => {}
+        }
+    }
+}
+
+/// A connection whose namespaces are connected.
+struct Connection {
+    link: Link,
+    decoder: Decoder,
+    sids: Vec<String>,
+    /// What was said before the last namespace was connected.
+    early: Vec<Said>,
+}
+
+/// The next packet during the handshake.
+async fn hear(link: &mut Link, decoder: &Decoder) -> Result<Option<Said>, Error> {
+    match link.ear.next().await.map_err(Error::Lost)? {
+        Heard::Ping => {
+            link.mouth.say(vec![Packet::Pong]).await.map_err(Error::Lost)?;
+            Ok(None)
+        }
+        Heard::Text(text) => decoder.text(text).map_err(Error::Protocol),
+        Heard::Bytes(bytes) => decoder.bytes(bytes).map_err(Error::Protocol),
+        Heard::Nothing => Ok(None),
+        Heard::Close => Err(Error::Lost(Loss::Closed { code: None, reason: String::new() })),
+    }
+}
+
+/// Sends what is queued, until the connection is lost.
+async fn write(shared: &Shared, mouth: &mut Mouth) -> Error {
+    loop {
+        let packets = shared.take();
+        if packets.is_empty() {
+            shared.ready.notified().await;
+        } else if let Err(loss) = mouth.say(packets).await {
+            return Error::Lost(loss);
+        }
+    }
+}
+
+/// Hands out what the server says.
+struct Reader {
+    shared: Arc<Shared>,
+    inbox: mpsc::Sender<Event>,
+    decoder: Decoder,
+    ear: Ear,
+    epoch: u64,
+    silence_max: Duration,
+}
+
+impl Reader {
+    async fn begin(&mut self, sids: Vec<String>, early: Vec<Said>) -> Result<(), Error> {
+        for (space, sid) in sids.into_iter().enumerate() {
+            let namespace = self.shared.spaces[space].name.clone();
+            self.hand_out(Event::Connected { namespace, sid }).await?;
+        }
+        for said in early {
+            self.take(said).await?;
+        }
+        Ok(())
+    }
+
+    async fn run(&mut self) -> Error {
+        loop {
+            let heard = tokio::select! {
+                biased;
+                heard = self.ear.next() => heard,
+                () = self.shared.world.clock.sleep(self.silence_max) => {
+                    Err(Loss::Silent(self.silence_max))
+                }
+            };
+            let said = match heard {
+                Ok(Heard::Ping) => {
+                    self.shared.pong();
+                    Ok(None)
+                }
+                Ok(Heard::Text(text)) => self.decoder.text(text).map_err(Error::Protocol),
+                Ok(Heard::Bytes(bytes)) => self.decoder.bytes(bytes).map_err(Error::Protocol),
+                Ok(Heard::Nothing) => Ok(None),
+                Ok(Heard::Close) => {
+                    Err(Error::Lost(Loss::Closed { code: None, reason: String::new() }))
+                }
+                Err(loss) => Err(Error::Lost(loss)),
+            };
+            let taken = match said {
+                Ok(Some(said)) => self.take(said).await,
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = taken {
+                return error;
+            }
+        }
+    }
+
+    async fn take(&mut self, said: Said) -> Result<(), Error> {
+        match said {
+            Said::Event { namespace, name, payload, ack } => {
+                self.take_event(&namespace, name, payload, ack).await
+            }
+            Said::Answer { namespace, id, payload } => {
+                let space = self.shared.space(&namespace);
+                let is_awaited =
+                    space.is_some_and(|space| self.shared.spaces[space].answer(id, payload));
+                if !is_awaited {
+                    count(&self.shared.counters.late_answers);
+                }
+                Ok(())
+            }
+            Said::Disconnected { namespace } => Err(Error::Kicked { namespace }),
+            Said::Refused { namespace, message, data } => {
+                Err(Error::Refused { namespace, message, data })
+            }
+            Said::Connected { .. } => Ok(()),
+        }
+    }
+
+    async fn take_event(
+        &mut self,
+        namespace: &str,
+        name: String,
+        payload: Payload,
+        ack: Option<i64>,
+    ) -> Result<(), Error> {
+        let Some(space) = self.shared.space(namespace) else { return Ok(()) };
+        let (shared, epoch) = (&self.shared, self.epoch);
+        let reply = ack.map(|id| Reply { shared: shared.clone(), space, id, epoch });
+        let namespace = shared.spaces[space].name.clone();
+        self.hand_out(Event::Message { namespace, name, payload, reply }).await
+    }
+
+    /// Waits until the event is taken, but not longer than the server would wait for us.
+    async fn hand_out(&self, event: Event) -> Result<(), Error> {
+        let event = match self.inbox.try_send(event) {
+            Ok(()) => return Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                count(&self.shared.counters.untaken_events);
+                return Ok(());
+            }
+            Err(mpsc::error::TrySendError::Full(event)) => event,
+        };
+        tokio::select! {
+            biased;
+            _ = self.inbox.send(event) => Ok(()),
+            () = self.shared.world.clock.sleep(self.silence_max) => {
+                Err(Error::Lost(Loss::NotTaken(self.silence_max)))
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! What a client's handles and its session share: the queue of what is to be sent, and who waits for answers.
+//!
+//! The queue is the same with and without a connection, so nothing has to be moved when one is lost. A packet
+//! holds a permit while it waits; those who want to send wait for one in the order they came.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use budao_core::seams::World;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error, Limits, Payload,
+    engine::Packet,
+    packet::{self, Encoding},
+};
+
+/// Packets sent at once.
+const BATCH_MAX: usize = 64;
+
+/// What happened to a session so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Connections made.
+    pub connections: u64,
+    /// Answers that nobody waited for any more.
+    pub late_answers: u64,
+    /// Answers of ours whose connection was gone.
+    pub dropped_replies: u64,
+    /// Events that came when nobody took events any more.
+    pub untaken_events: u64,
+    /// Packets that were queued before the server said how little it takes.
+    pub oversized_packets: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) connections: AtomicU64,
+    pub(crate) late_answers: AtomicU64,
+    pub(crate) dropped_replies: AtomicU64,
+    pub(crate) untaken_events: AtomicU64,
+    pub(crate) oversized_packets: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) world: World,
+    pub(crate) spaces: Vec<Space>,
+    pub(crate) closing: CancellationToken,
+    pub(crate) counters: Counters,
+    outbox: Mutex<Outbox>,
+    room: Arc<Semaphore>,
+    /// Tells the writer that there is something to send.
+    pub(crate) ready: Notify,
+    payload_max: AtomicUsize,
+}
+
+/// One namespace.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) name: Arc<str>,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    last: i64,
+    waiting: BTreeMap<i64, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    answer: oneshot::Sender<Result<Payload, Error>>,
+    is_sent: bool,
+}
+
+#[derive(Debug, Default)]
+struct Outbox {
+    pongs: usize,
+    queue: VecDeque<Queued>,
+    bytes: usize,
+    /// Counts connections; zero before the first one.
+    epoch: u64,
+    is_online: bool,
+    ended: Option<Error>,
+}
+
+#[derive(Debug)]
+struct Queued {
+    space: usize,
+    encoding: Encoding,
+    bytes: usize,
+    call: Option<i64>,
+    /// For an answer: the connection it belongs to.
+    epoch: Option<u64>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A packet to be queued.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) space: usize,
+    pub(crate) encoding: Encoding,
+    pub(crate) call: Option<i64>,
+    pub(crate) epoch: Option<u64>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(limits: Limits, world: World, names: Vec<Arc<str>>) -> Self {
+        let spaces =
+            names.into_iter().map(|name| Space { name, calls: Mutex::default() }).collect();
+        Self {
+            room: Arc::new(Semaphore::new(limits.queue_max.min(Semaphore::MAX_PERMITS))),
+            payload_max: AtomicUsize::new(usize::MAX),
+            limits,
+            world,
+            spaces,
+            closing: CancellationToken::new(),
+            counters: Counters::default(),
+            outbox: Mutex::default(),
+            ready: Notify::new(),
+        }
+    }
+
+    pub(crate) fn space(&self, name: &str) -> Option<usize> {
+        self.spaces.iter().position(|space| &*space.name == name)
+    }
+
+    /// Queues a packet. Waits for room while there is a connection that makes some.
+    pub(crate) async fn enqueue(&self, outgoing: Outgoing) -> Result<(), Error> {
+        let bytes = outgoing.encoding.bytes();
+        let limit = self.payload_max.load(Ordering::Relaxed);
+        if bytes > limit {
+            return Err(Error::TooLarge { limit, actual: bytes });
+        }
+        let full = || Error::Full { name: "queue_max", limit: self.limits.queue_max };
+        let permit = match self.room.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) if self.is_online() => {
+                self.room.clone().acquire_owned().await.map_err(|_| Error::Closed)?
+            }
+            Err(_) => return Err(self.ended().unwrap_or_else(full)),
+        };
+        let mut outbox = lock(&self.outbox);
+        if let Some(error) = &outbox.ended {
+            return Err(error.clone());
+        }
+        if outgoing.epoch.is_some_and(|epoch| epoch != outbox.epoch || !outbox.is_online) {
+            count(&self.counters.dropped_replies);
+            return Err(Error::Lost(crate::Loss::Closed { code: None, reason: String::new() }));
+        }
+        if outbox.bytes + bytes > self.limits.queue_bytes_max {
+            return Err(Error::Full {
+                name: "queue_bytes_max",
+                limit: self.limits.queue_bytes_max,
+            });
+        }
+        outbox.bytes += bytes;
+        let Outgoing { space, encoding, call, epoch } = outgoing;
+        outbox.queue.push_back(Queued { space, encoding, bytes, call, epoch, _permit: permit });
+        drop(outbox);
+        self.ready.notify_one();
+        Ok(())
+    }
+
+    /// Answers a ping before anything else is sent.
+    pub(crate) fn pong(&self) {
+        lock(&self.outbox).pongs += 1;
+        self.ready.notify_one();
+    }
+
+    /// Takes what is to be sent next. What nobody waits for any more is left out.
+    pub(crate) fn take(&self) -> Vec<Packet> {
+        let mut outbox = lock(&self.outbox);
+        let mut packets: Vec<Packet> = Vec::new();
+        for _ in 0..std::mem::take(&mut outbox.pongs) {
+            packets.push(Packet::Pong);
+        }
+        while packets.len() < BATCH_MAX {
+            let Some(queued) = outbox.queue.pop_front() else { break };
+            outbox.bytes -= queued.bytes;
+            if queued.epoch.is_some_and(|epoch| epoch != outbox.epoch) {
+                count(&self.counters.dropped_replies);
+            } else if let Some(packet) = self.fit(queued) {
+                packets.push(packet);
+            }
+        }
+        packets
+    }
+
+    /// The packet, if the server takes its size and its caller still waits.
+    fn fit(&self, queued: Queued) -> Option<Packet> {
+        let limit = self.payload_max.load(Ordering::Relaxed);
+        let calls = &self.spaces[queued.space].calls;
+        if queued.bytes > limit {
+            count(&self.counters.oversized_packets);
+            let waiting = queued.call.and_then(|id| lock(calls).waiting.remove(&id));
+            let too_large = Error::TooLarge { limit, actual: queued.bytes };
+            if let Some(waiting) = waiting {
+                let _ = waiting.answer.send(Err(too_large));
+            } else {
+                tracing::warn!(error = %too_large, "an event was not sent");
+            }
+            return None;
+        }
+        if let Some(id) = queued.call {
+            lock(calls).waiting.get_mut(&id)?.is_sent = true;
+        }
+        Some(Packet::Message(queued.encoding))
+    }
+
+    fn is_online(&self) -> bool {
+        lock(&self.outbox).is_online
+    }
+
+    pub(crate) fn ended(&self) -> Option<Error> {
+        lock(&self.outbox).ended.clone()
+    }
+
+    /// A connection is there.
+    pub(crate) fn go_online(&self, payload_max: Option<usize>) -> u64 {
+        let heed = self.limits.heed_advertised_size;
+        let limit = payload_max.filter(|_| heed).unwrap_or(usize::MAX);
+        self.payload_max.store(limit, Ordering::Relaxed);
+        count(&self.counters.connections);
+        let mut outbox = lock(&self.outbox);
+        outbox.pongs = 0;
+        outbox.epoch += 1;
+        outbox.is_online = true;
+        self.ready.notify_one();
+        outbox.epoch
+    }
+
+    /// The connection is gone: calls that were sent have failed; the others still wait to be sent.
+    pub(crate) fn go_offline(&self, error: &Error) {
+        lock(&self.outbox).is_online = false;
+        for space in &self.spaces {
+            space.fail(error, |waiting| waiting.is_sent);
+        }
+    }
+
+    /// The session is over: everything has failed.
+    pub(crate) fn end(&self, error: &Error) {
+        let left = {
+            let mut outbox = lock(&self.outbox);
+            outbox.is_online = false;
+            outbox.ended = Some(error.clone());
+            outbox.bytes = 0;
+            std::mem::take(&mut outbox.queue)
+        };
+        drop(left);
+        for space in &self.spaces {
+            space.fail(error, |_| true);
+        }
+        self.room.close();
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            connections: of(&self.counters.connections),
+            late_answers: of(&self.counters.late_answers),
+            dropped_replies: of(&self.counters.dropped_replies),
+            untaken_events: of(&self.counters.untaken_events),
+            oversized_packets: of(&self.counters.oversized_packets),
+        }
+    }
+
+    /// Sends an event and waits for its answer, at most for `timeout` in all.
+    pub(crate) async fn call(
+        &self,
+        space: usize,
+        name: &str,
+        payload: Payload,
+        timeout: Duration,
+    ) -> Result<Payload, Error> {
+        let (id, answer) = self.spaces[space].register(self.limits.calls_max)?;
+        let _forget = Forget { space: &self.spaces[space], id };
+        let encoding = packet::event(&self.spaces[space].name, name, payload, Some(id));
+        let outgoing = Outgoing { space, encoding, call: Some(id), epoch: None };
+        let exchange = async {
+            self.enqueue(outgoing).await?;
+            answer.await.unwrap_or(Err(Error::Closed))
+        };
+        tokio::select! {
+            biased;
+            result = exchange => result,
+            () = self.world.clock.sleep(timeout) => Err(Error::TimedOut(timeout)),
+        }
+    }
+}
+
+impl Space {
+    fn register(
+        &self,
+        calls_max: usize,
+    ) -> Result<(i64, oneshot::Receiver<Result<Payload, Error>>), Error> {
+        let (answer, receiver) = oneshot::channel();
+        let mut calls = lock(&self.calls);
+        if calls.waiting.len() >= calls_max {
+            return Err(Error::Full { name: "calls_max", limit: calls_max });
+        }
+        // Never used twice in the life of a session, so no answer can reach another call.
+        calls.last += 1;
+        let id = calls.last;
+        calls.waiting.insert(id, Waiting { answer, is_sent: false });
+        Ok((id, receiver))
+    }
+
+    /// Hands an answer to its call. False if nobody waits for it.
+    pub(crate) fn answer(&self, id: i64, payload: Payload) -> bool {
+        let waiting = lock(&self.calls).waiting.remove(&id);
+        waiting.is_some_and(|waiting| waiting.answer.send(Ok(payload)).is_ok())
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        lock(&self.calls).waiting.len()
+    }
+
+    fn fail(&self, error: &Error, which: impl Fn(&Waiting) -> bool) {
+        let mut calls = lock(&self.calls);
+        let all = std::mem::take(&mut calls.waiting);
+        let (failed, kept) = all.into_iter().partition(|(_, waiting)| which(waiting));
+        calls.waiting = kept;
+        drop(calls);
+        let failed: BTreeMap<i64, Waiting> = failed;
+        for waiting in failed.into_values() {
+            let _ = waiting.answer.send(Err(error.clone()));
+        }
+    }
+}
+
+/// Takes a call out of the table when nobody waits for it any more.
+struct Forget<'a> {
+    space: &'a Space,
+    id: i64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        lock(&self.space.calls).waiting.remove(&self.id);
+    }
+}
