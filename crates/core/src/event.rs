@@ -996,6 +996,17 @@ pub enum Ask {
         /// The fact.
         data: Value,
     },
+    /// Record that somebody who was watching was lost.
+    ObserverLost {
+        /// Why, as the transport says.
+        close_code: u16,
+        /// Why, in words.
+        close_reason: String,
+        /// The last record they had.
+        last_seq: Seq,
+        /// How long they had been there.
+        uptime_ms: u64,
+    },
 }
 
 /// The one answer to a command.

@@ -40,6 +40,10 @@ impl Stepper<'_> {
                 self.emit(Event::Noted { topic, data });
                 Ok(())
             }
+            Ask::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
+                self.emit(Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms });
+                Ok(())
+            }
             Ask::Plan { question, confirm } => self.plan(id.clone(), question, confirm, trace),
             Ask::Solve { question, tasks } => self.solve(id.clone(), question, tasks, trace),
             Ask::CancelTask { task } => self.cancel_task(task, by),
