@@ -6,6 +6,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
@@ -13,7 +14,9 @@ use std::{
 
 use budao_core::{
     Timestamp,
-    event::{self as core, Answer, Command, CommandId, Event, Origin, Seq, SessionId, Settings},
+    event::{
+        self as core, Answer, Ask, Command, CommandId, Event, Origin, Seq, SessionId, Settings,
+    },
     fault::{Category, Fact, Fault, Kind, Operation},
     session::{CallState, Session},
     turn::{self, Env, Input, Work},
@@ -215,6 +218,12 @@ fn broken(session: SessionId) -> Fault {
         .because("the code that runs the session panicked")
 }
 
+fn repeated(session: SessionId, command: &CommandId) -> Fault {
+    Fault::new(Kind::CommandRepeated, Operation::SubmitCommand)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::CommandId, command.to_string())
+}
+
 fn busy(session: SessionId) -> Fault {
     Fault::new(Kind::SessionBusy, Operation::OpenSession).with(Fact::Session, session.to_string())
 }
@@ -252,7 +261,7 @@ struct Actor {
     tools: work::Tools,
     slots: Arc<tokio::sync::Semaphore>,
     watch: Watch,
-    remembered: VecDeque<(CommandId, Answer)>,
+    remembered: VecDeque<Taken>,
     teller: Teller,
     /// Turns may go on until then; from then on they are parked.
     stopping: Option<Timestamp>,
@@ -274,6 +283,20 @@ impl Drop for Running {
     }
 }
 
+/// A command that was taken up, for when it comes again.
+struct Taken {
+    id: CommandId,
+    /// What was asked, in short: the same id for something else is no repetition.
+    ask: u64,
+    answer: Answer,
+}
+
+fn fingerprint(ask: &Ask) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_vec(ask).unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
+}
+
 /// What one round decided, and who waits for it.
 #[derive(Default)]
 struct Round {
@@ -283,7 +306,7 @@ struct Round {
     /// Commands that came directly, with an id that may come again.
     taken: Vec<(Command, Answer)>,
     /// Every answer of the round.
-    known: Vec<(CommandId, Answer)>,
+    known: Vec<Taken>,
     replies: Vec<(oneshot::Sender<Result<Answer, Fault>>, Answer)>,
     opened: Vec<oneshot::Sender<Result<(), Fault>>>,
 }
@@ -526,9 +549,15 @@ impl Actor {
                 .with(Fact::Session, self.id.to_string());
             return drop(reply.send(Err(fault)));
         }
-        let before = round.known.iter().chain(&self.remembered).find(|(id, _)| *id == command.id);
-        if let Some((_, answer)) = before {
-            return round.replies.push((reply, answer.clone()));
+        let ask = fingerprint(&command.ask);
+        let before =
+            round.known.iter().chain(&self.remembered).find(|taken| taken.id == command.id);
+        match before {
+            Some(taken) if taken.ask == ask => {
+                return round.replies.push((reply, taken.answer.clone()));
+            }
+            Some(taken) => return drop(reply.send(Err(repeated(self.id, &taken.id)))),
+            None => {}
         }
         let kept = (!waits && !command.id.is_own()).then(|| command.clone());
         if kept.is_some() && self.is_old(&command.id).await {
@@ -541,7 +570,7 @@ impl Actor {
             None if waits => round.answers.push((id.clone(), answer.clone())),
             None => {}
         }
-        round.known.push((id, answer.clone()));
+        round.known.push(Taken { id, ask, answer: answer.clone() });
         round.replies.push((reply, answer));
     }
 

@@ -217,3 +217,19 @@ async fn shutdown_parks_a_turn_and_the_next_runtime_finishes_it() {
     first.until("turn_ended").await;
     assert_eq!(first.state().await.last_text().as_deref(), Some("finished"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_id_that_comes_again_for_something_else_is_refused() {
+    let stage = Setup::new(Script::new()).open().await;
+    let note = |data: u32| Command {
+        id: "once".into(),
+        by: "ada".into(),
+        trace: Trace::NONE,
+        ask: Ask::Note { topic: "test".into(), data: data.into() },
+    };
+    let first = stage.runtime.submit(stage.session, note(1)).await.unwrap();
+    assert_eq!(stage.runtime.submit(stage.session, note(1)).await.unwrap(), first);
+    let fault = stage.runtime.submit(stage.session, note(2)).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::CommandRepeated);
+    assert_eq!(stage.count("noted").await, 1);
+}
