@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 
 use fields::Fields;
 pub use fields::provided;
+pub(crate) use read::event_id as read_event_id;
 
 /// Bounds on what a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,7 +282,7 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
 }
 
 /// The frame as an object, within its bounds.
-fn object(text: &str, limits: &Limits) -> Result<Map<String, Value>, Fault> {
+pub(crate) fn object(text: &str, limits: &Limits) -> Result<Map<String, Value>, Fault> {
     if text.len() > limits.frame_bytes {
         return Err(too_large(text.len(), limits.frame_bytes));
     }

@@ -1,6 +1,147 @@
 //! Sessions over WebSocket, SSE and HTTP: a gateway on any engine.
+//!
+//! Observers are many, the run is one. A session is followed once ([`hub`]), each record becomes one frame
+//! ([`project`]) that is encoded once and shared by all who observe it; who comes back gets what it missed
+//! from the journal and then goes on live (`observe`). Nothing here decides anything about a session: what
+//! clients ask becomes commands of the engine, what they see are its records.
 
+mod admission;
+pub mod auth;
+mod card;
+mod commands;
+pub mod config;
+mod connection;
 pub mod frame;
+mod http_api;
+mod hub;
 pub mod inbound;
+mod observe;
+mod origin;
+mod outbox;
+pub mod problem;
 pub mod project;
+mod server;
+pub mod signed;
+mod snapshot;
+mod socket;
+mod sse;
+mod sweep;
 pub mod words;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::Router;
+use budao_core::{Fault, Kind, engine::Engine, fault::Operation, seams::World};
+use budao_journal::Journal;
+use futures::future::{self, Either};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+
+pub use auth::{Auth, Who};
+pub use config::{Config, Limits, Rate};
+pub use http_api::openapi;
+pub use inbound::OnDisconnect;
+pub use signed::Keyring;
+
+use crate::server::Server;
+
+/// Requests that may be under way besides the connections that are allowed.
+const SPARE_SOCKETS: usize = 256;
+/// How long to wait when the machine has no more sockets.
+const NO_SOCKETS: Duration = Duration::from_millis(50);
+
+/// Serves an engine's sessions on a listener until `shutdown` completes, then lets clients know when to
+/// come back. Runs go on or are taken up again by whoever starts the engine next.
+///
+/// # Errors
+/// When the configuration does not allow the address.
+pub async fn serve(
+    listener: TcpListener,
+    config: Config,
+    engine: Arc<dyn Engine>,
+    journal: Arc<dyn Journal>,
+    world: World,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), Fault> {
+    let address = listener
+        .local_addr()
+        .map_err(|error| Fault::new(Kind::Bug, Operation::StartServer).caused_by(&error))?;
+    config.check_address(address.ip())?;
+    let farewell = config.limits.farewell;
+    let server = Server::new(config, engine, journal, world, address.ip().is_loopback());
+    server.world.spawn.spawn(Box::pin(sweep::run(Arc::clone(&server))));
+    accept(&server, &listener, shutdown).await;
+    drop(listener);
+    server.stopping.cancel();
+    server.running.close();
+    let patience = server.world.clock.sleep(farewell * 2 + Duration::from_secs(1));
+    let gone = Box::pin(server.running.wait());
+    if let Either::Right(_) = future::select(gone, patience).await {
+        tracing::warn!("some clients did not leave in time");
+    }
+    Ok(())
+}
+
+async fn accept(
+    server: &Arc<Server>,
+    listener: &TcpListener,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let router = http_api::router(server);
+    let sockets = Arc::new(Semaphore::new(server.config.limits.connections + SPARE_SOCKETS));
+    tokio::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut shutdown => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                // Whoever comes when all places are taken is not even greeted.
+                let Ok(place) = Arc::clone(&sockets).try_acquire_owned() else { continue };
+                let _ = stream.set_nodelay(true);
+                let attended = attend(Arc::clone(server), stream, router.clone(), place);
+                server.running.spawn(attended);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no connection could be accepted");
+                server.world.clock.sleep(NO_SOCKETS).await;
+            }
+        }
+    }
+}
+
+/// Answers the requests of one TCP connection. An upgrade goes on elsewhere, and takes the place along.
+async fn attend(
+    server: Arc<Server>,
+    stream: TcpStream,
+    router: Router,
+    place: OwnedSemaphorePermit,
+) {
+    let place = http_api::Place::new(place);
+    let service = TowerToHyperService::new(router.layer(axum::Extension(place)));
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(server.config.limits.request_head)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = &mut connection => ended,
+        () = server.stopping.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

@@ -386,7 +386,7 @@ fn cursor_in(fields: &Fields<'_>) -> Result<Option<Cursor>, Fault> {
 }
 
 /// `{session}.{epoch}.{seq}`.
-fn event_id(id: &str) -> Option<Cursor> {
+pub(crate) fn event_id(id: &str) -> Option<Cursor> {
     let mut parts = id.split('.');
     let (session, epoch, seq) = (parts.next()?, parts.next()?, parts.next()?);
     let (session, seq) = (session.parse().ok()?, seq.parse().ok()?);

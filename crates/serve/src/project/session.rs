@@ -59,7 +59,8 @@ impl Projector {
             .show(say("session-created", lang))
             .with("agent_name", "budao")
             .with("session_id", record.session.to_string())
-            .with("created_at", record.at.to_string());
+            .with("created_at", record.at.to_string())
+            .with("command_id", settings.extra.get("serve.command").cloned().unwrap_or_default());
         let frame = match origin {
             Some(Origin::Call { parent, call, .. }) => frame
                 .with("parent_session_id", parent.to_string())

@@ -1,0 +1,320 @@
+//! Who is asking: static bearer tokens, or JSON Web Tokens signed with a configured key.
+//!
+//! Tokens are compared by their hashes, in constant time and always against every known one. Whatever is
+//! wrong with a token, the answer is the same.
+
+use std::fmt;
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    time::Timestamp,
+};
+use http::{HeaderMap, header};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+/// The WebSocket sub-protocol a client names, and gets back.
+pub const PROTOCOL: &str = "budao.v1";
+/// Before a token among the sub-protocols, for browsers, which cannot set headers.
+const BEARER_PROTOCOL: &str = "bearer.";
+/// The longest token looked at.
+const TOKEN_BYTES: usize = 8 * 1024;
+
+/// Somebody who may come in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Who {
+    /// Whose limits count.
+    pub tenant: String,
+    /// Whose sessions they are.
+    pub user: String,
+    /// May they see every session, also those that were not made here?
+    pub is_operator: bool,
+}
+
+impl Who {
+    /// The one person on a machine of their own.
+    #[must_use]
+    pub fn local() -> Self {
+        Self { tenant: "local".to_owned(), user: "local".to_owned(), is_operator: true }
+    }
+
+    /// As one name, for records and signatures. No two people share one.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let tenant = self.tenant.replace('%', "%25").replace('/', "%2F");
+        format!("{tenant}/{}", self.user)
+    }
+}
+
+/// Who may come in.
+#[derive(Default)]
+pub struct Auth {
+    open: bool,
+    tokens: Vec<([u8; 32], Who)>,
+    keys: Vec<JwtKey>,
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Auth")
+            .field("open", &self.open)
+            .field("tokens", &self.tokens.len())
+            .field("keys", &self.keys.len())
+            .finish()
+    }
+}
+
+/// A key that JSON Web Tokens are verified with.
+struct JwtKey {
+    key: DecodingKey,
+    validation: Validation,
+}
+
+/// What a JSON Web Token must say.
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+    #[serde(default)]
+    tenant: Option<String>,
+    #[serde(default)]
+    operator: bool,
+    #[serde(default)]
+    exp: Option<u64>,
+    #[serde(default)]
+    nbf: Option<u64>,
+}
+
+impl Auth {
+    /// Everybody may.
+    #[must_use]
+    pub fn open() -> Self {
+        Self { open: true, ..Self::default() }
+    }
+
+    /// Whoever has this token may, and may see everything.
+    #[must_use]
+    pub fn token(token: &str) -> Self {
+        let mut auth = Self::default();
+        auth.add_token(token, Who::local());
+        auth
+    }
+
+    /// May everybody come in?
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Lets in whoever has this token.
+    pub fn add_token(&mut self, token: &str, who: Who) {
+        self.tokens.push((Sha256::digest(token).into(), who));
+    }
+
+    /// Lets in the tokens of a file: `token tenant user [operator]` a line, `#` begins a comment.
+    ///
+    /// # Errors
+    /// `configuration_wrong`, naming the line and never the token.
+    pub fn add_tokens(&mut self, file: &str) -> Result<(), Fault> {
+        for (index, line) in file.lines().enumerate() {
+            let words: Vec<&str> =
+                line.split('#').next().unwrap_or_default().split_whitespace().collect();
+            let (token, tenant, user, is_operator) = match words[..] {
+                [] => continue,
+                [token, tenant, user] => (token, tenant, user, false),
+                [token, tenant, user, "operator"] => (token, tenant, user, true),
+                _ => return Err(wrong_line(index + 1)),
+            };
+            let who = Who { tenant: tenant.to_owned(), user: user.to_owned(), is_operator };
+            self.add_token(token, who);
+        }
+        Ok(())
+    }
+
+    /// Lets in tokens signed with a shared secret (HS256).
+    pub fn add_shared_secret(&mut self, secret: &[u8], audience: &str) {
+        self.add_key(DecodingKey::from_secret(secret), Algorithm::HS256, audience);
+    }
+
+    /// Lets in tokens signed with the private half of this PEM key (EdDSA or RS256).
+    ///
+    /// # Errors
+    /// `configuration_wrong` when it is neither.
+    pub fn add_public_key(&mut self, pem: &[u8], audience: &str) -> Result<(), Fault> {
+        if let Ok(key) = DecodingKey::from_ed_pem(pem) {
+            self.add_key(key, Algorithm::EdDSA, audience);
+            return Ok(());
+        }
+        let key = DecodingKey::from_rsa_pem(pem).map_err(|error| {
+            Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+                .with(Fact::ConfigKey, "jwt_key")
+                .with(Fact::Expected, "an Ed25519 or RSA public key in PEM form")
+                .with(Fact::Received, "something else")
+                .caused_by(&error)
+        })?;
+        self.add_key(key, Algorithm::RS256, audience);
+        Ok(())
+    }
+
+    fn add_key(&mut self, key: DecodingKey, algorithm: Algorithm, audience: &str) {
+        let mut validation = Validation::new(algorithm);
+        validation.set_audience(&[audience]);
+        validation.set_required_spec_claims(&["exp", "aud", "sub"]);
+        // Times are checked here, against the clock that was handed in.
+        validation.validate_exp = false;
+        validation.validate_nbf = false;
+        self.keys.push(JwtKey { key, validation });
+    }
+
+    /// Who sends this request?
+    ///
+    /// # Errors
+    /// `not_authenticated`, and nothing about why.
+    pub fn who(&self, headers: &HeaderMap, now: Timestamp) -> Result<Who, Fault> {
+        if self.open {
+            return Ok(Who::local());
+        }
+        token_of(headers)
+            .filter(|token| token.len() <= TOKEN_BYTES)
+            .and_then(|token| self.by_token(token).or_else(|| self.by_signature(token, now)))
+            .ok_or_else(|| Fault::new(Kind::NotAuthenticated, Operation::Authenticate))
+    }
+
+    fn by_token(&self, token: &str) -> Option<Who> {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        let mut found = None;
+        for (known, who) in &self.tokens {
+            if bool::from(known.ct_eq(&digest)) {
+                found = Some(who);
+            }
+        }
+        found.cloned()
+    }
+
+    fn by_signature(&self, token: &str, now: Timestamp) -> Option<Who> {
+        let seconds = u64::try_from(now.as_millis() / 1000).unwrap_or(0);
+        let claims = self.keys.iter().find_map(|JwtKey { key, validation }| {
+            jsonwebtoken::decode::<Claims>(token, key, validation).ok().map(|data| data.claims)
+        })?;
+        let Claims { sub, tenant, operator, exp, nbf } = claims;
+        let in_time = exp? > seconds && nbf.is_none_or(|from| from <= seconds);
+        let tenant = tenant.unwrap_or_else(|| "default".to_owned());
+        in_time.then_some(Who { tenant, user: sub, is_operator: operator })
+    }
+}
+
+/// The token a request brings: `Authorization`, or a sub-protocol of a WebSocket.
+fn token_of(headers: &HeaderMap) -> Option<&str> {
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+        return scheme.eq_ignore_ascii_case("bearer").then_some(token.trim());
+    }
+    headers
+        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .find_map(|protocol| protocol.trim().strip_prefix(BEARER_PROTOCOL))
+}
+
+fn wrong_line(line: usize) -> Fault {
+    Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+        .with(Fact::ConfigKey, format!("token file, line {line}"))
+        .with(Fact::Expected, "token tenant user [operator]")
+        .with(Fact::Received, "something else")
+}
+
+#[cfg(test)]
+mod tests {
+    use jsonwebtoken::{EncodingKey, Header};
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
+
+    fn asks(auth: &Auth, header: (&'static str, &str)) -> Option<Who> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header.0, header.1.parse().unwrap());
+        auth.who(&headers, NOW).ok()
+    }
+
+    fn user(name: &str) -> Who {
+        Who { tenant: "acme".to_owned(), user: name.to_owned(), is_operator: false }
+    }
+
+    #[test]
+    fn a_token_comes_by_header_or_by_sub_protocol() {
+        let mut auth = Auth::default();
+        auth.add_tokens("# people\nabc acme ann\n\nxyz acme bob # the other one\n").unwrap();
+        assert_eq!(asks(&auth, ("authorization", "Bearer abc")), Some(user("ann")));
+        assert_eq!(asks(&auth, ("authorization", "bearer xyz")), Some(user("bob")));
+        let offered = ("sec-websocket-protocol", "budao.v1, bearer.xyz");
+        assert_eq!(asks(&auth, offered), Some(user("bob")));
+        for wrong in ["Bearer ab", "Bearer abcd", "Basic abc", "abc", "Bearer "] {
+            assert_eq!(asks(&auth, ("authorization", wrong)), None, "{wrong}");
+        }
+        assert!(auth.who(&HeaderMap::new(), NOW).is_err());
+    }
+
+    #[test]
+    fn no_two_people_share_a_name() {
+        let who = |tenant: &str, user: &str| Who {
+            tenant: tenant.to_owned(),
+            user: user.to_owned(),
+            is_operator: false,
+        };
+        assert_ne!(who("a/b", "c").name(), who("a", "b/c").name());
+        assert_ne!(who("a%2Fb", "c").name(), who("a/b", "c").name());
+    }
+
+    #[test]
+    fn every_refusal_reads_the_same() {
+        let auth = Auth::token("right");
+        let mut headers = HeaderMap::new();
+        let nothing = auth.who(&headers, NOW).unwrap_err();
+        headers.insert("authorization", "Bearer wrong".parse().unwrap());
+        assert_eq!(nothing, auth.who(&headers, NOW).unwrap_err());
+    }
+
+    #[test]
+    fn a_line_that_is_wrong_is_named_without_its_token() {
+        let fault = Auth::default().add_tokens("good acme ann\nsecret-token acme\n").unwrap_err();
+        assert!(fault.to_string().contains("line 2"), "{fault}");
+        assert!(!format!("{fault:?}").contains("secret-token"));
+    }
+
+    #[test]
+    fn signed_tokens_are_held_to_algorithm_audience_and_time() {
+        let mut auth = Auth::default();
+        auth.add_shared_secret(b"shared", "budao");
+        let seconds = 1_800_000_000_u64;
+        let sign = |header: &Header, key: &[u8], claims: serde_json::Value| {
+            jsonwebtoken::encode(header, &claims, &EncodingKey::from_secret(key)).unwrap()
+        };
+        let hs256 = Header::new(Algorithm::HS256);
+        let claims =
+            |exp: u64, aud: &str| json!({"sub": "ann", "tenant": "acme", "exp": exp, "aud": aud});
+        let good = sign(&hs256, b"shared", claims(seconds + 60, "budao"));
+        let who = asks(&auth, ("authorization", &format!("Bearer {good}")));
+        assert_eq!(who, Some(user("ann")));
+        let mut later = claims(seconds + 60, "budao");
+        later["nbf"] = json!(seconds + 30);
+        for (what, token) in [
+            ("expired", sign(&hs256, b"shared", claims(seconds - 1, "budao"))),
+            ("another audience", sign(&hs256, b"shared", claims(seconds + 60, "other"))),
+            ("another key", sign(&hs256, b"guessed", claims(seconds + 60, "budao"))),
+            (
+                "another algorithm",
+                sign(&Header::new(Algorithm::HS512), b"shared", claims(seconds + 60, "budao")),
+            ),
+            ("not yet", sign(&hs256, b"shared", later)),
+            ("no expiry", sign(&hs256, b"shared", json!({"sub": "ann", "aud": "budao"}))),
+            ("cut", good[..good.len() - 2].to_owned()),
+        ] {
+            let who = asks(&auth, ("authorization", &format!("Bearer {token}")));
+            assert_eq!(who, None, "{what}");
+        }
+    }
+}

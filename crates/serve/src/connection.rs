@@ -1,0 +1,467 @@
+//! One client: what it asks, and the sessions it observes.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use budao_core::{
+    Fault, Kind, Lang, Timestamp,
+    event::{Ask, CommandId, Seq, SessionId},
+    fault::{Fact, FactValue, Operation},
+    trace::Trace,
+};
+use budao_journal::fold;
+use serde_json::{Map, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    admission::Ticket,
+    auth::Who,
+    card::Card,
+    commands::{ask_of, more_of},
+    frame::{
+        Frame,
+        connection::{self as frames, Asked, Exported, Head},
+    },
+    hub::Hub,
+    inbound::{self, Creation, Cursor, Inbound, Refusal, Request},
+    observe::{Failed, How, Wish, observe},
+    outbox::{Closed, Encoded, Outbox},
+    server::{Order, Server},
+    signed::State,
+};
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) server: Arc<Server>,
+    pub(crate) id: String,
+    pub(crate) who: Who,
+    pub(crate) outbox: Outbox,
+    pub(crate) since: Timestamp,
+    ticket: Ticket,
+    watched: Mutex<Vec<Watched>>,
+}
+
+/// A session the client observes, or is about to.
+#[derive(Debug)]
+struct Watched {
+    session: SessionId,
+    hub: Option<Arc<Hub>>,
+    /// Stops the replay that leads there.
+    cancel: CancellationToken,
+    /// The last position that was handed to the transport.
+    sent: Seq,
+    /// The last position the client says it has.
+    acked: Option<Seq>,
+}
+
+/// How a client went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// It said good-bye, or we did.
+    Orderly,
+    /// It was lost.
+    Lost { code: u16, reason: String },
+}
+
+impl Connection {
+    pub(crate) fn new(server: Arc<Server>, who: Who, ticket: Ticket) -> Arc<Self> {
+        Arc::new(Self {
+            id: server.world.uuid().to_string(),
+            outbox: server.outbox(),
+            since: server.now(),
+            watched: Mutex::default(),
+            server,
+            who,
+            ticket,
+        })
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Vec<Watched>> {
+        self.watched.lock().expect("no code panics while holding this")
+    }
+
+    fn uptime(&self) -> Duration {
+        self.server.now().since(self.since)
+    }
+
+    async fn reply(&self, frame: &Frame) -> Result<(), Closed> {
+        self.outbox.send(Encoded::from(frame)).await
+    }
+
+    /// `system.connected`.
+    pub(crate) async fn greet(&self) -> Result<(), Closed> {
+        let config = &self.server.config;
+        let hello = frames::Hello {
+            connection: &self.id,
+            version: env!("CARGO_PKG_VERSION"),
+            heartbeat: config.limits.heartbeat,
+            unobserved: config.limits.unobserved,
+            retention: config.limits.retention,
+            frame_bytes: config.core.frame_bytes,
+            json_depth: config.core.json_depth,
+        };
+        self.reply(&frames::connected(self.server.now(), &hello, config.settings.language)).await
+    }
+
+    /// `system.heartbeat`, with where each observed session stands.
+    pub(crate) fn heartbeat(&self) -> Frame {
+        let watched = self.watched();
+        let heads: Vec<Head> = watched
+            .iter()
+            .filter_map(|watched| {
+                let standing = watched.hub.as_ref()?.standing();
+                let (session, epoch) = (watched.session, standing.epoch?);
+                Some(Head { session, epoch, seq: standing.head, frame: standing.frame })
+            })
+            .collect();
+        let lang = self.server.config.settings.language;
+        frames::heartbeat(self.server.now(), &heads, self.server.uptime().as_secs(), lang)
+    }
+
+    /// Frames were handed to the transport.
+    pub(crate) fn sent(&self, frames: &[Encoded]) {
+        self.outbox.sent(frames);
+        let mut watched = self.watched();
+        for (session, _, seq) in frames.iter().filter_map(|frame| frame.at) {
+            if let Some(watched) = watched.iter_mut().find(|known| known.session == session) {
+                watched.sent = seq;
+            }
+        }
+    }
+
+    /// A text frame came. Every one is answered.
+    pub(crate) async fn hear(self: &Arc<Self>, text: &str) -> Result<(), Closed> {
+        let trace = self.server.world.trace();
+        match inbound::parse(text, &self.server.inbound_limits()) {
+            Err(refusal) => self.refuse(refusal, trace).await,
+            Ok(inbound) => match self.ticket.command(text.len()) {
+                Err(fault) => self.refuse(refusal_of(&inbound, fault), trace).await,
+                Ok(()) => self.take_up(Inbound { trace: inbound.trace.or(trace), ..inbound }).await,
+            },
+        }
+    }
+
+    /// Something came that is no text frame.
+    pub(crate) async fn refuse_fault(&self, fault: Fault) -> Result<(), Closed> {
+        let trace = self.server.world.trace();
+        let fault = match self.ticket.command(0) {
+            Ok(()) => fault,
+            Err(too_fast) => too_fast,
+        };
+        self.refuse(fault.into(), trace).await
+    }
+
+    async fn refuse(&self, refusal: Refusal, trace: Trace) -> Result<(), Closed> {
+        let Refusal { fault, action, session, command } = refusal;
+        let fault = self.server.clean(fault, trace);
+        let asked = Asked { action: action.unwrap_or("frame"), session, command: command.as_ref() };
+        let lang = self.server.config.settings.language;
+        self.reply(&frames::rejected(self.server.now(), asked, &fault, lang)).await
+    }
+
+    async fn take_up(self: &Arc<Self>, inbound: Inbound) -> Result<(), Closed> {
+        let trace = inbound.trace;
+        let asked = refusal_of(&inbound, Fault::new(Kind::Bug, Operation::SubmitCommand));
+        match self.perform(inbound).await {
+            Ok(None) => Ok(()),
+            Ok(Some(frame)) => self.reply(&frame).await,
+            Err(fault) => self.refuse(Refusal { fault, ..asked }, trace).await,
+        }
+    }
+
+    /// Does what was asked. The frame that answers it, unless that comes later or as a record.
+    async fn perform(self: &Arc<Self>, inbound: Inbound) -> Result<Option<Frame>, Fault> {
+        let Inbound { session, command, trace, request } = inbound;
+        let session = match request {
+            Request::CreateSession(creation) => {
+                self.create(*creation, command.as_ref()).await?;
+                return Ok(None);
+            }
+            Request::ReconnectWithState { signed_state: Some(state), cursor } => {
+                self.restore(&state, cursor, command, trace).await?;
+                return Ok(None);
+            }
+            _ => session.ok_or_else(no_session)?,
+        };
+        let card = self.server.cards.check(&*self.server.journal, session, &self.who).await?;
+        let asked =
+            Asked { action: request.action(), session: Some(session), command: command.as_ref() };
+        match request {
+            Request::Reconnect { cursor } | Request::ReconnectWithState { cursor, .. } => {
+                let wish = Wish { command, ..Wish::new(session, cursor, How::Resuming) };
+                self.watch(card, wish)?;
+                Ok(None)
+            }
+            Request::Ack(cursor) => {
+                self.acknowledge(session, cursor).await?;
+                let answer =
+                    |_| frames::accepted(self.server.now(), asked, Map::new(), card.language);
+                Ok(command.as_ref().map(answer))
+            }
+            Request::RequestState => {
+                self.export(session, command.as_ref(), card.language).await.map(Some)
+            }
+            request => {
+                let more = more_of(&request);
+                let Some(ask) = ask_of(request, &card) else { return Ok(None) };
+                let order = Order { by: self.who.name(), command: command.clone(), trace, ask };
+                let at = self.server.submit(session, order).await?;
+                let lang = card.language;
+                if !self.is_watching(session) {
+                    // Whoever sends something wants to see what comes of it.
+                    let wish = Wish { after: at, ..Wish::new(session, None, How::Plainly) };
+                    self.watch(card, wish)?;
+                }
+                Ok(Some(frames::accepted(self.server.now(), asked, more, lang)))
+            }
+        }
+    }
+
+    /// Opens a session and observes it. Its first record is the answer.
+    async fn create(
+        self: &Arc<Self>,
+        creation: Creation,
+        command: Option<&CommandId>,
+    ) -> Result<(), Fault> {
+        self.room_for_one_more(None)?;
+        let opened = self.server.open(&self.who, creation, command).await?;
+        let card = self.server.cards.get(&*self.server.journal, opened.session).await?;
+        self.watch(card, Wish::new(opened.session, None, How::Plainly))
+    }
+
+    /// Comes back with a signed state: once, for the one it was made for.
+    async fn restore(
+        self: &Arc<Self>,
+        state: &str,
+        cursor: Option<Cursor>,
+        command: Option<CommandId>,
+        trace: Trace,
+    ) -> Result<(), Fault> {
+        let name = self.who.name();
+        let state = State::verify(state, &name, &self.server.config.keys, self.server.now())?;
+        let session = state.session;
+        let card = self.server.cards.check(&*self.server.journal, session, &self.who).await?;
+        self.room_for_one_more(Some(session))?;
+        // The nonce names a command; a second use with another id is another command of the same name.
+        let used_by = command.clone().unwrap_or_else(|| CommandId::own(self.server.world.uuid()));
+        let data = json!({
+            "nonce": format!("{:032x}", state.nonce),
+            "expires_at": state.expires,
+            "used_by": used_by,
+        });
+        let order = Order {
+            by: name,
+            command: Some(format!("state-{:032x}", state.nonce).into()),
+            trace,
+            ask: Ask::Note { topic: "serve.nonce".to_owned(), data },
+        };
+        self.server.submit(session, order).await.map_err(|fault| match fault.kind() {
+            Kind::CommandRepeated => Fault::new(Kind::StateReused, Operation::VerifyState)
+                .with(Fact::Session, session.to_string()),
+            _ => fault,
+        })?;
+        let from = cursor.unwrap_or(Cursor {
+            session: Some(session),
+            epoch: Some(state.epoch),
+            seq: state.seq,
+        });
+        let epoch = from.epoch.or(Some(state.epoch));
+        let wish = Wish { epoch, command, ..Wish::new(session, Some(from), How::Restoring) };
+        self.watch(card, wish)
+    }
+
+    /// `user.request_state`: where this client stands, signed.
+    async fn export(
+        &self,
+        session: SessionId,
+        command: Option<&CommandId>,
+        lang: Lang,
+    ) -> Result<Frame, Fault> {
+        let server = &self.server;
+        let (folded, _) = fold(&*server.journal, session).await?;
+        let info = server.journal.info(session).await?;
+        let epoch = info.ok_or_else(|| crate::card::unknown(session))?.epoch;
+        // Not the head: what has not been handed over yet must come after a resume.
+        let known =
+            self.watched().iter().find(|known| known.session == session).map(|known| known.sent);
+        let seq = known.unwrap_or(folded.head).min(folded.head);
+        let valid = server.config.limits.signed_state;
+        let state = State::new(self.who.name(), session, (epoch, seq), valid, &server.world);
+        let signed = state.sign(&server.config.keys);
+        let exported = Exported {
+            session,
+            command,
+            epoch,
+            seq,
+            signed: &signed,
+            valid_until: state.expires,
+            messages: folded.history.len(),
+            step: folded.turn.as_ref().map_or(0, |turn| turn.step),
+        };
+        Ok(frames::exported(server.now(), &exported, lang))
+    }
+
+    /// The client says how far it has come. Never further than there is.
+    async fn acknowledge(&self, session: SessionId, cursor: Cursor) -> Result<(), Fault> {
+        let standing = self
+            .watched()
+            .iter()
+            .find(|known| known.session == session)
+            .and_then(|known| known.hub.as_ref().map(|hub| hub.standing()));
+        let (head, epoch) = match standing {
+            Some(standing) if cursor.seq <= standing.head => (standing.head, standing.epoch),
+            _ => {
+                let info = self.server.journal.info(session).await?;
+                let info = info.ok_or_else(|| crate::card::unknown(session))?;
+                (info.head, Some(info.epoch))
+            }
+        };
+        if cursor.epoch.is_some_and(|named| epoch.is_some_and(|epoch| epoch != named)) {
+            return Err(Fault::new(Kind::EpochMismatch, Operation::AcceptFrame)
+                .with(Fact::Session, session.to_string())
+                .with(Fact::HeadSeq, head));
+        }
+        if cursor.seq > head {
+            return Err(Fault::new(Kind::ConstraintViolated, Operation::AcceptFrame)
+                .with(Fact::Field, "content.last_seq")
+                .with(Fact::Constraint, format!("last_seq ≤ {head}, the last event there is"))
+                .with(Fact::ProvidedValue, FactValue::Json(json!(cursor.seq)))
+                .with(Fact::HeadSeq, head));
+        }
+        if let Some(known) = self.watched().iter_mut().find(|known| known.session == session) {
+            known.acked = known.acked.max(Some(cursor.seq));
+        }
+        Ok(())
+    }
+
+    fn is_watching(&self, session: SessionId) -> bool {
+        self.watched().iter().any(|known| known.session == session)
+    }
+
+    fn room_for_one_more(&self, session: Option<SessionId>) -> Result<(), Fault> {
+        let limit = self.server.config.limits.sessions_per_connection;
+        let watched = self.watched();
+        let others = watched.iter().filter(|known| Some(known.session) != session).count();
+        if others < limit {
+            return Ok(());
+        }
+        Err(Fault::new(Kind::LimitReached, Operation::OpenSession)
+            .with(Fact::Limit, limit)
+            .with(Fact::LimitName, "sessions_per_connection"))
+    }
+
+    /// Observes a session from somewhere on, beside everything else. Who asks again starts again.
+    pub(crate) fn watch(self: &Arc<Self>, card: Card, wish: Wish) -> Result<(), Fault> {
+        self.room_for_one_more(Some(wish.session))?;
+        let cancel = CancellationToken::new();
+        let mut watched = self.watched();
+        watched.retain(|known| {
+            let is_same = known.session == wish.session;
+            if is_same {
+                known.cancel.cancel();
+            }
+            !is_same
+        });
+        watched.push(Watched {
+            session: wish.session,
+            hub: None,
+            cancel: cancel.clone(),
+            sent: wish.after,
+            acked: None,
+        });
+        drop(watched);
+        let connection = Arc::clone(self);
+        let watching = async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {}
+                () = connection.follow(card, &wish, &cancel) => {}
+            }
+        };
+        self.server.world.spawn.spawn(Box::pin(watching));
+        Ok(())
+    }
+
+    async fn follow(self: &Arc<Self>, card: Card, wish: &Wish, cancel: &CancellationToken) {
+        match observe(&self.server, &self.outbox, &card, wish).await {
+            Ok(hub) => self.joined(hub, cancel),
+            Err(Failed::Left) => {}
+            Err(Failed::Fault(fault)) => {
+                self.watched().retain(|known| known.session != wish.session);
+                let action = Some(match wish.how {
+                    How::Plainly => "create_session",
+                    How::Resuming => "reconnect",
+                    How::Restoring => "reconnect_with_state",
+                });
+                let (session, command) = (Some(wish.session), wish.command.clone());
+                let refusal = Refusal { fault, action, session, command };
+                let _ = self.refuse(refusal, self.server.world.trace()).await;
+            }
+        }
+    }
+
+    fn joined(&self, hub: Arc<Hub>, cancel: &CancellationToken) {
+        self.server.observed(hub.session);
+        let mut watched = self.watched();
+        let own = watched
+            .iter_mut()
+            .find(|known| known.session == hub.session && !known.cancel.is_cancelled());
+        match own {
+            Some(known) if !cancel.is_cancelled() && self.outbox.goodbye().is_none() => {
+                known.hub = Some(hub);
+            }
+            _ => {
+                drop(watched);
+                if hub.leave(&self.outbox) {
+                    self.server.left(&hub);
+                }
+            }
+        }
+    }
+
+    /// The client is gone: nobody is held up by it any more, and who was lost is recorded.
+    pub(crate) async fn depart(&self, departure: &Departure) {
+        let watched = std::mem::take(&mut *self.watched());
+        for known in watched {
+            known.cancel.cancel();
+            let Some(hub) = known.hub else { continue };
+            let was_last = hub.leave(&self.outbox);
+            if let Departure::Lost { code, reason } = departure {
+                let ask = Ask::ObserverLost {
+                    close_code: *code,
+                    close_reason: reason.clone(),
+                    last_seq: known.acked.unwrap_or(known.sent),
+                    uptime_ms: u64::try_from(self.uptime().as_millis()).unwrap_or(u64::MAX),
+                };
+                let trace = self.server.world.trace();
+                let order = Order { by: self.who.name(), command: None, trace, ask };
+                if let Err(fault) = self.server.submit(known.session, order).await {
+                    tracing::warn!(session = %known.session, %fault, "a lost observer was not recorded");
+                }
+            }
+            if was_last {
+                self.server.left(&hub);
+            }
+        }
+    }
+}
+
+/// As much of a request as its answer names.
+fn refusal_of(inbound: &Inbound, fault: Fault) -> Refusal {
+    Refusal {
+        fault,
+        action: Some(inbound.request.action()),
+        session: inbound.session,
+        command: inbound.command.clone(),
+    }
+}
+
+fn no_session() -> Fault {
+    Fault::new(Kind::ConstraintViolated, Operation::AcceptFrame)
+        .with(Fact::Field, "session_id")
+        .with(Fact::Constraint, "the frame names a session")
+        .with(Fact::ProvidedValue, FactValue::Json(serde_json::Value::Null))
+}

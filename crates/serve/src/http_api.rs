@@ -1,0 +1,129 @@
+//! The same over HTTP: routes, who may use them, and what they answer.
+
+mod guard;
+mod openapi;
+mod sessions;
+mod views;
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Router,
+    extract::{State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
+    middleware,
+    response::{Html, IntoResponse, Response},
+    routing::{any, get, post},
+};
+use budao_core::{
+    Fault, Kind,
+    fault::{Fact, Operation},
+};
+use tokio::sync::OwnedSemaphorePermit;
+
+pub(crate) use self::guard::{Caller, told};
+pub use self::openapi::openapi;
+use crate::{auth::PROTOCOL, connection::Connection, server::Server, socket, sse};
+
+/// What a WebSocket reads at once: small, because most connections are idle.
+const READ_BUFFER: usize = 2 * 1024;
+/// What is gathered before it is written.
+const WRITE_BUFFER: usize = 16 * 1024;
+
+/// A socket's place among those that are allowed; it goes along with an upgrade.
+#[derive(Clone, Debug)]
+pub(crate) struct Place(#[expect(dead_code, reason = "held, not read")] Arc<OwnedSemaphorePermit>);
+
+impl Place {
+    pub(crate) fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self(Arc::new(permit))
+    }
+}
+
+/// Every route. All requests pass the guard first.
+pub(crate) fn router(server: &Arc<Server>) -> Router {
+    let private = Router::new()
+        .route("/ws", any(web_socket))
+        .route("/v1/sessions", get(sessions::list).post(sessions::create))
+        .route("/v1/sessions/{session}", get(sessions::get).delete(sessions::delete))
+        .route("/v1/sessions/{session}/messages", post(sessions::message))
+        .route("/v1/sessions/{session}/answers", post(sessions::answer))
+        .route("/v1/sessions/{session}/cancel", post(sessions::cancel))
+        .route("/v1/sessions/{session}/commands", post(sessions::command))
+        .route("/v1/sessions/{session}/events", get(sse::events))
+        .route("/v1/sessions/{session}/export", get(sessions::export))
+        .fallback(nothing_here)
+        .layer(middleware::from_fn_with_state(Arc::clone(server), guard::authenticated));
+    let public = Router::new()
+        .route("/", get(front_page))
+        .route("/healthz", get(healthy))
+        .route("/openapi.json", get(description));
+    public
+        .merge(private)
+        .layer(middleware::from_fn_with_state(Arc::clone(server), guard::welcome))
+        .with_state(Arc::clone(server))
+}
+
+async fn web_socket(
+    State(server): State<Arc<Server>>,
+    Extension(caller): Extension<Caller>,
+    Extension(place): Extension<Place>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => {
+            let fault = Fault::new(Kind::BadRequest, Operation::AcceptFrame)
+                .with(Fact::Expected, "a WebSocket handshake")
+                .with(Fact::Received, rejection.body_text());
+            return told(&server, fault, &caller);
+        }
+    };
+    let ticket = match server.door.enter(&caller.who.tenant) {
+        Ok(ticket) => ticket,
+        Err(fault) => return told(&server, fault, &caller),
+    };
+    let hard = server.config.core.frame_bytes_hard;
+    let upgrade = upgrade
+        .protocols([PROTOCOL])
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(WRITE_BUFFER)
+        .max_write_buffer_size(usize::MAX)
+        .max_message_size(hard)
+        .max_frame_size(hard);
+    let running = server.running.token();
+    upgrade.on_upgrade(move |web_socket| async move {
+        let connection = Connection::new(server, caller.who, ticket);
+        socket::attend(connection, web_socket).await;
+        drop((place, running));
+    })
+}
+
+async fn front_page(State(server): State<Arc<Server>>) -> Html<String> {
+    let name = &server.config.name;
+    Html(format!(
+        "<!doctype html><meta charset=\"utf-8\"><title>{name}</title><h1>{name}</h1>\
+         <p>Sessions live at <code>/ws</code> (WebSocket) and <code>/v1/sessions</code> (HTTP, SSE). \
+         <a href=\"/openapi.json\">openapi.json</a> describes the latter.</p>"
+    ))
+}
+
+async fn description() -> impl IntoResponse {
+    ([(http::header::CONTENT_TYPE, "application/json")], openapi())
+}
+
+async fn healthy() -> &'static str {
+    "ok\n"
+}
+
+async fn nothing_here(
+    State(server): State<Arc<Server>>,
+    Extension(caller): Extension<Caller>,
+    uri: http::Uri,
+) -> Response {
+    let path: String = uri.path().chars().take(120).collect();
+    let fault =
+        Fault::new(Kind::UnsupportedOperation, Operation::ServeRequest).with(Fact::EventName, path);
+    let mut response = told(&server, fault, &caller);
+    *response.status_mut() = http::StatusCode::NOT_FOUND;
+    response.into_response()
+}

@@ -1,0 +1,92 @@
+//! What every request passes: is it welcome, who sends it, how much do they send.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use budao_core::{Fault, Lang, trace::Trace};
+use http::{HeaderMap, HeaderValue, header};
+
+use crate::{
+    auth::Who,
+    problem::{Problem, REQUEST_ID},
+    server::Server,
+};
+
+/// Who sends a request, in which language, under which trace.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) who: Who,
+    pub(crate) lang: Lang,
+    pub(crate) trace: Trace,
+}
+
+/// Names the request and lets it in if it comes from where it may.
+pub(crate) async fn welcome(
+    State(server): State<Arc<Server>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let trace = trace_of(request.headers()).unwrap_or_else(|| server.world.trace());
+    let lang = language_of(request.headers()).unwrap_or(server.config.settings.language);
+    let response = match server.welcome.check(request.headers()) {
+        Err(fault) => refused(&server, fault, lang, trace),
+        Ok(()) => {
+            request.extensions_mut().insert((lang, trace));
+            next.run(request).await
+        }
+    };
+    named(response, trace)
+}
+
+/// Lets a request in if it says who sends it.
+pub(crate) async fn authenticated(
+    State(server): State<Arc<Server>>,
+    Extension((lang, trace)): Extension<(Lang, Trace)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let who = match server.config.auth.who(request.headers(), server.now()) {
+        Ok(who) => who,
+        Err(fault) => return refused(&server, fault, lang, trace),
+    };
+    let announced = request.headers().get(header::CONTENT_LENGTH);
+    let bytes = announced.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
+    if let Err(fault) = server.door.command(&who.tenant, bytes) {
+        return refused(&server, fault, lang, trace);
+    }
+    request.extensions_mut().insert(Caller { who, lang, trace });
+    next.run(request).await
+}
+
+/// Tells a caller of a fault.
+pub(crate) fn told(server: &Server, fault: Fault, caller: &Caller) -> Response {
+    refused(server, fault, caller.lang, caller.trace)
+}
+
+fn refused(server: &Server, fault: Fault, lang: Lang, trace: Trace) -> Response {
+    Problem::of(&server.clean(fault, trace), lang).into_response()
+}
+
+fn named(mut response: Response, trace: Trace) -> Response {
+    if let Ok(name) = HeaderValue::from_str(&trace.to_string()) {
+        response.headers_mut().insert(REQUEST_ID, name);
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn trace_of(headers: &HeaderMap) -> Option<Trace> {
+    Trace::from_traceparent(headers.get("traceparent")?.to_str().ok()?)
+}
+
+/// The first language of the reader that we speak.
+fn language_of(headers: &HeaderMap) -> Option<Lang> {
+    let wanted = headers.get(header::ACCEPT_LANGUAGE)?.to_str().ok()?;
+    wanted.split(',').find_map(|tag| Lang::from_tag(tag.split(';').next()?.trim()))
+}

@@ -1,0 +1,480 @@
+//! Sessions over HTTP: create, send, answer, cancel, list, get, delete, export.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Json,
+    body::{Body, Bytes},
+    extract::{Path, Query, Request, State},
+    response::{IntoResponse as _, Response},
+};
+use budao_core::{
+    Fault, Kind, Timestamp,
+    event::{Seq, SessionId},
+    fault::{Fact, Operation},
+};
+use budao_journal::{Filter, PageLimits, Stored, fold};
+use futures::stream;
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    guard::{Caller, told},
+    openapi::{NewAnswer, NewCancel, NewCommand, NewMessage, NewSession},
+    views::{Accepted, SessionItem, SessionList, SessionOpened, SessionView},
+};
+use crate::{
+    card,
+    commands::ask_of,
+    inbound::{self, Inbound, Request as Asked},
+    problem::Problem,
+    server::{Order, Server},
+};
+
+/// The header a client may name its command in.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Sessions in one page of a list.
+const LIST_MAX: usize = 100;
+/// Records in one piece of an export.
+const PAGE: PageLimits = PageLimits { records: 1024, bytes: 512 * 1024 };
+
+type Shared = State<Arc<Server>>;
+
+/// A body as an object, within its bounds. An empty one is an empty object.
+async fn body_of(server: &Server, request: Request) -> Result<Map<String, Value>, Fault> {
+    let limits = server.inbound_limits();
+    let (parts, body) = request.into_parts();
+    let announced = parts.headers.get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let too_large = |actual| inbound::too_large(actual, limits.frame_bytes);
+    if let Some(actual) = announced.filter(|actual| *actual > limits.frame_bytes) {
+        return Err(too_large(actual));
+    }
+    let bytes = axum::body::to_bytes(body, limits.frame_bytes)
+        .await
+        .map_err(|_| too_large(limits.frame_bytes + 1))?;
+    let text = std::str::from_utf8(&bytes).map_err(|error| {
+        Fault::new(Kind::InvalidUtf8, Operation::ServeRequest)
+            .with(Fact::Position, error.valid_up_to())
+    })?;
+    if text.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    inbound::object(text, &limits)
+}
+
+/// Reads a body as the event it stands for.
+fn as_event(
+    server: &Server,
+    event: Option<&str>,
+    session: Option<SessionId>,
+    headers: &HeaderMap,
+    mut frame: Map<String, Value>,
+) -> Result<Inbound, Fault> {
+    if let Some(event) = event {
+        frame.insert("event".to_owned(), event.into());
+    }
+    if let Some(session) = session {
+        frame.insert("session_id".to_owned(), session.to_string().into());
+    }
+    let key = headers.get(IDEMPOTENCY_KEY).and_then(|key| key.to_str().ok());
+    if let Some(key) = key {
+        frame.entry("command_id").or_insert_with(|| key.into());
+    }
+    let text = Value::Object(frame).to_string();
+    inbound::parse(&text, &server.inbound_limits()).map_err(|refusal| refusal.fault)
+}
+
+fn answered<T>(
+    server: &Server,
+    caller: &Caller,
+    result: Result<T, Fault>,
+    respond: impl FnOnce(T) -> Response,
+) -> Response {
+    match result {
+        Ok(value) => respond(value),
+        Err(fault) => told(server, fault, caller),
+    }
+}
+
+fn session_id(text: &str) -> Result<SessionId, Fault> {
+    text.parse().map_err(|_| {
+        Fault::new(Kind::UnknownSession, Operation::ServeRequest)
+            .with(Fact::Session, text.chars().take(80).collect::<String>())
+    })
+}
+
+/// Opens a session.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions",
+    request_body = NewSession,
+    responses(
+        (status = 201, description = "Opened", body = SessionOpened),
+        (status = 200, description = "The same command id had opened it", body = SessionOpened),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn create(
+    State(server): Shared,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let opened = async {
+        let mut content = body_of(&server, request).await?;
+        let command = content.remove("command_id");
+        let mut frame = Map::new();
+        frame.insert("content".to_owned(), Value::Object(content));
+        frame.extend(command.map(|command| ("command_id".to_owned(), command)));
+        let asked = as_event(&server, Some("user.create_session"), None, &headers, frame)?;
+        let Asked::CreateSession(creation) = asked.request else {
+            return Err(Fault::new(Kind::Bug, Operation::ServeRequest));
+        };
+        server.open(&caller.who, *creation, asked.command.as_ref()).await
+    };
+    answered(&server, &caller, opened.await, |opened| {
+        let session_id = opened.session;
+        let events = format!("/v1/sessions/{session_id}/events");
+        let place = [(header::LOCATION, format!("/v1/sessions/{session_id}"))];
+        let status = if opened.is_new { StatusCode::CREATED } else { StatusCode::OK };
+        let body = SessionOpened { session_id, existed: !opened.is_new, events };
+        (status, place, Json(body)).into_response()
+    })
+}
+
+/// Sends a message. What comes of it are events.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions/{session}/messages",
+    params(("session" = String, Path, description = "The session's id")),
+    request_body = NewMessage,
+    responses(
+        (status = 202, description = "Accepted", body = Accepted),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn message(
+    State(server): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(session): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let sent = async {
+        let frame = body_of(&server, request).await?;
+        submit(&server, &caller, &session, Some("user.message"), &headers, frame).await
+    };
+    answered(&server, &caller, sent.await, accepted)
+}
+
+/// Answers a question. Counts once.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions/{session}/answers",
+    params(("session" = String, Path, description = "The session's id")),
+    request_body = NewAnswer,
+    responses(
+        (status = 202, description = "Accepted", body = Accepted),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn answer(
+    State(server): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(session): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let sent = async {
+        let body = body_of(&server, request).await?;
+        let mut frame = body.clone();
+        frame.insert("content".to_owned(), Value::Object(body));
+        submit(&server, &caller, &session, Some("user.response"), &headers, frame).await
+    };
+    answered(&server, &caller, sent.await, accepted)
+}
+
+/// Stops the turn.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions/{session}/cancel",
+    params(("session" = String, Path, description = "The session's id")),
+    request_body = NewCancel,
+    responses(
+        (status = 202, description = "Accepted", body = Accepted),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn cancel(
+    State(server): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(session): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let sent = async {
+        let body = body_of(&server, request).await?;
+        let mut frame = body.clone();
+        frame.insert("content".to_owned(), Value::Object(body));
+        submit(&server, &caller, &session, Some("user.cancel"), &headers, frame).await
+    };
+    answered(&server, &caller, sent.await, accepted)
+}
+
+/// Asks something else of the session: any event a WebSocket client would send to it.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions/{session}/commands",
+    params(("session" = String, Path, description = "The session's id")),
+    request_body = NewCommand,
+    responses(
+        (status = 202, description = "Accepted", body = Accepted),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn command(
+    State(server): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(session): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let sent = async {
+        let frame = body_of(&server, request).await?;
+        submit(&server, &caller, &session, None, &headers, frame).await
+    };
+    answered(&server, &caller, sent.await, accepted)
+}
+
+fn accepted(accepted: Accepted) -> Response {
+    (StatusCode::ACCEPTED, Json(accepted)).into_response()
+}
+
+async fn submit(
+    server: &Server,
+    caller: &Caller,
+    session: &str,
+    event: Option<&str>,
+    headers: &HeaderMap,
+    frame: Map<String, Value>,
+) -> Result<Accepted, Fault> {
+    let session_id = session_id(session)?;
+    let card = server.cards.check(&*server.journal, session_id, &caller.who).await?;
+    let asked = as_event(server, event, Some(session_id), headers, frame)?;
+    let action = asked.request.action();
+    let ask = ask_of(asked.request, &card).ok_or_else(|| {
+        Fault::new(Kind::UnsupportedOperation, Operation::ServeRequest)
+            .with(Fact::EventName, format!("user.{action}"))
+    })?;
+    let command_id = asked.command.as_ref().map(ToString::to_string);
+    let trace = asked.trace.or(caller.trace);
+    let order = Order { by: caller.who.name(), command: asked.command, trace, ask };
+    let after = server.submit(session_id, order).await?;
+    Ok(Accepted { status: "accepted", action, session_id, command_id, after })
+}
+
+/// A session as it stands.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{session}",
+    params(("session" = String, Path, description = "The session's id")),
+    responses(
+        (status = 200, description = "The session", body = SessionView),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn get(
+    State(server): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(session): Path<String>,
+) -> Response {
+    let view = async {
+        let session = session_id(&session)?;
+        server.cards.check(&*server.journal, session, &caller.who).await?;
+        let info = server.journal.info(session).await?.ok_or_else(|| card::unknown(session))?;
+        let (state, _) = fold(&*server.journal, session).await?;
+        Ok(SessionView::new(session, info.epoch, &state))
+    };
+    answered(&server, &caller, view.await, |view| Json(view).into_response())
+}
+
+/// Removes a session with everything that happened in it.
+#[utoipa::path(
+    delete,
+    path = "/v1/sessions/{session}",
+    params(("session" = String, Path, description = "The session's id")),
+    responses(
+        (status = 204, description = "Removed"),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn delete(
+    State(server): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(session): Path<String>,
+) -> Response {
+    let deleted = async {
+        let session = session_id(&session)?;
+        let card = server.cards.check(&*server.journal, session, &caller.who).await?;
+        if !server.journal.delete(session).await? {
+            return Err(card::unknown(session));
+        }
+        server.cards.forget(session);
+        server.observed(session);
+        if let Some(tenant) = card.tenant() {
+            server.uncount_session(tenant);
+        }
+        Ok(())
+    };
+    answered(&server, &caller, deleted.await, |()| StatusCode::NO_CONTENT.into_response())
+}
+
+/// Which sessions to list.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
+pub(super) struct Listing {
+    /// `idle`, `running`, `asking`, `closed` or `failed`.
+    state: Option<String>,
+    /// At most this many, up to 100.
+    limit: Option<usize>,
+    /// `next` of the page before.
+    after: Option<String>,
+}
+
+/// The caller's sessions, the most recently changed first.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions",
+    params(Listing),
+    responses(
+        (status = 200, description = "A page of them", body = SessionList),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn list(
+    State(server): Shared,
+    Extension(caller): Extension<Caller>,
+    listing: Result<Query<Listing>, axum::extract::rejection::QueryRejection>,
+) -> Response {
+    let listed = async {
+        let Query(listing) = listing.map_err(|error| bad_query(&error.body_text()))?;
+        let limit = listing.limit.unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
+        let filter = Filter {
+            state: listing.state.as_deref().map(str::parse).transpose()?,
+            label: (!caller.who.is_operator)
+                .then(|| (card::OWNER.to_owned(), Some(caller.who.name()))),
+            after: listing.after.as_deref().map(place_of).transpose()?,
+            limit,
+            ..Filter::default()
+        };
+        let found = server.journal.sessions(filter).await?;
+        let last = found.last().filter(|_| found.len() == limit);
+        let next = last.map(|last| format!("{}.{}", last.updated_at.as_micros(), last.session));
+        Ok(SessionList { sessions: found.into_iter().map(SessionItem::from).collect(), next })
+    };
+    answered(&server, &caller, listed.await, |list| Json(list).into_response())
+}
+
+fn place_of(after: &str) -> Result<(Timestamp, SessionId), Fault> {
+    let parts = after.split_once('.');
+    let place = parts.and_then(|(micros, session)| {
+        Some((Timestamp::from_micros(micros.parse().ok()?), session.parse().ok()?))
+    });
+    place.ok_or_else(|| bad_query("after is no `next` of a list"))
+}
+
+fn bad_query(received: &str) -> Fault {
+    Fault::new(Kind::BadRequest, Operation::ServeRequest)
+        .with(Fact::Field, "query")
+        .with(Fact::Received, received.chars().take(200).collect::<String>())
+}
+
+/// Everything that happened, one JSON object a line, in the format of `budao journal export`.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{session}/export",
+    params(("session" = String, Path, description = "The session's id")),
+    responses(
+        (status = 200, description = "One JSON object a line", content_type = "application/x-ndjson"),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn export(
+    State(server): Shared,
+    Extension(caller): Extension<Caller>,
+    Path(session): Path<String>,
+) -> Response {
+    let begun = async {
+        let session = session_id(&session)?;
+        server.cards.check(&*server.journal, session, &caller.who).await?;
+        let info = server.journal.info(session).await?.ok_or_else(|| card::unknown(session))?;
+        Ok((session, info))
+    };
+    let begun = begun.await;
+    let shared = Arc::clone(&server);
+    answered(&server, &caller, begun, move |(session, info)| {
+        let removed = info.first_available.saturating_sub(1);
+        let head = json!({"session": session, "epoch": info.epoch, "removed_to": removed});
+        let first = format!("{}\n{head}\n", json!({"journal": 1}));
+        let export = Export {
+            server: shared,
+            session,
+            at: removed,
+            until: info.head,
+            first: Some(first),
+            count: 0,
+        };
+        let body = Body::from_stream(stream::try_unfold(export, Export::next));
+        ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
+    })
+}
+
+struct Export {
+    server: Arc<Server>,
+    session: SessionId,
+    at: Seq,
+    until: Seq,
+    first: Option<String>,
+    count: u64,
+}
+
+impl Export {
+    async fn next(mut self) -> Result<Option<(Bytes, Self)>, Fault> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some((first.into(), self)));
+        }
+        if self.at > self.until {
+            return Ok(None);
+        }
+        if self.at == self.until {
+            self.at += 1;
+            let end = json!({"end": self.session, "records": self.count});
+            return Ok(Some((format!("{end}\n{}\n", json!({"done": 1})).into(), self)));
+        }
+        let page = self.server.journal.read(self.session, self.at, PAGE).await?;
+        let mut lines = String::new();
+        for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {
+            self.at = stored.seq;
+            self.count += 1;
+            lines.push_str(&line(stored));
+        }
+        if page.records.is_empty() {
+            self.at = self.until;
+        }
+        Ok(Some((lines.into(), self)))
+    }
+}
+
+fn line(stored: &Stored) -> String {
+    let head = json!({
+        "seq": stored.seq,
+        "at": stored.at,
+        "trace": stored.trace,
+        "turn": stored.turn,
+    });
+    let head = head.to_string();
+    let event = String::from_utf8_lossy(&stored.body);
+    format!("{},\"event\":{event}}}\n", &head[..head.len() - 1])
+}

@@ -1,0 +1,328 @@
+//! Becoming an observer: first what can be given, then what was missed, then live, without a seam.
+//!
+//! History is read by pages and sent as fast as the observer takes it; the hub is joined at the position
+//! that was read. What happened meanwhile is in the hub's memory or read in one more round.
+
+use std::sync::Arc;
+
+use budao_core::{
+    Fault, Kind, Lang,
+    event::{CommandId, Epoch, Seq, SessionId},
+    fault::{Fact, Operation},
+    session::Session,
+};
+use budao_journal::{Gap, GapReason as Bound, Info, PageLimits, fold_at};
+
+use crate::{
+    card::{Card, unknown},
+    frame::connection::{Coverage, GapReason, Head, Restored, Resumption, replayed, resuming},
+    hub::{Hub, Joined, Start},
+    inbound::Cursor,
+    outbox::{Closed, Encoded, Outbox},
+    project::{self, Projector},
+    server::Server,
+    snapshot,
+};
+
+/// What is read at once. Small, so that many who come back at once share the machine.
+const PAGE: PageLimits = PageLimits { records: 512, bytes: 512 * 1024 };
+
+/// How somebody becomes an observer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// They just opened it, or sent it something: frames come without a word.
+    Plainly,
+    /// They come back with a cursor.
+    Resuming,
+    /// They come back with a signed state.
+    Restoring,
+}
+
+/// Who wants to observe what, from where.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) session: SessionId,
+    pub(crate) epoch: Option<Epoch>,
+    pub(crate) after: Seq,
+    pub(crate) command: Option<CommandId>,
+    pub(crate) how: How,
+}
+
+impl Wish {
+    /// From the beginning, or from a cursor.
+    pub(crate) fn new(session: SessionId, cursor: Option<Cursor>, how: How) -> Self {
+        let (epoch, after) = cursor.map_or((None, 0), |cursor| (cursor.epoch, cursor.seq));
+        Self { session, epoch, after, command: None, how }
+    }
+}
+
+/// Why somebody did not become an observer.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// They are gone.
+    Left,
+    /// It cannot be done.
+    Fault(Fault),
+}
+
+impl From<Closed> for Failed {
+    fn from(Closed: Closed) -> Self {
+        Self::Left
+    }
+}
+
+impl From<Fault> for Failed {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// What can be given: worked out before anything is sent.
+struct Plan {
+    info: Info,
+    coverage: Coverage,
+    /// Frames come after this position.
+    start: Seq,
+    /// The session at that position.
+    state: Session,
+    /// It is sent in place of what is lost.
+    is_snapshot: bool,
+}
+
+/// Makes the owner of an outbox an observer.
+pub(crate) async fn observe(
+    server: &Arc<Server>,
+    outbox: &Outbox,
+    card: &Card,
+    wish: &Wish,
+) -> Result<Arc<Hub>, Failed> {
+    let limit = server.config.limits.observers;
+    if let Some(hub) = server.hubs.get(wish.session) {
+        hub.leave(outbox);
+        if hub.observers() >= limit {
+            return Err(too_many(wish.session, limit).into());
+        }
+        if wish.how != How::Restoring
+            && hub.remembers(wish.after)
+            && let Some(hub) = at_once(server, outbox, card, wish, hub).await?
+        {
+            return Ok(hub);
+        }
+    }
+    let plan = plan(server, wish).await?;
+    let mut projector = Projector::new(&plan.state, plan.start);
+    let lang = projector.language();
+    answer(server, outbox, wish, &plan, lang).await?;
+    let until = plan.info.head;
+    let mut at = plan.start;
+    let count = replay(server, outbox, wish.session, &mut projector, &mut at, until).await?;
+    if wish.how != How::Plainly {
+        let asked = snapshot::open_questions(&plan.state);
+        if !asked.is_empty() {
+            snapshot::ask_again(server, outbox, wish.session, &asked, plan.start).await?;
+        }
+        let (session, epoch) = (wish.session, plan.info.epoch);
+        let head = Head { session, epoch, seq: at, frame: projector.last() };
+        let frame = replayed(server.now(), head, count, plan.coverage, lang);
+        outbox.send(Encoded::from(&frame)).await?;
+    }
+    loop {
+        let start = Start {
+            session: wish.session,
+            epoch: Some(plan.info.epoch).filter(|_| until > 0),
+            at,
+            frame: projector.last(),
+            projector: projector.clone(),
+            asks: snapshot::open_questions(&plan.state),
+            on_disconnect: card.on_disconnect,
+        };
+        let hub = server.hubs.get_or_start(server, start);
+        match hub.join(outbox, at, limit)? {
+            Joined::Live => return Ok(hub),
+            Joined::Over => tokio::task::yield_now().await,
+            Joined::Behind => {
+                replay(server, outbox, wish.session, &mut projector, &mut at, Seq::MAX).await?;
+            }
+        }
+    }
+}
+
+/// Joins a hub that remembers everything since the cursor; none if it does not any more.
+async fn at_once(
+    server: &Arc<Server>,
+    outbox: &Outbox,
+    card: &Card,
+    wish: &Wish,
+    hub: Arc<Hub>,
+) -> Result<Option<Arc<Hub>>, Failed> {
+    let standing = hub.standing();
+    let Some(epoch) = standing.epoch else { return Ok(None) };
+    if wish.epoch.is_some_and(|named| named != epoch) || hub.asks() {
+        return Ok(None);
+    }
+    let limit = server.config.limits.observers;
+    if wish.how == How::Plainly {
+        return Ok((hub.join(outbox, wish.after, limit)? == Joined::Live).then_some(hub));
+    }
+    // The answer comes first, so what is remembered is asked for, not pushed.
+    let Some((missed, standing)) = hub.missed(wish.after) else { return Ok(None) };
+    let now = server.now();
+    let resumption = Resumption {
+        session: wish.session,
+        command: wish.command.as_ref(),
+        epoch,
+        cursor: wish.after,
+        head: standing.head,
+        coverage: Coverage::Complete,
+        restored: None,
+    };
+    outbox.send(Encoded::from(&resuming(now, &resumption, card.language))).await?;
+    let count = missed.len() as u64;
+    for frame in missed {
+        outbox.send(frame).await?;
+    }
+    let head = Head {
+        session: wish.session,
+        epoch,
+        seq: standing.head,
+        frame: standing.frame.max(wish.after.min(standing.head)),
+    };
+    let frame = replayed(now, head, count, Coverage::Complete, card.language);
+    outbox.send(Encoded::from(&frame)).await?;
+    match hub.join(outbox, standing.head, limit)? {
+        Joined::Live => Ok(Some(hub)),
+        // It went on too fast or ended: what is missed is read, the answer has been given.
+        Joined::Behind | Joined::Over => {
+            let wish = Wish { after: standing.head, how: How::Plainly, ..wish.clone() };
+            Box::pin(observe(server, outbox, card, &wish)).await.map(Some)
+        }
+    }
+}
+
+/// Works out what can be given.
+async fn plan(server: &Server, wish: &Wish) -> Result<Plan, Fault> {
+    let journal = &*server.journal;
+    let info = journal.info(wish.session).await?.ok_or_else(|| unknown(wish.session))?;
+    let is_other = wish.epoch.is_some_and(|epoch| epoch != info.epoch) || wish.after > info.head;
+    let (after, mut coverage) = match is_other {
+        true => (0, Coverage::EpochMismatch),
+        false => (wish.after, Coverage::Complete),
+    };
+    if after + 1 < info.first_available {
+        let page = journal.read(wish.session, after, PageLimits { records: 1, bytes: 1 }).await?;
+        let Some(state) = snapshot::latest(journal, wish.session).await? else {
+            return Ok(expired(info));
+        };
+        let start = state.head;
+        if coverage == Coverage::Complete {
+            let reason = reason_of(page.gap.as_ref());
+            coverage = Coverage::Gap { from: after + 1, to: start, reason };
+        }
+        return Ok(Plan { info, coverage, start, state, is_snapshot: true });
+    }
+    let state = match after {
+        0 => Session::default(),
+        _ => fold_at(journal, wish.session, after).await?,
+    };
+    Ok(Plan { info, coverage, start: after, state, is_snapshot: false })
+}
+
+/// Neither the records nor a snapshot reach back: nothing but what comes can be given.
+fn expired(info: Info) -> Plan {
+    let start = info.head;
+    let state = Session { head: start, ..Session::default() };
+    Plan { info, coverage: Coverage::Expired, start, state, is_snapshot: false }
+}
+
+fn reason_of(gap: Option<&Gap>) -> GapReason {
+    match gap.map(|gap| gap.reason) {
+        Some(Bound::Count) => GapReason::Count,
+        Some(Bound::Bytes) => GapReason::Bytes,
+        Some(Bound::Age) | None => GapReason::Age,
+    }
+}
+
+/// Says what will come.
+async fn answer(
+    server: &Server,
+    outbox: &Outbox,
+    wish: &Wish,
+    plan: &Plan,
+    lang: Lang,
+) -> Result<(), Closed> {
+    if wish.how != How::Plainly {
+        let restored = (wish.how == How::Restoring).then(|| Restored {
+            step: plan.state.turn.as_ref().map_or(0, |turn| turn.step),
+            messages: plan.state.history.len(),
+            stage: None,
+        });
+        let resumption = Resumption {
+            session: wish.session,
+            command: wish.command.as_ref(),
+            epoch: plan.info.epoch,
+            cursor: wish.after,
+            head: plan.info.head,
+            coverage: plan.coverage,
+            restored,
+        };
+        let frame = resuming(server.now(), &resumption, lang);
+        outbox.send(Encoded::from(&frame)).await?;
+    }
+    if plan.is_snapshot {
+        let frame =
+            project::snapshot(server.now(), wish.session, plan.info.epoch, &plan.state, None);
+        outbox.send(Encoded::from(&frame)).await?;
+    }
+    Ok(())
+}
+
+/// Sends the history after `at`, up to `until` or its end, and says how many frames that were.
+async fn replay(
+    server: &Server,
+    outbox: &Outbox,
+    session: SessionId,
+    projector: &mut Projector,
+    at: &mut Seq,
+    until: Seq,
+) -> Result<u64, Failed> {
+    let mut count = 0;
+    while *at < until {
+        let page = server.journal.read(session, *at, PAGE).await?;
+        if let Some(gap) = page.gap {
+            return Err(overtaken(session, &gap).into());
+        }
+        for stored in page.records.iter().take_while(|stored| stored.seq <= until) {
+            *at = stored.seq;
+            match stored.record() {
+                Ok(record) => {
+                    if let Some(frame) = projector.project(&record) {
+                        count += 1;
+                        outbox.send(Encoded::from(&frame)).await?;
+                    }
+                }
+                Err(fault) => tracing::error!(%session, %fault, "skipped a record"),
+            }
+        }
+        if *at >= page.head {
+            break;
+        }
+    }
+    Ok(count)
+}
+
+/// Retention was faster than the observer; coming back gives a snapshot.
+fn overtaken(session: SessionId, gap: &Gap) -> Fault {
+    Fault::new(Kind::HistoryGap, Operation::ReplayEvents)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::FromSeq, gap.from)
+        .with(Fact::ToSeq, gap.to)
+        .with(Fact::OldestSeq, gap.to + 1)
+        .with(Fact::Reason, gap.reason.as_str())
+}
+
+fn too_many(session: SessionId, limit: usize) -> Fault {
+    Fault::new(Kind::LimitReached, Operation::ReplayEvents)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::Limit, limit)
+        .with(Fact::LimitName, "observers")
+}

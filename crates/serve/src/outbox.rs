@@ -1,0 +1,344 @@
+//! What waits for one observer: bounded, written by many, sent by one.
+//!
+//! Whoever delivers live frames never waits: when an observer is too far behind, its outbox is closed with
+//! a code that says "come back with your cursor", and the run goes on. Whoever replays history or answers
+//! commands waits for room instead, so reading fast and writing much cannot overflow it.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use axum::extract::ws::Utf8Bytes;
+use budao_core::event::{Epoch, Seq, SessionId};
+use tokio::sync::Notify;
+
+use crate::frame::{Frame, close};
+
+/// What a frame costs besides its text.
+const OVERHEAD: usize = 96;
+/// How much is handed to the transport at once.
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// A frame as it is sent. Clones share the text.
+#[derive(Clone, Debug)]
+pub(crate) struct Encoded {
+    pub(crate) text: Utf8Bytes,
+    /// Where it stands, if it came of a record.
+    pub(crate) at: Option<(SessionId, Epoch, Seq)>,
+}
+
+impl Encoded {
+    fn cost(&self) -> usize {
+        self.text.len() + OVERHEAD
+    }
+}
+
+impl From<&Frame> for Encoded {
+    fn from(frame: &Frame) -> Self {
+        let at = frame.session().zip(frame.place());
+        Self {
+            text: frame.encode().into(),
+            at: at.map(|(session, place)| (session, place.epoch, place.seq)),
+        }
+    }
+}
+
+/// Why a connection ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Goodbye {
+    pub(crate) code: u16,
+    pub(crate) reason: String,
+}
+
+impl Goodbye {
+    pub(crate) fn new(code: u16, reason: impl Into<String>) -> Self {
+        Self { code, reason: reason.into() }
+    }
+}
+
+/// What becomes of what still waits when an outbox is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// It is sent first.
+    Sent,
+    /// It is dropped: the client gets it when it comes back.
+    Dropped,
+}
+
+/// The bytes that wait for all observers.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    used: AtomicUsize,
+    limit: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { used: AtomicUsize::new(0), limit })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.limit
+    }
+
+    #[cfg(test)]
+    fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    frames: VecDeque<Encoded>,
+    /// Of the frames here and of those the writer holds.
+    bytes: usize,
+    goodbye: Option<Goodbye>,
+}
+
+/// What waits for one observer. Clones are the same outbox.
+#[derive(Clone, Debug)]
+pub(crate) struct Outbox(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    queue: Mutex<Queue>,
+    limit: usize,
+    budget: Arc<Budget>,
+    /// Something came, or it was closed.
+    filled: Notify,
+    /// Something went, or it was closed.
+    emptied: Notify,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let bytes = self.queue.get_mut().map_or(0, |queue| queue.bytes);
+        self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The outbox is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+impl Outbox {
+    pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
+        Self(Arc::new(Inner {
+            queue: Mutex::default(),
+            limit,
+            budget,
+            filled: Notify::new(),
+            emptied: Notify::new(),
+        }))
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.queue.lock().expect("no code panics while holding this")
+    }
+
+    /// Delivers at once, or closes the outbox because its reader is too far behind.
+    pub(crate) fn deliver(&self, frame: Encoded) -> Result<(), Closed> {
+        let cost = frame.cost();
+        let mut queue = self.queue();
+        if queue.goodbye.is_some() {
+            return Err(Closed);
+        }
+        // One frame always fits, however large it is.
+        if queue.bytes > 0 && queue.bytes + cost > self.0.limit {
+            drop(queue);
+            self.too_slow();
+            return Err(Closed);
+        }
+        self.put(&mut queue, frame, cost);
+        Ok(())
+    }
+
+    /// Delivers when there is room: half of the outbox is left to live frames.
+    pub(crate) async fn send(&self, frame: Encoded) -> Result<(), Closed> {
+        self.room().await?;
+        let cost = frame.cost();
+        let mut queue = self.queue();
+        if queue.goodbye.is_some() {
+            return Err(Closed);
+        }
+        self.put(&mut queue, frame, cost);
+        Ok(())
+    }
+
+    /// Waits until less than half of it is used.
+    pub(crate) async fn room(&self) -> Result<(), Closed> {
+        loop {
+            let emptied = self.0.emptied.notified();
+            {
+                let queue = self.queue();
+                if queue.goodbye.is_some() {
+                    return Err(Closed);
+                }
+                if queue.bytes <= self.0.limit / 2 {
+                    return Ok(());
+                }
+            }
+            emptied.await;
+        }
+    }
+
+    fn put(&self, queue: &mut Queue, frame: Encoded, cost: usize) {
+        queue.bytes += cost;
+        self.0.budget.used.fetch_add(cost, Ordering::Relaxed);
+        queue.frames.push_back(frame);
+        self.0.filled.notify_one();
+    }
+
+    /// The reader is too far behind.
+    pub(crate) fn too_slow(&self) {
+        self.close(
+            Goodbye::new(close::TOO_SLOW, "too slow; come back with your cursor"),
+            Rest::Dropped,
+        );
+    }
+
+    /// Ends it. The first reason stands.
+    pub(crate) fn close(&self, goodbye: Goodbye, rest: Rest) {
+        let mut queue = self.queue();
+        if queue.goodbye.is_none() {
+            queue.goodbye = Some(goodbye);
+        }
+        if rest == Rest::Dropped {
+            let dropped: usize = mem::take(&mut queue.frames).iter().map(Encoded::cost).sum();
+            self.release(&mut queue, dropped);
+        }
+        drop(queue);
+        self.0.filled.notify_one();
+        self.0.emptied.notify_waiters();
+    }
+
+    /// Is it closed, and why?
+    pub(crate) fn goodbye(&self) -> Option<Goodbye> {
+        self.queue().goodbye.clone()
+    }
+
+    /// How much waits.
+    pub(crate) fn bytes(&self) -> usize {
+        self.queue().bytes
+    }
+
+    fn release(&self, queue: &mut Queue, bytes: usize) {
+        queue.bytes -= bytes;
+        self.0.budget.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// The next frames to send. For the one writer; what it took counts until [`Outbox::sent`].
+    pub(crate) async fn next(&self) -> Result<Vec<Encoded>, Goodbye> {
+        loop {
+            let filled = self.0.filled.notified();
+            {
+                let mut queue = self.queue();
+                if !queue.frames.is_empty() {
+                    return Ok(take_batch(&mut queue.frames));
+                }
+                if let Some(goodbye) = &queue.goodbye {
+                    return Err(goodbye.clone());
+                }
+            }
+            filled.await;
+        }
+    }
+
+    /// These were handed to the transport.
+    pub(crate) fn sent(&self, frames: &[Encoded]) {
+        let bytes = frames.iter().map(Encoded::cost).sum();
+        let mut queue = self.queue();
+        self.release(&mut queue, bytes);
+        drop(queue);
+        self.0.emptied.notify_waiters();
+    }
+
+    /// Waits until it is closed.
+    pub(crate) async fn closed(&self) -> Goodbye {
+        loop {
+            let emptied = self.0.emptied.notified();
+            if let Some(goodbye) = self.goodbye() {
+                return goodbye;
+            }
+            emptied.await;
+        }
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+fn take_batch(frames: &mut VecDeque<Encoded>) -> Vec<Encoded> {
+    let mut bytes = 0;
+    let fits = |frame: &&Encoded| {
+        bytes += frame.cost();
+        bytes <= BATCH_BYTES
+    };
+    let count = frames.iter().take_while(fits).count().max(1);
+    if count == frames.len() {
+        // The room it took goes with it.
+        return mem::take(frames).into();
+    }
+    frames.drain(..count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(bytes: usize) -> Encoded {
+        Encoded { text: "x".repeat(bytes - OVERHEAD).into(), at: None }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_is_too_far_behind_is_let_go_and_costs_nothing_more() {
+        let budget = Budget::new(10_000);
+        let outbox = Outbox::new(1_000, Arc::clone(&budget));
+        for _ in 0..10 {
+            outbox.deliver(frame(100)).unwrap();
+        }
+        assert_eq!(budget.used(), 1_000);
+        assert_eq!(outbox.deliver(frame(100)), Err(Closed));
+        assert_eq!(budget.used(), 0);
+        assert_eq!(outbox.next().await.unwrap_err().code, close::TOO_SLOW);
+        assert_eq!(outbox.send(frame(100)).await, Err(Closed));
+    }
+
+    #[tokio::test]
+    async fn one_frame_fits_however_large_it_is() {
+        let outbox = Outbox::new(1_000, Budget::new(10_000));
+        outbox.deliver(frame(50_000)).unwrap();
+        assert_eq!(outbox.next().await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_the_writer_holds_counts_until_it_is_sent() {
+        let budget = Budget::new(10_000);
+        let outbox = Outbox::new(1_000, Arc::clone(&budget));
+        outbox.deliver(frame(600)).unwrap();
+        let held = outbox.next().await.unwrap();
+        assert_eq!(budget.used(), 600);
+        let (waiting, ()) = tokio::join!(outbox.send(frame(400)), async { outbox.sent(&held) });
+        waiting.unwrap();
+        assert_eq!((budget.used(), outbox.bytes()), (400, 400));
+        drop((held, outbox));
+        assert_eq!(budget.used(), 0, "what was never sent is given back");
+    }
+
+    #[tokio::test]
+    async fn a_farewell_may_let_the_rest_go_first() {
+        let outbox = Outbox::new(1_000, Budget::new(10_000));
+        outbox.deliver(frame(100)).unwrap();
+        outbox.close(Goodbye::new(close::RESTARTING, "later"), Rest::Sent);
+        assert_eq!(outbox.next().await.unwrap().len(), 1);
+        assert_eq!(outbox.next().await.unwrap_err().code, close::RESTARTING);
+        outbox.close(Goodbye::new(close::NORMAL, "again"), Rest::Dropped);
+        assert_eq!(outbox.closed().await.code, close::RESTARTING, "the first reason stands");
+    }
+}

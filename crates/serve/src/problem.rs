@@ -1,0 +1,80 @@
+//! What an HTTP client is told of a fault: `application/problem+json`, as RFC 9457 has it.
+
+use axum::response::{IntoResponse, Response};
+use budao_core::{
+    Fault, Lang,
+    fault::{tell, text},
+};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde::Serialize;
+use serde_json::Value;
+
+/// A fault as an HTTP answer.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct Problem {
+    /// Names the kind: `urn:budao:fault:ERR_SESS_001`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What it is, in a few words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What happened, in the reader's language.
+    pub detail: String,
+    /// The permanent code; `budao explain CODE` says more.
+    pub code: &'static str,
+    /// Would the same request make sense again?
+    pub retryable: bool,
+    /// When to come back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// For finding it in the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+    /// What to do, specific first.
+    pub advice: Vec<String>,
+    /// The facts: `field`, `limit`, `limit_name` …
+    pub facts: Value,
+}
+
+impl Problem {
+    /// Tells of a fault, which must have been scrubbed.
+    #[must_use]
+    pub fn of(fault: &Fault, lang: Lang) -> Self {
+        let told = tell::to_peer(fault, lang);
+        let advice = text::recommendations(fault, lang);
+        Self {
+            kind: format!("urn:budao:fault:{}", told.code),
+            title: told.title,
+            status: told.http,
+            detail: told.message,
+            code: told.code,
+            retryable: told.retryable,
+            retry_after_ms: told.retry_after_ms,
+            trace_id: told.trace.map(|trace| trace.to_string()),
+            advice: advice.into_iter().map(std::borrow::Cow::into_owned).collect(),
+            facts: serde_json::to_value(&told.details).unwrap_or_default(),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        let json = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, json);
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(wait) = self.retry_after_ms {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.div_ceil(1000)));
+        }
+        response
+    }
+}
+
+/// The header that names a request.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -1,0 +1,277 @@
+//! What all connections and requests share.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use budao_core::{
+    Fault, Kind, Timestamp,
+    engine::{Engine, Opening},
+    event::{Answer, Ask, Command, CommandId, SessionId, Settings},
+    fault::{Fact, Operation},
+    seams::World,
+    tool::Mode,
+    trace::Trace,
+};
+use budao_journal::{Filter, Journal};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    admission::Admission,
+    auth::Who,
+    card::{self, Cards},
+    config::Config,
+    hub::Hubs,
+    inbound::{self, Creation},
+    origin::Welcome,
+    outbox::{Budget, Outbox},
+};
+
+/// What all connections and requests share.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) config: Config,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) world: World,
+    pub(crate) hubs: Hubs,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) door: Arc<Admission>,
+    pub(crate) welcome: Welcome,
+    pub(crate) cards: Cards,
+    /// Sessions that nobody observes, and since when.
+    pub(crate) unobserved: Mutex<BTreeMap<SessionId, Timestamp>>,
+    /// How many sessions each tenant has, as far as it was asked.
+    tenants: Mutex<BTreeMap<String, usize>>,
+    pub(crate) stopping: CancellationToken,
+    /// Connections and streams under way.
+    pub(crate) running: TaskTracker,
+    pub(crate) started: Timestamp,
+}
+
+impl Server {
+    pub(crate) fn new(
+        config: Config,
+        engine: Arc<dyn Engine>,
+        journal: Arc<dyn Journal>,
+        world: World,
+        is_loopback: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            hubs: Hubs::default(),
+            budget: Budget::new(config.limits.all_observer_bytes),
+            door: Admission::new(&config.limits),
+            welcome: Welcome::new(&config.origins, &config.hosts, is_loopback),
+            cards: Cards::default(),
+            unobserved: Mutex::default(),
+            tenants: Mutex::default(),
+            stopping: CancellationToken::new(),
+            running: TaskTracker::new(),
+            started: world.clock.now(),
+            config,
+            engine,
+            journal,
+            world,
+        })
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.world.clock.now()
+    }
+
+    pub(crate) fn uptime(&self) -> Duration {
+        self.now().since(self.started)
+    }
+
+    pub(crate) fn outbox(&self) -> Outbox {
+        Outbox::new(self.config.limits.observer_bytes, Arc::clone(&self.budget))
+    }
+
+    pub(crate) fn inbound_limits(&self) -> inbound::Limits {
+        inbound::Limits {
+            frame_bytes: self.config.core.frame_bytes,
+            frame_bytes_closed: self.config.core.frame_bytes_hard,
+            json_depth: self.config.core.json_depth,
+            ..inbound::Limits::default()
+        }
+    }
+
+    /// What may be told of a fault, with a trace to find it by.
+    pub(crate) fn clean(&self, fault: Fault, trace: Trace) -> Fault {
+        let fault = fault.traced(trace).scrubbed(&self.config.scrubber);
+        tracing::info!(trace = %fault.trace(), %fault, "told a client");
+        fault
+    }
+
+    /// Opens a session for somebody. The same command id gives the same session.
+    pub(crate) async fn open(
+        &self,
+        who: &Who,
+        creation: Creation,
+        command: Option<&CommandId>,
+    ) -> Result<Opened, Fault> {
+        let settings = self.settings(who, creation, command)?;
+        let session = command.map(|command| session_of(who, command));
+        if let Some(session) = session
+            && self.journal.info(session).await?.is_some_and(|info| info.head > 0)
+        {
+            return Ok(Opened { session, is_new: false });
+        }
+        self.count_session(&who.tenant).await?;
+        let language = settings.language;
+        let card = card::Card::of(&settings);
+        let opening = Opening { session, settings, origin: None };
+        match self.engine.open(opening).await {
+            Ok(session) => {
+                self.cards.made(session, card);
+                tracing::info!(%session, tenant = who.tenant, ?language, "opened a session");
+                Ok(Opened { session, is_new: true })
+            }
+            Err(fault) => {
+                self.uncount_session(&who.tenant);
+                match session {
+                    // Somebody was faster, with the same id.
+                    Some(session) if fault.kind() == Kind::CommandRepeated => {
+                        Ok(Opened { session, is_new: false })
+                    }
+                    _ => Err(fault),
+                }
+            }
+        }
+    }
+
+    /// The settings of a new session: ours, and what its creator may choose.
+    fn settings(
+        &self,
+        who: &Who,
+        creation: Creation,
+        command: Option<&CommandId>,
+    ) -> Result<Settings, Fault> {
+        let mut settings = self.config.settings.clone();
+        let on_disconnect = creation.on_disconnect.unwrap_or(self.config.on_disconnect);
+        settings.language = creation.language.unwrap_or(settings.language);
+        settings.title = creation.title;
+        if let Some(model) = creation.model.filter(|model| *model != settings.model) {
+            if !self.config.models.contains(&model) {
+                return Err(Fault::new(Kind::UnknownModel, Operation::OpenSession)
+                    .with(Fact::Model, model)
+                    .with(Fact::Allowed, self.models())
+                    .with(Fact::Field, "content.config.model"));
+            }
+            settings.model = model;
+        }
+        if let Some(system) = creation.system {
+            settings.system = Some(system.into());
+        }
+        if let Some(mode) = creation.mode {
+            settings.permissions.mode = stricter(settings.permissions.mode, mode);
+        }
+        settings.tools = creation.tools.or(settings.tools);
+        settings.max_steps = creation.max_steps.or(settings.max_steps);
+        settings.labels.extend(card::labels(who));
+        settings
+            .labels
+            .extend(creation.labels.into_iter().map(|(name, text)| (name.to_owned(), text)));
+        let mut extra = |name: &str, value: Value| {
+            settings.extra.insert(name.to_owned(), value);
+        };
+        extra(card::ON_DISCONNECT, <&str>::from(on_disconnect).into());
+        if let Some(plan) = creation.plan {
+            extra(card::PLAN, json!({ "confirm": plan.confirm }));
+        }
+        if let Some(command) = command {
+            extra(card::COMMAND, command.to_string().into());
+        }
+        Ok(settings)
+    }
+
+    fn models(&self) -> Vec<String> {
+        std::iter::once(&self.config.settings.model).chain(&self.config.models).cloned().collect()
+    }
+
+    /// Room for one more session of a tenant?
+    async fn count_session(&self, tenant: &str) -> Result<(), Fault> {
+        let limit = self.config.limits.tenant_sessions;
+        if !self.tenants().contains_key(tenant) {
+            let label = Some((card::TENANT.to_owned(), Some(tenant.to_owned())));
+            let filter = Filter { label, limit, ..Filter::default() };
+            let there = self.journal.sessions(filter).await?.len();
+            self.tenants().entry(tenant.to_owned()).or_insert(there);
+        }
+        let mut tenants = self.tenants();
+        let count = tenants.entry(tenant.to_owned()).or_default();
+        if *count >= limit {
+            return Err(Fault::new(Kind::TooManySessions, Operation::OpenSession)
+                .with(Fact::Limit, limit)
+                .with(Fact::LimitName, "tenant_sessions"));
+        }
+        *count += 1;
+        Ok(())
+    }
+
+    pub(crate) fn uncount_session(&self, tenant: &str) {
+        if let Some(count) = self.tenants().get_mut(tenant) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// Sessions went away by themselves: they are counted anew.
+    pub(crate) fn recount_sessions(&self) {
+        self.tenants().clear();
+    }
+
+    fn tenants(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, usize>> {
+        self.tenants.lock().expect("no code panics while holding this")
+    }
+
+    /// Hands a command to a session. `Err` also when it was rejected.
+    pub(crate) async fn submit(&self, session: SessionId, order: Order) -> Result<u64, Fault> {
+        let id = order.command.unwrap_or_else(|| CommandId::own(self.world.uuid()));
+        let command = Command { id, by: order.by, trace: order.trace, ask: order.ask };
+        match self.engine.submit(session, command).await? {
+            Answer::Accepted { at } => Ok(at),
+            Answer::Rejected { fault } => Err(fault),
+        }
+    }
+}
+
+/// The stricter of two: a creator may ask for less than the server allows, never for more.
+fn stricter(one: Mode, other: Mode) -> Mode {
+    [Mode::Readonly, Mode::Approval]
+        .into_iter()
+        .find(|mode| [one, other].contains(mode))
+        .unwrap_or(Mode::Auto)
+}
+
+/// What somebody asks of a session.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) by: String,
+    pub(crate) command: Option<CommandId>,
+    pub(crate) trace: Trace,
+    pub(crate) ask: Ask,
+}
+
+/// A session that was opened, now or before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) session: SessionId,
+    pub(crate) is_new: bool,
+}
+
+/// The session a command id stands for: the same for the same person, unknown to others.
+fn session_of(who: &Who, command: &CommandId) -> SessionId {
+    let mut hash = Sha256::new();
+    for part in ["budao session", &who.tenant, &who.user, &command.0] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let digest: [u8; 32] = hash.finalize().into();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    SessionId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+}

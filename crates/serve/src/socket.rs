@@ -1,0 +1,257 @@
+//! A WebSocket: one reader, one writer, in one task.
+//!
+//! The writer is the only one that touches the sink, and sends what the outbox holds, a heartbeat and a
+//! ping in between. The reader waits for room in the outbox before it takes the next frame, so a client
+//! that asks without listening is slowed down, not buffered for.
+
+use std::sync::Arc;
+
+use axum::{
+    Error,
+    extract::ws::{CloseFrame, Message, WebSocket},
+};
+use budao_core::{
+    Fault, Kind,
+    fault::{Fact, FactValue, Operation},
+};
+use futures::{
+    Sink, SinkExt as _, Stream, StreamExt as _,
+    future::{self, Either},
+};
+use tungstenite::error::{CapacityError, Error as WsError};
+
+use crate::{
+    connection::{Connection, Departure},
+    frame::{close, connection::shutting_down},
+    outbox::{Encoded, Goodbye, Rest},
+};
+
+/// A frame broke the rules of framing.
+const PROTOCOL_ERROR: u16 = 1002;
+/// The line went without a word.
+const ABNORMAL: u16 = 1006;
+/// A close frame has room for this much of a reason.
+const REASON_BYTES: usize = 123;
+
+/// Serves one client until it is gone.
+pub(crate) async fn attend(connection: Arc<Connection>, socket: WebSocket) {
+    let (mut sink, mut stream) = socket.split();
+    let departure = talk(&connection, &mut sink, &mut stream).await;
+    tracing::debug!(connection = connection.id, ?departure, "a client is gone");
+    // From here on nothing more is delivered, and whoever waits for room learns of it.
+    connection.outbox.close(Goodbye::new(ABNORMAL, "gone"), Rest::Dropped);
+    drop((sink, stream));
+    connection.depart(&departure).await;
+}
+
+async fn talk<W, R>(connection: &Arc<Connection>, sink: &mut W, stream: &mut R) -> Departure
+where
+    W: Sink<Message, Error = Error> + Unpin,
+    R: Stream<Item = Result<Message, Error>> + Unpin,
+{
+    if connection.greet().await.is_err() {
+        return Departure::Orderly;
+    }
+    let clock = &connection.server.world.clock;
+    let farewell = connection.server.config.limits.farewell;
+    let writer = Box::pin(write(connection, sink));
+    let reader = Box::pin(read(connection, stream));
+    let first = match future::select(reader, writer).await {
+        // The writer says good-bye, unless it cannot.
+        Either::Left((End::Dismissed(goodbye), writer)) => {
+            connection.outbox.close(goodbye.clone(), Rest::Sent);
+            let _ = future::select(writer, clock.sleep(farewell)).await;
+            return End::Dismissed(goodbye).departure();
+        }
+        Either::Left((end, _)) => First::Read(end),
+        Either::Right((written, _)) => First::Written(written),
+    };
+    match first {
+        First::Read(end) => {
+            // The answer to a close frame waits in the sink.
+            let _ = future::select(sink.flush(), clock.sleep(farewell)).await;
+            end.departure()
+        }
+        First::Written(Ok(goodbye)) => {
+            // Whoever still sends must not keep our good-bye from arriving: it is read and dropped.
+            let drain = Box::pin(async { while let Some(Ok(_)) = stream.next().await {} });
+            let _ = future::select(drain, clock.sleep(farewell)).await;
+            End::Dismissed(goodbye).departure()
+        }
+        First::Written(Err(error)) => End::Broken(error.to_string()).departure(),
+    }
+}
+
+/// Which half of a connection ended first.
+enum First {
+    Read(End),
+    Written(Result<Goodbye, Error>),
+}
+
+/// Why reading ended.
+enum End {
+    /// The client closed, with this code.
+    Closed(u16, String),
+    /// We end it, and say so.
+    Dismissed(Goodbye),
+    /// The line broke.
+    Broken(String),
+}
+
+impl End {
+    fn departure(self) -> Departure {
+        match self {
+            Self::Closed(close::NORMAL | 1001, _) => Departure::Orderly,
+            Self::Closed(code, reason) => Departure::Lost { code, reason },
+            Self::Dismissed(Goodbye { code: close::RESTARTING | close::NORMAL, .. }) => {
+                Departure::Orderly
+            }
+            Self::Dismissed(Goodbye { code, reason }) => Departure::Lost { code, reason },
+            Self::Broken(reason) => Departure::Lost { code: ABNORMAL, reason },
+        }
+    }
+}
+
+/// Takes frames until there is a reason to end.
+async fn read<R>(connection: &Arc<Connection>, stream: &mut R) -> End
+where
+    R: Stream<Item = Result<Message, Error>> + Unpin,
+{
+    let server = &connection.server;
+    loop {
+        let silence = server.world.clock.sleep(server.config.limits.silence);
+        let message = tokio::select! {
+            biased;
+            () = server.stopping.cancelled() => return stop(connection).await,
+            goodbye = connection.outbox.closed() => return End::Dismissed(goodbye),
+            message = stream.next() => message,
+            () = silence => {
+                return End::Dismissed(Goodbye::new(close::POLICY, "nothing was heard for too long"));
+            }
+        };
+        let heard = match message {
+            None => return End::Broken("the connection ended without a close frame".to_owned()),
+            Some(Err(error)) => return broken(error),
+            Some(Ok(Message::Close(frame))) => return closed(frame),
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
+            // Boxed, so that an idle connection does not carry the room this takes.
+            Some(Ok(Message::Text(text))) => Box::pin(connection.hear(&text)).await,
+            Some(Ok(Message::Binary(bytes))) => {
+                Box::pin(connection.refuse_fault(not_text(bytes.len()))).await
+            }
+        };
+        if heard.is_err() || connection.outbox.room().await.is_err() {
+            return End::Dismissed(connection.outbox.closed().await);
+        }
+    }
+}
+
+/// The server stops: says when to come back.
+async fn stop(connection: &Connection) -> End {
+    let server = &connection.server;
+    let (wait, lang) = (server.config.limits.come_back, server.config.settings.language);
+    let frame = shutting_down(server.now(), wait, lang);
+    let _ = connection.outbox.deliver(Encoded::from(&frame));
+    let reason = format!("restarting; come back in {} ms with your cursor", wait.as_millis());
+    End::Dismissed(Goodbye::new(close::RESTARTING, reason))
+}
+
+fn closed(frame: Option<CloseFrame>) -> End {
+    match frame {
+        Some(CloseFrame { code, reason }) => End::Closed(code, reason.to_string()),
+        // A close frame without a code is a good-bye too.
+        None => End::Closed(close::NORMAL, String::new()),
+    }
+}
+
+/// What the line broke with, and what the client is told if it can still hear.
+fn broken(error: Error) -> End {
+    let error = error.into_inner();
+    let dismissed = |code, reason: &str| End::Dismissed(Goodbye::new(code, reason));
+    match error.downcast_ref::<WsError>() {
+        Some(WsError::Capacity(CapacityError::MessageTooLong { max_size, .. })) => {
+            dismissed(close::TOO_LARGE, &format!("frame_bytes_hard: at most {max_size} bytes"))
+        }
+        Some(WsError::Capacity(_)) => dismissed(close::TOO_LARGE, "frame_bytes_hard"),
+        Some(WsError::Utf8(_)) => dismissed(close::NOT_UTF8, "text frames are UTF-8"),
+        Some(WsError::Protocol(
+            tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
+        )) => End::Broken("reset without a close frame".to_owned()),
+        Some(WsError::Protocol(rule)) => dismissed(PROTOCOL_ERROR, &rule.to_string()),
+        _ => End::Broken("the connection broke".to_owned()),
+    }
+}
+
+fn not_text(bytes: usize) -> Fault {
+    Fault::new(Kind::BadRequest, Operation::AcceptFrame)
+        .with(Fact::Field, "frame")
+        .with(Fact::Expected, "a text frame")
+        .with(Fact::Received, "a binary frame")
+        .with(Fact::Constraint, "frames are text")
+        .with(Fact::ProvidedValue, FactValue::Json(serde_json::json!(format!("{bytes} bytes"))))
+}
+
+/// Sends frames until the outbox is closed, then says good-bye.
+async fn write<W>(connection: &Connection, sink: &mut W) -> Result<Goodbye, Error>
+where
+    W: Sink<Message, Error = Error> + Unpin,
+{
+    let server = &connection.server;
+    let interval = server.config.limits.heartbeat;
+    let mut beat = server.world.clock.sleep(interval);
+    let goodbye = loop {
+        let next = tokio::select! {
+            biased;
+            () = &mut beat => None,
+            next = connection.outbox.next() => Some(next),
+        };
+        match next {
+            None => {
+                beat = server.world.clock.sleep(interval);
+                sink.feed(Message::Text(connection.heartbeat().encode().into())).await?;
+                sink.send(Message::Ping(bytes::Bytes::new())).await?;
+            }
+            Some(Ok(frames)) => {
+                let sending = Box::pin(send(sink, &frames));
+                match future::select(sending, Box::pin(dropped(connection))).await {
+                    Either::Left((sent, _)) => sent?,
+                    Either::Right((goodbye, _)) => break goodbye,
+                }
+                connection.sent(&frames);
+            }
+            Some(Err(goodbye)) => break goodbye,
+        }
+    };
+    let frame = CloseFrame { code: goodbye.code, reason: short(&goodbye.reason).into() };
+    let farewell = server.world.clock.sleep(server.config.limits.farewell);
+    match future::select(sink.send(Message::Close(Some(frame))), farewell).await {
+        Either::Left((sent, _)) => sent?,
+        Either::Right(((), _)) => {}
+    }
+    Ok(goodbye)
+}
+
+async fn send<W>(sink: &mut W, frames: &[Encoded]) -> Result<(), Error>
+where
+    W: Sink<Message, Error = Error> + Unpin,
+{
+    for frame in frames {
+        sink.feed(Message::Text(frame.text.clone())).await?;
+    }
+    sink.flush().await
+}
+
+/// Waits until the outbox is closed for being too slow: what is being sent need not arrive.
+async fn dropped(connection: &Connection) -> Goodbye {
+    let goodbye = connection.outbox.closed().await;
+    if goodbye.code != close::TOO_SLOW {
+        // Whoever is merely told to go gets what was on its way first.
+        connection.server.world.clock.sleep(connection.server.config.limits.farewell).await;
+    }
+    goodbye
+}
+
+fn short(reason: &str) -> String {
+    let end = (0..=REASON_BYTES.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
+    reason[..end.unwrap_or(0)].to_owned()
+}

@@ -1,0 +1,195 @@
+//! The events of a session as server-sent events: `Last-Event-ID` is the cursor.
+
+use std::{convert::Infallible, fmt::Write as _, sync::Arc};
+
+use axum::{
+    Extension,
+    body::{Body, Bytes},
+    extract::{Path, Query, State, rejection::QueryRejection},
+    response::{IntoResponse as _, Response},
+};
+use budao_core::{
+    Fault, Kind,
+    event::SessionId,
+    fault::{Fact, Operation},
+};
+use futures::{future::BoxFuture, stream};
+use http::{HeaderMap, header};
+use serde::Deserialize;
+
+use crate::{
+    connection::{Connection, Departure},
+    frame::connection::shutting_down,
+    http_api::{Caller, told},
+    inbound::{self, Cursor},
+    observe::{How, Wish},
+    outbox::{Encoded, Goodbye},
+    problem::Problem,
+    server::Server,
+};
+
+/// From where events are wanted.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
+pub(crate) struct From {
+    /// The `event_id` of the last event the client has; `Last-Event-ID` is stronger.
+    last_event_id: Option<String>,
+    /// The `seq` of the last event the client has.
+    last_seq: Option<u64>,
+}
+
+/// The events of a session: what was missed, then live. `Last-Event-ID` is the cursor.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{session}/events",
+    params(
+        ("session" = String, Path, description = "The session's id"),
+        ("Last-Event-ID" = Option<String>, Header, description = "The `event_id` of the last event the client has"),
+        From,
+    ),
+    responses(
+        (status = 200, description = "A stream of events, one frame each", content_type = "text/event-stream"),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn events(
+    State(server): State<Arc<Server>>,
+    Extension(caller): Extension<Caller>,
+    Path(session): Path<String>,
+    from: Result<Query<From>, QueryRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let Query(from) = match from {
+        Ok(from) => from,
+        Err(rejection) => {
+            let fault = Fault::new(Kind::BadRequest, Operation::ServeRequest)
+                .with(Fact::Field, "query")
+                .with(Fact::Received, rejection.body_text());
+            return told(&server, fault, &caller);
+        }
+    };
+    match begin(&server, &caller, &session, &from, &headers).await {
+        Err(fault) => told(&server, fault, &caller),
+        Ok(connection) => {
+            let beat = server.world.clock.sleep(server.config.limits.heartbeat);
+            let running = server.running.token();
+            let retry = server.config.limits.come_back.as_millis();
+            let first = Some(Bytes::from(format!("retry: {retry}\n\n")));
+            let streaming =
+                Streaming { guest: Guest(connection), beat, first, over: false, _running: running };
+            let body = Body::from_stream(stream::unfold(streaming, Streaming::next));
+            let headers =
+                [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+            (headers, [("x-accel-buffering", "no")], body).into_response()
+        }
+    }
+}
+
+async fn begin(
+    server: &Arc<Server>,
+    caller: &Caller,
+    session: &str,
+    from: &From,
+    headers: &HeaderMap,
+) -> Result<Arc<Connection>, Fault> {
+    let session: SessionId = session.parse().map_err(|_| {
+        Fault::new(Kind::UnknownSession, Operation::ServeRequest)
+            .with(Fact::Session, session.chars().take(80).collect::<String>())
+    })?;
+    let card = server.cards.check(&*server.journal, session, &caller.who).await?;
+    let cursor = cursor_of(session, from, headers)?;
+    let ticket = server.door.enter(&caller.who.tenant)?;
+    let connection = Connection::new(Arc::clone(server), caller.who.clone(), ticket);
+    let _ = connection.greet().await;
+    connection.watch(card, Wish::new(session, cursor, How::Resuming))?;
+    Ok(connection)
+}
+
+fn cursor_of(
+    session: SessionId,
+    from: &From,
+    headers: &HeaderMap,
+) -> Result<Option<Cursor>, Fault> {
+    let header = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let Some(id) = header.filter(|id| !id.is_empty()).or(from.last_event_id.as_deref()) else {
+        return Ok(from.last_seq.map(|seq| Cursor { session: None, epoch: None, seq }));
+    };
+    let cursor = inbound::read_event_id(id).filter(|cursor| cursor.session == Some(session));
+    cursor.map(Some).ok_or_else(|| {
+        Fault::new(Kind::ConstraintViolated, Operation::ServeRequest)
+            .with(Fact::Field, "Last-Event-ID")
+            .with(Fact::Constraint, "an event_id of this session: session.epoch.seq")
+            .with(
+                Fact::ProvidedValue,
+                serde_json::Value::from(id.chars().take(120).collect::<String>()),
+            )
+    })
+}
+
+/// Leaves when the response is dropped, whyever.
+struct Guest(Arc<Connection>);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let connection = Arc::clone(&self.0);
+        connection
+            .outbox
+            .close(Goodbye::new(crate::frame::close::NORMAL, "gone"), crate::outbox::Rest::Dropped);
+        let spawn = Arc::clone(&connection.server.world.spawn);
+        spawn.spawn(Box::pin(async move { connection.depart(&Departure::Orderly).await }));
+    }
+}
+
+struct Streaming {
+    guest: Guest,
+    beat: BoxFuture<'static, ()>,
+    first: Option<Bytes>,
+    over: bool,
+    _running: tokio_util::task::task_tracker::TaskTrackerToken,
+}
+
+impl Streaming {
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        if let Some(first) = self.first.take() {
+            return Some((Ok(first), self));
+        }
+        if self.over {
+            return None;
+        }
+        let connection = Arc::clone(&self.guest.0);
+        let server = &connection.server;
+        let chunk = tokio::select! {
+            biased;
+            () = server.stopping.cancelled() => {
+                self.over = true;
+                let limits = &server.config.limits;
+                let lang = server.config.settings.language;
+                let frame = shutting_down(server.now(), limits.come_back, lang);
+                chunk(&[Encoded::from(&frame)])
+            }
+            () = &mut self.beat => {
+                self.beat = server.world.clock.sleep(server.config.limits.heartbeat);
+                chunk(&[Encoded::from(&connection.heartbeat())])
+            }
+            frames = connection.outbox.next() => {
+                // Whoever was too slow comes back by itself, with its last id.
+                let Ok(frames) = frames else { return None };
+                connection.sent(&frames);
+                chunk(&frames)
+            }
+        };
+        Some((Ok(chunk), self))
+    }
+}
+
+/// Frames as events. Those without a place have no id, so they do not move the cursor.
+fn chunk(frames: &[Encoded]) -> Bytes {
+    let mut text = String::with_capacity(frames.iter().map(|frame| frame.text.len() + 96).sum());
+    for frame in frames {
+        if let Some((session, epoch, seq)) = frame.at {
+            let _ = writeln!(text, "id: {session}.{epoch}.{seq}");
+        }
+        let _ = write!(text, "data: {}\n\n", frame.text);
+    }
+    text.into()
+}

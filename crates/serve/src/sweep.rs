@@ -1,0 +1,143 @@
+//! What time does to sessions: runs nobody observes, and sessions nobody needs.
+
+use std::{sync::Arc, time::Duration};
+
+use budao_core::{
+    Timestamp,
+    event::{Ask, SessionId},
+};
+use budao_journal::{Filter, Retention, State};
+
+use crate::{
+    card,
+    hub::Hub,
+    inbound::OnDisconnect,
+    server::{Order, Server},
+};
+
+/// How often runs without an observer are looked at.
+const ROUND: Duration = Duration::from_secs(60);
+/// Sessions looked at together.
+const PAGE: usize = 256;
+
+impl Server {
+    fn unobserved(
+        &self,
+    ) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<SessionId, Timestamp>> {
+        self.unobserved.lock().expect("no code panics while holding this")
+    }
+
+    /// Somebody observes a session.
+    pub(crate) fn observed(&self, session: SessionId) {
+        self.unobserved().remove(&session);
+    }
+
+    /// The last observer of a session left.
+    pub(crate) fn left(self: &Arc<Self>, hub: &Hub) {
+        if self.stopping.is_cancelled() {
+            return;
+        }
+        match hub.on_disconnect {
+            OnDisconnect::Continue => {
+                self.unobserved().insert(hub.session, self.now());
+            }
+            OnDisconnect::Cancel => {
+                let (server, session) = (Arc::clone(self), hub.session);
+                self.world.spawn.spawn(Box::pin(async move {
+                    server.cancel(session, "the last observer is gone").await;
+                }));
+            }
+        }
+    }
+
+    async fn cancel(&self, session: SessionId, reason: &str) {
+        let ask = Ask::Cancel { reason: Some(reason.to_owned()) };
+        let by = "serve".to_owned();
+        let order = Order { by, command: None, trace: self.world.trace(), ask };
+        if let Err(fault) = self.submit(session, order).await {
+            tracing::warn!(%session, %fault, "a run without an observer was not cancelled");
+        }
+    }
+
+    /// Cancels runs that nobody has observed for too long.
+    async fn cancel_unobserved(&self) {
+        let (now, limit) = (self.now(), self.config.limits.unobserved);
+        let due: Vec<SessionId> = {
+            let mut unobserved = self.unobserved();
+            let due = unobserved.iter().filter(|(_, since)| now.since(**since) >= limit);
+            let due: Vec<SessionId> = due.map(|(session, _)| *session).collect();
+            unobserved.retain(|session, _| !due.contains(session));
+            due
+        };
+        for session in due {
+            let is_observed = self.hubs.get(session).is_some_and(|hub| hub.observers() > 0);
+            if !is_observed {
+                self.cancel(session, "nobody has observed the run for too long").await;
+            }
+        }
+    }
+
+    /// Runs of ours that go on from before the start: their time begins now.
+    async fn find_unobserved(&self) {
+        for state in [State::Running, State::Asking] {
+            let mut after = None;
+            loop {
+                let label = Some((card::OWNER.to_owned(), None));
+                let filter =
+                    Filter { state: Some(state), label, after, limit: PAGE, ..Filter::default() };
+                let page = match self.journal.sessions(filter).await {
+                    Ok(page) => page,
+                    Err(fault) => {
+                        return tracing::warn!(%fault, "runs without an observer were not found");
+                    }
+                };
+                let Some(last) = page.last() else { break };
+                after = Some((last.updated_at, last.session));
+                let now = self.now();
+                let mut unobserved = self.unobserved();
+                for summary in &page {
+                    unobserved.entry(summary.session).or_insert(now);
+                }
+            }
+        }
+    }
+
+    /// Removes what is past its time.
+    async fn retain(&self) {
+        let limits = &self.config.limits;
+        let some = |number: u64| Some(number).filter(|number| *number > 0);
+        let retention = Retention {
+            session_age: Some(limits.retention).filter(|age| !age.is_zero()),
+            record_age: Some(limits.retention_age).filter(|age| !age.is_zero()),
+            records: some(limits.retention_records),
+            bytes: some(limits.retention_bytes),
+        };
+        match self.journal.retain(retention).await {
+            Ok(removed) if removed.sessions > 0 => self.recount_sessions(),
+            Ok(_) => {}
+            Err(fault) => tracing::warn!(%fault, "retention did not run"),
+        }
+    }
+}
+
+/// Looks after sessions until the server stops.
+pub(crate) async fn run(server: Arc<Server>) {
+    server.find_unobserved().await;
+    let mut retained = None;
+    loop {
+        let now = server.now();
+        let round = server.config.limits.retention_round;
+        if retained.is_none_or(|last| now.since(last) >= round) {
+            retained = Some(now);
+            server.retain().await;
+        }
+        server.cancel_unobserved().await;
+        let limits = &server.config.limits;
+        let wait = ROUND.min(limits.unobserved).min(round).max(Duration::from_millis(100));
+        tokio::select! {
+            biased;
+            () = server.stopping.cancelled() => return,
+            () = server.world.clock.sleep(wait) => {}
+        }
+    }
+}
