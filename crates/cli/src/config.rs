@@ -10,6 +10,7 @@ use budao_core::{
     limits::Limits,
 };
 use budao_mcp::Config as McpConfig;
+use budao_serve::Limits as ServeLimits;
 use serde::Deserialize;
 
 /// Where the configuration comes from.
@@ -32,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     /// MCP servers.
     pub(crate) mcp: Vec<McpConfig>,
+    /// Bounds of `budao serve`.
+    pub(crate) serve: ServeLimits,
 }
 
 impl ConfigArgs {

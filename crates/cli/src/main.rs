@@ -11,6 +11,7 @@ mod holder;
 mod journal;
 mod lang;
 mod run;
+mod serve;
 mod sessions;
 mod story;
 mod terminal;
@@ -41,6 +42,7 @@ enum Command {
     Resume(run::ResumeArgs),
     Cancel(run::CancelArgs),
     Replay(run::ReplayArgs),
+    Serve(serve::Args),
     Sessions(sessions::Args),
     Journal(journal::Args),
     Backup(journal::BackupArgs),
@@ -66,6 +68,7 @@ fn run(cli: &Cli) -> Exit {
         Command::Resume(args) => wait(run::resume(args, lang, &terminal), lang, &terminal),
         Command::Cancel(args) => wait(run::cancel(args, lang, &terminal), lang, &terminal),
         Command::Replay(args) => wait(run::replay(args, lang, &terminal), lang, &terminal),
+        Command::Serve(args) => wait(serve::run(args, lang, &terminal), lang, &terminal),
         Command::Sessions(args) => wait(sessions::run(args, lang, &terminal), lang, &terminal),
         Command::Journal(args) => wait(journal::run(args, lang, &terminal), lang, &terminal),
         Command::Backup(args) => wait(journal::backup(args, lang, &terminal), lang, &terminal),

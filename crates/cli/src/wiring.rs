@@ -98,7 +98,7 @@ impl Wired {
 /// Wires a runtime over a journal.
 pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Wired, Fault> {
     let world = world::real();
-    let Config { limits, mcp } = config;
+    let Config { limits, mcp, .. } = config;
     let journal = journal.open(&world).await?;
     let servers = Arc::new(Servers::open(mcp, &world, &Arc::new(limits.clone()))?);
     let missing = servers.ready(&world, SERVERS_READY).await;

@@ -1,0 +1,281 @@
+//! `budao serve`: sessions for front ends, over WebSocket, SSE and HTTP.
+
+use std::{
+    fs, io,
+    io::Write as _,
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use budao_core::{
+    Fault, Lang,
+    event::Settings,
+    fault::{Fact, Kind, Operation, text},
+    scrub::Scrubber,
+    tool::{Mode, Permissions},
+};
+use budao_runtime::world;
+use budao_serve::{Auth, Config, Keyring, OnDisconnect};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+
+use crate::{
+    config::ConfigArgs,
+    exit::Exit,
+    terminal::Terminal,
+    wiring::{self, JournalArgs},
+    words::say,
+};
+
+/// Serves sessions to front ends, over WebSocket, SSE and HTTP.
+///
+/// Without a word about who may come in, a token is made and printed with the address, and nobody but this
+/// machine can connect. Runs go on when clients are cut off, and when the server is restarted.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:7333", value_name = "ADDRESS", env = "BUDAO_LISTEN")]
+    listen: SocketAddr,
+
+    /// Lets in whoever has this token
+    #[arg(long, value_name = "TOKEN", env = "BUDAO_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+
+    /// Lets in the tokens of a file: `token tenant user [operator]` a line
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Lets in JSON Web Tokens signed with the secret in this file (HS256)
+    #[arg(long, value_name = "FILE")]
+    jwt_secret: Option<PathBuf>,
+
+    /// Lets in JSON Web Tokens that this public key verifies (PEM; EdDSA or RS256)
+    #[arg(long, value_name = "FILE")]
+    jwt_key: Option<PathBuf>,
+
+    /// The audience such tokens must name
+    #[arg(long, default_value = "budao", value_name = "NAME")]
+    jwt_audience: String,
+
+    /// Lets everybody in; only on a loopback address
+    #[arg(long, conflicts_with_all = ["token", "token_file", "jwt_secret", "jwt_key"])]
+    no_auth: bool,
+
+    /// A web page of another origin that may connect: https://host[:port]; may be given several times
+    #[arg(long = "origin", value_name = "ORIGIN")]
+    origins: Vec<String>,
+
+    /// A name this server is reached by; may be given several times
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+
+    /// Signs states with the secret in this file; the first signs, all verify. Otherwise a key beside the
+    /// journal
+    #[arg(long = "state-key", value_name = "FILE")]
+    state_keys: Vec<PathBuf>,
+
+    /// The model of new sessions: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE
+    #[arg(long, default_value = "demo", value_name = "SPEC", env = "BUDAO_MODEL")]
+    model: String,
+
+    /// A model a client may ask for instead; may be given several times
+    #[arg(long = "allow-model", value_name = "SPEC")]
+    models: Vec<String>,
+
+    /// The directory the tools work in
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    workspace: PathBuf,
+
+    /// Which calls run without a question: auto (all), approval (those that only read), readonly (those,
+    /// and the rest are denied). Clients may ask for less, not for more
+    #[arg(long, default_value = "approval", value_name = "MODE")]
+    permission: String,
+
+    /// What happens to a run when its last observer is gone: continue or cancel
+    #[arg(long, default_value = "continue", value_name = "WHAT")]
+    on_disconnect: String,
+
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    #[command(flatten)]
+    journal: JournalArgs,
+}
+
+/// `budao serve`.
+pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let file = args.config.load()?;
+    let key = state_key(&args.journal.path()?)?;
+    let (auth, made) = auth(args, &key)?;
+    let mut config = Config::new(auth, keyring(args, &key)?);
+    config.origins.clone_from(&args.origins);
+    config.hosts.clone_from(&args.hosts);
+    config.models.clone_from(&args.models);
+    config.settings = settings(args, lang)?;
+    config.on_disconnect = on_disconnect(&args.on_disconnect)?;
+    config.limits = file.serve.clone();
+    config.core = file.limits.clone();
+    config.scrubber = Scrubber::with_secrets(args.token.iter().chain(&made));
+    config.check_address(args.listen.ip())?;
+    let listener = listen(args.listen).await?;
+
+    let wired = wiring::wire(&args.journal, file).await?;
+    for (name, fault) in &wired.missing {
+        terminal.say(&format!("✗ {}: {}", terminal.name(name), text::for_user(fault, lang)));
+    }
+    let resumed = wired.runtime.recover().await?;
+    if resumed > 0 {
+        let words = say(lang, "sessions go on from before", "个会话继续运行");
+        terminal.say(&format!("{resumed} {words}"));
+    }
+    announce(&listener, made.as_deref(), lang, terminal);
+    let journal = Arc::clone(wired.runtime.journal());
+    let engine = Arc::new(wired.runtime.clone());
+    budao_serve::serve(listener, config, engine, journal, world::real(), told_to_stop()).await?;
+    wired.close().await;
+    Ok(Exit::Fine)
+}
+
+/// The address goes to stdout, for programs; what it means goes to stderr, for people.
+fn announce(listener: &TcpListener, token: Option<&str>, lang: Lang, terminal: &Terminal) {
+    let Ok(address) = listener.local_addr() else { return };
+    let token = token.map_or(String::new(), |token| format!("#token={token}"));
+    terminal.data(&format!("http://{address}/{token}\n"));
+    terminal.say(say(lang, "Listening; Ctrl-C stops.", "正在监听；Ctrl-C 停止。"));
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let fault = match error.kind() {
+            io::ErrorKind::AddrInUse => Fault::new(Kind::AddressInUse, Operation::StartServer)
+                .with(Fact::Endpoint, address.to_string()),
+            _ => wrong("--listen", "an address of this machine", &address.to_string()),
+        };
+        fault.caused_by(&error)
+    })
+}
+
+/// Completes when somebody asks the program to stop.
+async fn told_to_stop() {
+    let mut terminate = signal(SignalKind::terminate()).ok();
+    let terminated = async {
+        match &mut terminate {
+            Some(terminate) => drop(terminate.recv().await),
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = terminated => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// Who may come in, and the token if one was made.
+fn auth(args: &Args, key: &str) -> Result<(Auth, Option<String>), Fault> {
+    if args.no_auth {
+        return Ok((Auth::open(), None));
+    }
+    let named = args.token.is_some()
+        || args.token_file.is_some()
+        || args.jwt_secret.is_some()
+        || args.jwt_key.is_some();
+    if !named {
+        // The same after a restart, so that a page that was open finds its way back.
+        let token = Keyring::token(key);
+        return Ok((Auth::token(&token), Some(token)));
+    }
+    let mut auth = Auth::default();
+    if let Some(token) = &args.token {
+        if token.trim().len() < 8 {
+            return Err(wrong("--token", "at least 8 characters", "fewer"));
+        }
+        auth.add_token(token.trim(), budao_serve::Who::local());
+    }
+    if let Some(path) = &args.token_file {
+        auth.add_tokens(&read("--token-file", path)?)?;
+    }
+    if let Some(path) = &args.jwt_secret {
+        let secret = read("--jwt-secret", path)?;
+        if secret.trim().len() < 32 {
+            return Err(wrong("--jwt-secret", "at least 32 characters", "fewer"));
+        }
+        auth.add_shared_secret(secret.trim().as_bytes(), &args.jwt_audience);
+    }
+    if let Some(path) = &args.jwt_key {
+        auth.add_public_key(read("--jwt-key", path)?.as_bytes(), &args.jwt_audience)?;
+    }
+    Ok((auth, None))
+}
+
+fn keyring(args: &Args, key: &str) -> Result<Keyring, Fault> {
+    if args.state_keys.is_empty() {
+        return Keyring::new([key]);
+    }
+    let read_key = |path: &PathBuf| read("--state-key", path).map(|key| key.trim().to_owned());
+    let keys: Result<Vec<String>, Fault> = args.state_keys.iter().map(read_key).collect();
+    Keyring::new(keys?)
+}
+
+/// The key beside the journal, made when it is needed first. Nobody else may read it.
+fn state_key(journal: &Path) -> Result<String, Fault> {
+    let mut path = journal.as_os_str().to_owned();
+    path.push("-key");
+    let path = PathBuf::from(path);
+    if let Ok(key) = fs::read_to_string(&path) {
+        return Ok(key.trim().to_owned());
+    }
+    let world = world::real();
+    let key: String = (0..4).map(|_| format!("{:016x}", world.entropy.bits())).collect();
+    let unwritable = |error: &io::Error| {
+        Fault::new(Kind::FilePermission, Operation::WriteFile)
+            .with(Fact::Path, path.display().to_string())
+            .caused_by(error)
+    };
+    let options = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    match options {
+        Ok(mut file) => {
+            file.write_all(key.as_bytes()).map_err(|error| unwritable(&error))?;
+            Ok(key)
+        }
+        // Somebody was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read("--state-key", &path),
+        Err(error) => Err(unwritable(&error)),
+    }
+}
+
+fn settings(args: &Args, lang: Lang) -> Result<Settings, Fault> {
+    let mode: Mode = args
+        .permission
+        .parse()
+        .map_err(|_| wrong("--permission", "auto, approval or readonly", &args.permission))?;
+    let workspace = std::path::absolute(&args.workspace).unwrap_or(args.workspace.clone());
+    Ok(Settings {
+        language: lang,
+        model: args.model.clone(),
+        workspace: Some(workspace.display().to_string()),
+        permissions: Permissions { mode, ..Permissions::default() },
+        ..Settings::default()
+    })
+}
+
+fn on_disconnect(text: &str) -> Result<OnDisconnect, Fault> {
+    text.parse().map_err(|_| wrong("--on-disconnect", "continue or cancel", text))
+}
+
+fn read(key: &str, path: &Path) -> Result<String, Fault> {
+    fs::read_to_string(path).map_err(|error| {
+        wrong(key, "a file that can be read", &path.display().to_string()).caused_by(&error)
+    })
+}
+
+fn wrong(key: &str, expected: &str, received: &str) -> Fault {
+    Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+        .with(Fact::ConfigKey, key.to_owned())
+        .with(Fact::Expected, expected.to_owned())
+        .with(Fact::Received, received.chars().take(80).collect::<String>())
+}
