@@ -40,7 +40,7 @@ async fn what_was_under_way_fails_and_what_was_queued_arrives_after_a_restart() 
         .collect();
     within(async {
         while client.waiting() < 100 {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     })
     .await;

@@ -144,7 +144,7 @@ async fn being_kicked_ends_the_session_with_its_reason() {
         });
         within(async {
             while client.waiting() == 0 {
-                tokio::task::yield_now().await
+                tokio::task::yield_now().await;
             }
         })
         .await;
