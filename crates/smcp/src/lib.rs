@@ -1,1 +1,8 @@
-//! A2C-SMCP: agents call tools on remote computers through a hub. Wire types, server, computer, agent.
+//! A2C-SMCP: agents call tools on other people's computers through a hub, and every question has an answer.
+//!
+//! [`wire`] has the protocol's words and how a fault is said in them, [`server`] is the hub, [`agent`] asks:
+//! by hand, or as a source of tools for a session.
+
+pub mod agent;
+pub mod server;
+pub mod wire;

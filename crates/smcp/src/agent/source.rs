@@ -1,0 +1,287 @@
+//! The tools of a room's computers, as tools of a session. They come and go as computers do.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use budao_core::{
+    fault::Fault,
+    tool::{Effect, Failure, Source, ToolSpec},
+};
+use budao_tools::{CallContext, NAME_BYTES_MAX, Tool, ToolResult, Toolbox, contract::content_hash};
+use serde_json::{Value, json};
+use tokio::sync::{broadcast::error::RecvError, watch};
+
+use super::{Agent, Call, News, RemoteTool};
+use crate::wire::Role;
+
+/// Hex digits of a hash in a name.
+const HASH_DIGITS: usize = 8;
+
+/// The tools of all computers in an agent's room, kept up to date.
+#[derive(Clone, Debug)]
+pub struct RemoteTools(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    agent: Agent,
+    tools: Mutex<BTreeMap<String, Vec<Arc<dyn Tool>>>>,
+    generation: watch::Sender<u64>,
+}
+
+impl RemoteTools {
+    /// Asks every computer for its tools and follows the room from then on.
+    ///
+    /// # Errors
+    /// If the hub does not say who is there. A computer that does not answer has no tools until it says so.
+    pub async fn open(agent: Agent) -> Result<Self, Fault> {
+        let news = agent.news();
+        let world = agent.0.world.clone();
+        let shared =
+            Arc::new(Shared { agent, tools: Mutex::default(), generation: watch::Sender::new(0) });
+        shared.refresh_all().await?;
+        let weak = Arc::downgrade(&shared);
+        world.spawn.spawn(Box::pin(follow(weak, news)));
+        Ok(Self(shared))
+    }
+
+    /// The tools as of now, by computer.
+    #[must_use]
+    pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
+        self.0.lock().values().flatten().cloned().collect()
+    }
+
+    /// `base` with these tools as of now; tools of computers that were in it are replaced.
+    ///
+    /// # Errors
+    /// When a tool is refused.
+    pub fn offer(&self, base: &Toolbox) -> Result<Toolbox, Fault> {
+        base.without(|spec| matches!(spec.source, Source::Computer { .. })).with_all(self.tools())
+    }
+
+    /// A number that moves whenever tools come or go.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        *self.0.generation.borrow()
+    }
+
+    /// Follows [`RemoteTools::generation`].
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.0.generation.subscribe()
+    }
+}
+
+/// Follows the room until nobody wants the tools any more.
+async fn follow(shared: std::sync::Weak<Shared>, mut news: tokio::sync::broadcast::Receiver<News>) {
+    loop {
+        let heard = news.recv().await;
+        let Some(shared) = shared.upgrade() else { return };
+        match heard {
+            Ok(News::Entered(Role::Computer, computer) | News::ToolsChanged(computer)) => {
+                shared.refresh(&computer).await;
+            }
+            Ok(News::Left(Role::Computer, computer)) => shared.set(&computer, None),
+            // What was missed is asked for.
+            Ok(News::Joined) | Err(RecvError::Lagged(_)) => {
+                if let Err(fault) = shared.refresh_all().await {
+                    tracing::warn!(%fault, "the room's tools are not known");
+                }
+            }
+            Ok(_) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Arc<dyn Tool>>>> {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, computer: &str, tools: Option<Vec<Arc<dyn Tool>>>) {
+        match tools {
+            Some(tools) => drop(self.lock().insert(computer.to_owned(), tools)),
+            None => drop(self.lock().remove(computer)),
+        }
+        self.generation.send_modify(|generation| *generation += 1);
+    }
+
+    async fn refresh_all(&self) -> Result<(), Fault> {
+        let computers = self.agent.computers().await?;
+        self.lock().retain(|computer, _| computers.contains(computer));
+        for computer in &computers {
+            self.refresh(computer).await;
+        }
+        Ok(())
+    }
+
+    async fn refresh(&self, computer: &str) {
+        match self.agent.tools(computer).await {
+            Ok(tools) => {
+                let here = tools.into_iter().map(|tool| self.tool(computer, tool));
+                let fit = here.filter(|tool| {
+                    let fits = Toolbox::builder().build().with_all([tool.clone()]);
+                    if let Err(fault) = &fits {
+                        tracing::warn!(computer, %fault, "a tool is not offered");
+                    }
+                    fits.is_ok()
+                });
+                self.set(computer, Some(fit.collect()));
+            }
+            Err(fault) => {
+                tracing::warn!(computer, %fault, "a computer does not say its tools");
+                self.set(computer, None);
+            }
+        }
+    }
+
+    fn tool(&self, computer: &str, tool: RemoteTool) -> Arc<dyn Tool> {
+        let spec = Arc::new(spec(computer, &tool));
+        Arc::new(Remote {
+            spec,
+            computer: computer.into(),
+            called: tool.name,
+            agent: self.agent.clone(),
+        })
+    }
+}
+
+/// What a computer's tool is called here. It depends on computer and tool alone, and whatever is lost of them is in a
+/// hash at the end, so no two tools have the same name.
+#[must_use]
+pub fn tool_name(computer: &str, tool: &str) -> String {
+    let whole = format!("{computer}__{tool}");
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let is_clear = !computer.contains("__") && !computer.ends_with('_');
+    if is_clear && whole.len() <= NAME_BYTES_MAX && whole.bytes().all(is_plain) {
+        return whole;
+    }
+    let hash = &content_hash(format!("{computer}\0{tool}").as_bytes())[..HASH_DIGITS];
+    let plain = whole
+        .chars()
+        .map(|letter| if letter.is_ascii() && is_plain(letter as u8) { letter } else { '_' });
+    let head: String = plain.take(NAME_BYTES_MAX - HASH_DIGITS - 1).collect();
+    format!("{head}_{hash}")
+}
+
+fn spec(computer: &str, tool: &RemoteTool) -> ToolSpec {
+    let said = tool.description.as_deref().filter(|said| *said != "None").unwrap_or_default();
+    ToolSpec {
+        name: tool_name(computer, &tool.name).into(),
+        description: said.into(),
+        schema: Arc::new(tool.params_schema.clone()),
+        // What a stranger says about its own harmlessness is not believed.
+        effect: Effect::Executes,
+        idempotent: false,
+        confirm: false,
+        repair: false,
+        deadline: None,
+        output_bytes: None,
+        source: Source::Computer { computer: computer.to_owned() },
+    }
+}
+
+/// One tool of one computer.
+struct Remote {
+    spec: Arc<ToolSpec>,
+    computer: String,
+    called: String,
+    agent: Agent,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Remote").field(&self.spec.name).finish()
+    }
+}
+
+#[async_trait]
+impl Tool for Remote {
+    fn spec(&self) -> Arc<ToolSpec> {
+        self.spec.clone()
+    }
+
+    async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
+        let limit = self.spec.deadline.unwrap_or(context.limits.tool_deadline);
+        let call = Call {
+            computer: self.computer.clone(),
+            tool: self.called.clone(),
+            params: if arguments.is_object() { arguments } else { json!({}) },
+            timeout: whole_seconds(limit),
+            // A new id for every try: the hub refuses one that is still under way.
+            req_id: None,
+        };
+        match self.agent.call(call, &context.cancel).await {
+            Ok(result) => Ok(data(result)),
+            Err(fault) => {
+                let fault = fault.traced(context.trace).scrubbed(&context.scrubber);
+                Err(Failure { fault, data: None, note: None })
+            }
+        }
+    }
+}
+
+/// The protocol counts in whole seconds, from one to an hour.
+fn whole_seconds(limit: Duration) -> Duration {
+    Duration::from_secs(limit.as_secs().clamp(1, 3600))
+}
+
+/// What a result is to the model: its structure if it has one, else its texts, else all of it.
+fn data(mut result: Value) -> Value {
+    let structured = result.get_mut("structuredContent").map(Value::take);
+    let data = structured.filter(|structured| !structured.is_null()).unwrap_or_else(|| {
+        let content = result.get_mut("content").map(Value::take).unwrap_or_default();
+        let texts: Option<Vec<String>> = content.as_array().map(Vec::as_slice).and_then(|items| {
+            items.iter().map(|item| item.get("text")?.as_str().map(str::to_owned)).collect()
+        });
+        texts.map_or_else(|| json!({ "content": content }), |texts| texts.join("\n").into())
+    });
+    let speaks = |key| data.get(key).is_some();
+    if speaks("ok") || speaks("_validationError") || speaks("_thrownError") {
+        return json!({ "ok": true, "data": data });
+    }
+    data
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_fit_every_provider_and_never_collide() {
+        let long = "x".repeat(90);
+        let pairs = [
+            ("pc", "tools__echo"),
+            ("pc__tools", "echo"),
+            ("pc_", "_tools__echo"),
+            ("電腦", "echo"),
+            ("电脑", "echo"),
+            ("pc", "a.b"),
+            ("pc", "a_b"),
+            ("pc", &long),
+            (&long, "pc"),
+        ];
+        let names: BTreeSet<String> = pairs.iter().map(|(pc, tool)| tool_name(pc, tool)).collect();
+        assert_eq!(names.len(), pairs.len(), "{names:?}");
+        assert!(names.iter().all(|name| name.len() <= NAME_BYTES_MAX && name.is_ascii()));
+        assert_eq!(tool_name("pc", "tools__echo"), "pc__tools__echo");
+    }
+
+    #[test]
+    fn a_result_becomes_what_the_model_reads() {
+        let text = |text: &str| json!({ "type": "text", "text": text });
+        assert_eq!(data(json!({ "content": [text("a"), text("b")] })), json!("a\nb"));
+        let both = json!({ "content": [text("x")], "structuredContent": { "n": 1 } });
+        assert_eq!(data(both), json!({ "n": 1 }));
+        let picture = json!({ "type": "image", "data": "AA==", "mimeType": "image/png" });
+        assert_eq!(data(json!({ "content": [picture.clone()] })), json!({ "content": [picture] }));
+        assert_eq!(data(json!({ "content": [], "structuredContent": null })), json!(""));
+    }
+}

@@ -1,0 +1,232 @@
+//! The hub: rooms, routing, isolation, and exactly one answer to every question.
+//!
+//! Everything a client sends is looked at in the order it came, in the task that reads its connection: the rooms
+//! are changed and a request is put on its way there. Only the waiting for a computer's answer happens elsewhere.
+//! A request ends in one of five ways, whichever comes first: the computer answers, either side leaves the
+//! room, the deadline passes, or the hub shuts down.
+
+mod access;
+mod gate;
+mod handle;
+mod relay;
+pub mod rooms;
+mod send;
+pub mod stats;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::Router;
+use budao_core::{scrub::Scrubber, seams::World};
+use serde_json::Value;
+use socketioxide::{
+    SocketIo,
+    extract::{SocketRef, TryData},
+    handler::ConnectHandler as _,
+};
+use tokio_util::sync::CancellationToken;
+
+pub use access::{Access, Token};
+pub use rooms::Elsewhere;
+pub use stats::Snapshot;
+
+use crate::wire::{Dialect, NAMESPACE};
+use rooms::{Key, Rooms};
+use stats::Stats;
+
+/// How a hub behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How the protocol is spoken.
+    pub dialect: Dialect,
+    /// Who may connect.
+    pub access: Access,
+    /// What a caller learns about other rooms.
+    pub elsewhere: Elsewhere,
+    /// The bounds.
+    pub limits: Limits,
+}
+
+/// The hub's bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once.
+    pub connections_max: usize,
+    /// Calls of one agent under way at once.
+    pub calls_max: usize,
+    /// Bytes of a request.
+    pub request_bytes_max: usize,
+    /// Bytes of a computer's answer.
+    pub answer_bytes_max: usize,
+    /// Bytes of anything; more costs the connection.
+    pub frame_bytes_max: usize,
+    /// Packets waiting for one connection.
+    pub queue_max: usize,
+    /// What a relay waits beyond a call's own timeout.
+    pub grace: Duration,
+    /// How long a question other than a tool call may take.
+    pub question: Duration,
+    /// How long a late answer is watched for, to be counted.
+    pub late_watch: Duration,
+    /// How long a full queue is waited for before its connection is closed.
+    pub send: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            calls_max: 1024,
+            request_bytes_max: 1 << 20,
+            // Below what the client library of the Python agents takes.
+            answer_bytes_max: 3 << 20,
+            frame_bytes_max: 8 << 20,
+            queue_max: 4096,
+            grace: Duration::from_secs(5),
+            question: Duration::from_secs(30),
+            late_watch: Duration::from_secs(60),
+            send: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A hub. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Hub(Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) world: World,
+    pub(crate) scrubber: Scrubber,
+    pub(crate) stats: Stats,
+    pub(crate) closing: CancellationToken,
+    state: Mutex<State>,
+    keys: AtomicU64,
+    io: std::sync::OnceLock<SocketIo>,
+}
+
+/// What is shared by all connections. Locked for moments, never across a wait.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) rooms: Rooms,
+    pub(crate) sockets: BTreeMap<Key, SocketRef>,
+    /// Tool calls under way, by agent and request id.
+    pub(crate) calls: BTreeMap<(Key, String), Key>,
+}
+
+impl Inner {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn next_key(&self) -> Key {
+        self.keys.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl Hub {
+    /// A hub that serves nobody yet.
+    #[must_use]
+    pub fn new(config: Config, world: World) -> Self {
+        let rooms = Rooms::new(config.elsewhere);
+        let secrets = config.access.secrets();
+        Self(Arc::new(Inner {
+            scrubber: Scrubber::with_secrets(secrets),
+            config,
+            world,
+            stats: Stats::default(),
+            closing: CancellationToken::new(),
+            state: Mutex::new(State { rooms, sockets: BTreeMap::new(), calls: BTreeMap::new() }),
+            keys: AtomicU64::new(0),
+            io: std::sync::OnceLock::new(),
+        }))
+    }
+
+    /// What to mount: Socket.IO on `/socket.io/`, counters on `/smcp/stats` and `/smcp/metrics`.
+    ///
+    /// To be called once; a second router would serve the same rooms over another set of connections.
+    pub fn router(&self) -> Router {
+        let limits = self.0.config.limits;
+        let (layer, io) = SocketIo::builder()
+            .max_buffer_size(limits.queue_max)
+            .max_payload(limits.frame_bytes_max as u64)
+            .ws_max_message_size(limits.frame_bytes_max)
+            .ws_max_frame_size(limits.frame_bytes_max)
+            .build_layer();
+        let inner = self.0.clone();
+        // Everything is registered before the client learns that it is connected.
+        let greet = move |socket: SocketRef, auth: TryData<Value>| {
+            handle::greet(inner.clone(), socket, auth)
+        };
+        io.ns(NAMESPACE, (async |_: SocketRef| {}).with(greet));
+        let _ = self.0.io.set(io);
+        Router::new()
+            .merge(gate::counters(self.0.clone()))
+            .layer(layer)
+            .layer(axum::middleware::from_fn_with_state(self.0.clone(), gate::gate))
+    }
+
+    /// The counters now.
+    #[must_use]
+    pub fn stats(&self) -> Snapshot {
+        self.0.snapshot()
+    }
+
+    /// Serves until `shutdown` completes, then ends what is under way with a fault, and every connection.
+    ///
+    /// # Errors
+    /// If listening fails.
+    pub async fn serve(
+        self,
+        listener: tokio::net::TcpListener,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let router = self.router();
+        let hub = self.clone();
+        let ended = async move {
+            shutdown.await;
+            hub.close().await;
+        };
+        axum::serve(listener, router).with_graceful_shutdown(ended).await
+    }
+
+    /// Ends what is under way with a fault, and then every connection.
+    pub async fn close(&self) {
+        self.0.closing.cancel();
+        let is_idle = async {
+            while !self.0.state().calls.is_empty() {
+                self.0.world.clock.sleep(Duration::from_millis(5)).await;
+            }
+            // What was just answered is still to be written.
+            self.0.world.clock.sleep(Duration::from_millis(50)).await;
+        };
+        tokio::select! {
+            biased;
+            () = is_idle => {}
+            () = self.0.world.clock.sleep(Duration::from_secs(2)) => {}
+        }
+        if let Some(io) = self.0.io.get() {
+            io.close().await;
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let (counts, calls_under_way) = {
+            let state = self.state();
+            (state.rooms.count(), state.calls.len())
+        };
+        let mut snapshot = self.stats.snapshot();
+        (snapshot.connections, snapshot.rooms, snapshot.computers) = counts;
+        snapshot.calls_under_way = calls_under_way;
+        snapshot
+    }
+}

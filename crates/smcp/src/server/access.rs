@@ -1,0 +1,166 @@
+//! Who may connect, and as what.
+
+use std::fmt;
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use subtle::ConstantTimeEq as _;
+
+use crate::wire::{Role, request::Join};
+
+/// Who may connect.
+#[derive(Clone)]
+pub enum Access {
+    /// Anybody, whatever they show.
+    Any,
+    /// Whoever shows one of these.
+    Tokens(Vec<Token>),
+}
+
+/// A secret, and what it is good for.
+#[derive(Clone)]
+pub struct Token {
+    /// What must be shown.
+    pub secret: SecretString,
+    /// As what its holder may join; as anything if not said.
+    pub role: Option<Role>,
+    /// Where its holder may join; anywhere if not said.
+    pub rooms: Option<Vec<String>>,
+}
+
+impl Token {
+    /// A secret that is good for everything.
+    #[must_use]
+    pub fn shared(secret: impl Into<String>) -> Self {
+        Self { secret: SecretString::from(secret.into()), role: None, rooms: None }
+    }
+}
+
+/// What a connection's token is good for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Grant {
+    role: Option<Role>,
+    rooms: Option<Vec<String>>,
+}
+
+impl Access {
+    /// What somebody may do who shows this.
+    pub(crate) fn admit(&self, auth: Option<&Value>) -> Result<Grant, Fault> {
+        let Self::Tokens(tokens) = self else { return Ok(Grant::default()) };
+        let shown = auth.and_then(|auth| auth.get("token")).and_then(Value::as_str);
+        self.find(tokens, shown).ok_or_else(|| {
+            let reason =
+                if shown.is_some() { "the token is not valid" } else { "no token was shown" };
+            Fault::new(Kind::NotAuthenticated, Operation::Authenticate).with(Fact::Reason, reason)
+        })
+    }
+
+    fn find(&self, tokens: &[Token], shown: Option<&str>) -> Option<Grant> {
+        let shown = shown?.as_bytes();
+        // Every token is looked at, so that the time taken says nothing.
+        let mut found = None;
+        for token in tokens {
+            if bool::from(token.secret.expose_secret().as_bytes().ct_eq(shown)) {
+                found = Some(Grant { role: token.role, rooms: token.rooms.clone() });
+            }
+        }
+        found
+    }
+
+    /// May somebody who shows this see the counters?
+    pub(crate) fn admits_to_counters(&self, shown: Option<&str>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Tokens(tokens) => self
+                .find(tokens, shown)
+                .is_some_and(|grant| grant.role.is_none() && grant.rooms.is_none()),
+        }
+    }
+
+    /// What must never be said.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        match self {
+            Self::Any => Vec::new(),
+            Self::Tokens(tokens) => {
+                tokens.iter().map(|token| token.secret.expose_secret().to_owned()).collect()
+            }
+        }
+    }
+}
+
+impl Grant {
+    /// Does it allow this join?
+    pub(crate) fn allows(&self, join: &Join) -> Result<(), Fault> {
+        let no = |reason: &'static str| {
+            Err(Fault::new(Kind::NotAllowed, Operation::JoinRoom).with(Fact::Reason, reason))
+        };
+        if self.role.is_some_and(|role| role != join.role) {
+            return no("the token is for another role");
+        }
+        if self.rooms.as_ref().is_some_and(|rooms| !rooms.contains(&join.room)) {
+            return no("the token is for other rooms");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("Any"),
+            Self::Tokens(tokens) => write!(f, "Tokens({})", tokens.len()),
+        }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token")
+            .field("role", &self.role)
+            .field("rooms", &self.rooms)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn join(role: Role, room: &str) -> Join {
+        Join { role, name: "n".into(), room: room.into() }
+    }
+
+    #[test]
+    fn a_token_is_good_for_what_it_says() {
+        let narrow = Token {
+            role: Some(Role::Computer),
+            rooms: Some(vec!["a".into()]),
+            ..Token::shared("narrow")
+        };
+        let access = Access::Tokens(vec![Token::shared("wide"), narrow]);
+        let admit = |auth: Value| access.admit(Some(&auth));
+        assert_eq!(access.admit(None).unwrap_err().row().smcp, 401);
+        for bad in [
+            json!({}),
+            json!({ "token": "wid" }),
+            json!({ "token": 1 }),
+            json!("wide"),
+            json!({"token": ""}),
+        ] {
+            assert_eq!(admit(bad.clone()).unwrap_err().row().smcp, 401, "{bad}");
+        }
+        let wide = admit(json!({ "token": "wide" })).unwrap();
+        assert!(wide.allows(&join(Role::Agent, "z")).is_ok());
+        let narrow = admit(json!({ "token": "narrow" })).unwrap();
+        assert!(narrow.allows(&join(Role::Computer, "a")).is_ok());
+        assert_eq!(narrow.allows(&join(Role::Agent, "a")).unwrap_err().row().smcp, 403);
+        assert_eq!(narrow.allows(&join(Role::Computer, "b")).unwrap_err().row().smcp, 403);
+        assert!(
+            access.admits_to_counters(Some("wide")) && !access.admits_to_counters(Some("narrow"))
+        );
+        assert!(!format!("{access:?} {:?}", Token::shared("wide")).contains("wide"));
+    }
+}

@@ -1,0 +1,307 @@
+//! What a client says, in the order it says it.
+
+use std::sync::Arc;
+
+use budao_core::fault::{Fact, Fault, Kind, Operation, tell};
+use serde_json::{Value, json};
+use socketioxide::{
+    adapter::LocalAdapter,
+    extract::{SocketRef, TryData},
+    handler::{MessageHandler, Value as Data},
+    socket::Socket,
+};
+
+use super::{
+    Inner,
+    access::Grant,
+    gate, relay,
+    rooms::{Joined, Key, Member},
+    send::{Answer, notify},
+};
+use crate::wire::{
+    Dialect, Role, error,
+    event::{self, Ask, Tell},
+    request::Fields,
+    trace_of,
+    version::QUERY,
+};
+
+/// One connection's view of the hub.
+pub(super) struct Desk {
+    pub(super) hub: Arc<Inner>,
+    pub(super) key: Key,
+    grant: Grant,
+}
+
+/// Lets a connection in, with everything registered, before it learns that it is.
+pub(super) async fn greet(
+    hub: Arc<Inner>,
+    socket: SocketRef,
+    TryData(auth): TryData<Value>,
+) -> Result<(), String> {
+    let admitted = hub.config.access.admit(auth.ok().as_ref()).and_then(|grant| {
+        let limit = hub.config.limits.connections_max;
+        if hub.closing.is_cancelled() {
+            return Err(Fault::new(Kind::ShuttingDown, Operation::Authenticate));
+        }
+        if hub.is_full(limit) {
+            return Err(full("connections_max", limit, Operation::Authenticate));
+        }
+        Ok(grant)
+    });
+    let grant = match admitted {
+        Ok(grant) => grant,
+        Err(fault) => {
+            let told = tell::to_peer(&fault, budao_core::Lang::En);
+            hub.stats.refused(told.smcp);
+            tracing::warn!(error_code = told.smcp, error_message = %fault, "a connection was refused");
+            return Err(format!("{} {}", told.smcp, told.message));
+        }
+    };
+    let key = hub.next_key();
+    let version = gate::value(socket.req_parts().uri.query().unwrap_or_default(), QUERY);
+    {
+        let mut state = hub.state();
+        state.rooms.connect(key, version);
+        state.sockets.insert(key, socket.clone());
+    }
+    let leaving = hub.clone();
+    socket.on_disconnect(move || goodbye(leaving.clone(), key));
+    socket.on_fallback(Desk { hub, key, grant });
+    Ok(())
+}
+
+async fn goodbye(hub: Arc<Inner>, key: Key) {
+    let left = {
+        let mut state = hub.state();
+        state.sockets.remove(&key);
+        state.rooms.disconnect(key)
+    };
+    if let Some(left) = left {
+        tell_room(&hub, event::LEFT, &left);
+    }
+}
+
+/// A bound of the hub was reached.
+pub(super) fn full(name: &'static str, limit: usize, operation: Operation) -> Fault {
+    Fault::new(Kind::LimitReached, operation)
+        .with(Fact::LimitName, name)
+        .with(Fact::Limit, i64::try_from(limit).unwrap_or(i64::MAX))
+}
+
+fn tell_room(hub: &Arc<Inner>, event: &'static str, member: &Member) {
+    let who = match member.role {
+        Role::Agent => "agent",
+        Role::Computer => "computer",
+    };
+    let payload = json!({ "office_id": member.room, who: member.name });
+    notify(hub, &member.others, event, &payload);
+}
+
+impl MessageHandler<LocalAdapter, Desk> for Desk {
+    fn call(&self, socket: Arc<Socket<LocalAdapter>>, data: Data, id: Option<i64>) {
+        let answer = Answer::new(socket, id);
+        let Data::Str(text, attachments) = data else { return };
+        let (name, payload) = match self.read(&text, attachments.is_some()) {
+            Ok(said) => said,
+            Err(fault) => return self.refuse(&answer, Carrier::Flat, "", fault),
+        };
+        self.hub.stats.came(known(&name));
+        if let Ok(ask) = name.parse::<Ask>() {
+            let is_drafted = matches!(ask, Ask::GetFinder | Ask::GetDpe);
+            if !is_drafted || self.hub.config.dialect == Dialect::V02 {
+                return relay::begin(self, ask, payload, answer);
+            }
+        }
+        match name.parse::<Tell>() {
+            Ok(tell) => self.tell(tell, &payload, &answer),
+            Err(_) => {
+                let fault = Fault::new(Kind::UnknownEvent, Operation::AcceptFrame);
+                let name: String = name.chars().take(80).collect();
+                self.refuse(&answer, Carrier::Flat, "", fault.with(Fact::EventName, name));
+            }
+        }
+    }
+}
+
+/// The name of an event if it is one of ours: names of strangers are not counted one by one.
+fn known(name: &str) -> &str {
+    let is_ours = name.parse::<Ask>().is_ok() || name.parse::<Tell>().is_ok();
+    if is_ours { name } else { "unknown" }
+}
+
+/// Where a fault is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// The answer is the error.
+    Flat,
+    /// The answer is a tool's result.
+    Result,
+    /// The answer is yes or no, a sentence, and the error.
+    Pair,
+}
+
+impl Desk {
+    /// The event's name and its only argument.
+    fn read(&self, text: &str, is_binary: bool) -> Result<(String, Value), Fault> {
+        let op = Operation::AcceptFrame;
+        let limit = self.hub.config.limits.request_bytes_max;
+        if text.len() > limit {
+            let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            return Err(Fault::new(Kind::FrameTooLarge, op)
+                .with(Fact::Limit, bytes(limit))
+                .with(Fact::Actual, bytes(text.len())));
+        }
+        if is_binary {
+            return Err(Fault::new(Kind::BadRequest, op)
+                .with(Fact::Expected, "JSON without attachments")
+                .with(Fact::Received, "binary data"));
+        }
+        let mut args: Vec<Value> = serde_json::from_str(text)
+            .map_err(|error| Fault::new(Kind::MalformedJson, op).caused_by(&error))?;
+        let name = match args.first() {
+            Some(Value::String(name)) => name.clone(),
+            _ => {
+                return Err(
+                    Fault::new(Kind::BadRequest, op).with(Fact::Expected, "an event's name")
+                );
+            }
+        };
+        let payload = if args.len() > 1 { args.swap_remove(1) } else { Value::Null };
+        Ok((name, payload))
+    }
+
+    /// Answers with a fault, in its carrier, once: counted, logged, traced.
+    pub(super) fn refuse(&self, answer: &Answer, carrier: Carrier, req_id: &str, fault: Fault) {
+        let fault = self.hub.finish(fault, req_id);
+        let code = fault.row().smcp;
+        self.hub.stats.refused(code);
+        tracing::warn!(
+            req_id, error_code = code, error_message = %fault, trace_id = %fault.trace(), "refused"
+        );
+        answer.send(&self.hub, render(&fault, carrier, self.hub.config.dialect));
+    }
+
+    fn tell(&self, tell: Tell, payload: &Value, answer: &Answer) {
+        let req_id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (carrier, done) = match tell {
+            Tell::Join => (Carrier::Pair, self.join(payload)),
+            Tell::Leave => (Carrier::Pair, self.leave(payload)),
+            Tell::List => (Carrier::Flat, self.list(payload)),
+            Tell::Cancel => (Carrier::Flat, self.cancel(payload)),
+            _ => (Carrier::Flat, self.update(tell, payload)),
+        };
+        match done {
+            Ok(args) => answer.send(&self.hub, args),
+            Err(fault) => self.refuse(answer, carrier, &req_id, fault),
+        }
+    }
+
+    fn join(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
+        let join = Fields::new(Tell::Join.into(), Operation::JoinRoom, payload)?.join()?;
+        self.grant.allows(&join)?;
+        let joined = self.hub.state().rooms.join(self.key, join)?;
+        if let Joined::Now { left, entered } = joined {
+            if let Some(left) = left {
+                tell_room(&self.hub, event::LEFT, &left);
+            }
+            tell_room(&self.hub, event::ENTERED, &entered);
+        }
+        Ok(vec![true.into(), Value::Null])
+    }
+
+    fn leave(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
+        let fields = Fields::new(Tell::Leave.into(), Operation::LeaveRoom, payload)?;
+        let room = fields.name("office_id")?;
+        let left = self.hub.state().rooms.leave(self.key, &room)?;
+        tell_room(&self.hub, event::LEFT, &left);
+        Ok(vec![true.into(), Value::Null])
+    }
+
+    fn list(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
+        let fields = Fields::new(Tell::List.into(), Operation::RelayCall, payload)?;
+        let (agent, req_id) = (fields.name("agent")?, fields.name("req_id")?);
+        let room = fields.name("office_id")?;
+        let seen = self.hub.state().rooms.list(self.key, &agent, &room)?;
+        let sessions: Vec<Value> = seen
+            .into_iter()
+            .map(|seen| {
+                // A number of ours: the id of the transport would let its reader speak for it.
+                let mut session = json!({
+                    "sid": format!("s{}", seen.key), "name": seen.name, "role": seen.role,
+                    "office_id": room,
+                });
+                if let Some(version) = seen.version {
+                    session["a2c_version"] = version.into();
+                }
+                session
+            })
+            .collect();
+        Ok(vec![json!({ "sessions": sessions, "req_id": req_id })])
+    }
+
+    fn update(&self, tell: Tell, payload: &Value) -> Result<Vec<Value>, Fault> {
+        let fields = Fields::new(tell.into(), Operation::RelayCall, payload)?;
+        let computer = fields.name("computer")?;
+        let listeners = self.hub.state().rooms.listeners(self.key, &computer)?;
+        if let Some(event) = tell.notification() {
+            notify(&self.hub, &listeners, event, &json!({ "computer": computer }));
+        }
+        Ok(vec![Value::Null])
+    }
+
+    /// Passes a cancel on to the one computer that has the call.
+    fn cancel(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
+        let fields = Fields::new(Tell::Cancel.into(), Operation::RelayCall, payload)?;
+        let (agent, req_id) = (fields.name("agent")?, fields.name("req_id")?);
+        let found = {
+            let state = self.hub.state();
+            let allowed = state.rooms.may_cancel(self.key, &agent);
+            allowed.map(|_| state.calls.get(&(self.key, req_id.clone())).copied())
+        };
+        self.hub.stats.count(|all| match &found {
+            Ok(Some(_)) => all.cancels.passed_on += 1,
+            Ok(None) => all.cancels.unknown += 1,
+            Err(_) => all.cancels.refused += 1,
+        });
+        if let Some(computer) = found? {
+            let payload = json!({ "agent": agent, "req_id": req_id });
+            notify(&self.hub, &[computer], event::CANCELLED, &payload);
+        }
+        Ok(vec![Value::Null])
+    }
+}
+
+impl Inner {
+    /// Are there as many connections as there may be? Those that broke before they were complete do not count.
+    fn is_full(&self, limit: usize) -> bool {
+        let mut state = self.state();
+        if state.sockets.len() >= limit {
+            let gone = state.sockets.iter().filter(|(_, socket)| !socket.connected());
+            let gone: Vec<Key> = gone.map(|(key, _)| *key).collect();
+            for key in gone {
+                state.sockets.remove(&key);
+                state.rooms.disconnect(key);
+            }
+        }
+        state.sockets.len() >= limit
+    }
+
+    /// Gives a fault its trace and its hop, and takes secrets out: after this it may be sent and logged.
+    pub(super) fn finish(&self, fault: Fault, req_id: &str) -> Fault {
+        let fault = if req_id.is_empty() { fault } else { fault.traced(trace_of(req_id)) };
+        fault.via("server", "hub").scrubbed(&self.scrubber)
+    }
+}
+
+/// The arguments of the answer that says this fault.
+pub(super) fn render(fault: &Fault, carrier: Carrier, dialect: Dialect) -> Vec<Value> {
+    match carrier {
+        Carrier::Flat => vec![error::flat(fault, dialect)],
+        Carrier::Result => vec![error::result(fault, dialect)],
+        Carrier::Pair => {
+            let message = tell::to_peer(fault, budao_core::Lang::En).message;
+            vec![false.into(), message.into(), error::flat(fault, dialect)]
+        }
+    }
+}

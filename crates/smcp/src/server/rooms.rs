@@ -1,0 +1,447 @@
+//! Who is where. Pure: no sockets, no clock, and a refused wish leaves no trace.
+
+use std::collections::BTreeMap;
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use tokio_util::sync::CancellationToken;
+
+use crate::wire::{
+    Role,
+    request::{Join, Routed},
+};
+
+/// A connection, as the hub counts them.
+pub type Key = u64;
+
+/// Does a caller learn that a room or a computer exists elsewhere?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// It is told that it has no access, as the specification says.
+    #[default]
+    Named,
+    /// It is told the same as for something that does not exist.
+    Hidden,
+}
+
+/// All rooms.
+#[derive(Debug, Default)]
+pub struct Rooms {
+    elsewhere: Elsewhere,
+    sessions: BTreeMap<Key, Session>,
+    rooms: BTreeMap<String, Room>,
+}
+
+#[derive(Debug)]
+struct Session {
+    version: Option<String>,
+    /// Fixed by the first join.
+    role: Option<Role>,
+    place: Option<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    room: String,
+    name: String,
+    present: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Room {
+    agent: Option<Key>,
+    computers: BTreeMap<String, Key>,
+}
+
+/// What a member of a room is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Where.
+    pub room: String,
+    /// As what.
+    pub role: Role,
+    /// Under which name.
+    pub name: String,
+    /// Who else was there, to be told.
+    pub others: Vec<Key>,
+}
+
+/// What came of a join.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// It was there already.
+    Already,
+    /// It is there now, after leaving where it was.
+    Now {
+        /// The room it left.
+        left: Option<Member>,
+        /// The room it entered.
+        entered: Member,
+    },
+}
+
+/// A way from an agent to a computer.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// The room of both.
+    pub room: String,
+    /// The computer.
+    pub to: Key,
+    /// Ends when the agent leaves the room.
+    pub agent_present: CancellationToken,
+    /// Ends when the computer does.
+    pub computer_present: CancellationToken,
+}
+
+/// A session as others in its room may see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its key.
+    pub key: Key,
+    /// Its name.
+    pub name: String,
+    /// Its role.
+    pub role: Role,
+    /// The version it speaks.
+    pub version: Option<String>,
+}
+
+fn fault(kind: Kind, operation: Operation) -> Fault {
+    Fault::new(kind, operation)
+}
+
+fn forbidden(operation: Operation, reason: &'static str) -> Fault {
+    fault(Kind::NotAllowed, operation).with(Fact::Reason, reason)
+}
+
+impl Rooms {
+    /// No rooms yet.
+    #[must_use]
+    pub fn new(elsewhere: Elsewhere) -> Self {
+        Self { elsewhere, ..Self::default() }
+    }
+
+    /// A connection was made.
+    pub fn connect(&mut self, key: Key, version: Option<String>) {
+        self.sessions.insert(key, Session { version, role: None, place: None });
+    }
+
+    /// A connection is gone. Tells which room it left.
+    pub fn disconnect(&mut self, key: Key) -> Option<Member> {
+        let left = self.remove(key);
+        self.sessions.remove(&key);
+        left
+    }
+
+    /// How many connections, rooms and computers there are.
+    #[must_use]
+    pub fn count(&self) -> (usize, usize, usize) {
+        let computers = self.rooms.values().map(|room| room.computers.len()).sum();
+        (self.sessions.len(), self.rooms.len(), computers)
+    }
+
+    /// Enters a room.
+    ///
+    /// # Errors
+    /// If the rules of rooms forbid it.
+    pub fn join(&mut self, key: Key, join: Join) -> Result<Joined, Fault> {
+        let op = Operation::JoinRoom;
+        let Join { role, name, room } = join;
+        let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
+        if session.role.is_some_and(|fixed| fixed != role) {
+            return Err(forbidden(op, "the role is fixed by the first join"));
+        }
+        if let Some(place) = &session.place {
+            if place.room == room && place.name == name {
+                return Ok(Joined::Already);
+            }
+            if place.room == room {
+                return Err(forbidden(op, "the name is fixed while in the room"));
+            }
+            if role == Role::Agent {
+                return Err(forbidden(op, "an agent leaves its room before it joins another"));
+            }
+        }
+        if let Some(there) = self.rooms.get(&room) {
+            if role == Role::Agent && there.agent.is_some() {
+                return Err(fault(Kind::RoomFull, op).with(Fact::Room, room));
+            }
+            if role == Role::Computer && there.computers.contains_key(&name) {
+                return Err(forbidden(op, "a computer of this name is in the room"));
+            }
+        }
+        let left = self.remove(key);
+        Ok(Joined::Now { left, entered: self.add(key, role, name, room) })
+    }
+
+    fn add(&mut self, key: Key, role: Role, name: String, room: String) -> Member {
+        let there = self.rooms.entry(room.clone()).or_default();
+        let others = there.members().collect();
+        match role {
+            Role::Agent => there.agent = Some(key),
+            Role::Computer => drop(there.computers.insert(name.clone(), key)),
+        }
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.role = Some(role);
+            let present = CancellationToken::new();
+            session.place = Some(Place { room: room.clone(), name: name.clone(), present });
+        }
+        Member { room, role, name, others }
+    }
+
+    fn remove(&mut self, key: Key) -> Option<Member> {
+        let session = self.sessions.get_mut(&key)?;
+        let Place { room, name, present } = session.place.take()?;
+        let role = session.role?;
+        present.cancel();
+        let there = self.rooms.get_mut(&room)?;
+        match role {
+            Role::Agent => there.agent = None,
+            Role::Computer => drop(there.computers.remove(&name)),
+        }
+        let others: Vec<Key> = there.members().collect();
+        if others.is_empty() {
+            self.rooms.remove(&room);
+        }
+        Some(Member { room, role, name, others })
+    }
+
+    /// Leaves a room, which must be the caller's own.
+    ///
+    /// # Errors
+    /// If the caller is in no room, or in another one.
+    pub fn leave(&mut self, key: Key, room: &str) -> Result<Member, Fault> {
+        let op = Operation::LeaveRoom;
+        let own = self.place(key).map(|place| place.room.clone());
+        self.own(own.as_deref(), room, op)?;
+        self.remove(key).ok_or_else(|| fault(Kind::NotInRoom, op))
+    }
+
+    fn place(&self, key: Key) -> Option<&Place> {
+        self.sessions.get(&key)?.place.as_ref()
+    }
+
+    /// Is `room` the caller's own? If not, what is it told?
+    fn own(&self, own: Option<&str>, room: &str, op: Operation) -> Result<(), Fault> {
+        let is_known = self.rooms.contains_key(room) && self.elsewhere == Elsewhere::Named;
+        match own {
+            Some(own) if own == room => Ok(()),
+            _ if !is_known => Err(fault(Kind::RoomNotFound, op).with(Fact::Room, room.to_owned())),
+            Some(_) => Err(fault(Kind::CrossRoomAccess, op).with(Fact::Room, room.to_owned())),
+            None => Err(fault(Kind::NotInRoom, op).with(Fact::Room, room.to_owned())),
+        }
+    }
+
+    /// The agent behind a request of `agent`.
+    fn asking(&self, key: Key, agent: &str, op: Operation) -> Result<&Place, Fault> {
+        let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
+        let place = session.place.as_ref().ok_or_else(|| fault(Kind::NotInRoom, op))?;
+        if session.role != Some(Role::Agent) {
+            return Err(forbidden(op, "only an agent may ask this"));
+        }
+        if place.name != agent {
+            return Err(forbidden(op, "`agent` is not the name the caller joined with"));
+        }
+        Ok(place)
+    }
+
+    /// The way from an agent to a computer of its room.
+    ///
+    /// # Errors
+    /// If there is none, or the caller may not take it.
+    pub fn way(&self, key: Key, routed: &Routed) -> Result<Way, Fault> {
+        let op = Operation::RelayCall;
+        let place = self.asking(key, &routed.agent, op)?;
+        let room = self.rooms.get(&place.room).ok_or_else(|| fault(Kind::NotInRoom, op))?;
+        let found = room.computers.get(&routed.computer);
+        let Some(to) = found else { return Err(self.no_way(&routed.computer, room)) };
+        let computer = self.place(*to).ok_or_else(|| self.no_way(&routed.computer, room))?;
+        Ok(Way {
+            room: place.room.clone(),
+            to: *to,
+            agent_present: place.present.clone(),
+            computer_present: computer.present.clone(),
+        })
+    }
+
+    fn no_way(&self, computer: &str, room: &Room) -> Fault {
+        let is_elsewhere = self.elsewhere == Elsewhere::Named
+            && self.rooms.values().any(|room| room.computers.contains_key(computer));
+        let op = Operation::RelayCall;
+        if is_elsewhere {
+            return fault(Kind::CrossRoomAccess, op).with(Fact::Computer, computer.to_owned());
+        }
+        let mut near: Vec<&String> = room.computers.keys().collect();
+        near.truncate(5);
+        let fault = fault(Kind::ComputerNotFound, op).with(Fact::Computer, computer.to_owned());
+        if near.is_empty() {
+            return fault;
+        }
+        fault.with(Fact::Nearest, near.into_iter().cloned().collect::<Vec<_>>())
+    }
+
+    /// Who is in a room, for its agent.
+    ///
+    /// # Errors
+    /// If the caller is not its agent.
+    pub fn list(&self, key: Key, agent: &str, room: &str) -> Result<Vec<Seen>, Fault> {
+        let op = Operation::RelayCall;
+        let place = self.asking(key, agent, op)?;
+        self.own(Some(&place.room), room, op)?;
+        let there = self
+            .rooms
+            .get(room)
+            .ok_or_else(|| fault(Kind::RoomNotFound, op).with(Fact::Room, room.to_owned()))?;
+        Ok(there.members().filter_map(|key| self.seen(key)).collect())
+    }
+
+    fn seen(&self, key: Key) -> Option<Seen> {
+        let session = self.sessions.get(&key)?;
+        let name = session.place.as_ref()?.name.clone();
+        Some(Seen { key, name, role: session.role?, version: session.version.clone() })
+    }
+
+    /// May the caller, as agent `agent`, give up a call? Tells its room.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn may_cancel(&self, key: Key, agent: &str) -> Result<String, Fault> {
+        self.asking(key, agent, Operation::RelayCall).map(|place| place.room.clone())
+    }
+
+    /// Who hears that a computer changed.
+    ///
+    /// # Errors
+    /// If the caller is not that computer, or in no room.
+    pub fn listeners(&self, key: Key, computer: &str) -> Result<Vec<Key>, Fault> {
+        let op = Operation::RelayCall;
+        let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
+        let place = session.place.as_ref().ok_or_else(|| fault(Kind::NotInRoom, op))?;
+        if session.role != Some(Role::Computer) || place.name != computer {
+            return Err(forbidden(op, "`computer` is not the name the caller joined with"));
+        }
+        let room = self.rooms.get(&place.room).ok_or_else(|| fault(Kind::NotInRoom, op))?;
+        Ok(room.members().filter(|member| *member != key).collect())
+    }
+}
+
+impl Room {
+    fn members(&self) -> impl Iterator<Item = Key> {
+        self.agent.iter().copied().chain(self.computers.values().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn join(role: Role, name: &str, room: &str) -> Join {
+        Join { role, name: name.into(), room: room.into() }
+    }
+
+    fn routed(agent: &str, computer: &str) -> Routed {
+        Routed { agent: agent.into(), req_id: "r".into(), computer: computer.into() }
+    }
+
+    /// Agent 1 and computer 2 in room `a`; agent 3 and computer 4 in room `b`; 5 is nowhere.
+    fn rooms(elsewhere: Elsewhere) -> Rooms {
+        let mut rooms = Rooms::new(elsewhere);
+        (1..=5).for_each(|key| rooms.connect(key, None));
+        for (key, role, name, room) in [
+            (1, Role::Agent, "bot", "a"),
+            (2, Role::Computer, "pc", "a"),
+            (3, Role::Agent, "bot", "b"),
+            (4, Role::Computer, "mac", "b"),
+        ] {
+            rooms.join(key, join(role, name, room)).unwrap();
+        }
+        rooms
+    }
+
+    fn code<T>(result: Result<T, Fault>) -> u16 {
+        result.err().expect("refused").row().smcp
+    }
+
+    #[test]
+    fn the_rules_of_joining() {
+        let mut rooms = rooms(Elsewhere::Named);
+        assert_eq!(rooms.join(1, join(Role::Agent, "bot", "a")), Ok(Joined::Already));
+        assert_eq!(code(rooms.join(1, join(Role::Agent, "bot", "c"))), 403, "one room per agent");
+        assert_eq!(
+            code(rooms.join(5, join(Role::Agent, "other", "a"))),
+            4101,
+            "one agent per room"
+        );
+        assert_eq!(code(rooms.join(1, join(Role::Computer, "bot", "a"))), 403, "the role is fixed");
+        assert_eq!(code(rooms.join(5, join(Role::Computer, "pc", "a"))), 403, "the name is taken");
+        assert_eq!(code(rooms.join(2, join(Role::Computer, "new", "a"))), 403, "and fixed");
+        let entered = rooms.join(5, join(Role::Computer, "pc", "b")).unwrap();
+        let Joined::Now { left: None, entered } = entered else { panic!("{entered:?}") };
+        assert_eq!(entered.others, [3, 4], "two rooms may use the same name");
+    }
+
+    #[test]
+    fn a_refused_join_leaves_no_trace() {
+        let mut rooms = rooms(Elsewhere::Named);
+        let before = rooms.count();
+        assert_eq!(code(rooms.join(5, join(Role::Agent, "x", "a"))), 4101);
+        assert_eq!(code(rooms.join(4, join(Role::Computer, "pc", "a"))), 403);
+        assert_eq!(rooms.count(), before);
+        assert!(rooms.way(3, &routed("bot", "mac")).is_ok(), "it is still where it was");
+        assert_eq!(rooms.disconnect(5), None, "and 5 is nowhere");
+        rooms.connect(5, None);
+        assert!(rooms.join(5, join(Role::Computer, "y", "a")).is_ok(), "and has no role yet");
+    }
+
+    #[test]
+    fn a_computer_moves_and_the_old_room_hears_of_it_first() {
+        let mut rooms = rooms(Elsewhere::Named);
+        let way = rooms.way(1, &routed("bot", "pc")).unwrap();
+        let Joined::Now { left: Some(left), entered } =
+            rooms.join(2, join(Role::Computer, "pc", "b")).unwrap()
+        else {
+            panic!("it moved")
+        };
+        assert_eq!((left.room.as_str(), left.others), ("a", vec![1]));
+        assert_eq!((entered.room.as_str(), entered.others), ("b", vec![3, 4]));
+        assert!(way.computer_present.is_cancelled() && !way.agent_present.is_cancelled());
+        assert_eq!(code(rooms.way(1, &routed("bot", "pc"))), 4104);
+    }
+
+    #[test]
+    fn nothing_crosses_rooms() {
+        let rooms_named = rooms(Elsewhere::Named);
+        let hidden = rooms(Elsewhere::Hidden);
+        assert_eq!(rooms_named.way(1, &routed("bot", "pc")).unwrap().to, 2);
+        assert_eq!(code(rooms_named.way(1, &routed("bot", "mac"))), 4104);
+        assert_eq!(code(hidden.way(1, &routed("bot", "mac"))), 404);
+        assert_eq!(code(rooms_named.way(1, &routed("bot", "none"))), 404);
+        assert_eq!(code(rooms_named.way(1, &routed("bot", "bot"))), 404, "an agent is no target");
+        assert_eq!(code(rooms_named.way(5, &routed("bot", "pc"))), 4103);
+        assert_eq!(code(rooms_named.way(2, &routed("pc", "pc"))), 403, "a computer asks nobody");
+        assert_eq!(code(rooms_named.way(1, &routed("other", "pc"))), 403, "nor under a false name");
+        assert_eq!(code(rooms_named.list(1, "bot", "b")), 4104);
+        assert_eq!(code(hidden.list(1, "bot", "b")), 4102);
+        assert_eq!(code(rooms_named.list(1, "bot", "z")), 4102);
+        assert_eq!(code(rooms_named.list(5, "bot", "a")), 4103);
+        assert_eq!(rooms_named.list(1, "bot", "a").unwrap().len(), 2);
+        assert_eq!(code(rooms_named.listeners(2, "mac")), 403);
+        assert_eq!(code(rooms_named.listeners(1, "bot")), 403);
+        assert_eq!(code(rooms_named.listeners(5, "pc")), 4103);
+        assert_eq!(rooms_named.listeners(2, "pc").unwrap(), [1]);
+        assert_eq!(code(rooms_named.may_cancel(2, "pc")), 403);
+        assert_eq!(code(rooms_named.may_cancel(5, "bot")), 4103);
+    }
+
+    #[test]
+    fn leaving_is_leaving_ones_own_room() {
+        let mut rooms = rooms(Elsewhere::Named);
+        assert_eq!(code(rooms.leave(1, "b")), 4104);
+        assert_eq!(code(rooms.leave(1, "z")), 4102);
+        assert_eq!(code(rooms.leave(5, "a")), 4103);
+        let left = rooms.leave(1, "a").unwrap();
+        assert_eq!((left.name.as_str(), left.others), ("bot", vec![2]));
+        assert!(rooms.join(1, join(Role::Agent, "bot", "c")).is_ok());
+        rooms.disconnect(2);
+        assert_eq!(rooms.count(), (4, 2, 1), "an empty room is gone");
+    }
+}

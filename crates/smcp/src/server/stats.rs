@@ -1,0 +1,299 @@
+//! What the hub counted, for people and for machines.
+//!
+//! Labels come from clients, so their number is bounded: past the bound everything is counted as `other`.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde::Serialize;
+
+/// Labels of one sort.
+const LABELS_MAX: usize = 1000;
+
+/// Upper edges of the latency buckets, in milliseconds.
+const EDGES_MS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 1000, 5000, 30_000, 300_000];
+
+/// The counters.
+#[derive(Debug, Default)]
+pub struct Stats(Mutex<Snapshot>);
+
+/// The counters at one moment.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Snapshot {
+    /// Connections now.
+    pub connections: usize,
+    /// Rooms now.
+    pub rooms: usize,
+    /// Computers in rooms now.
+    pub computers: usize,
+    /// Calls under way now.
+    pub calls_under_way: usize,
+    /// Requests by event.
+    pub events: BTreeMap<String, u64>,
+    /// Failed answers by code, those of computers included.
+    pub codes: BTreeMap<u16, u64>,
+    /// Refused handshakes by code.
+    pub handshakes_refused: BTreeMap<u16, u64>,
+    /// Requests by room.
+    pub by_room: BTreeMap<String, Tally>,
+    /// Requests by computer, as `room/computer`.
+    pub by_computer: BTreeMap<String, Tally>,
+    /// Tool calls by tool.
+    pub by_tool: BTreeMap<String, Tally>,
+    /// How long requests took.
+    pub latency: Latency,
+    /// Requests a computer never answered in time.
+    pub answers_lost: u64,
+    /// Answers that came after the deadline and were dropped.
+    pub answers_late: u64,
+    /// What came of the wishes to cancel.
+    pub cancels: Cancels,
+    /// Texts of failures that were scrubbed here.
+    pub scrubbed: u64,
+    /// Sends that found a full queue and were tried again.
+    pub sends_delayed: u64,
+    /// Connections closed because they did not read.
+    pub connections_closed: u64,
+}
+
+/// How often, and how often in vain.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Tally {
+    /// All.
+    pub requests: u64,
+    /// Failed ones.
+    pub failed: u64,
+}
+
+/// What came of the wishes to cancel.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Cancels {
+    /// Passed on to the computer that has the call.
+    pub passed_on: u64,
+    /// For a call that is not under way.
+    pub unknown: u64,
+    /// From somebody who may not.
+    pub refused: u64,
+}
+
+/// A histogram.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// Upper edges in milliseconds.
+    pub edges_ms: [u64; EDGES_MS.len()],
+    /// How many were at most that long; the last is all the others.
+    pub counts: [u64; EDGES_MS.len() + 1],
+    /// All of them together, in microseconds.
+    pub sum_us: u64,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self { edges_ms: EDGES_MS, counts: [0; EDGES_MS.len() + 1], sum_us: 0 }
+    }
+}
+
+impl Latency {
+    fn note(&mut self, took: Duration) {
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let bucket = EDGES_MS.iter().position(|edge| ms < *edge).unwrap_or(EDGES_MS.len());
+        self.counts[bucket] += 1;
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.sum_us = self.sum_us.saturating_add(us);
+    }
+}
+
+/// One request that was answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered<'a> {
+    /// Its room.
+    pub room: &'a str,
+    /// Its computer.
+    pub computer: &'a str,
+    /// Its tool, for a tool call.
+    pub tool: Option<&'a str>,
+    /// How long it took.
+    pub took: Duration,
+    /// Did it fail?
+    pub failed: bool,
+    /// With which code?
+    pub code: Option<u16>,
+}
+
+/// The entry of a label, or of `other` when there are too many.
+fn slot<'a, T: Default>(map: &'a mut BTreeMap<String, T>, label: &str) -> &'a mut T {
+    let label = if map.contains_key(label) || map.len() < LABELS_MAX { label } else { "other" };
+    map.entry(label.to_owned()).or_default()
+}
+
+impl Stats {
+    fn lock(&self) -> MutexGuard<'_, Snapshot> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the counters.
+    pub fn count(&self, change: impl FnOnce(&mut Snapshot)) {
+        change(&mut self.lock());
+    }
+
+    /// A request came.
+    pub fn came(&self, event: &str) {
+        *slot(&mut self.lock().events, event) += 1;
+    }
+
+    /// A request was refused by the hub.
+    pub fn refused(&self, code: u16) {
+        *self.lock().codes.entry(code).or_default() += 1;
+    }
+
+    /// A request was answered.
+    pub fn answered(&self, answered: Answered<'_>) {
+        let mut all = self.lock();
+        let Answered { room, computer, tool, took, failed, code } = answered;
+        let note = |tally: &mut Tally| {
+            tally.requests += 1;
+            tally.failed += u64::from(failed);
+        };
+        note(slot(&mut all.by_room, room));
+        note(slot(&mut all.by_computer, &format!("{room}/{computer}")));
+        if let Some(tool) = tool {
+            note(slot(&mut all.by_tool, tool));
+        }
+        if let Some(code) = code {
+            *all.codes.entry(code).or_default() += 1;
+        }
+        all.latency.note(took);
+    }
+
+    /// The counters now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.lock().clone()
+    }
+}
+
+impl Snapshot {
+    /// In the text format of Prometheus.
+    #[must_use]
+    pub fn to_prometheus(&self) -> String {
+        let mut text = Text::default();
+        text.gauge("connections", self.connections);
+        text.gauge("rooms", self.rooms);
+        text.gauge("computers", self.computers);
+        text.gauge("calls_under_way", self.calls_under_way);
+        text.counter("answers_lost_total", "", self.answers_lost);
+        text.counter("answers_late_total", "", self.answers_late);
+        text.counter("cancels_total", "outcome=\"passed_on\"", self.cancels.passed_on);
+        text.counter("cancels_total", "outcome=\"unknown\"", self.cancels.unknown);
+        text.counter("cancels_total", "outcome=\"refused\"", self.cancels.refused);
+        text.counter("scrubbed_total", "", self.scrubbed);
+        text.counter("sends_delayed_total", "", self.sends_delayed);
+        text.counter("connections_closed_total", "", self.connections_closed);
+        for (event, count) in &self.events {
+            text.counter("events_total", &label("event", event), *count);
+        }
+        for (code, count) in &self.codes {
+            text.counter("failures_total", &label("code", &code.to_string()), *count);
+        }
+        for (code, count) in &self.handshakes_refused {
+            text.counter("handshakes_refused_total", &label("code", &code.to_string()), *count);
+        }
+        for (sort, map) in
+            [("room", &self.by_room), ("computer", &self.by_computer), ("tool", &self.by_tool)]
+        {
+            for (name, tally) in map {
+                text.counter(&format!("{sort}_requests_total"), &label(sort, name), tally.requests);
+            }
+            for (name, tally) in map {
+                text.counter(&format!("{sort}_failures_total"), &label(sort, name), tally.failed);
+            }
+        }
+        text.latency(&self.latency);
+        text.0
+    }
+}
+
+fn label(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{name}=\"{value}\"")
+}
+
+#[derive(Default)]
+struct Text(String, Option<String>);
+
+impl Text {
+    fn head(&mut self, name: &str, sort: &str) {
+        if self.1.as_deref() != Some(name) {
+            self.0.push_str(&format!("# TYPE smcp_{name} {sort}\n"));
+            self.1 = Some(name.to_owned());
+        }
+    }
+
+    fn gauge(&mut self, name: &str, value: usize) {
+        self.head(name, "gauge");
+        self.0.push_str(&format!("smcp_{name} {value}\n"));
+    }
+
+    fn counter(&mut self, name: &str, labels: &str, value: u64) {
+        self.head(name, "counter");
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        self.0.push_str(&format!("smcp_{name}{labels} {value}\n"));
+    }
+
+    fn latency(&mut self, latency: &Latency) {
+        self.head("request_seconds", "histogram");
+        let mut sum = 0;
+        for (index, count) in latency.counts.iter().enumerate() {
+            sum += count;
+            let edge = latency.edges_ms.get(index).map_or("+Inf".to_owned(), |ms| {
+                #[expect(clippy::cast_precision_loss, reason = "an edge of a bucket")]
+                let seconds = *ms as f64 / 1000.0;
+                seconds.to_string()
+            });
+            self.0.push_str(&format!("smcp_request_seconds_bucket{{le=\"{edge}\"}} {sum}\n"));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a sum for a rate")]
+        let seconds = latency.sum_us as f64 / 1e6;
+        self.0.push_str(&format!("smcp_request_seconds_sum {seconds}\n"));
+        self.0.push_str(&format!("smcp_request_seconds_count {sum}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(stats: &Stats, tool: &str, code: Option<u16>) {
+        stats.answered(Answered {
+            room: "a",
+            computer: "pc",
+            tool: Some(tool),
+            took: Duration::from_millis(3),
+            failed: code.is_some(),
+            code,
+        });
+    }
+
+    #[test]
+    fn a_client_cannot_make_the_tables_grow_for_ever() {
+        let stats = Stats::default();
+        for number in 0..LABELS_MAX * 2 {
+            answered(&stats, &format!("tool{number}"), None);
+        }
+        let snapshot = stats.snapshot();
+        assert_eq!(snapshot.by_tool.len(), LABELS_MAX + 1);
+        assert_eq!(snapshot.by_tool["other"].requests, LABELS_MAX as u64);
+    }
+
+    #[test]
+    fn machines_read_the_same_numbers() {
+        let stats = Stats::default();
+        stats.came("client:tool_call");
+        answered(&stats, "we\"ird", None);
+        answered(&stats, "plain", Some(4001));
+        insta::assert_snapshot!(stats.snapshot().to_prometheus());
+    }
+}

@@ -1,0 +1,84 @@
+//! The protocol: its events, its versions, how requests are read and how faults are told.
+//!
+//! There is one internal model. What differs between the wire protocol of today and the first draft is how an
+//! error is rendered and whether a handshake has a gate; both are in [`Dialect`].
+
+pub mod error;
+pub mod event;
+pub mod identity;
+pub mod request;
+pub mod version;
+
+use budao_core::trace::Trace;
+use sha2::{Digest as _, Sha256};
+
+pub use version::{PROTOCOL, Version};
+
+/// The one namespace.
+pub const NAMESPACE: &str = "/smcp";
+
+/// How the protocol is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// 0.4.0: flat errors, `a2c_` marks, a version in the handshake.
+    #[default]
+    V04,
+    /// The first draft: errors under `error`, plain marks, no version.
+    V02,
+}
+
+impl std::str::FromStr for Dialect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "0.4" | "0.4.0" => Ok(Self::V04),
+            "0.2" | "0.2.0" => Ok(Self::V02),
+            other => Err(format!("`{other}` is no dialect; there are 0.4 and 0.2")),
+        }
+    }
+}
+
+/// Who somebody is in a room.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, strum::IntoStaticStr,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Role {
+    /// Asks; at most one in a room.
+    Agent,
+    /// Answers.
+    Computer,
+}
+
+/// The trace of a request. Only `req_id` survives every hop, so the trace is made from it: as it is when it has
+/// 32 hex digits, else by its digest.
+#[must_use]
+pub fn trace_of(req_id: &str) -> Trace {
+    let digits: String = req_id.chars().filter(|c| *c != '-').collect();
+    let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let plain = is_hex.then(|| u128::from_str_radix(&digits, 16).ok()).flatten();
+    let digest = || {
+        let digest = Sha256::digest(req_id.as_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        u128::from_be_bytes(bytes)
+    };
+    Trace::from_random(plain.unwrap_or_else(digest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_the_request_id_when_that_can_be_one() {
+        let hex = "0af7651916cd43dd8448eb211c80319c";
+        assert_eq!(trace_of(hex).to_string(), hex);
+        assert_eq!(trace_of("0af76519-16cd-43dd-8448-eb211c80319c").to_string(), hex);
+        assert_eq!(trace_of("r1"), trace_of("r1"));
+        assert_ne!(trace_of("r1"), trace_of("r2"));
+        assert!(trace_of("00000000000000000000000000000000").is_some());
+    }
+}

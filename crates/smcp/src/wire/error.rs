@@ -1,0 +1,217 @@
+//! How a fault is said on the wire, in the carrier its listener understands.
+//!
+//! A failed tool call is said twice in one object: as a flat error, and as an MCP result with `isError` and the
+//! code in its `meta`. Listeners that know only one of them read that one, and nobody loses the code.
+
+use budao_core::{
+    Lang,
+    fault::{Fact, Fault, Kind, tell},
+    trace::Trace,
+};
+use serde_json::{Map, Value, json};
+
+use super::Dialect;
+
+/// The error as a request's answer.
+#[must_use]
+pub fn flat(fault: &Fault, dialect: Dialect) -> Value {
+    let told = tell::to_peer(fault, Lang::En);
+    let mut error = Map::new();
+    error.insert("code".into(), told.smcp.into());
+    error.insert("message".into(), told.message.into());
+    // The protocol wants these two beside the code.
+    if matches!(fault.kind(), Kind::McpServerNotFound | Kind::CapabilityUnsupported) {
+        for fact in [Fact::McpServer, Fact::Capability] {
+            if let Some(text) = fault.detail().text(fact) {
+                error.insert(<&str>::from(fact).into(), text.into());
+            }
+        }
+    }
+    error.insert("details".into(), details(fault, &told.hops));
+    match dialect {
+        Dialect::V04 => Value::Object(error),
+        Dialect::V02 => json!({ "error": error }),
+    }
+}
+
+/// The facts, what to look it up by, and where it came from.
+fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
+    let mut details = match serde_json::to_value(fault.detail()) {
+        Ok(Value::Object(facts)) => facts,
+        _ => Map::new(),
+    };
+    // What other hubs call it.
+    if let Some(computer) = fault.detail().text(Fact::Computer) {
+        details.insert("computer_name".into(), computer.into());
+    }
+    let row = fault.row();
+    details.insert("error_code".into(), row.code.into());
+    details.insert("message_key".into(), row.name.into());
+    details.insert("retryable".into(), row.retryable.into());
+    if fault.trace().is_some() {
+        details.insert("trace_id".into(), fault.trace().to_string().into());
+    }
+    if !hops.is_empty() {
+        details.insert("hops".into(), json!(hops));
+    }
+    Value::Object(details)
+}
+
+/// The error as a tool call's result.
+#[must_use]
+pub fn result(fault: &Fault, dialect: Dialect) -> Value {
+    let mut error = flat(fault, dialect);
+    let is_timeout = matches!(fault.kind(), Kind::RequestTimedOut | Kind::DeadlinePassed);
+    let mut meta = Map::new();
+    meta.insert("error_code".into(), fault.row().smcp.into());
+    if fault.trace().is_some() {
+        meta.insert("a2c_trace_id".into(), fault.trace().to_string().into());
+    }
+    let text = match dialect {
+        Dialect::V02 if is_timeout => "Tool call timeout".to_owned(),
+        _ => tell::to_peer(fault, Lang::En).message,
+    };
+    if is_timeout {
+        meta.insert(timeout_mark(dialect).into(), true.into());
+    }
+    if fault.kind() == Kind::Cancelled {
+        meta.insert("a2c_cancelled".into(), true.into());
+        meta.insert("a2c_cancel_reason".into(), "agent_requested".into());
+    }
+    upstream(fault, &mut meta);
+    if let Value::Object(error) = &mut error {
+        error.insert("content".into(), json!([{ "type": "text", "text": text }]));
+        error.insert("isError".into(), true.into());
+        error.insert("meta".into(), meta.into());
+    }
+    error
+}
+
+/// What the marks of a missing sign-in are.
+fn upstream(fault: &Fault, meta: &mut Map<String, Value>) {
+    if !matches!(fault.kind(), Kind::UpstreamSignInNeeded | Kind::UpstreamSignInRefused) {
+        return;
+    }
+    if let Some(server) = fault.detail().text(Fact::McpServer) {
+        meta.insert("mcp_server".into(), server.into());
+    }
+    let action = fault.detail().text(Fact::AuthAction).unwrap_or("user_authorization_required");
+    let message = tell::to_peer(fault, Lang::En).message;
+    meta.insert("auth_hint".into(), json!({ "action": action, "message": message }));
+}
+
+/// The mark of a call that took too long.
+#[must_use]
+pub fn timeout_mark(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::V04 => "a2c_timeout",
+        Dialect::V02 => "timeout",
+    }
+}
+
+/// Is this what a computer may answer a tool call with: a result, or an error in either shape?
+#[must_use]
+pub fn is_result(answer: &Value) -> bool {
+    answer.get("content").is_some_and(Value::is_array) || is_error(answer)
+}
+
+/// Is it an error, in either shape?
+#[must_use]
+pub fn is_error(answer: &Value) -> bool {
+    let code =
+        answer.get("code").or_else(|| answer.get("error").and_then(|error| error.get("code")));
+    code.is_some_and(Value::is_i64)
+}
+
+/// Does the answer say that something failed?
+#[must_use]
+pub fn says_failed(answer: &Value) -> bool {
+    is_error(answer) || answer.get("isError").and_then(Value::as_bool) == Some(true)
+}
+
+/// The code a failed answer carries, wherever it is.
+#[must_use]
+pub fn code_of(answer: &Value) -> Option<u16> {
+    let meta = answer.get("meta").or_else(|| answer.get("_meta"));
+    let code = answer
+        .get("code")
+        .or_else(|| answer.get("error").and_then(|error| error.get("code")))
+        .or_else(|| meta.and_then(|meta| meta.get("error_code")));
+    u16::try_from(code?.as_u64()?).ok()
+}
+
+/// Gives a failed result the trace it was asked under, unless it brought one.
+pub fn trace(answer: &mut Value, trace: Trace) {
+    let Some(object) = answer.as_object_mut() else { return };
+    if object.contains_key("content") {
+        let meta = object.entry("meta").or_insert(Value::Null);
+        if meta.is_null() {
+            *meta = json!({});
+        }
+        if let Some(meta) = meta.as_object_mut() {
+            meta.entry("a2c_trace_id").or_insert_with(|| trace.to_string().into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::fault::Operation;
+
+    use super::*;
+    use crate::wire::trace_of;
+
+    fn not_found() -> Fault {
+        Fault::new(Kind::ComputerNotFound, Operation::RelayCall)
+            .with(Fact::Computer, "pc1")
+            .traced(trace_of("0af7651916cd43dd8448eb211c80319c"))
+            .via("server", "hub")
+    }
+
+    #[test]
+    fn one_fault_in_two_dialects() {
+        insta::assert_json_snapshot!("flat_04", flat(&not_found(), Dialect::V04));
+        insta::assert_json_snapshot!("nested_02", flat(&not_found(), Dialect::V02));
+    }
+
+    #[test]
+    fn a_timeout_carries_the_mark_of_its_dialect() {
+        let fault =
+            Fault::new(Kind::RequestTimedOut, Operation::RelayCall).with(Fact::TimeoutMs, 2000);
+        insta::assert_json_snapshot!("timeout_04", result(&fault, Dialect::V04));
+        insta::assert_json_snapshot!("timeout_02", result(&fault, Dialect::V02));
+    }
+
+    #[test]
+    fn an_answer_is_told_from_rubbish() {
+        for good in [
+            json!({ "content": [] }),
+            json!({ "code": 4001, "message": "no" }),
+            json!({ "error": { "code": 4001 } }),
+            result(&not_found(), Dialect::V04),
+            result(&not_found(), Dialect::V02),
+        ] {
+            assert!(is_result(&good), "{good}");
+        }
+        for bad in [
+            json!(null),
+            json!(1),
+            json!([]),
+            json!({}),
+            json!({ "content": "x" }),
+            json!({"code": "4"}),
+        ] {
+            assert!(!is_result(&bad), "{bad}");
+        }
+        assert_eq!(code_of(&result(&not_found(), Dialect::V02)), Some(404));
+        assert_eq!(code_of(&json!({ "content": [], "meta": { "error_code": 4006 } })), Some(4006));
+    }
+
+    #[test]
+    fn a_trace_is_added_once() {
+        let mut answer = json!({ "content": [], "isError": true, "meta": null });
+        trace(&mut answer, trace_of("a"));
+        trace(&mut answer, trace_of("b"));
+        assert_eq!(answer["meta"]["a2c_trace_id"], trace_of("a").to_string());
+    }
+}

@@ -1,0 +1,221 @@
+//! Requests, read strictly: what is missing or ill-typed is named, and nothing is guessed.
+
+use std::time::Duration;
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use serde_json::{Map, Value};
+
+use super::Role;
+
+/// Bytes of a name, a room or a request id.
+pub const NAME_BYTES_MAX: usize = 256;
+
+/// Seconds a tool call may ask for.
+pub const TIMEOUT_SECONDS: std::ops::RangeInclusive<u64> = 1..=3600;
+
+/// The fields of a request, with what it was for.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a> {
+    event: &'a str,
+    operation: Operation,
+    map: &'a Map<String, Value>,
+}
+
+/// A request that goes to a computer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Routed {
+    /// Who asks.
+    pub agent: String,
+    /// The id of the request.
+    pub req_id: String,
+    /// Who shall answer.
+    pub computer: String,
+}
+
+/// What is special about a tool call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolCall {
+    /// The exposed name of the tool.
+    pub tool_name: String,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// A wish to enter a room.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Join {
+    /// As what.
+    pub role: Role,
+    /// Under which name.
+    pub name: String,
+    /// Where.
+    pub room: String,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of `event`'s only argument.
+    ///
+    /// # Errors
+    /// If it is not an object.
+    pub fn new(event: &'a str, operation: Operation, value: &'a Value) -> Result<Self, Fault> {
+        match value {
+            Value::Object(map) => Ok(Self { event, operation, map }),
+            other => Err(Fault::new(Kind::BadRequest, operation)
+                .with(Fact::EventName, event.to_owned())
+                .with(Fact::Expected, "an object")
+                .with(Fact::Received, shape(other))),
+        }
+    }
+
+    fn bad(&self, field: &'static str, expected: &'static str) -> Fault {
+        let received = self.map.get(field).map_or("nothing", shape);
+        Fault::new(Kind::BadRequest, self.operation)
+            .with(Fact::EventName, self.event.to_owned())
+            .with(Fact::Field, field)
+            .with(Fact::Expected, expected)
+            .with(Fact::Received, received)
+    }
+
+    /// A name: not empty, not long, no control characters.
+    ///
+    /// # Errors
+    /// If it is not there or is none.
+    pub fn name(&self, field: &'static str) -> Result<String, Fault> {
+        let text = self.map.get(field).and_then(Value::as_str);
+        let text = text.ok_or_else(|| self.bad(field, "text"))?;
+        let is_short = (1..=NAME_BYTES_MAX).contains(&text.len());
+        if !is_short {
+            return Err(self.bad(field, "1 to 256 bytes of text"));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(self.bad(field, "text without control characters"));
+        }
+        Ok(text.to_owned())
+    }
+
+    /// The fields every request to a computer has.
+    ///
+    /// # Errors
+    /// If one does not fit.
+    pub fn routed(&self) -> Result<Routed, Fault> {
+        Ok(Routed {
+            agent: self.name("agent")?,
+            req_id: self.name("req_id")?,
+            computer: self.name("computer")?,
+        })
+    }
+
+    /// The fields of a tool call.
+    ///
+    /// # Errors
+    /// If one does not fit.
+    pub fn tool_call(&self) -> Result<ToolCall, Fault> {
+        let tool_name = self.name("tool_name")?;
+        if !self.map.get("params").is_some_and(Value::is_object) {
+            return Err(self.bad("params", "an object"));
+        }
+        Ok(ToolCall { tool_name, timeout: Duration::from_secs(self.timeout()?) })
+    }
+
+    /// Whole seconds. A whole number written as text or as a float is taken, as other hubs do.
+    fn timeout(&self) -> Result<u64, Fault> {
+        let expected = "a whole number of seconds from 1 to 3600";
+        let seconds = match self.map.get("timeout") {
+            Some(Value::Number(number)) => number.as_u64().or_else(|| {
+                let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
+                (1.0..=3600.0).contains(&float).then(|| {
+                    #[expect(
+                        clippy::cast_possible_truncation,
+                        clippy::cast_sign_loss,
+                        reason = "checked"
+                    )]
+                    let whole = float as u64;
+                    whole
+                })
+            }),
+            Some(Value::String(text)) => text.parse().ok(),
+            _ => None,
+        };
+        seconds
+            .filter(|seconds| TIMEOUT_SECONDS.contains(seconds))
+            .ok_or_else(|| self.bad("timeout", expected))
+    }
+
+    /// A wish to enter a room.
+    ///
+    /// # Errors
+    /// If a field does not fit.
+    pub fn join(&self) -> Result<Join, Fault> {
+        let role = match self.map.get("role").and_then(Value::as_str) {
+            Some("agent") => Role::Agent,
+            Some("computer") => Role::Computer,
+            _ => return Err(self.bad("role", "`agent` or `computer`")),
+        };
+        Ok(Join { role, name: self.name("name")?, room: self.name("office_id")? })
+    }
+}
+
+/// What sort of value it is.
+fn shape(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number that does not fit",
+        Value::String(_) => "text that does not fit",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object that does not fit",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn timeout(value: &Value) -> Result<u64, Option<String>> {
+        let request = json!({ "tool_name": "t", "params": {}, "timeout": value });
+        let fields = Fields::new("client:tool_call", Operation::RelayCall, &request).unwrap();
+        let field = |fault: Fault| fault.detail().text(Fact::Field).map(str::to_owned);
+        fields.tool_call().map(|call| call.timeout.as_secs()).map_err(field)
+    }
+
+    #[test]
+    fn a_timeout_is_whole_seconds_in_its_range() {
+        assert_eq!(timeout(&json!(5)), Ok(5));
+        assert_eq!(timeout(&json!("5")), Ok(5));
+        assert_eq!(timeout(&json!(5.0)), Ok(5));
+        assert_eq!(timeout(&json!(3600)), Ok(3600));
+        for bad in [json!(0), json!(-5), json!(1.5), json!(1_000_000_000), json!(3601), json!("x")]
+        {
+            assert_eq!(timeout(&bad), Err(Some("timeout".into())), "{bad}");
+        }
+        for bad in [json!(null), json!([5]), json!(true), json!(1e300), json!("5.5")] {
+            assert_eq!(timeout(&bad), Err(Some("timeout".into())), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_missing_or_ill_typed_field_is_named() {
+        let whole = json!({ "agent": "a", "req_id": "r", "computer": "c" });
+        let read = |value: &Value| {
+            Fields::new("client:get_tools", Operation::RelayCall, value).and_then(|f| f.routed())
+        };
+        assert!(read(&whole).is_ok());
+        for field in ["agent", "req_id", "computer"] {
+            for wrong in [None, Some(json!(1)), Some(json!("")), Some(json!("a\u{0}"))] {
+                let mut request = whole.clone();
+                match &wrong {
+                    Some(value) => request[field] = value.clone(),
+                    None => drop(request.as_object_mut().unwrap().remove(field)),
+                }
+                let fault = read(&request).unwrap_err();
+                assert_eq!(fault.row().smcp, 400);
+                assert_eq!(fault.detail().text(Fact::Field), Some(field), "{wrong:?}");
+            }
+        }
+        let long = json!({ "agent": "x".repeat(10_000), "req_id": "r", "computer": "c" });
+        assert_eq!(read(&long).unwrap_err().detail().text(Fact::Field), Some("agent"));
+        assert_eq!(read(&json!([])).unwrap_err().row().smcp, 400);
+    }
+}

@@ -1,0 +1,192 @@
+//! Our agent: what it asks, what it is told, and that it comes back.
+
+use std::time::{Duration, Instant};
+
+use budao_core::{
+    fault::{Fact, Kind},
+    retry::Policy,
+    tool::{Outcome, Source},
+};
+use budao_smcp::{
+    agent::{Agent, Call, Config, News, RemoteTools},
+    server::{self, Access, Token},
+    wire::{Dialect, Role, trace_of},
+};
+use budao_tools::{Toolbox, alone};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::common::{Running, config, peer, start, start_on, the_world, within};
+
+fn settings(hub: &Running) -> Config {
+    let base = Duration::from_millis(5);
+    let reconnect = Policy { tries: u32::MAX, base, max: base * 8, ..Policy::default() };
+    Config { reconnect, ..Config::new(&hub.url(), "a", "bot") }
+}
+
+async fn agent(hub: &Running) -> Agent {
+    within(Agent::connect(settings(hub), the_world())).await.unwrap()
+}
+
+fn call(tool: &str, timeout: u64) -> Call {
+    Call {
+        computer: "pc".into(),
+        tool: tool.into(),
+        params: json!({ "n": 1 }),
+        timeout: Duration::from_secs(timeout),
+        req_id: Some(format!("id-of-{tool}")),
+    }
+}
+
+#[tokio::test]
+async fn answers_are_answers_and_errors_are_faults_with_their_codes() {
+    let hub = start(config()).await;
+    let (agent, computer) = (agent(&hub).await, peer(&hub).await);
+    computer.join("computer", "pc", "a").await;
+    let cancel = CancellationToken::new();
+    let echoed = within(agent.call(call("echo", 5), &cancel)).await.unwrap();
+    assert_eq!(echoed["content"][0]["text"], r#"{"n":1}"#);
+    for (tool, kind, code) in [
+        ("flat", Kind::UnknownTool, 4001),
+        ("null", Kind::PeerFailed, 500),
+        ("huge", Kind::OutputTooLarge, 4003),
+        ("leak", Kind::ToolSaidNo, 4003),
+    ] {
+        let fault = within(agent.call(call(tool, 5), &cancel)).await.unwrap_err();
+        assert_eq!((fault.kind(), fault.row().smcp), (kind, code), "{tool}: {fault}");
+        assert_eq!(fault.trace(), trace_of(&format!("id-of-{tool}")));
+        assert_eq!(&*fault.hops().last().unwrap().role, "agent");
+        assert!(!fault.to_string().contains("hunter2"), "{fault}");
+    }
+    let nobody = Call { computer: "nobody".into(), ..call("echo", 5) };
+    let fault = within(agent.call(nobody, &cancel)).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::ComputerNotFound);
+    assert_eq!(fault.detail().text(Fact::Computer), Some("nobody"));
+    assert_eq!(&*fault.hops()[0].role, "server");
+}
+
+#[tokio::test]
+async fn a_call_whose_time_is_over_is_cancelled_where_it_runs() {
+    let hub = start(config()).await;
+    let (agent, mut computer) = (agent(&hub).await, peer(&hub).await);
+    computer.join("computer", "pc", "a").await;
+    let began = Instant::now();
+    let fault = within(agent.call(call("slow", 1), &CancellationToken::new())).await.unwrap_err();
+    assert_eq!((fault.kind(), fault.row().smcp), (Kind::DeadlinePassed, 4004), "{fault}");
+    assert!(began.elapsed() < Duration::from_millis(1900), "its own word was waited for, and came");
+    let heard = computer.hears("notify:tool_call_cancel").await;
+    assert_eq!(heard, json!({ "agent": "bot", "req_id": "id-of-slow" }));
+    assert_eq!(hub.hub.stats().calls_under_way, 0);
+}
+
+#[tokio::test]
+async fn a_call_nobody_wants_any_more_is_cancelled_where_it_runs() {
+    let hub = start(config()).await;
+    let (agent, mut computer) = (agent(&hub).await, peer(&hub).await);
+    computer.join("computer", "pc", "a").await;
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone();
+    let calling = tokio::spawn(async move { agent.call(call("slow", 50), &stop).await });
+    computer.hears("client:tool_call").await;
+    cancel.cancel();
+    let fault = within(calling).await.unwrap().unwrap_err();
+    assert_eq!(fault.kind(), Kind::Cancelled);
+    computer.hears("notify:tool_call_cancel").await;
+}
+
+#[tokio::test]
+async fn refusals_have_their_reason() {
+    let access = Access::Tokens(vec![Token::shared("right")]);
+    let hub = start(server::Config { access, ..config() }).await;
+    let refused =
+        |config: Config| async { within(Agent::connect(config, the_world())).await.unwrap_err() };
+    assert_eq!(refused(settings(&hub)).await.kind(), Kind::NotAuthenticated);
+    let right = Config { token: Some("right".to_owned().into()), ..settings(&hub) };
+    let _first = within(Agent::connect(right.clone(), the_world())).await.unwrap();
+    let second = Config { name: "second".into(), ..right.clone() };
+    assert_eq!(refused(second).await.kind(), Kind::RoomFull);
+    let bad_name = Config { room: "b".into(), name: String::new(), ..right.clone() };
+    assert_eq!(refused(bad_name).await.kind(), Kind::BadRequest);
+    let old = Config { dialect: Dialect::V02, room: "c".into(), ..right };
+    assert_eq!(refused(old).await.kind(), Kind::PeerFailed, "without a version there is no way in");
+    let nowhere = Config { url: "http://127.0.0.1:1".into(), ..settings(&hub) };
+    assert_eq!(refused(nowhere).await.kind(), Kind::ConnectionRefused);
+}
+
+#[tokio::test]
+async fn the_first_draft_is_understood_as_well() {
+    let hub = start(server::Config { dialect: Dialect::V02, ..config() }).await;
+    let config = Config { dialect: Dialect::V02, ..settings(&hub) };
+    let agent = within(Agent::connect(config, the_world())).await.unwrap();
+    let fault = within(agent.call(call("echo", 5), &CancellationToken::new())).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::ComputerNotFound);
+}
+
+#[tokio::test]
+async fn after_a_restart_of_the_hub_the_agent_is_back_in_its_room() {
+    let hub = start(config()).await;
+    let port = hub.port;
+    let agent = agent(&hub).await;
+    let mut news = agent.news();
+    hub.stop().await;
+    within(async { while !matches!(news.recv().await, Ok(News::Lost(_))) {} }).await;
+    // Asked while nobody is there: waits, and is answered when somebody is.
+    let asking = tokio::spawn({
+        let agent = agent.clone();
+        async move { agent.members().await }
+    });
+    let hub = start_on(config(), port).await;
+    within(async { while news.recv().await != Ok(News::Joined) {} }).await;
+    let members = within(asking).await.unwrap().unwrap();
+    assert_eq!((members.len(), members[0].role), (1, Role::Agent));
+    assert_eq!(hub.hub.stats().rooms, 1);
+}
+
+/// A computer that says its tools.
+async fn computer_with_tools(hub: &Running, name: &str) -> crate::common::Peer {
+    let computer = peer(hub).await;
+    computer.join("computer", name, "a").await;
+    computer
+}
+
+#[tokio::test]
+async fn tools_come_and_go_with_their_computers_and_are_called_like_any_other() {
+    let hub = start(config()).await;
+    let agent = agent(&hub).await;
+    let tools = within(RemoteTools::open(agent)).await.unwrap();
+    assert!(tools.tools().is_empty());
+    let mut changes = tools.watch();
+    let computer = computer_with_tools(&hub, "pc").await;
+    let names = |tools: &RemoteTools| -> Vec<String> {
+        tools.tools().iter().map(|tool| tool.spec().name.to_string()).collect()
+    };
+    within(async {
+        while tools.tools().is_empty() {
+            changes.changed().await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(names(&tools), ["pc__echo", "pc__flat"]);
+    let toolbox = tools.offer(&Toolbox::builder().build()).unwrap();
+    let spec = toolbox.specs().iter().find(|spec| &*spec.name == "pc__echo").unwrap().clone();
+    assert_eq!(spec.source, Source::Computer { computer: "pc".into() });
+    let context = alone::context();
+    let run = |name: &'static str, arguments: Value| {
+        let ready = toolbox.check_value(name, arguments, &context.limits);
+        let context = context.clone();
+        async move { within(ready.unwrap().run(context)).await }
+    };
+    let done = run("pc__echo", json!({ "n": 3 })).await;
+    assert!(matches!(&done, Outcome::Done(_)), "{done:?}");
+    let failed = run("pc__flat", json!({})).await;
+    assert_eq!(failed.fault().unwrap().kind(), Kind::UnknownTool);
+    let wrong = toolbox.check_value("pc__echo", json!({ "n": "three" }), &context.limits);
+    assert_eq!(wrong.unwrap_err().kind(), Kind::InvalidArguments, "checked before it is sent");
+    computer.client.close();
+    within(async {
+        while !tools.tools().is_empty() {
+            changes.changed().await.unwrap();
+        }
+    })
+    .await;
+}

@@ -1,0 +1,225 @@
+//! What the tests share: a hub, and members of its rooms.
+
+use std::{path::PathBuf, time::Duration};
+
+use budao_core::{retry::Policy, seams::World};
+use budao_smcp::{
+    server::{Access, Config, Elsewhere, Hub, Limits},
+    wire::{Dialect, NAMESPACE, PROTOCOL},
+};
+use budao_socketio::{Client, Config as Dial, Event, Events, Payload};
+use budao_testkit::world;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+/// Nothing here takes this long unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("hangs")
+}
+
+pub(crate) fn the_world() -> World {
+    world::seeded(11)
+}
+
+/// A hub that listens.
+pub(crate) struct Running {
+    pub(crate) hub: Hub,
+    pub(crate) port: u16,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+pub(crate) fn config() -> Config {
+    let limits = Limits { grace: Duration::from_millis(200), ..Limits::default() };
+    Config { dialect: Dialect::V04, access: Access::Any, elsewhere: Elsewhere::Named, limits }
+}
+
+pub(crate) async fn start(config: Config) -> Running {
+    start_on(config, 0).await
+}
+
+pub(crate) async fn start_on(config: Config, port: u16) -> Running {
+    let hub = Hub::new(config, the_world());
+    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let stop = CancellationToken::new();
+    let serving = hub.clone().serve(listener, stop.clone().cancelled_owned());
+    let task = tokio::spawn(async move { serving.await.unwrap() });
+    Running { hub, port, stop, task }
+}
+
+impl Running {
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn dial(&self) -> Dial {
+        let base = Duration::from_millis(5);
+        let policy = Policy { tries: u32::MAX, base, max: base * 8, ..Policy::default() };
+        Dial::new(&self.url())
+            .unwrap()
+            .query("a2c_version", &PROTOCOL.to_string())
+            .namespace(NAMESPACE)
+            .reconnect(policy)
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        within(self.task).await.unwrap();
+    }
+}
+
+/// A connection, and what it heard.
+pub(crate) struct Peer {
+    pub(crate) client: Client,
+    pub(crate) heard: mpsc::UnboundedReceiver<(String, Value)>,
+}
+
+pub(crate) async fn peer(hub: &Running) -> Peer {
+    let (client, events) = within(Client::connect(hub.dial(), the_world())).await.unwrap();
+    let (sender, heard) = mpsc::unbounded_channel();
+    tokio::spawn(live(client.clone(), events, sender));
+    Peer { client, heard }
+}
+
+/// Answers as the tools below say, and notes everything that is not a question.
+async fn live(_client: Client, mut events: Events, heard: mpsc::UnboundedSender<(String, Value)>) {
+    let mut slow = Vec::new();
+    while let Some(event) = events.next().await {
+        let Event::Message { name, payload, reply, .. } = event else { continue };
+        let _ = heard.send((name.clone(), payload.first().clone()));
+        if name == "notify:tool_call_cancel" {
+            let id = payload.first()["req_id"].clone();
+            let found = slow.iter().position(|(req_id, _)| *req_id == id);
+            if let Some(index) = found {
+                let (_, reply): (Value, budao_socketio::Reply) = slow.remove(index);
+                let meta = json!({ "a2c_cancelled": true, "a2c_cancel_reason": "agent_requested" });
+                let _ = reply.send(Payload::of(failed("cancelled", &meta))).await;
+            }
+        }
+        let Some(reply) = reply else { continue };
+        if payload.first()["tool_name"] == "late" {
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(1400)).await;
+                let _ = reply.send(Payload::of(text("too late"))).await;
+            });
+            continue;
+        }
+        match answer(&name, payload.first()) {
+            Some(answer) => drop(reply.send(Payload::of(answer)).await),
+            None => slow.push((payload.first()["req_id"].clone(), reply)),
+        }
+    }
+}
+
+pub(crate) fn text(text: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": text }], "isError": false })
+}
+
+fn failed(text: &str, meta: &Value) -> Value {
+    json!({ "content": [{ "type": "text", "text": text }], "isError": true, "meta": meta })
+}
+
+/// What the tools answer; nothing means not yet.
+fn answer(event: &str, request: &Value) -> Option<Value> {
+    if event != "client:tool_call" {
+        let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+        let tool = |name: &str| json!({ "name": name, "bundle_id": "b", "description": name, "params_schema": schema, "return_schema": null });
+        let tools = [tool("echo"), tool("flat"), json!({ "name": 5 })];
+        return Some(json!({ "tools": tools, "seen": request, "req_id": request["req_id"] }));
+    }
+    Some(match request["tool_name"].as_str().unwrap() {
+        "echo" => text(&request["params"].to_string()),
+        "slow" => return None,
+        "null" => Value::Null,
+        "garbage" => json!("no result"),
+        "object" => json!({ "neither": "nor" }),
+        "flat" => json!({ "code": 4001, "message": "no such tool", "trace_id": "kept" }),
+        "leak" => failed("postgres://admin:hunter2@10.0.0.7:5432/db refused", &Value::Null),
+        "big" => text(&"x".repeat(2_000_000)),
+        "huge" => text(&"x".repeat(4_000_000)),
+        other => panic!("no tool {other}"),
+    })
+}
+
+impl Peer {
+    pub(crate) async fn ask(&self, event: &str, payload: Value) -> Value {
+        let asked = self.client.call(event, Payload::of(payload), PATIENCE);
+        within(asked).await.unwrap().into_first()
+    }
+
+    pub(crate) async fn ask_all(&self, event: &str, payload: Value) -> Vec<Value> {
+        let asked = self.client.call(event, Payload::of(payload), PATIENCE);
+        within(asked).await.unwrap().args().to_vec()
+    }
+
+    pub(crate) async fn join(&self, role: &str, name: &str, room: &str) -> Vec<Value> {
+        let wish = json!({ "role": role, "name": name, "office_id": room });
+        self.ask_all("server:join_office", wish).await
+    }
+
+    pub(crate) async fn call(
+        &self,
+        computer: &str,
+        tool: &str,
+        req_id: &str,
+        timeout: u64,
+    ) -> Value {
+        self.ask("client:tool_call", tool_call(computer, tool, req_id, timeout)).await
+    }
+
+    /// The next thing it hears by this name.
+    pub(crate) async fn hears(&mut self, name: &str) -> Value {
+        within(async {
+            loop {
+                let (heard, payload) = self.heard.recv().await.unwrap();
+                if heard == name {
+                    return payload;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Everything it heard so far, after a question that came and went.
+    pub(crate) async fn heard_so_far(&mut self) -> Vec<(String, Value)> {
+        self.ask("anything", Value::Null).await;
+        let mut all = Vec::new();
+        while let Ok(heard) = self.heard.try_recv() {
+            all.push(heard);
+        }
+        all
+    }
+}
+
+pub(crate) fn tool_call(computer: &str, tool: &str, req_id: &str, timeout: u64) -> Value {
+    json!({
+        "agent": "bot", "req_id": req_id, "computer": computer, "tool_name": tool,
+        "params": { "n": 1 }, "timeout": timeout,
+    })
+}
+
+/// Agent `bot` and computer `pc` in room `a`.
+pub(crate) async fn pair(hub: &Running) -> (Peer, Peer) {
+    let (agent, computer) = (peer(hub).await, peer(hub).await);
+    assert_eq!(computer.join("computer", "pc", "a").await, [json!(true), Value::Null]);
+    assert_eq!(agent.join("agent", "bot", "a").await, [json!(true), Value::Null]);
+    (agent, computer)
+}
+
+/// The peer's folder, or nothing and a loud word.
+pub(crate) fn fetched(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("BUDAO_PEERS")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/budao/peers")));
+    let found = folder.map(|folder| folder.join(name)).filter(|path| path.exists());
+    if found.is_none() {
+        let advice = format!("NOT TESTED: a peer is missing; `cargo xtask peers {name}`");
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
+        eprintln!("\n*** {advice} ***\n");
+    }
+    found
+}

@@ -1,0 +1,257 @@
+//! The reference package in Python as agent and as computer, with our hub between them.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use budao_smcp::server::{Access, Config, Token};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::oneshot,
+};
+
+use crate::common::{Running, config, fetched, start, within};
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name)
+}
+
+async fn hub() -> Running {
+    let access = Access::Tokens(vec![Token::shared("right")]);
+    start(Config { access, ..config() }).await
+}
+
+fn spawn(python: &Path, name: &str, args: &[&str]) -> Child {
+    Command::new(python.join("bin/python"))
+        .arg(script(name))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+/// The reference computer.
+struct Computer {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Computer {
+    async fn start(python: &Path, hub: &Running, name: &str) -> Self {
+        let tools = script("tools.py");
+        let args = [&hub.url(), "a", name, tools.to_str().unwrap()];
+        let mut child = spawn(python, "computer.py", &args);
+        let stdin = child.stdin.take().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut computer = Self { child, stdin, lines };
+        computer.says("joined").await;
+        computer
+    }
+
+    async fn says(&mut self, word: &str) {
+        within(async {
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                if line.trim() == word {
+                    return;
+                }
+            }
+            panic!("it ended without saying `{word}`");
+        })
+        .await;
+    }
+
+    async fn tell(&mut self, word: &str) {
+        self.stdin.write_all(format!("{word}\n").as_bytes()).await.unwrap();
+    }
+}
+
+type Waiting = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>;
+
+/// The reference agent.
+struct Agent {
+    _child: Child,
+    stdin: ChildStdin,
+    waiting: Waiting,
+    next: u64,
+}
+
+impl Agent {
+    async fn start(python: &Path, hub: &Running) -> Self {
+        let mut child = spawn(python, "agent.py", &[&hub.url(), "a", "bot"]);
+        let stdin = child.stdin.take().unwrap();
+        let waiting = Waiting::default();
+        let (sender, joined) = oneshot::channel();
+        waiting.lock().unwrap().insert(0, sender);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let heard = waiting.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let Ok(value) = serde_json::from_str::<Value>(&line) else { continue };
+                let id = value["id"].as_u64().unwrap();
+                if let Some(sender) = heard.lock().unwrap().remove(&id) {
+                    let _ = sender.send(value);
+                }
+            }
+        });
+        within(joined).await.unwrap();
+        Self { _child: child, stdin, waiting, next: 0 }
+    }
+
+    async fn begin(&mut self, mut command: Value) -> oneshot::Receiver<Value> {
+        self.next += 1;
+        command["id"] = self.next.into();
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.lock().unwrap().insert(self.next, sender);
+        self.stdin.write_all(format!("{command}\n").as_bytes()).await.unwrap();
+        receiver
+    }
+
+    async fn ask(&mut self, command: Value) -> Value {
+        let answer = within(self.begin(command).await).await.unwrap();
+        assert!(answer.get("error").is_none(), "{answer}");
+        answer["ok"].clone()
+    }
+
+    async fn call(&mut self, tool: &str, params: Value, timeout: u64) -> Value {
+        let call = json!({
+            "do": "call", "computer": "pc", "tool": tool, "params": params, "timeout": timeout,
+        });
+        self.ask(call).await
+    }
+}
+
+#[tokio::test]
+async fn the_reference_agent_and_computer_work_through_our_hub() {
+    let Some(python) = fetched("a2c-smcp") else { return };
+    let hub = hub().await;
+    let mut agent = Agent::start(&python, &hub).await;
+    let mut computer = Computer::start(&python, &hub, "pc").await;
+
+    // Join and list.
+    let tools = agent.ask(json!({ "do": "tools", "computer": "pc" })).await;
+    assert_eq!(tools, json!(["tools__echo", "tools__fail", "tools__slow"]));
+    let members = agent.ask(json!({ "do": "list" })).await;
+    assert_eq!(members[0]["name"], "pc", "{members}");
+
+    // Call, and the error of a tool: scrubbed on its way.
+    let answer = agent.call("tools__echo", json!({ "text": "你好" }), 20).await;
+    assert_eq!(answer["isError"], false, "{answer}");
+    assert_eq!(answer["content"][0]["text"], "你好");
+    let failed = agent.call("tools__fail", json!({}), 20).await;
+    assert_eq!(failed["isError"], true);
+    assert!(!failed.to_string().contains("hunter2"), "{failed}");
+
+    // An unknown computer, told in words the agent understands; and an unknown tool.
+    let nobody =
+        json!({ "do": "call", "computer": "nobody", "tool": "t", "params": {}, "timeout": 5 });
+    let nobody = agent.ask(nobody).await;
+    assert_eq!(nobody["isError"], true);
+    assert!(nobody.to_string().contains("nobody"), "{nobody}");
+    assert_eq!(agent.call("tools__none", json!({}), 10).await["isError"], true);
+
+    // A timeout: the computer's own answer comes, because the hub waits longer than it.
+    let raw = json!({
+        "agent": "bot", "req_id": "slow-1", "computer": "pc", "tool_name": "tools__slow",
+        "params": { "seconds": 30 }, "timeout": 1,
+    });
+    let late = agent
+        .ask(json!({ "do": "raw", "event": "client:tool_call", "data": raw, "timeout": 20 }))
+        .await;
+    assert_eq!(late["meta"]["a2c_timeout"], true, "{late}");
+
+    // A cancel: the original call is answered.
+    let raw = json!({
+        "agent": "bot", "req_id": "slow-2", "computer": "pc", "tool_name": "tools__slow",
+        "params": { "seconds": 30 }, "timeout": 40,
+    });
+    let began = Instant::now();
+    let slow = agent
+        .begin(json!({ "do": "raw", "event": "client:tool_call", "data": raw, "timeout": 40 }))
+        .await;
+    within(async {
+        while hub.hub.stats().calls_under_way == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let cancel = json!({ "agent": "bot", "req_id": "slow-2" });
+    agent.ask(json!({ "do": "emit", "event": "server:tool_call_cancel", "data": cancel })).await;
+    let cancelled = within(slow).await.unwrap();
+    assert_eq!(cancelled["ok"]["meta"]["a2c_cancelled"], true, "{cancelled}");
+    assert!(began.elapsed() < Duration::from_secs(25));
+
+    // Leaving and coming back, heard by the agent.
+    computer.tell("leave").await;
+    computer.says("left").await;
+    let gone = agent.call("tools__echo", json!({ "text": "x" }), 5).await;
+    assert_eq!(gone["isError"], true);
+    computer.tell("join").await;
+    computer.says("joined").await;
+    let again = agent.call("tools__echo", json!({ "text": "again" }), 20).await;
+    assert_eq!(again["content"][0]["text"], "again", "{again}");
+    let heard = agent.ask(json!({ "do": "heard" })).await;
+    let names: Vec<&str> =
+        heard.as_array().unwrap().iter().map(|e| e[0].as_str().unwrap()).collect();
+    assert!(
+        names.contains(&"enter") && names.contains(&"leave") && names.contains(&"tools"),
+        "{heard}"
+    );
+
+    // A computer that is killed is gone at once.
+    let raw = json!({
+        "agent": "bot", "req_id": "slow-3", "computer": "pc", "tool_name": "tools__slow",
+        "params": { "seconds": 30 }, "timeout": 40,
+    });
+    let slow = agent
+        .begin(json!({ "do": "raw", "event": "client:tool_call", "data": raw, "timeout": 40 }))
+        .await;
+    within(async {
+        while hub.hub.stats().calls_under_way == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    computer.child.start_kill().unwrap();
+    let gone = within(slow).await.unwrap();
+    assert_eq!(gone["ok"]["code"], 404, "{gone}");
+}
+
+#[tokio::test]
+async fn the_reference_agent_is_told_what_it_may_not() {
+    let Some(python) = fetched("a2c-smcp") else { return };
+    let hub = hub().await;
+    // Without a computer, and with the room's agent being somebody else.
+    let first = {
+        let dial = hub.dial().auth(json!({ "token": "right" }));
+        let (client, _events) =
+            budao_socketio::Client::connect(dial, crate::common::the_world()).await.unwrap();
+        let wish = json!({ "role": "agent", "name": "first", "office_id": "a" });
+        let joined = client.call(
+            "server:join_office",
+            budao_socketio::Payload::of(wish),
+            Duration::from_secs(10),
+        );
+        assert_eq!(within(joined).await.unwrap().first(), true);
+        client
+    };
+    let mut agent = Agent::start(&python, &hub).await;
+    let call = json!({ "do": "call", "computer": "pc", "tool": "t", "params": {}, "timeout": 5 });
+    let refused = agent.ask(call).await;
+    // Its library knows neither 4103 nor 403 as an error of the protocol: it reads the result beside it.
+    assert_eq!(refused["isError"], true);
+    assert_eq!(
+        refused["meta"]["error_code"].as_u64().or(refused["_meta"]["error_code"].as_u64()),
+        Some(4103),
+        "{refused}"
+    );
+    first.close();
+}
