@@ -47,7 +47,7 @@ pub struct Pipeline {
     pub attempt: u32,
     /// The child that plans or aggregates, once it was opened.
     pub child: Option<SessionId>,
-    /// Why the planner's last answer was no plan, while it is asked again.
+    /// Why the planner's last answer was no plan, while it is asked again, or why there is none.
     pub refused: Option<Fault>,
     /// A plan that waits for a person.
     pub confirmation: Option<Confirmation>,
@@ -231,9 +231,11 @@ impl Pipeline {
                     self.output = Some(output.clone());
                 }
             }
-            Event::PlanRefused { .. } | Event::PlanCancelled { .. } => {
+            Event::PlanRefused { fault } => {
                 (self.stage, self.confirmation) = (None, None);
+                self.refused = Some(fault.clone());
             }
+            Event::PlanCancelled { .. } => (self.stage, self.confirmation) = (None, None),
             Event::PipelineEnded { .. } => (self.stage, self.replan) = (None, None),
             _ => {}
         }
