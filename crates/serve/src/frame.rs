@@ -22,11 +22,9 @@ pub use fault::{Told, metadata_of, outline};
 pub mod close {
     /// Done; nothing to come back for.
     pub const NORMAL: u16 = 1000;
-    /// A frame was not text.
-    pub const NOT_TEXT: u16 = 1003;
     /// A frame was not UTF-8.
     pub const NOT_UTF8: u16 = 1007;
-    /// A rule of the connection was broken.
+    /// A rule of the connection was broken: nothing was heard for too long.
     pub const POLICY: u16 = 1008;
     /// A frame was far too large.
     pub const TOO_LARGE: u16 = 1009;
@@ -34,21 +32,16 @@ pub mod close {
     pub const SERVER_FAILED: u16 = 1011;
     /// The server restarts; come back and resume.
     pub const RESTARTING: u16 = 1012;
-    /// Too much is going on; come back later and resume.
-    pub const TRY_LATER: u16 = 1013;
-    /// The token is no longer valid.
-    pub const NOT_AUTHENTICATED: u16 = 4401;
     /// The client read too slowly; come back and resume.
     pub const TOO_SLOW: u16 = 4408;
-    /// Another connection took over; do not come back by yourself.
+    /// The session has no room and this connection was silent: another one took its place. A client that is
+    /// alive may come back, and will find room or be told that there is none.
     pub const TAKEN_OVER: u16 = 4409;
-    /// Too many commands; come back later and resume.
-    pub const TOO_MANY: u16 = 4429;
 
     /// Should a client come back with its cursor after this code?
     #[must_use]
     pub const fn is_resumable(code: u16) -> bool {
-        matches!(code, 1001 | 1006 | SERVER_FAILED | RESTARTING | TRY_LATER | TOO_SLOW | TOO_MANY)
+        matches!(code, 1001 | 1006 | POLICY | SERVER_FAILED | RESTARTING | TOO_SLOW | TAKEN_OVER)
     }
 }
 

@@ -288,6 +288,8 @@ pub(crate) fn object(text: &str, limits: &Limits) -> Result<Map<String, Value>, 
     }
     if fields::is_deeper(text.as_bytes(), limits.json_depth) {
         return Err(Fault::new(Kind::JsonTooDeep, Operation::AcceptFrame)
+            .with(Fact::Field, "frame")
+            .with(Fact::Constraint, format!("nested at most {} levels deep", limits.json_depth))
             .with(Fact::Limit, limits.json_depth)
             .with(Fact::LimitName, "json_depth"));
     }
@@ -310,6 +312,8 @@ pub(crate) fn object(text: &str, limits: &Limits) -> Result<Map<String, Value>, 
 #[must_use]
 pub fn too_large(actual: usize, limit: usize) -> Fault {
     Fault::new(Kind::FrameTooLarge, Operation::AcceptFrame)
+        .with(Fact::Field, "frame")
+        .with(Fact::Constraint, format!("at most {limit} bytes"))
         .with(Fact::Limit, limit)
         .with(Fact::Actual, actual)
         .with(Fact::LimitName, "frame_bytes")

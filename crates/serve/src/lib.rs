@@ -20,6 +20,7 @@ mod origin;
 mod outbox;
 pub mod problem;
 pub mod project;
+pub mod schema;
 mod server;
 pub mod signed;
 mod snapshot;

@@ -90,24 +90,23 @@ pub fn seconds(wait: std::time::Duration) -> FluentValue<'static> {
     })
 }
 
-/// The ids of all texts in a language, for tests.
-#[must_use]
-pub fn ids(lang: Lang) -> Vec<&'static str> {
-    let text = match lang {
-        Lang::En => include_str!("../words/en.ftl"),
-        Lang::Zh => include_str!("../words/zh.ftl"),
-    };
-    let named = |line: &'static str| {
-        line.split_once(" =").map(|(id, _)| id).filter(|id| {
-            id.starts_with(|first: char| first.is_ascii_lowercase()) && !id.contains(' ')
-        })
-    };
-    text.lines().filter_map(named).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The ids of all texts in a language.
+    fn ids(lang: Lang) -> Vec<&'static str> {
+        let text = match lang {
+            Lang::En => include_str!("../words/en.ftl"),
+            Lang::Zh => include_str!("../words/zh.ftl"),
+        };
+        let named = |line: &'static str| {
+            line.split_once(" =").map(|(id, _)| id).filter(|id| {
+                id.starts_with(|first: char| first.is_ascii_lowercase()) && !id.contains(' ')
+            })
+        };
+        text.lines().filter_map(named).collect()
+    }
 
     #[test]
     fn texts_are_cut_in_code_points_with_an_ellipsis_inside_the_limit() {

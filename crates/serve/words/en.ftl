@@ -14,7 +14,6 @@ replayed = { $count ->
 }
 state-exported = The state of the session was exported.
 shutting-down = The server restarts. Please come back in a moment; nothing is lost.
-taken-over = Another connection controls this session now.
 try = { " " }(try { $attempt } of { $max })
 try-and-wait = { " " }(try { $attempt } of { $max }, next in { $wait } s)
 

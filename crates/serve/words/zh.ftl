@@ -13,7 +13,6 @@ replayed = { $count ->
 }
 state-exported = 会话状态已导出。
 shutting-down = 服务器正在重启，请稍后重连，内容不会丢失。
-taken-over = 此会话现由另一个连接控制。
 try = （第 { $attempt } 次，共 { $max } 次）
 try-and-wait = （第 { $attempt } 次，共 { $max } 次，{ $wait } 秒后重试）
 

@@ -356,13 +356,3 @@ pub fn shutting_down(at: Timestamp, wait: std::time::Duration, lang: Lang) -> Fr
         .with("severity", "medium")
         .with("retry_after_ms", millis(wait))
 }
-
-/// `system.notice` with the action `taken_over`: another connection controls the session now.
-#[must_use]
-pub fn taken_over(at: Timestamp, session: SessionId, lang: Lang) -> Frame {
-    notice(at, Some(session), "taken_over")
-        .text(say("taken-over", Lang::En))
-        .show(say("taken-over", lang))
-        .with("type", "warning")
-        .with("severity", "low")
-}

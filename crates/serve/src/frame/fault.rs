@@ -5,7 +5,7 @@ use std::time::Duration;
 use budao_core::{
     Fault, Lang, Timestamp,
     event::Scope,
-    fault::{Announcement, Detail, Fact, FactValue, Strategy, tell, text},
+    fault::{Announcement, Attempts, Detail, Fact, FactValue, Strategy, tell, text},
     retry::Policy,
 };
 use serde_json::{Map, Value, json};
@@ -40,7 +40,8 @@ impl Frame {
 
 /// Where a fault stands in its tries, for a person: ` (try 1 of 3, next in 2 s)`.
 fn standing(fault: &Fault, told: &Told<'_>) -> String {
-    let Some(tries) = fault.attempts().filter(|tries| tries.max > 1) else { return String::new() };
+    let counts = |tries: &Attempts| tries.attempt > 1 || (tries.max > 1 && fault.row().auto_retry);
+    let Some(tries) = fault.attempts().filter(counts) else { return String::new() };
     let args = [("attempt", tries.attempt.into()), ("max", tries.max.into())];
     match fault.retry_hint().filter(|_| !told.given_up && fault.may_auto_retry()) {
         Some(wait) => {

@@ -8,6 +8,7 @@ use budao_core::{
     fault::{Announcement, Fact, Operation, text},
     session::Phase,
 };
+use serde_json::{Value, json};
 
 use super::Projector;
 use crate::{
@@ -73,6 +74,7 @@ impl Projector {
             .text(say_with("retry", &args, Lang::En))
             .show(say_with("retry", &args, self.language()))
             .extended(outline(fault, &self.told(record, scope)))
+            .with("context", self.situation(scope))
             .with("next_attempt", next_attempt)
             .with("error_message", text::of_kind(fault.kind(), "title", Lang::En))
     }
@@ -85,6 +87,7 @@ impl Projector {
         let frame = self
             .begin(record, "error.recovery_success")
             .extended(outline(fault, &self.told(record, scope)))
+            .with("context", self.situation(scope))
             .with("severity", "info")
             .with("recovery_action", action)
             .with("original_error", fault.row().type_name);
@@ -115,6 +118,16 @@ impl Projector {
         }
         let scope = Scope { stage: self.stage(), ..Scope::default() };
         self.begin(record, "error.connection_lost").tell(&fault, &self.told(record, &scope))
+    }
+
+    /// What a retry is about: a tool, or else the model.
+    pub(super) fn situation(&self, scope: &Scope) -> Value {
+        let model = self.session.settings.model.as_str();
+        match &scope.tool {
+            Some(tool) => json!({ "tool_name": tool }),
+            None if model.is_empty() => json!({}),
+            None => json!({ "model": model }),
+        }
     }
 
     /// The stage the running pipeline is in.

@@ -119,6 +119,7 @@ impl Projector {
         let frame = self
             .begin(record, "error.recovery_started")
             .extended(outline(&fault, &self.told(record, &scope)))
+            .with("context", self.situation(&scope))
             .with("recovery_action", "compact_history")
             .with("original_error", row.type_name);
         self.said(frame, "recovery-started")

@@ -190,12 +190,11 @@ impl Projector {
     fn pipeline_ended(&self, record: &Record, complete: bool) -> Frame {
         let output = self.pipeline().and_then(|pipeline| pipeline.output.as_deref());
         let turn = self.session.turn.as_ref();
-        let failed = |state: &TaskState| matches!(state.end, Some(TaskEnd::Failed { .. }));
         let status = match (output, complete) {
             (Some(_), true) => "success",
             (Some(_), false) => "partial_success",
             (None, _) if turn.is_some_and(|turn| turn.cancelling) => "cancelled",
-            (None, _) if self.was_declined(failed) => "cancelled",
+            (None, _) if self.pipeline().is_some_and(was_stopped) => "cancelled",
             (None, _) => "failed",
         };
         let (tasks, worked) =
@@ -215,15 +214,6 @@ impl Projector {
         self.of_turn(record, frame)
     }
 
-    /// Every task there is was stopped by somebody, and none failed.
-    fn was_declined(&self, failed: impl Fn(&TaskState) -> bool) -> bool {
-        self.pipeline().is_some_and(|pipeline| {
-            !pipeline.tasks.is_empty()
-                && !pipeline.tasks.iter().any(failed)
-                && pipeline.tasks.iter().all(|state| state.end.is_some())
-        })
-    }
-
     /// The question, and what became of each task, in brief.
     fn results(&self, more: Map<String, Value>) -> Value {
         let Some(pipeline) = self.pipeline() else { return Value::Object(more) };
@@ -239,6 +229,12 @@ impl Projector {
         content.extend(more);
         Value::Object(content)
     }
+}
+
+/// Nothing failed: the plan was given up, or every task of it was stopped.
+fn was_stopped(pipeline: &Pipeline) -> bool {
+    let stopped = |state: &TaskState| matches!(state.end, Some(TaskEnd::Cancelled { .. }));
+    pipeline.refused.is_none() && pipeline.tasks.iter().all(stopped)
 }
 
 /// What became of a task, in brief.

@@ -1,0 +1,147 @@
+//! What a client may send.
+
+use serde_json::{Value, json};
+
+use super::object;
+
+/// A command of a client.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// Its event.
+    pub event: &'static str,
+    /// What it asks for, in a sentence.
+    pub about: &'static str,
+    /// Must it name a session?
+    pub session: bool,
+    /// Fields at the top besides the common ones.
+    pub top: &'static str,
+    /// Its content.
+    pub content: Value,
+}
+
+impl Command {
+    /// Its schema.
+    #[must_use]
+    pub fn schema(&self) -> Value {
+        let session = if self.session { "session_id!:uuid" } else { "session_id:uuid" };
+        let common = "event!:str command_id:str timestamp:str metadata:obj";
+        let mut schema = object(&[common, session, self.top]);
+        schema["title"] = format!("{}Command", super::title(self.event)).into();
+        schema["description"] = self.about.into();
+        schema["properties"]["event"] = json!({ "const": self.event });
+        schema["properties"]["content"] = self.content.clone();
+        schema["properties"]["command_id"] =
+            json!({ "type": "string", "minLength": 1, "maxLength": 128, "pattern": "^(?!own-)" });
+        schema
+    }
+}
+
+const CURSOR: &str = "last_seq:int last_event_id:str epoch:epoch";
+
+fn either(one: Value, other: Value) -> Value {
+    json!({ "anyOf": [one, other] })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+/// Every command.
+#[must_use]
+pub fn commands() -> Vec<Command> {
+    let command = |event, about, content| Command { event, about, session: true, top: "", content };
+    let free = |command: Command, top| Command { session: false, top, ..command };
+    let task = || either(object(&["task_id!:any"]), json!({ "type": ["string", "integer"] }));
+    vec![
+        free(command("user.create_session", "Opens a session.", creation()), ""),
+        command(
+            "user.message",
+            "Says something; it is queued behind what is running.",
+            either(
+                text(),
+                object(&["text:str message:str question:str mode:str confirm:bool images:objs"]),
+            ),
+        ),
+        command(
+            "user.solve_tasks",
+            "Has these tasks solved and their results put together, without a planner.",
+            either(
+                object(&["tasks:any question:str plan_summary:str"]),
+                json!({ "type": "array" }),
+            ),
+        ),
+        Command {
+            top: "step_id:str",
+            ..command(
+                "user.response",
+                "Answers a question: `confirmed` or `approved`.",
+                either(
+                    object(&[
+                        "confirmed:bool approved:bool feedback:str note:str tasks:any arguments:any digest:str",
+                    ]),
+                    json!({ "type": "boolean" }),
+                ),
+            )
+        },
+        command(
+            "user.cancel",
+            "Stops the run. The session stays usable.",
+            either(object(&["reason:str"]), json!({ "type": ["string", "null"] })),
+        ),
+        command("user.cancel_task", "Stops one task; the others go on.", task()),
+        command("user.restart_task", "Works on one task again from the start.", task()),
+        command("user.retry_task", "The same as `user.restart_task`.", task()),
+        command("user.cancel_plan", "Gives up the plan.", json!({})),
+        command(
+            "user.replan",
+            "Makes another plan, for another question if one is given.",
+            either(object(&["question:str"]), json!({ "type": ["string", "null"] })),
+        ),
+        command(
+            "user.close_session",
+            "Ends the session. A later message opens it again.",
+            json!({}),
+        ),
+        free(
+            command(
+                "user.ack",
+                "Says up to where everything has arrived. It has no answer.",
+                either(object(&[CURSOR]), json!({ "type": ["integer", "null"] })),
+            ),
+            "seq:int last_seq:int last_event_id:str epoch:epoch",
+        ),
+        command("user.request_state", "Asks for a signed state to come back with.", json!({})),
+        free(
+            command(
+                "user.reconnect_with_state",
+                "Comes back with a signed state, or as the owner with a session and a cursor.",
+                either(
+                    object(&[CURSOR, "signed_state:str session_id:uuid"]),
+                    json!({ "type": "null" }),
+                ),
+            ),
+            "signed_state:str last_seq:int last_event_id:str epoch:epoch",
+        ),
+        free(
+            command(
+                "user.reconnect",
+                "Comes back with a session and a cursor; also a way to watch it.",
+                either(object(&[CURSOR, "session_id:uuid"]), json!({ "type": "null" })),
+            ),
+            "last_seq:int last_event_id:str epoch:epoch",
+        ),
+    ]
+}
+
+fn creation() -> Value {
+    let mut content = object(&[
+        "session_name:str project_name:str client_id:str client_version:str app_version:str",
+    ]);
+    content["properties"]["preferences"] = object(&["language:str theme:str"]);
+    let mut config = object(&["model:str system:str tools:strs max_steps:int confirm:bool"]);
+    config["properties"]["permission_mode"] = json!({ "enum": ["auto", "approval", "readonly"] });
+    config["properties"]["on_disconnect"] = json!({ "enum": ["continue", "cancel"] });
+    config["properties"]["mode"] = json!({ "enum": ["chat", "plan"] });
+    content["properties"]["config"] = config;
+    either(content, json!({ "type": "null" }))
+}

@@ -1,0 +1,444 @@
+//! What a client receives.
+
+use serde_json::{Map, Value, json};
+
+use super::object;
+
+/// Has a frame a place in its session's history?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// Always: it comes of a record.
+    Always,
+    /// Never: it is about the connection.
+    Never,
+    /// Both happen.
+    Either,
+}
+
+/// What its content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Null.
+    None,
+    /// Text.
+    Text,
+    /// An object with these fields.
+    Object(&'static str),
+}
+
+/// A sort of frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Sort {
+    /// Its event.
+    pub event: &'static str,
+    /// What it says, in a sentence.
+    pub about: &'static str,
+    /// Has it a place?
+    pub placed: Placed,
+    /// Has it a `step_id`?
+    pub step: bool,
+    /// Its content.
+    pub content: Contents,
+    /// The fields of its metadata.
+    pub metadata: &'static [&'static str],
+}
+
+impl Sort {
+    /// Its schema.
+    #[must_use]
+    pub fn schema(&self) -> Value {
+        let placed = "seq!:int prev!:int epoch!:epoch event_id!:str session_id!:uuid";
+        let maybe = "seq:int prev:int epoch:epoch event_id:str session_id:uuid";
+        let place = match self.placed {
+            Placed::Always => placed,
+            Placed::Never => "session_id:uuid",
+            Placed::Either => maybe,
+        };
+        let step = if self.step { "step_id!:str" } else { "step_id:str" };
+        let mut schema =
+            object(&["event!:str", place, "timestamp!:time", step, "show_content:str"]);
+        schema["title"] = super::title(self.event).into();
+        schema["description"] = self.about.into();
+        let properties = schema["properties"].as_object_mut();
+        let properties = properties.expect("an object schema has properties");
+        properties.insert("event".to_owned(), json!({ "const": self.event }));
+        properties.insert("content".to_owned(), self.content_schema());
+        properties.insert("metadata".to_owned(), self.metadata_schema());
+        let required = schema["required"].as_array_mut();
+        required
+            .expect("an object schema lists what it requires")
+            .extend(["content".into(), "metadata".into()]);
+        schema
+    }
+
+    fn content_schema(&self) -> Value {
+        match self.content {
+            Contents::None => json!({ "type": "null" }),
+            Contents::Text => json!({ "type": "string" }),
+            Contents::Object(fields) => object(&[fields]),
+        }
+    }
+
+    fn metadata_schema(&self) -> Value {
+        let mut fields = self.metadata.to_vec();
+        if self.placed != Placed::Never {
+            fields.push("stage:stage task_id:str");
+        }
+        let schema = object(&fields);
+        match schema["properties"].as_object().is_some_and(Map::is_empty) {
+            true => json!({ "type": "object" }),
+            false => schema,
+        }
+    }
+}
+
+/// What every error says.
+const OUTLINE: &str = "error_code!:str error_type!:str kind!:str category!:str timestamp!:time \
+    recoverable!:bool auto_retry!:bool recovery_strategy!:str severity!:str operation!:str step:int \
+    call_id:str attempt:int max_attempts:int retry_after_ms:int context!:obj";
+/// What a fault says besides, by its kind.
+const FAULT: &str = "recommendations!:strs trace_id:str cause:str field:str constraint:str \
+    provided_value:any limit:int limit_name:str mismatches:objs timeout_ms:int timeout_seconds:int \
+    elapsed_ms:int elapsed_seconds:int backoff_multiplier:num rate_limit_reset:str \
+    limit_per_minute:int requests_made:int close_code:int close_reason:str last_event_seq:int \
+    uptime_ms:int uptime_seconds:int hops:objs";
+const TURN_END: &str = "turn!:int command_id:str stop_reason!:str steps!:int model:str \
+    generation_time_ms:int input_tokens!:int output_tokens!:int total_tokens!:int";
+const QUESTION: &str = "requires_confirmation!:bool question_id!:str scope!:str options!:strs \
+    digest!:str expires_at!:time timeout_seconds!:int call_id:str reason:str resent:bool \
+    tool_name:str tool_args:any plan_summary:str task_count:int tasks:objs";
+const RESUME: &str = "action!:str ok!:bool status!:str command_id:str epoch!:epoch cursor!:int \
+    from!:int to!:int head!:int lost:ints reason:str recovery_strategy:str";
+const SETTINGS: &str = "language!:str model:str permission_mode!:str session_name:str";
+const RESULTS: &str = "context!:obj solver_results!:objs";
+
+const fn told(
+    event: &'static str,
+    content: Contents,
+    metadata: &'static [&'static str],
+    about: &'static str,
+) -> Sort {
+    Sort { event, about, placed: Placed::Always, step: false, content, metadata }
+}
+
+const fn stepped(sort: Sort) -> Sort {
+    Sort { step: true, ..sort }
+}
+
+const fn unplaced(sort: Sort) -> Sort {
+    Sort { placed: Placed::Never, ..sort }
+}
+
+const fn either(sort: Sort) -> Sort {
+    Sort { placed: Placed::Either, ..sort }
+}
+
+/// Every sort of frame.
+#[must_use]
+pub fn sorts() -> Vec<Sort> {
+    [CONNECTION, SESSION, RUN, ERRORS, PIPELINE].concat()
+}
+
+use Contents::{None as Nothing, Object, Text};
+
+const CONNECTION: &[Sort] = &[
+    unplaced(told(
+        "system.connected",
+        Text,
+        &[
+            "connection_id!:str server_name!:str server_version!:str protocol_version!:str server_time!:time capabilities!:strs heartbeat_interval_seconds!:int unobserved_run_seconds!:int session_ttl_hours!:int frame_bytes_max!:int json_depth_max!:int",
+        ],
+        "The first frame of a connection: who is there, and what it can and takes.",
+    )),
+    unplaced(told(
+        "system.heartbeat",
+        Nothing,
+        &[
+            "server_time!:time uptime!:int server_uptime_seconds!:int active_sessions!:int head:int heads!:objs",
+        ],
+        "The line is alive. `heads` says where each watched session's history ends, so that an idle client sees a loss.",
+    )),
+    either(told(
+        "system.notice",
+        Text,
+        &["action!:str ok:bool status:str command_id:str"],
+        "News. `metadata.action` says of what: the answer to a command, a resume, a replay, or something that happened in the session.",
+    )),
+    unplaced(told(
+        "system.error",
+        Text,
+        &[OUTLINE, FAULT],
+        "Something of the server's own went wrong; no command is to blame.",
+    )),
+    unplaced(told(
+        "system.snapshot",
+        Object("status!:str messages!:objs messages_left_out!:int todos!:list pipeline:any"),
+        &["epoch!:epoch covers_seq!:int event_id!:str turns!:int language!:str"],
+        "Where a session stands, in place of events that are not sent. What follows continues behind `covers_seq`.",
+    )),
+];
+
+const SESSION: &[Sort] = &[
+    told(
+        "agent.session_created",
+        Text,
+        &[
+            "agent_name!:str session_id!:uuid created_at!:time parent_session_id:uuid parent_call_id:str forked_from:uuid forked_at:int command_id:str",
+            SETTINGS,
+        ],
+        "The session exists. To whoever created it, it is the answer.",
+    ),
+    told(
+        "agent.session_end",
+        Text,
+        &[
+            "reason!:str completion_status!:str total_turns!:int stats!:obj error_code:str error_type:str",
+        ],
+        "The session ended: `reason` is `user_request` or `error`. A later message opens it again.",
+    ),
+    unplaced(told(
+        "agent.state_exported",
+        Text,
+        &[
+            "command_id:str signed_state!:str state_size!:int exported_at!:time valid_until!:time epoch!:epoch seq!:int message_count!:int current_step!:int",
+        ],
+        "The answer to `user.request_state`. The state is opaque text.",
+    )),
+    unplaced(told(
+        "agent.state_restored",
+        Text,
+        &[
+            RESUME,
+            "original_session_id!:uuid restored_at!:time restored_step!:int message_count!:int agent_name!:str previous_stage:stage warnings!:list",
+        ],
+        "The answer to `user.reconnect_with_state` with a signed state: what will be sent.",
+    )),
+    told(
+        "user.message",
+        Text,
+        &["command_id:str queued!:bool mode:str confirm:bool images:int"],
+        "A message was accepted; it will be answered. Observers learn of it here, and so does who comes later.",
+    ),
+    told(
+        "user.solve_tasks",
+        Object("question!:str tasks!:objs"),
+        &["command_id:str queued!:bool"],
+        "Tasks were accepted; they will be solved.",
+    ),
+];
+
+const RUN: &[Sort] = &[
+    told(
+        "agent.thinking",
+        Text,
+        &["step!:int streaming!:bool attempt:int model:str"],
+        "The model is asked (`streaming` false), or thinks aloud (a delta).",
+    ),
+    told(
+        "agent.partial_answer",
+        Text,
+        &["is_streaming!:bool is_final!:bool word_count!:int step!:int abandoned:bool attempt:int"],
+        "More words of an answer: a delta, to be appended. With `abandoned` the words of this step are void and must be taken back.",
+    ),
+    told(
+        "agent.llm_message",
+        Object("messages!:objs total_messages!:int"),
+        &[
+            "agent_name!:str step!:int total_length!:int final_response!:bool stop_reason!:str input_tokens!:int output_tokens!:int",
+        ],
+        "A step is through that is not the last: its words in whole, and the calls it wants.",
+    ),
+    told(
+        "agent.final_answer",
+        Text,
+        &["answer_type!:str", TURN_END],
+        "The whole answer. Nothing of its turn follows.",
+    ),
+    told(
+        "agent.interrupted",
+        Text,
+        &[TURN_END],
+        "The run was stopped. Nothing of its turn follows.",
+    ),
+    told(
+        "agent.error",
+        Text,
+        &[OUTLINE, FAULT, TURN_END],
+        "The run failed, and why. Nothing of its turn follows.",
+    ),
+    stepped(told(
+        "agent.timeout",
+        Text,
+        &["reason!:str question_id!:str call_id!:str"],
+        "A question was not answered in time; it counts as declined.",
+    )),
+    stepped(told(
+        "agent.tool_call",
+        Text,
+        &[
+            "tool!:str tool_name!:str call_id!:str args!:any status!:str step:int attempt!:int repairs:objs",
+        ],
+        "A tool starts, or starts again.",
+    )),
+    stepped(told(
+        "agent.tool_output",
+        Text,
+        &["call_id!:str"],
+        "Output of a running tool: a delta.",
+    )),
+    stepped(told(
+        "agent.tool_result",
+        Text,
+        &[
+            "tool!:str tool_name!:str call_id!:str status!:str content_type!:str execution_time_ms!:int note:str total_bytes:int error:str retryable:bool next:str data:any error_code:str error_type:str recoverable:bool recommendations:strs context:obj",
+        ],
+        "A call ended: `status` is `success` or `failed`. Once per call.",
+    )),
+    stepped(either(told(
+        "agent.user_confirm",
+        Text,
+        &[QUESTION],
+        "A person must decide. Answer with `user.response` and this `step_id`.",
+    ))),
+];
+
+const ERRORS: &[Sort] = &[
+    either(told(
+        "error.validation",
+        Text,
+        &[OUTLINE, FAULT, "action:str ok:bool status:str command_id:str"],
+        "Input does not fit. Without a place it rejects a command.",
+    )),
+    told("error.timeout", Text, &[OUTLINE, FAULT], "Something took too long."),
+    told("error.rate_limited", Text, &[OUTLINE, FAULT], "A service asks for patience."),
+    told(
+        "error.connection_lost",
+        Text,
+        &[OUTLINE, FAULT],
+        "Somebody who was watching was lost. The run goes on.",
+    ),
+    told("error.execution", Text, &[OUTLINE, FAULT], "Something failed while it was being done."),
+    told(
+        "error.retry_attempt",
+        Text,
+        &[OUTLINE, "next_attempt!:int error_message!:str due_at!:time"],
+        "It will be tried again: the wait begins.",
+    ),
+    told(
+        "error.recovery_started",
+        Text,
+        &[
+            OUTLINE,
+            "recovery_action!:str original_error!:str messages:int by_model:bool tokens_before:int tokens_after:int",
+        ],
+        "Something is done so that the next try can work.",
+    ),
+    told(
+        "error.recovery_success",
+        Text,
+        &[OUTLINE, "recovery_action!:str original_error!:str attempts!:int recovery_time_ms!:int"],
+        "It worked in the end.",
+    ),
+    told(
+        "error.recovery_failed",
+        Text,
+        &[OUTLINE, FAULT, "attempts!:int original_error!:str recovery_error!:str"],
+        "Nobody tries any further; the run ends.",
+    ),
+];
+
+const PIPELINE: &[Sort] = &[
+    told(
+        "plan.start",
+        Object("question!:str"),
+        &["plan_id!:str"],
+        "Tasks are being found for a question.",
+    ),
+    told(
+        "plan.completed",
+        Object("tasks!:objs plan_summary!:str"),
+        &["plan_id!:str task_count!:int"],
+        "The plan is made.",
+    ),
+    told(
+        "plan.validation_error",
+        Text,
+        &[OUTLINE, FAULT],
+        "What the planner wrote is no plan; it is asked once more.",
+    ),
+    told(
+        "plan.coercion_error",
+        Object("message!:str error!:str"),
+        &["plan_id!:str", OUTLINE, FAULT],
+        "What the planner wrote is no plan; there will be none.",
+    ),
+    told(
+        "plan.failed",
+        Object("message!:str error!:str"),
+        &["plan_id!:str", OUTLINE, FAULT],
+        "The planner failed; there will be no plan.",
+    ),
+    told(
+        "plan.cancelled",
+        Object("reason!:str"),
+        &["plan_id!:str reason!:str"],
+        "The plan was given up.",
+    ),
+    told("solver.start", Object("task!:obj"), &["attempt!:int"], "Work on a task begins."),
+    told(
+        "solver.completed",
+        Object("task!:obj result!:obj"),
+        &["attempt:int"],
+        "A task is solved.",
+    ),
+    told(
+        "solver.failed",
+        Object("task!:obj error!:obj"),
+        &["attempt:int", OUTLINE, FAULT],
+        "A task could not be solved. The others go on.",
+    ),
+    told(
+        "solver.cancelled",
+        Object("task!:obj"),
+        &["attempt:int reason!:str"],
+        "Work on a task was stopped.",
+    ),
+    told(
+        "solver.restarted",
+        Object("task!:obj"),
+        &["attempt!:int reason!:str"],
+        "A task will be worked on again from the start.",
+    ),
+    told(
+        "aggregate.start",
+        Object(RESULTS),
+        &["completed!:int failed!:int"],
+        "Results are being put together.",
+    ),
+    told(
+        "aggregate.completed",
+        Object("context!:obj solver_results!:objs output!:str"),
+        &["result_size_bytes!:int"],
+        "Results are put together.",
+    ),
+    told(
+        "aggregate.failed",
+        Object("message!:str error!:str"),
+        &[OUTLINE, FAULT],
+        "Results could not be put together.",
+    ),
+    told(
+        "aggregate.cancelled",
+        Object("reason!:str"),
+        &["reason!:str"],
+        "Putting results together was stopped.",
+    ),
+    told(
+        "pipeline.completed",
+        Object(RESULTS),
+        &[
+            "status!:str task_count!:int completed!:int total_time_ms:int metrics!:obj turn!:int command_id:str",
+        ],
+        "The pipeline is through: `status` is `success`, `partial_success`, `failed` or `cancelled`.",
+    ),
+];

@@ -1,0 +1,219 @@
+//! Every frame, in both languages, from one history; and what holds for all of them.
+
+use budao_core::{Lang, Record, event::Event, session::Session};
+use budao_serve::{frame::Frame, project::Projector};
+use serde_json::Value;
+
+use crate::frames_history::{child, history};
+
+pub(crate) fn project(records: &[Record]) -> Vec<Frame> {
+    let mut projector = Projector::new(&Session::default(), 0);
+    records.iter().filter_map(|record| projector.project(record)).collect()
+}
+
+/// The frame as a client reads it.
+pub(crate) fn read(frame: &Frame) -> Value {
+    serde_json::from_str(&frame.encode()).unwrap()
+}
+
+fn lines(frames: &[Frame]) -> String {
+    frames.iter().map(|frame| frame.encode() + "\n").collect()
+}
+
+#[test]
+fn every_frame_in_english() {
+    insta::assert_snapshot!("frames_en", lines(&project(&history(Lang::En))));
+}
+
+#[test]
+fn every_frame_in_chinese() {
+    insta::assert_snapshot!("frames_zh", lines(&project(&history(Lang::Zh))));
+}
+
+#[test]
+fn a_childs_frames_name_its_stage_and_its_task() {
+    for frame in project(&child(Lang::En)) {
+        let frame = read(&frame);
+        assert_eq!(frame["metadata"]["stage"], "solving", "{frame}");
+        assert_eq!(frame["metadata"]["task_id"], "1", "{frame}");
+    }
+}
+
+#[test]
+fn every_frame_has_its_place_and_the_chain_is_unbroken() {
+    let mut last = 0;
+    for frame in project(&history(Lang::En)) {
+        let place = frame.place().unwrap();
+        assert_eq!(place.prev, last, "{}", frame.name());
+        assert!(place.seq > place.prev);
+        let told = read(&frame);
+        let id = format!("{}.{}.{}", frame.session().unwrap(), place.epoch, place.seq);
+        assert_eq!(told["event_id"], id.as_str());
+        assert!(told["timestamp"].as_str().unwrap().ends_with('Z'));
+        last = place.seq;
+    }
+}
+
+#[test]
+fn projecting_from_any_cursor_gives_the_same_frames() {
+    // Method: fold up to every position, project the rest, and compare with what the whole gave.
+    let records = history(Lang::Zh);
+    let whole = project(&records);
+    let mut state = Session::default();
+    for cursor in 0..=records.len() {
+        let mut projector = Projector::new(&state, cursor as u64);
+        let rest: Vec<Frame> =
+            records[cursor..].iter().filter_map(|record| projector.project(record)).collect();
+        let expected = &whole[whole.len() - rest.len()..];
+        assert!(expected.iter().all(|frame| frame.place().unwrap().seq > cursor as u64));
+        for (index, (frame, expected)) in rest.iter().zip(expected).enumerate() {
+            let (mut frame, mut expected) = (read(frame), read(expected));
+            if index == 0 {
+                assert_eq!(frame["prev"], cursor as u64);
+                (frame["prev"], expected["prev"]) = (Value::Null, Value::Null);
+            }
+            assert_eq!(frame, expected, "from {cursor}");
+        }
+        if let Some(record) = records.get(cursor) {
+            state.apply_record(record);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_recovered_is_told_three_times_in_order() {
+    let frames = project(&history(Lang::En));
+    let names: Vec<&str> = frames.iter().map(Frame::name).collect();
+    let three = ["error.recovery_failed", "agent.error", "agent.session_end"];
+    let at = names.windows(3).position(|names| names == three).unwrap();
+    let fatal = read(&frames[at]);
+    assert_eq!(fatal["metadata"]["severity"], "critical");
+    assert_eq!(fatal["metadata"]["recovery_strategy"], "terminate");
+    assert_eq!(fatal["metadata"]["error_code"], "ERR_AUTH_001");
+    assert_eq!(read(&frames[at + 2])["metadata"]["reason"], "error");
+}
+
+#[test]
+fn every_start_has_one_terminal() {
+    // Method: count what is open. A terminal closes one; at the end of every turn nothing is.
+    let mut open: Vec<&str> = Vec::new();
+    for frame in project(&history(Lang::En)) {
+        match frame.name() {
+            name @ ("plan.start" | "solver.start" | "aggregate.start") => open.push(name),
+            "plan.completed" | "plan.failed" | "plan.cancelled" | "plan.coercion_error" => {
+                assert_eq!(open.pop(), Some("plan.start"));
+            }
+            "solver.completed" | "solver.failed" | "solver.cancelled" => {
+                assert_eq!(open.pop(), Some("solver.start"));
+            }
+            "aggregate.completed" | "aggregate.failed" | "aggregate.cancelled" => {
+                assert_eq!(open.pop(), Some("aggregate.start"));
+            }
+            "agent.final_answer" | "agent.error" | "agent.interrupted" => {
+                assert_eq!(open, Vec::<&str>::new());
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new());
+}
+
+#[test]
+fn a_pipeline_says_how_it_ended() {
+    let frames = project(&history(Lang::En));
+    let ended = frames.iter().filter(|frame| frame.name() == "pipeline.completed").map(read);
+    let status = |frame: Value| frame["metadata"]["status"].as_str().unwrap().to_owned();
+    let expected =
+        ["partial_success", "failed", "cancelled", "failed", "failed", "cancelled", "success"];
+    assert_eq!(ended.map(status).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn words_that_came_reassemble_to_the_answer_and_what_is_taken_back_is_named() {
+    let mut said = String::new();
+    for frame in project(&history(Lang::En)) {
+        let told = read(&frame);
+        match frame.name() {
+            "agent.partial_answer" if told["metadata"]["abandoned"] == true => said.clear(),
+            "agent.partial_answer" => said += told["content"].as_str().unwrap(),
+            "agent.llm_message" => said.clear(),
+            "agent.final_answer" => {
+                assert_eq!(told["content"], said.as_str());
+                said.clear();
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn people_never_see_json_and_see_something_of_every_event() {
+    for lang in [Lang::En, Lang::Zh] {
+        for frame in project(&history(lang)) {
+            let told = read(&frame);
+            let shown = told["show_content"].as_str().unwrap_or_default();
+            assert!(!shown.is_empty(), "{} shows nothing", frame.name());
+            assert!(!shown.contains('⟨') && !shown.contains("{\""), "{}: {shown}", frame.name());
+        }
+    }
+}
+
+#[test]
+fn every_error_frame_says_all_that_an_error_must() {
+    let errors = ["error.", "agent.error", "plan.validation", "solver.failed", "aggregate.failed"];
+    let mut seen = Vec::new();
+    for frame in project(&history(Lang::En)) {
+        if !errors.iter().any(|prefix| frame.name().starts_with(prefix)) {
+            continue;
+        }
+        let told = read(&frame);
+        let must = [
+            "error_code",
+            "error_type",
+            "timestamp",
+            "recoverable",
+            "recovery_strategy",
+            "operation",
+            "severity",
+            "auto_retry",
+            "context",
+        ];
+        for name in must {
+            assert!(!told["metadata"][name].is_null(), "{} has no {name}", frame.name());
+        }
+        seen.push(frame.name());
+    }
+    for name in ["timeout", "rate_limited", "connection_lost", "retry_attempt", "execution"] {
+        assert!(seen.contains(&format!("error.{name}").as_str()), "{name}");
+    }
+    for name in ["recovery_started", "recovery_success", "recovery_failed"] {
+        assert!(seen.contains(&format!("error.{name}").as_str()), "{name}");
+    }
+}
+
+#[test]
+fn open_questions_can_be_told_again_and_only_while_they_are_open() {
+    let records = history(Lang::En);
+    let mut projector = Projector::new(&Session::default(), 0);
+    let mut told = 0;
+    for record in &records {
+        let frame = projector.project(record);
+        let again = projector.open_questions(record.session, record.at);
+        if let Event::QuestionAnswered { .. } = record.event {
+            continue; // What follows from the answer is written together with it.
+        }
+        let Event::QuestionAsked { .. } = record.event else {
+            assert!(again.is_empty(), "nothing is open after {:?}", record.event);
+            continue;
+        };
+        let [again] = again.as_slice() else { panic!("one question is open") };
+        let (first, again) = (read(&frame.unwrap()), read(again));
+        assert_eq!(again["seq"], Value::Null);
+        for name in ["digest", "expires_at", "options", "tool_args", "tasks", "scope"] {
+            assert_eq!(again["metadata"][name], first["metadata"][name], "{name}");
+        }
+        assert_eq!(again["step_id"], first["step_id"]);
+        told += 1;
+    }
+    assert_eq!(told, 2);
+}

@@ -1,0 +1,130 @@
+//! Frames about the connection, as a server would send them.
+
+use std::time::Duration;
+
+use budao_core::{
+    Fault, Kind, Lang, Timestamp,
+    event::CommandId,
+    fault::{Fact, Operation},
+    session::Session,
+};
+use budao_serve::{
+    frame::{
+        Frame, close,
+        connection::{
+            self, Asked, Coverage, Exported, GapReason, Head, Hello, Restored, Resumption,
+        },
+    },
+    inbound::{Limits, parse},
+    project::snapshot,
+};
+use serde_json::{Map, json};
+
+use crate::{
+    frames::read,
+    frames_history::{EPOCH, SESSION, START, history},
+};
+
+/// One of each, in the order a client might meet them.
+pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
+    let at = Timestamp::from_micros(START);
+    let command = CommandId::from("c-7");
+    let limits = Limits::default();
+    let hello = Hello {
+        connection: "01900000-0000-7000-8000-0000000000c1",
+        version: "0.1.0",
+        heartbeat: Duration::from_secs(15),
+        unobserved: Duration::from_secs(86_400),
+        retention: Duration::from_secs(30 * 86_400),
+        frame_bytes: limits.frame_bytes,
+        json_depth: limits.json_depth,
+    };
+    let head = Head { session: SESSION, epoch: EPOCH, seq: 48, frame: 47 };
+    let asked = Asked { action: "cancel_task", session: Some(SESSION), command: Some(&command) };
+    let more = Map::from_iter([("task_id".to_owned(), json!("2"))]);
+    let refusal = parse(r#"{"event":"user.message","content":5}"#, &limits).unwrap_err();
+    let rejected = Asked { action: "message", ..asked };
+    let broken = Fault::new(Kind::JournalBusy, Operation::SubmitCommand);
+    let resumption = |coverage, restored| Resumption {
+        session: SESSION,
+        command: Some(&command),
+        epoch: EPOCH,
+        cursor: 42,
+        head: 48,
+        coverage,
+        restored,
+    };
+    let gap = Coverage::Gap { from: 43, to: 45, reason: GapReason::Age };
+    let restored = Restored { step: 2, messages: 6, stage: None };
+    let mut state = Session::default();
+    state.apply_all(&history(lang)[..48]);
+    vec![
+        connection::connected(at, &hello, lang),
+        connection::heartbeat(at, &[head], 3_600, lang),
+        connection::accepted(at, asked, more, lang),
+        connection::rejected(at, rejected, &refusal.fault, lang),
+        connection::error(at, Some(SESSION), &broken, lang),
+        connection::resuming(at, &resumption(Coverage::Complete, None), lang),
+        connection::resuming(at, &resumption(gap, None), lang),
+        connection::resuming(at, &resumption(Coverage::Expired, None), lang),
+        connection::resuming(at, &resumption(Coverage::EpochMismatch, None), lang),
+        connection::resuming(at, &resumption(Coverage::Complete, Some(restored)), lang),
+        connection::replayed(at, head, 5, Coverage::Complete, lang),
+        connection::exported(
+            at,
+            &Exported {
+                session: SESSION,
+                command: Some(&command),
+                epoch: EPOCH,
+                seq: 47,
+                signed: "djEuazEuZXhhbXBsZQ",
+                valid_until: at.after(Duration::from_secs(86_400)),
+                messages: 6,
+                step: 2,
+            },
+            lang,
+        ),
+        snapshot(at, SESSION, EPOCH, &state, None),
+        connection::shutting_down(at, Duration::from_secs(5), lang),
+    ]
+}
+
+#[test]
+fn every_frame_about_the_connection_in_both_languages() {
+    let lines = |lang| samples(lang).iter().map(|frame| frame.encode() + "\n").collect::<String>();
+    insta::assert_snapshot!("connection_en", lines(Lang::En));
+    insta::assert_snapshot!("connection_zh", lines(Lang::Zh));
+}
+
+#[test]
+fn a_frame_about_the_connection_has_no_place() {
+    for frame in samples(Lang::En) {
+        let told = read(&frame);
+        assert!(told.get("seq").is_none() && told.get("event_id").is_none(), "{told}");
+        assert_eq!(frame.is_droppable(), frame.name() == "system.heartbeat");
+    }
+}
+
+#[test]
+fn a_rejection_names_the_command_the_field_and_the_rule() {
+    let rejected = read(&samples(Lang::En)[3]);
+    assert_eq!(rejected["event"], "error.validation");
+    let said = &rejected["metadata"];
+    assert_eq!(said["command_id"], "c-7");
+    assert_eq!(said["field"], "session_id");
+    assert_eq!(said["recovery_strategy"], "escalate_to_user");
+    let lost = Fault::new(Kind::UnknownSession, Operation::SubmitCommand).with(Fact::Session, "x");
+    let asked = Asked { action: "cancel", session: None, command: None };
+    let frame = connection::rejected(Timestamp::from_micros(START), asked, &lost, Lang::En);
+    assert_eq!(frame.name(), "error.validation");
+}
+
+#[test]
+fn a_client_comes_back_after_what_passes_and_stays_away_from_what_does_not() {
+    for code in [1001, 1006, close::POLICY, close::RESTARTING, close::TOO_SLOW] {
+        assert!(close::is_resumable(code), "{code}");
+    }
+    for code in [close::NORMAL, close::TOO_LARGE, close::NOT_UTF8] {
+        assert!(!close::is_resumable(code), "{code}");
+    }
+}
