@@ -317,4 +317,31 @@ mod tests {
             assert_eq!(who, None, "{what}");
         }
     }
+
+    /// Goal: a public key lets in what its private half signed, and nothing else.
+    /// Method: also sign with the public key itself, as if it were a shared secret.
+    #[test]
+    fn a_public_key_verifies_and_is_no_secret() {
+        let claims =
+            json!({"sub": "ann", "tenant": "acme", "exp": 1_800_000_060_u64, "aud": "budao"});
+        let ed = EncodingKey::from_ed_pem(include_bytes!("../tests/keys/ed25519.pem")).unwrap();
+        let rsa = EncodingKey::from_rsa_pem(include_bytes!("../tests/keys/rsa.pem")).unwrap();
+        let ed_public: &[u8] = include_bytes!("../tests/keys/ed25519.pub.pem");
+        let rsa_public: &[u8] = include_bytes!("../tests/keys/rsa.pub.pem");
+        for (public, own, algorithm, foreign) in [
+            (ed_public, &ed, Algorithm::EdDSA, (&rsa, Algorithm::RS256)),
+            (rsa_public, &rsa, Algorithm::RS256, (&ed, Algorithm::EdDSA)),
+        ] {
+            let mut auth = Auth::default();
+            auth.add_public_key(public, "budao").unwrap();
+            let sign = |key: &EncodingKey, algorithm| {
+                let token = jsonwebtoken::encode(&Header::new(algorithm), &claims, key).unwrap();
+                asks(&auth, ("authorization", &format!("Bearer {token}")))
+            };
+            assert_eq!(sign(own, algorithm), Some(user("ann")), "{algorithm:?}");
+            assert_eq!(sign(foreign.0, foreign.1), None, "{algorithm:?}");
+            assert_eq!(sign(&EncodingKey::from_secret(public), Algorithm::HS256), None);
+        }
+        assert!(Auth::default().add_public_key(b"no key", "budao").is_err());
+    }
 }

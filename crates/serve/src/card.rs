@@ -86,6 +86,8 @@ pub(crate) fn labels(who: &Who) -> BTreeMap<String, String> {
 pub(crate) fn unknown(session: SessionId) -> Fault {
     Fault::new(Kind::UnknownSession, Operation::OpenSession)
         .with(Fact::Session, session.to_string())
+        .with(Fact::Field, "session_id")
+        .with(Fact::Constraint, "a session that exists and is yours")
 }
 
 /// The cards that were asked for.

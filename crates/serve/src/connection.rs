@@ -184,6 +184,7 @@ impl Connection {
                 self.restore(&state, cursor, command, trace).await?;
                 return Ok(None);
             }
+            Request::Ack(_) => session.or_else(|| self.only_session()).ok_or_else(no_session)?,
             _ => session.ok_or_else(no_session)?,
         };
         let card = self.server.cards.check(&*self.server.journal, session, &self.who).await?;
@@ -337,6 +338,14 @@ impl Connection {
         Ok(())
     }
 
+    /// The session an acknowledgement is for when it names none.
+    fn only_session(&self) -> Option<SessionId> {
+        match &self.watched()[..] {
+            [only] => Some(only.session),
+            _ => None,
+        }
+    }
+
     fn is_watching(&self, session: SessionId) -> bool {
         self.watched().iter().any(|known| known.session == session)
     }
@@ -428,7 +437,7 @@ impl Connection {
         for known in watched {
             known.cancel.cancel();
             let Some(hub) = known.hub else { continue };
-            let was_last = hub.leave(&self.outbox);
+            let nobody_left = hub.leave(&self.outbox);
             if let Departure::Lost { code, reason } = departure {
                 let ask = Ask::ObserverLost {
                     close_code: *code,
@@ -442,7 +451,7 @@ impl Connection {
                     tracing::warn!(session = %known.session, %fault, "a lost observer was not recorded");
                 }
             }
-            if was_last {
+            if nobody_left {
                 self.server.left(&hub);
             }
         }

@@ -18,11 +18,15 @@ use budao_core::{
     Fault, Kind,
     fault::{Fact, Operation},
 };
+use http::{HeaderName, HeaderValue, Method, header};
 use tokio::sync::OwnedSemaphorePermit;
+use tower_http::{catch_panic::CatchPanicLayer, cors::CorsLayer};
 
 pub(crate) use self::guard::{Caller, told};
 pub use self::openapi::openapi;
-use crate::{auth::PROTOCOL, connection::Connection, server::Server, socket, sse};
+use crate::{
+    auth::PROTOCOL, connection::Connection, problem::REQUEST_ID, server::Server, socket, sse,
+};
 
 /// What a WebSocket reads at once: small, because most connections are idle.
 const READ_BUFFER: usize = 2 * 1024;
@@ -57,10 +61,34 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/", get(front_page))
         .route("/healthz", get(healthy))
         .route("/openapi.json", get(description));
-    public
+    let router = public
         .merge(private)
         .layer(middleware::from_fn_with_state(Arc::clone(server), guard::welcome))
-        .with_state(Arc::clone(server))
+        .layer(CatchPanicLayer::new())
+        .with_state(Arc::clone(server));
+    match cors(&server.config.origins) {
+        Some(cors) => router.layer(cors),
+        None => router,
+    }
+}
+
+/// Pages of other origins may use the HTTP side only if they are listed.
+fn cors(origins: &[String]) -> Option<CorsLayer> {
+    let listed: Vec<HeaderValue> =
+        origins.iter().filter_map(|origin| origin.parse().ok()).collect();
+    (!listed.is_empty()).then(|| {
+        CorsLayer::new()
+            .allow_origin(listed)
+            .allow_methods([Method::GET, Method::POST, Method::DELETE])
+            .allow_headers([
+                header::AUTHORIZATION,
+                header::CONTENT_TYPE,
+                HeaderName::from_static("idempotency-key"),
+                HeaderName::from_static("last-event-id"),
+                HeaderName::from_static("traceparent"),
+            ])
+            .expose_headers([REQUEST_ID])
+    })
 }
 
 async fn web_socket(
@@ -108,7 +136,7 @@ async fn front_page(State(server): State<Arc<Server>>) -> Html<String> {
 }
 
 async fn description() -> impl IntoResponse {
-    ([(http::header::CONTENT_TYPE, "application/json")], openapi())
+    ([(header::CONTENT_TYPE, "application/json")], openapi())
 }
 
 async fn healthy() -> &'static str {

@@ -6,20 +6,22 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use budao_core::{
-    Event, Fault, Kind,
-    event::{Epoch, QuestionId, Seq, SessionId},
+    Event, Fault, Kind, Timestamp,
+    event::{Epoch, Seq, SessionId},
     fault::{Fact, Operation},
 };
 use budao_journal::Stored;
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::Notify;
 
 use crate::{
+    config::Limits,
     frame::{close, connection},
     inbound::OnDisconnect,
     outbox::{Encoded, Goodbye, Outbox, Rest},
@@ -63,7 +65,7 @@ impl Hubs {
                 remembered: VecDeque::new(),
                 remembered_bytes: 0,
                 remembered_from: start.at,
-                asks: start.asks,
+                asked: asked(server, start.session, &start.projector),
                 observers: Vec::new(),
                 is_over: false,
             }),
@@ -93,8 +95,6 @@ pub(crate) struct Start {
     /// The last frame up to there.
     pub(crate) frame: Seq,
     pub(crate) projector: Projector,
-    /// Questions that may have been open somewhere up to there.
-    pub(crate) asks: Vec<QuestionId>,
     pub(crate) on_disconnect: OnDisconnect,
 }
 
@@ -120,8 +120,8 @@ struct State {
     remembered_bytes: usize,
     /// Every frame after this position is remembered.
     remembered_from: Seq,
-    /// Questions that may be open.
-    asks: Vec<QuestionId>,
+    /// Questions that are open, for those who come back.
+    asked: Vec<Encoded>,
     observers: Vec<Observer>,
     is_over: bool,
 }
@@ -152,6 +152,15 @@ pub(crate) struct Standing {
     pub(crate) frame: Seq,
 }
 
+/// What somebody missed.
+#[derive(Debug)]
+pub(crate) struct Missed {
+    pub(crate) frames: Vec<Encoded>,
+    pub(crate) asked: Vec<Encoded>,
+    /// Where that leads.
+    pub(crate) standing: Standing,
+}
+
 impl Hub {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics while holding this")
@@ -169,25 +178,32 @@ impl Hub {
         !state.is_over && after >= state.remembered_from && after <= state.head
     }
 
-    /// Does it wait for a person, perhaps?
-    pub(crate) fn asks(&self) -> bool {
-        !self.state().asks.is_empty()
-    }
-
-    /// The frames after a position, and where that leads; none when they are not remembered.
-    pub(crate) fn missed(&self, after: Seq) -> Option<(Vec<Encoded>, Standing)> {
+    /// The frames after a position, then the questions that are open; none when they are not remembered.
+    pub(crate) fn missed(&self, after: Seq) -> Option<Missed> {
         let state = self.state();
         let State { epoch, head, frame, .. } = *state;
-        let known = !state.is_over && after >= state.remembered_from && after <= head;
-        let missed = || state.remembered.iter().filter(|frame| position(frame) > after).cloned();
-        known.then(|| (missed().collect(), Standing { epoch, head, frame }))
+        if state.is_over || after < state.remembered_from || after > head {
+            return None;
+        }
+        let frames = state.remembered.iter().filter(|frame| position(frame) > after);
+        Some(Missed {
+            frames: frames.cloned().collect(),
+            asked: state.asked.clone(),
+            standing: Standing { epoch, head, frame },
+        })
     }
 
     /// Lets an observer join who has everything up to `after`.
     ///
     /// # Errors
     /// `limit_reached` when the session has too many.
-    pub(crate) fn join(&self, outbox: &Outbox, after: Seq, limit: usize) -> Result<Joined, Fault> {
+    pub(crate) fn join(
+        &self,
+        outbox: &Outbox,
+        after: Seq,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<Joined, Fault> {
         let mut state = self.state();
         if state.is_over {
             return Ok(Joined::Over);
@@ -201,11 +217,8 @@ impl Hub {
             state.observers.remove(index);
         }
         state.observers.retain(|known| known.outbox.goodbye().is_none());
-        if state.observers.len() >= limit {
-            return Err(Fault::new(Kind::LimitReached, Operation::ReplayEvents)
-                .with(Fact::Session, self.session.to_string())
-                .with(Fact::Limit, limit)
-                .with(Fact::LimitName, "observers"));
+        if state.observers.len() >= limits.observers && !state.dismiss_silent(limits, now) {
+            return Err(too_many(self.session, limits));
         }
         for frame in state.remembered.iter().filter(|frame| position(frame) > after) {
             if outbox.deliver(frame.clone()).is_err() {
@@ -218,15 +231,26 @@ impl Hub {
         Ok(Joined::Live)
     }
 
-    /// Lets an observer go. Was it the last?
+    /// Is there room for one more, or can there be?
+    ///
+    /// # Errors
+    /// `limit_reached` when not.
+    pub(crate) fn check_room(&self, limits: &Limits, now: Timestamp) -> Result<(), Fault> {
+        let mut state = self.state();
+        if state.observers.len() < limits.observers || state.dismiss_silent(limits, now) {
+            return Ok(());
+        }
+        Err(too_many(self.session, limits))
+    }
+
+    /// Lets an observer go. Is nobody left?
     pub(crate) fn leave(&self, outbox: &Outbox) -> bool {
         let mut state = self.state();
-        let before = state.observers.len();
         state.observers.retain(|known| !known.outbox.is_same(outbox));
-        let was_last = before > 0 && state.observers.is_empty();
+        let nobody_left = state.observers.is_empty();
         drop(state);
         self.changed.notify_one();
-        was_last
+        nobody_left
     }
 
     /// How many observe it.
@@ -234,55 +258,63 @@ impl Hub {
         self.state().observers.len()
     }
 
-    /// Follows the session until nobody has observed it for a while.
-    async fn run(self: Arc<Self>, server: Arc<Server>, mut projector: Projector) {
-        let after = self.standing().head;
-        let mut records = server.journal.follow(self.session, after);
-        let fault = loop {
-            let idle = server.world.clock.sleep(LINGER);
+    /// Follows the session until nobody has observed it for a while. Whatever happens, it ends.
+    async fn run(self: Arc<Self>, server: Arc<Server>, projector: Projector) {
+        let following = AssertUnwindSafe(self.follow(&server, projector)).catch_unwind();
+        let fault = following.await.unwrap_or_else(|_| {
+            let fault = Fault::new(Kind::Bug, Operation::FollowRecords)
+                .with(Fact::Session, self.session.to_string());
+            Some(fault.because("the code that projects the session panicked"))
+        });
+        self.end(&server, fault.as_ref());
+    }
+
+    async fn follow(&self, server: &Server, mut projector: Projector) -> Option<Fault> {
+        let mut records = server.journal.follow(self.session, self.standing().head);
+        // Nothing happens for hours in most sessions: no timer runs unless there is something to tidy up.
+        let mut idle = Some(server.world.clock.sleep(LINGER));
+        loop {
+            let rested = async {
+                match &mut idle {
+                    Some(idle) => idle.await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
-                batch = records.next() => match batch {
-                    Some(Ok(batch)) => self.take(&server, &mut projector, &batch),
-                    Some(Err(fault)) => break Some(fault),
-                    None => break None,
+                batch = records.next() => match batch? {
+                    Ok(batch) => self.take(server, &mut projector, &batch),
+                    Err(fault) => return Some(fault),
                 },
                 () = self.changed.notified() => {}
-                () = idle => {
+                () = rested => {
                     if self.rest() {
-                        break None;
+                        return None;
                     }
-                    // Nothing has happened for a while and may not for hours: no timer until it does.
-                    tokio::select! {
-                        biased;
-                        batch = records.next() => match batch {
-                            Some(Ok(batch)) => self.take(&server, &mut projector, &batch),
-                            Some(Err(fault)) => break Some(fault),
-                            None => break None,
-                        },
-                        () = self.changed.notified() => {}
-                    }
+                    idle = None;
+                    continue;
                 }
             }
-        };
-        self.end(&server, fault.as_ref());
+            idle = Some(server.world.clock.sleep(LINGER));
+        }
     }
 
     /// Projects, encodes and hands out.
     fn take(&self, server: &Server, projector: &mut Projector, batch: &[Stored]) {
         let mut frames = Vec::with_capacity(batch.len());
-        let mut asked = Vec::new();
+        let mut may_ask = false;
         for stored in batch {
             match stored.record() {
                 Ok(record) => {
-                    asked.extend(Asked::of(&record.event));
+                    may_ask |= is_about_questions(&record.event);
                     frames.extend(projector.project(&record).as_ref().map(Encoded::from));
                 }
                 Err(fault) => tracing::error!(session = %self.session, %fault, "skipped a record"),
             }
         }
+        let asked = may_ask.then(|| asked(server, self.session, projector));
         let mut state = self.state();
-        asked.into_iter().for_each(|asked| state.note(asked));
+        state.asked = asked.unwrap_or_else(|| std::mem::take(&mut state.asked));
         if let Some(last) = batch.last() {
             state.head = last.seq;
             state.epoch = Some(last.epoch);
@@ -331,35 +363,22 @@ impl Hub {
     }
 }
 
-/// What a record says about questions.
-enum Asked {
-    Opened(QuestionId),
-    Closed(QuestionId),
-    AllClosed,
+/// The questions that are open.
+fn asked(server: &Server, session: SessionId, projector: &Projector) -> Vec<Encoded> {
+    projector.open_questions(session, server.now()).iter().map(Encoded::from).collect()
 }
 
-impl Asked {
-    fn of(event: &Event) -> Option<Self> {
-        match event {
-            Event::QuestionAsked { question, .. } => Some(Self::Opened(question.clone())),
-            Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
-                Some(Self::Closed(question.clone()))
-            }
-            Event::TurnEnded { .. } => Some(Self::AllClosed),
-            _ => None,
-        }
-    }
+fn is_about_questions(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::QuestionAsked { .. }
+            | Event::QuestionAnswered { .. }
+            | Event::QuestionExpired { .. }
+            | Event::TurnEnded { .. }
+    )
 }
 
 impl State {
-    fn note(&mut self, asked: Asked) {
-        match asked {
-            Asked::Opened(question) => self.asks.push(question),
-            Asked::Closed(question) => self.asks.retain(|open| *open != question),
-            Asked::AllClosed => self.asks = Vec::new(),
-        }
-    }
-
     fn remember(&mut self, frame: Encoded) {
         self.remembered_bytes += frame.text.len();
         self.remembered.push_back(frame);
@@ -368,6 +387,21 @@ impl State {
             self.remembered_bytes -= oldest.text.len();
             self.remembered_from = position(&oldest);
         }
+    }
+
+    /// All places are taken: lets go of the observer that has been silent longest, if that is long enough to
+    /// think that it is gone. Who comes back after a cut must not wait for the line it lost.
+    fn dismiss_silent(&mut self, limits: &Limits, now: Timestamp) -> bool {
+        let observers = self.observers.iter().enumerate();
+        let silent = observers.min_by_key(|(_, observer)| observer.outbox.heard());
+        let Some((index, observer)) = silent else { return false };
+        if now.since(observer.outbox.heard()) < limits.heartbeat.mul_f32(1.5) {
+            return false;
+        }
+        let goodbye = Goodbye::new(close::TAKEN_OVER, "another connection took this one's place");
+        observer.outbox.close(goodbye, Rest::Dropped);
+        self.observers.remove(index);
+        true
     }
 
     /// All observers together have too much waiting: lets go of the one that waits for most.
@@ -382,6 +416,13 @@ impl State {
         self.observers.remove(index);
         true
     }
+}
+
+fn too_many(session: SessionId, limits: &Limits) -> Fault {
+    Fault::new(Kind::LimitReached, Operation::ReplayEvents)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::Limit, limits.observers)
+        .with(Fact::LimitName, "observers")
 }
 
 /// Where a frame of a record stands.

@@ -23,7 +23,6 @@ pub mod project;
 pub mod schema;
 mod server;
 pub mod signed;
-mod snapshot;
 mod socket;
 mod sse;
 mod sweep;

@@ -11,17 +11,16 @@ use budao_core::{
     fault::{Fact, Operation},
     session::Session,
 };
-use budao_journal::{Gap, GapReason as Bound, Info, PageLimits, fold_at};
+use budao_journal::{Gap, GapReason as Bound, Info, Journal, PageLimits, fold_at};
 
 use crate::{
     card::{Card, unknown},
     frame::connection::{Coverage, GapReason, Head, Restored, Resumption, replayed, resuming},
-    hub::{Hub, Joined, Start},
+    hub::{Hub, Joined, Missed, Start},
     inbound::Cursor,
     outbox::{Closed, Encoded, Outbox},
     project::{self, Projector},
     server::Server,
-    snapshot,
 };
 
 /// What is read at once. Small, so that many who come back at once share the machine.
@@ -96,12 +95,10 @@ pub(crate) async fn observe(
     card: &Card,
     wish: &Wish,
 ) -> Result<Arc<Hub>, Failed> {
-    let limit = server.config.limits.observers;
+    let limits = &server.config.limits;
     if let Some(hub) = server.hubs.get(wish.session) {
         hub.leave(outbox);
-        if hub.observers() >= limit {
-            return Err(too_many(wish.session, limit).into());
-        }
+        hub.check_room(limits, server.now())?;
         if wish.how != How::Restoring
             && hub.remembers(wish.after)
             && let Some(hub) = at_once(server, outbox, card, wish, hub).await?
@@ -113,13 +110,15 @@ pub(crate) async fn observe(
     let mut projector = Projector::new(&plan.state, plan.start);
     let lang = projector.language();
     answer(server, outbox, wish, &plan, lang).await?;
+    if plan.coverage == Coverage::Expired {
+        return Err(Failed::Left);
+    }
     let until = plan.info.head;
     let mut at = plan.start;
     let count = replay(server, outbox, wish.session, &mut projector, &mut at, until).await?;
     if wish.how != How::Plainly {
-        let asked = snapshot::open_questions(&plan.state);
-        if !asked.is_empty() {
-            snapshot::ask_again(server, outbox, wish.session, &asked, plan.start).await?;
+        for frame in projector.open_questions(wish.session, server.now()) {
+            outbox.send(Encoded::from(&frame)).await?;
         }
         let (session, epoch) = (wish.session, plan.info.epoch);
         let head = Head { session, epoch, seq: at, frame: projector.last() };
@@ -133,11 +132,10 @@ pub(crate) async fn observe(
             at,
             frame: projector.last(),
             projector: projector.clone(),
-            asks: snapshot::open_questions(&plan.state),
             on_disconnect: card.on_disconnect,
         };
         let hub = server.hubs.get_or_start(server, start);
-        match hub.join(outbox, at, limit)? {
+        match hub.join(outbox, at, limits, server.now())? {
             Joined::Live => return Ok(hub),
             Joined::Over => tokio::task::yield_now().await,
             Joined::Behind => {
@@ -157,15 +155,17 @@ async fn at_once(
 ) -> Result<Option<Arc<Hub>>, Failed> {
     let standing = hub.standing();
     let Some(epoch) = standing.epoch else { return Ok(None) };
-    if wish.epoch.is_some_and(|named| named != epoch) || hub.asks() {
+    if wish.epoch.is_some_and(|named| named != epoch) {
         return Ok(None);
     }
-    let limit = server.config.limits.observers;
+    let limits = &server.config.limits;
     if wish.how == How::Plainly {
-        return Ok((hub.join(outbox, wish.after, limit)? == Joined::Live).then_some(hub));
+        return Ok(
+            (hub.join(outbox, wish.after, limits, server.now())? == Joined::Live).then_some(hub)
+        );
     }
     // The answer comes first, so what is remembered is asked for, not pushed.
-    let Some((missed, standing)) = hub.missed(wish.after) else { return Ok(None) };
+    let Some(Missed { frames, asked, standing }) = hub.missed(wish.after) else { return Ok(None) };
     let now = server.now();
     let resumption = Resumption {
         session: wish.session,
@@ -177,8 +177,8 @@ async fn at_once(
         restored: None,
     };
     outbox.send(Encoded::from(&resuming(now, &resumption, card.language))).await?;
-    let count = missed.len() as u64;
-    for frame in missed {
+    let count = frames.len() as u64;
+    for frame in frames.into_iter().chain(asked) {
         outbox.send(frame).await?;
     }
     let head = Head {
@@ -189,7 +189,7 @@ async fn at_once(
     };
     let frame = replayed(now, head, count, Coverage::Complete, card.language);
     outbox.send(Encoded::from(&frame)).await?;
-    match hub.join(outbox, standing.head, limit)? {
+    match hub.join(outbox, standing.head, limits, server.now())? {
         Joined::Live => Ok(Some(hub)),
         // It went on too fast or ended: what is missed is read, the answer has been given.
         Joined::Behind | Joined::Over => {
@@ -210,7 +210,7 @@ async fn plan(server: &Server, wish: &Wish) -> Result<Plan, Fault> {
     };
     if after + 1 < info.first_available {
         let page = journal.read(wish.session, after, PageLimits { records: 1, bytes: 1 }).await?;
-        let Some(state) = snapshot::latest(journal, wish.session).await? else {
+        let Some(state) = latest(journal, wish.session).await? else {
             return Ok(expired(info));
         };
         let start = state.head;
@@ -227,7 +227,13 @@ async fn plan(server: &Server, wish: &Wish) -> Result<Plan, Fault> {
     Ok(Plan { info, coverage, start: after, state, is_snapshot: false })
 }
 
-/// Neither the records nor a snapshot reach back: nothing but what comes can be given.
+/// The session at its newest snapshot; none if there is none that can be read.
+async fn latest(journal: &dyn Journal, session: SessionId) -> Result<Option<Session>, Fault> {
+    let Some(snapshot) = journal.snapshot(session).await? else { return Ok(None) };
+    Ok(serde_json::from_slice(&snapshot.body).ok())
+}
+
+/// Neither the records nor a snapshot reach back: nothing can be given.
 fn expired(info: Info) -> Plan {
     let start = info.head;
     let state = Session { head: start, ..Session::default() };
@@ -318,11 +324,4 @@ fn overtaken(session: SessionId, gap: &Gap) -> Fault {
         .with(Fact::ToSeq, gap.to)
         .with(Fact::OldestSeq, gap.to + 1)
         .with(Fact::Reason, gap.reason.as_str())
-}
-
-fn too_many(session: SessionId, limit: usize) -> Fault {
-    Fault::new(Kind::LimitReached, Operation::ReplayEvents)
-        .with(Fact::Session, session.to_string())
-        .with(Fact::Limit, limit)
-        .with(Fact::LimitName, "observers")
 }

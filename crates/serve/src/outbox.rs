@@ -9,12 +9,15 @@ use std::{
     mem,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
 };
 
 use axum::extract::ws::Utf8Bytes;
-use budao_core::event::{Epoch, Seq, SessionId};
+use budao_core::{
+    Timestamp,
+    event::{Epoch, Seq, SessionId},
+};
 use tokio::sync::Notify;
 
 use crate::frame::{Frame, close};
@@ -113,6 +116,8 @@ struct Inner {
     filled: Notify,
     /// Something went, or it was closed.
     emptied: Notify,
+    /// When its reader was last known to be there.
+    heard: AtomicI64,
 }
 
 impl Drop for Inner {
@@ -127,18 +132,29 @@ impl Drop for Inner {
 pub(crate) struct Closed;
 
 impl Outbox {
-    pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(limit: usize, budget: Arc<Budget>, now: Timestamp) -> Self {
         Self(Arc::new(Inner {
             queue: Mutex::default(),
             limit,
             budget,
             filled: Notify::new(),
             emptied: Notify::new(),
+            heard: AtomicI64::new(now.as_micros()),
         }))
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.0.queue.lock().expect("no code panics while holding this")
+    }
+
+    /// Its reader is there.
+    pub(crate) fn hear(&self, now: Timestamp) {
+        self.0.heard.store(now.as_micros(), Ordering::Relaxed);
+    }
+
+    /// When its reader was last known to be there.
+    pub(crate) fn heard(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.heard.load(Ordering::Relaxed))
     }
 
     /// Delivers at once, or closes the outbox because its reader is too far behind.
@@ -299,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_is_too_far_behind_is_let_go_and_costs_nothing_more() {
         let budget = Budget::new(10_000);
-        let outbox = Outbox::new(1_000, Arc::clone(&budget));
+        let outbox = Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
         for _ in 0..10 {
             outbox.deliver(frame(100)).unwrap();
         }
@@ -312,7 +328,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_frame_fits_however_large_it_is() {
-        let outbox = Outbox::new(1_000, Budget::new(10_000));
+        let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
         outbox.deliver(frame(50_000)).unwrap();
         assert_eq!(outbox.next().await.unwrap().len(), 1);
     }
@@ -320,7 +336,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_writer_holds_counts_until_it_is_sent() {
         let budget = Budget::new(10_000);
-        let outbox = Outbox::new(1_000, Arc::clone(&budget));
+        let outbox = Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
         outbox.deliver(frame(600)).unwrap();
         let held = outbox.next().await.unwrap();
         assert_eq!(budget.used(), 600);
@@ -333,7 +349,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_farewell_may_let_the_rest_go_first() {
-        let outbox = Outbox::new(1_000, Budget::new(10_000));
+        let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
         outbox.deliver(frame(100)).unwrap();
         outbox.close(Goodbye::new(close::RESTARTING, "later"), Rest::Sent);
         assert_eq!(outbox.next().await.unwrap().len(), 1);

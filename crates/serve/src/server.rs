@@ -88,7 +88,7 @@ impl Server {
     }
 
     pub(crate) fn outbox(&self) -> Outbox {
-        Outbox::new(self.config.limits.observer_bytes, Arc::clone(&self.budget))
+        Outbox::new(self.config.limits.observer_bytes, Arc::clone(&self.budget), self.now())
     }
 
     pub(crate) fn inbound_limits(&self) -> inbound::Limits {

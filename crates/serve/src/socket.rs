@@ -4,7 +4,7 @@
 //! ping in between. The reader waits for room in the outbox before it takes the next frame, so a client
 //! that asks without listening is slowed down, not buffered for.
 
-use std::sync::Arc;
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use axum::{
     Error,
@@ -15,7 +15,7 @@ use budao_core::{
     fault::{Fact, FactValue, Operation},
 };
 use futures::{
-    Sink, SinkExt as _, Stream, StreamExt as _,
+    FutureExt as _, Sink, SinkExt as _, Stream, StreamExt as _,
     future::{self, Either},
 };
 use tungstenite::error::{CapacityError, Error as WsError};
@@ -26,6 +26,8 @@ use crate::{
     outbox::{Encoded, Goodbye, Rest},
 };
 
+/// The line is given up; come back and resume.
+const GOING_AWAY: u16 = 1001;
 /// A frame broke the rules of framing.
 const PROTOCOL_ERROR: u16 = 1002;
 /// The line went without a word.
@@ -36,7 +38,11 @@ const REASON_BYTES: usize = 123;
 /// Serves one client until it is gone.
 pub(crate) async fn attend(connection: Arc<Connection>, socket: WebSocket) {
     let (mut sink, mut stream) = socket.split();
-    let departure = talk(&connection, &mut sink, &mut stream).await;
+    let talking = AssertUnwindSafe(talk(&connection, &mut sink, &mut stream)).catch_unwind();
+    let departure = talking.await.unwrap_or_else(|_| Departure::Lost {
+        code: close::SERVER_FAILED,
+        reason: "the code that serves the connection panicked".to_owned(),
+    });
     tracing::debug!(connection = connection.id, ?departure, "a client is gone");
     // From here on nothing more is delivered, and whoever waits for room learns of it.
     connection.outbox.close(Goodbye::new(ABNORMAL, "gone"), Rest::Dropped);
@@ -61,7 +67,7 @@ where
         Either::Left((End::Dismissed(goodbye), writer)) => {
             connection.outbox.close(goodbye.clone(), Rest::Sent);
             let _ = future::select(writer, clock.sleep(farewell)).await;
-            return End::Dismissed(goodbye).departure();
+            First::Written(Ok(goodbye))
         }
         Either::Left((end, _)) => First::Read(end),
         Either::Right((written, _)) => First::Written(written),
@@ -73,13 +79,20 @@ where
             end.departure()
         }
         First::Written(Ok(goodbye)) => {
-            // Whoever still sends must not keep our good-bye from arriving: it is read and dropped.
-            let drain = Box::pin(async { while let Some(Ok(_)) = stream.next().await {} });
-            let _ = future::select(drain, clock.sleep(farewell)).await;
+            let _ = future::select(Box::pin(drain(stream)), clock.sleep(farewell)).await;
             End::Dismissed(goodbye).departure()
         }
         First::Written(Err(error)) => End::Broken(error.to_string()).departure(),
     }
+}
+
+/// Reads on until the client has closed: a line that is dropped with something unread in it is reset, and
+/// our good-bye might be lost with it.
+async fn drain<R>(stream: &mut R)
+where
+    R: Stream<Item = Result<Message, Error>> + Unpin,
+{
+    while let Some(Ok(_)) = stream.next().await {}
 }
 
 /// Which half of a connection ended first.
@@ -101,7 +114,7 @@ enum End {
 impl End {
     fn departure(self) -> Departure {
         match self {
-            Self::Closed(close::NORMAL | 1001, _) => Departure::Orderly,
+            Self::Closed(close::NORMAL | GOING_AWAY, _) => Departure::Orderly,
             Self::Closed(code, reason) => Departure::Lost { code, reason },
             Self::Dismissed(Goodbye { code: close::RESTARTING | close::NORMAL, .. }) => {
                 Departure::Orderly
@@ -126,9 +139,10 @@ where
             goodbye = connection.outbox.closed() => return End::Dismissed(goodbye),
             message = stream.next() => message,
             () = silence => {
-                return End::Dismissed(Goodbye::new(close::POLICY, "nothing was heard for too long"));
+                return End::Dismissed(Goodbye::new(GOING_AWAY, "nothing was heard for too long"));
             }
         };
+        connection.outbox.hear(server.now());
         let heard = match message {
             None => return End::Broken("the connection ended without a close frame".to_owned()),
             Some(Err(error)) => return broken(error),

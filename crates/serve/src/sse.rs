@@ -30,6 +30,7 @@ use crate::{
 
 /// From where events are wanted.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(default)]
 pub(crate) struct From {
     /// The `event_id` of the last event the client has; `Last-Event-ID` is stronger.
@@ -158,6 +159,7 @@ impl Streaming {
         }
         let connection = Arc::clone(&self.guest.0);
         let server = &connection.server;
+        connection.outbox.hear(server.now());
         let chunk = tokio::select! {
             biased;
             () = server.stopping.cancelled() => {

@@ -32,6 +32,14 @@ impl Server {
         self.unobserved().remove(&session);
     }
 
+    /// Something was asked of a session: if nobody observes what comes of it, its time begins.
+    pub(crate) fn asked(&self, session: SessionId) {
+        if self.hubs.get(session).is_none_or(|hub| hub.observers() == 0) {
+            let now = self.now();
+            self.unobserved().entry(session).or_insert(now);
+        }
+    }
+
     /// The last observer of a session left.
     pub(crate) fn left(self: &Arc<Self>, hub: &Hub) {
         if self.stopping.is_cancelled() {

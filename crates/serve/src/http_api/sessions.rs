@@ -272,6 +272,7 @@ async fn submit(
     let trace = asked.trace.or(caller.trace);
     let order = Order { by: caller.who.name(), command: asked.command, trace, ask };
     let after = server.submit(session_id, order).await?;
+    server.asked(session_id);
     Ok(Accepted { status: "accepted", action, session_id, command_id, after })
 }
 
@@ -333,6 +334,7 @@ pub(super) async fn delete(
 
 /// Which sessions to list.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(default)]
 pub(super) struct Listing {
     /// `idle`, `running`, `asking`, `closed` or `failed`.

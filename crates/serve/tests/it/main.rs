@@ -1,4 +1,6 @@
-//! The server's tests.
+//! The pure parts (frames, commands of clients) and the real server in this process, on a free port, with the
+//! real runtime and a scripted model.
+
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
 
 mod frames;
@@ -6,4 +8,11 @@ mod frames_any;
 mod frames_connection;
 mod frames_history;
 mod frames_schema;
+mod http;
 mod inbound;
+mod input;
+mod lifecycle;
+mod reconnect;
+mod stage;
+mod talk;
+mod who;
