@@ -1,0 +1,102 @@
+//! `budao serve` as a real process: where it listens, whom it refuses, how it stops.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+};
+
+fn budao(directory: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
+    command
+        .arg("serve")
+        .args(args)
+        .current_dir(directory)
+        .env_clear()
+        .env("BUDAO_JOURNAL", directory.join("journal.db"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn fails(directory: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = budao(directory, args).output().unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+/// A server, and the address it printed.
+fn start(directory: &Path, args: &[&str]) -> (Child, String) {
+    let mut child = budao(directory, args).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    (child, line.trim().to_owned())
+}
+
+fn get(url: &str, path: &str, token: &str) -> String {
+    let host = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn without_flags_it_listens_on_loopback_and_prints_a_token_that_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut child, url) = start(directory.path(), &["--listen", "127.0.0.1:0"]);
+    let token = url.split_once("#token=").unwrap().1.to_owned();
+    assert!(get(&url, "/v1/sessions", &token).starts_with("HTTP/1.1 200"));
+    assert!(get(&url, "/v1/sessions", "guessed").starts_with("HTTP/1.1 401"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (mut child, again) = start(directory.path(), &["--listen", "127.0.0.1:0"]);
+    assert_eq!(again.split_once("#token=").unwrap().1, token);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_given_token_is_not_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let args = ["--listen", "127.0.0.1:0", "--token", "a-secret-of-mine"];
+    let (mut child, url) = start(directory.path(), &args);
+    assert!(!url.contains("secret"), "{url}");
+    assert!(get(&url, "/v1/sessions", "a-secret-of-mine").starts_with("HTTP/1.1 200"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn another_address_without_authentication_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, said) = fails(directory.path(), &["--listen", "0.0.0.0:0", "--no-auth"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("ERR_CONF_001"), "{said}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, said) = fails(directory.path(), &["--listen", &address]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&address) && said.contains("ERR_CONF_003"), "{said}");
+}
+
+#[test]
+fn it_stops_when_it_is_told_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut child, _) = start(directory.path(), &["--listen", "127.0.0.1:0"]);
+    let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    assert!(child.wait().unwrap().success());
+}
