@@ -1,6 +1,6 @@
 //! What a client may send.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::object;
 
@@ -39,7 +39,7 @@ impl Command {
 const CURSOR: &str = "last_seq:int last_event_id:str epoch:epoch";
 
 fn either(one: Value, other: Value) -> Value {
-    json!({ "anyOf": [one, other] })
+    Map::from_iter([("anyOf".to_owned(), Value::Array(vec![one, other]))]).into()
 }
 
 fn text() -> Value {
