@@ -1753,6 +1753,7 @@ gave-up = { $attempt ->
 advice-malformed-at = The place is marked with <HERE>: { $excerpt }
 advice-duplicate-key = Write the key { $field } once; it came twice in the same object
 advice-ends-early = The arguments stop before they are complete: send them again in full, or split the work into smaller calls
+advice-output-deep = The output is nested in more than { $limit } levels (limit json_depth); what is deeper is shown as text.
 advice-output-cut = The output has { $total_size } bytes and was too large to keep; only its beginning and its end are shown. Ask for less at once to see the rest.
 advice-output-cut-kept = The output has { $total_size } bytes; only its beginning and its end are shown. The whole is kept as { $blob }.
 advice-arguments-repaired = The arguments were read as what they clearly meant: { $mismatches }. Send them in the right form next time.

@@ -1716,6 +1716,7 @@ gave-up = 试了 { $attempt } 次，已放弃
 advice-malformed-at = 出错的地方标作 <HERE>：{ $excerpt }
 advice-duplicate-key = 键 { $field } 在同一个对象里出现了两次，只写一次
 advice-ends-early = 参数没有写完就断了：请完整地重新发送，或把工作拆成更小的调用
+advice-output-deep = 输出的嵌套超过 { $limit } 层（限制 json_depth），更深的部分以文本显示。
 advice-output-cut = 输出共 { $total_size } 字节，太大而未保留；这里只显示开头和结尾。想看其余部分，请一次少要一些。
 advice-output-cut-kept = 输出共 { $total_size } 字节，这里只显示开头和结尾。完整内容保存为 { $blob }。
 advice-arguments-repaired = 参数已按其明显的含义读取：{ $mismatches }。下次请直接用正确的形式。

@@ -29,7 +29,8 @@ pub(crate) fn channel(event: &Event) -> Channel {
         Event::QuestionAsked { .. }
         | Event::QuestionAnswered { .. }
         | Event::QuestionExpired { .. }
-        | Event::CancelRequested { .. } => Channel::Control,
+        | Event::CancelRequested { .. }
+        | Event::CloseRequested { .. } => Channel::Control,
         Event::MessageAccepted { .. }
         | Event::TurnStarted { .. }
         | Event::TurnEnded { .. }
@@ -135,6 +136,9 @@ impl Story<'_> {
             }
             Event::CancelRequested { by, .. } => {
                 format!("■ {} {by}", self.w("cancelled by", "取消者："))
+            }
+            Event::CloseRequested { by } => {
+                format!("■ {} {by}", self.w("closed by", "关闭者："))
             }
             Event::HistoryCompacted { messages, tokens_before, tokens_after, .. } => format!(
                 "≡ {} {messages}; {tokens_before} → {tokens_after} {}",

@@ -451,6 +451,12 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// Somebody asked to close the session while a turn was running. The turn is stopped first; what was
+    /// accepted before is not begun any more; then the session ends.
+    CloseRequested {
+        /// Who.
+        by: String,
+    },
     /// The turn ended. Nothing of it follows.
     TurnEnded {
         /// Why.
@@ -506,6 +512,13 @@ pub enum Event {
         /// What it cost.
         usage: Usage,
     },
+    /// Old history is too long for the model and is being summarised.
+    CompactionStarted {
+        /// Before which step.
+        step: u32,
+        /// Estimated tokens.
+        tokens: u64,
+    },
     /// Old history was replaced, for the model, by a summary. The records stay.
     HistoryCompacted {
         /// How many of the oldest messages the summary stands for.
@@ -518,6 +531,9 @@ pub enum Event {
         tokens_before: u64,
         /// Estimated tokens after.
         tokens_after: u64,
+        /// What the summary cost.
+        #[serde(default)]
+        usage: Usage,
     },
 
     // ── calls ──
@@ -954,7 +970,7 @@ pub enum Ask {
         /// All settings.
         settings: Box<Settings>,
     },
-    /// End the session.
+    /// End the session. A running turn is stopped first, as by a cancel.
     Close,
     /// Make a plan for this question, solve it, combine the results.
     Plan {

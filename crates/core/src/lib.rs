@@ -12,6 +12,7 @@ pub mod fault;
 pub mod lang;
 pub mod limits;
 pub mod message;
+pub mod nesting;
 pub mod pipeline;
 pub mod retry;
 pub mod scrub;

@@ -20,6 +20,9 @@ use crate::{
     time::Timestamp,
 };
 
+/// What a question about a plan names in place of a call and a tool.
+pub const PLAN: &str = "plan";
+
 /// What a pipeline was asked for, besides its question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

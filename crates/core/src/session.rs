@@ -4,10 +4,9 @@
 //! killed and read back is the same session. `history` is what a model would be given next; the whole
 //! history stays in the records.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+mod files;
+
+use std::{collections::VecDeque, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,6 +25,8 @@ use crate::{
     tool::{Outcome, Repair, Todo},
     trace::Trace,
 };
+
+pub use files::Files;
 
 /// Everything a session is, at one position of its history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,11 +55,14 @@ pub struct Session {
     /// The to-do list.
     pub todos: Vec<Todo>,
     /// In which state tools last saw which file.
-    pub files: BTreeMap<String, Option<String>>,
+    pub files: Files,
     /// What all turns used.
     pub usage: Usage,
     /// Plan → solve → aggregate, when that is what runs.
     pub pipeline: Option<Pipeline>,
+    /// Set while it is being closed: how many of the queued messages came before that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closing: Option<usize>,
 }
 
 /// A message waiting for its turn.
@@ -97,6 +101,9 @@ pub struct Turn {
     pub message: CommandId,
     /// When it began.
     pub started_at: Timestamp,
+    /// The position of the record that began it.
+    #[serde(default)]
+    pub began: Seq,
     /// Where in `history` it began.
     pub first_message: usize,
     /// Model requests so far.
@@ -309,7 +316,11 @@ impl Session {
                 self.origin.clone_from(origin);
             }
             Event::SettingsChanged { settings } => self.settings = settings.clone(),
-            Event::SessionEnded { end, .. } => self.ended = Some(*end),
+            Event::SessionEnded { end, .. } => {
+                self.ended = Some(*end);
+                self.closing = None;
+            }
+            Event::CloseRequested { .. } => self.closing = Some(self.queue.len()),
             Event::MessageAccepted { command, content } => {
                 self.ended = None;
                 let (command, content) = (command.clone(), content.clone());
@@ -325,14 +336,12 @@ impl Session {
             Event::TurnStarted { message } => self.begin_turn(message, at, trace),
             Event::TurnEnded { stop, fault, usage, .. } => self.end_turn(*stop, fault, *usage),
             Event::TodosChanged { todos } => self.todos.clone_from(todos),
-            Event::FileSeen { path, digest } => {
-                self.files.insert(path.clone(), digest.clone());
-            }
+            Event::FileSeen { path, digest } => self.files.saw(path, digest.as_ref()),
             Event::ModelAnswered { step, content, usage, .. } => {
                 self.answered(*step, content, *usage);
             }
-            Event::HistoryCompacted { messages, summary, tokens_after, .. } => {
-                self.compacted(*messages, summary, *tokens_after);
+            Event::HistoryCompacted { messages, summary, tokens_after, usage, .. } => {
+                self.compacted(*messages, summary, *tokens_after, *usage);
             }
             Event::CallEnded { call, outcome, .. } => self.call_ended(call, outcome),
             other => {
@@ -354,11 +363,13 @@ impl Session {
         }
         self.turns += 1;
         self.ended = None;
+        self.closing = self.closing.map(|before| before.saturating_sub(1));
         self.turn = Some(Turn {
             number: self.turns,
             trace,
             message: message.clone(),
             started_at: at,
+            began: self.head,
             first_message: self.history.len(),
             step: 0,
             phase,
@@ -439,7 +450,7 @@ impl Session {
         }
     }
 
-    fn compacted(&mut self, messages: u64, summary: &str, tokens_after: u64) {
+    fn compacted(&mut self, messages: u64, summary: &str, tokens_after: u64, usage: Usage) {
         let cut = usize::try_from(messages).unwrap_or(usize::MAX).min(self.history.len());
         let history = Arc::make_mut(&mut self.history);
         history.splice(..cut, [Message::user(summary)]);
@@ -447,6 +458,7 @@ impl Session {
         if let Some(turn) = &mut self.turn {
             turn.first_message = turn.first_message.saturating_sub(cut) + 1;
             turn.compacted_in_step = turn.step;
+            turn.usage += usage;
             turn.too_long = false;
         }
     }
@@ -517,6 +529,8 @@ impl Turn {
             }
             Event::TextCame { .. } | Event::ThoughtCame { .. } => self.partial = true,
             Event::AnswerAbandoned { .. } => self.partial = false,
+            // What fails beside the work is not what the work recovers from.
+            Event::FaultRaised { fault, .. } if fault.operation() == Operation::RunHook => {}
             Event::FaultRaised { fault, scope: Scope { call: None, step: Some(_), .. } } => {
                 self.too_long |= fault.kind() == Kind::ContextTooLong;
                 self.failing.get_or_insert(Failing { kind: fault.kind(), since: at });

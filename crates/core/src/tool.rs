@@ -296,7 +296,9 @@ impl Permissions {
     }
 }
 
-fn matches(pattern: &str, name: &str) -> bool {
+/// Does a pattern name this tool? It is a name, or a beginning and a `*`.
+#[must_use]
+pub fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
         None => name == pattern,

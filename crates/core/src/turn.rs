@@ -16,7 +16,7 @@ mod model;
 mod pipeline;
 mod staging;
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use serde_json::Value;
 
@@ -94,6 +94,8 @@ pub enum Input {
         by_model: bool,
         /// About how many tokens are left.
         tokens_after: u64,
+        /// What that cost.
+        usage: Usage,
     },
     /// The calls of a step were checked.
     Checked {
@@ -240,18 +242,28 @@ pub enum Work {
 }
 
 /// What a decision may use besides the session: all of it handed in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Env<'a> {
     /// The time.
     pub now: Timestamp,
     /// In −1..=1, for delays.
     pub jitter: f64,
-    /// May a failed model request be repeated, or is the provider's budget spent?
-    pub may_retry: bool,
+    /// Takes a retry from the provider's budget, or says that it is spent. Asked only when a failed model
+    /// request would be repeated.
+    pub may_retry: &'a dyn Fn() -> bool,
     /// A trace for a turn that nobody brought one for.
     pub trace: Trace,
     /// The bounds.
     pub limits: &'a Limits,
+}
+
+impl fmt::Debug for Env<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Env")
+            .field("now", &self.now)
+            .field("jitter", &self.jitter)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What follows from an input.
@@ -288,9 +300,9 @@ pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Decided {
                 stepper.late(Operation::ModelRequest, turn, None);
             }
         }
-        Input::Compacted { turn, messages, summary, by_model, tokens_after } => {
+        Input::Compacted { turn, messages, summary, by_model, tokens_after, usage } => {
             if stepper.is_current(turn) {
-                stepper.compacted(messages, summary, by_model, tokens_after);
+                stepper.compacted(messages, summary, by_model, tokens_after, usage);
             }
         }
         Input::Checked { turn, verdicts } => {
@@ -396,12 +408,31 @@ impl Stepper<'_> {
         if self.session.turn.is_some() {
             return;
         }
+        self.finish_closing();
         if let Some(next) = self.session.queue.front() {
             let message = next.command.clone();
             self.emit(Event::TurnStarted { message });
             match self.turn().phase {
                 Phase::Pipeline => self.start_pipeline(),
                 _ => self.next_step(),
+            }
+        }
+    }
+
+    /// The session is being closed and nothing runs: messages from before are answered with a turn that
+    /// does nothing, then it ends. A message that came since re-opens it.
+    fn finish_closing(&mut self) {
+        while let Some(before) = self.session.closing {
+            match self.session.queue.front() {
+                Some(next) if before > 0 => {
+                    let message = next.command.clone();
+                    self.emit(Event::TurnStarted { message });
+                    if self.runs_pipeline() {
+                        self.emit(Event::PipelineEnded { complete: false });
+                    }
+                    self.close_turn(StopReason::Cancelled, None);
+                }
+                _ => self.emit(Event::SessionEnded { end: SessionEnd::Closed, fault: None }),
             }
         }
     }
@@ -428,6 +459,17 @@ impl Stepper<'_> {
         }
         let (step, model) = (turn.step + 1, settings.model.clone());
         self.emit(Event::StepStarted { step, attempt: 1, model });
+        self.tell_compaction();
+    }
+
+    /// Says that history is being made shorter, if that is what comes before the model is asked.
+    fn tell_compaction(&mut self) -> bool {
+        let needed = needs_compaction(self.session, self.turn(), self.env.limits);
+        if needed {
+            let (step, tokens) = (self.turn().step, self.session.tokens);
+            self.emit(Event::CompactionStarted { step, tokens });
+        }
+        needed
     }
 
     /// The fault of a turn that has used all its tokens.
@@ -455,7 +497,7 @@ impl Stepper<'_> {
         self.emit(Event::RecoveryFailed { fault: fault.clone(), scope });
         let fatal = fault.row().severity == Severity::Critical && !fault.row().recoverable;
         self.close_turn(StopReason::Failed, Some(fault.clone()));
-        if fatal {
+        if fatal && self.session.closing.is_none() {
             let number = self.session.turns;
             let end = Event::SessionEnded { end: SessionEnd::Error, fault: Some(fault) };
             self.record(number, trace, end);

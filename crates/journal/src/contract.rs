@@ -295,6 +295,7 @@ impl Append {
                         | Event::RecoveryFailed { .. }
                         | Event::AnswerAbandoned { .. }
                         | Event::CancelRequested { .. }
+                        | Event::CloseRequested { .. }
                         | Event::CallEnded { .. }
                         | Event::QuestionExpired { .. }
                         | Event::TaskEnded { .. }

@@ -8,6 +8,7 @@ use crate::{
     event::{Decision, Settings},
     fault::FactValue,
     message::CallId,
+    nesting,
     session::Phase,
     time::Timestamp,
 };
@@ -21,7 +22,7 @@ impl Stepper<'_> {
             Ask::Message { content } => self.message(id.clone(), content, trace),
             Ask::Decide { question, decision, note, arguments, digest } => {
                 let decided = Decided { question, decision, by, note, arguments, digest };
-                self.decide(decided)
+                self.not_too_deep(decided.arguments.as_ref()).and_then(|()| self.decide(decided))
             }
             Ask::Cancel { reason } => {
                 self.cancel(by, reason);
@@ -32,20 +33,20 @@ impl Stepper<'_> {
                 Ok(())
             }
             Ask::Close => {
-                self.cancel(by, None);
-                self.emit(Event::SessionEnded { end: SessionEnd::Closed, fault: None });
+                self.close(by);
                 Ok(())
             }
             Ask::Note { topic, data } => {
-                self.emit(Event::Noted { topic, data });
-                Ok(())
+                self.not_too_deep(Some(&data)).map(|()| self.emit(Event::Noted { topic, data }))
             }
             Ask::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
                 self.emit(Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms });
                 Ok(())
             }
             Ask::Plan { question, confirm } => self.plan(id.clone(), question, confirm, trace),
-            Ask::Solve { question, tasks } => self.solve(id.clone(), question, tasks, trace),
+            Ask::Solve { question, tasks } => self
+                .not_too_deep(Some(&tasks))
+                .and_then(|()| self.solve(id.clone(), question, tasks, trace)),
             Ask::CancelTask { task } => self.cancel_task(task, by),
             Ask::RestartTask { task } => self.restart_task(task, by),
             Ask::CancelPlan => self.cancel_plan(by),
@@ -75,6 +76,19 @@ impl Stepper<'_> {
         self.record(turn, trace, Event::MessageAccepted { command, content });
         self.start_next();
         Ok(())
+    }
+
+    /// Could it be read back once it is kept?
+    fn not_too_deep(&self, value: Option<&serde_json::Value>) -> Result<(), Fault> {
+        let limit = self.env.limits.json_depth;
+        match value {
+            Some(value) if nesting::is_deeper(value, limit) => {
+                Err(Fault::new(Kind::LimitReached, Operation::SubmitCommand)
+                    .with(Fact::Limit, limit)
+                    .with(Fact::LimitName, "json_depth"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// May one more message wait?
@@ -116,6 +130,19 @@ impl Stepper<'_> {
             self.end_call(call, fault.into());
         }
         self.after_calls();
+    }
+
+    /// Ends the session, once nothing of it runs any more.
+    fn close(&mut self, by: String) {
+        match &self.session.turn {
+            None if self.session.ended.is_some() => {}
+            None => self.emit(Event::SessionEnded { end: SessionEnd::Closed, fault: None }),
+            Some(_) if self.session.closing.is_some() => {}
+            Some(_) => {
+                self.emit(Event::CloseRequested { by: by.clone() });
+                self.cancel(by, None);
+            }
+        }
     }
 
     /// A person answered a question. Once, in time, for exactly these arguments.

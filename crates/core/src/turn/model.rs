@@ -97,20 +97,13 @@ impl Stepper<'_> {
         let policy = &env.limits.retry;
         let kind = fault.kind();
         let told = fault.clone().attempt(attempt, policy.tries);
-        let verdict = if env.may_retry || !fault.may_auto_retry() {
-            policy.after(fault, attempt, env.jitter)
-        } else {
-            let spent = Fault::new(Kind::RetryBudgetSpent, Operation::ModelRequest)
-                .because(fault.to_string())
-                .attempt(attempt, attempt);
-            retry::Verdict::GiveUp(spent)
-        };
+        let verdict = self.after_failure(fault, attempt);
         let told = match &verdict {
             retry::Verdict::Retry(wait) => told.retry_after(*wait),
             retry::Verdict::GiveUp(_) => told,
         };
         self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
-        if super::needs_compaction(self.session, self.turn(), env.limits) {
+        if self.tell_compaction() {
             return; // A shorter history is due now; the same try is made with it.
         }
         match verdict {
@@ -125,6 +118,23 @@ impl Stepper<'_> {
                 due_at: env.now.after(wait),
                 scope,
             }),
+        }
+    }
+
+    /// Another try or none. A try that waits for a shorter history takes nothing from the provider's budget.
+    fn after_failure(&self, fault: Fault, attempt: u32) -> retry::Verdict {
+        let env = self.env;
+        let cause = fault.to_string();
+        let verdict = env.limits.retry.after(fault, attempt, env.jitter);
+        let compacts = super::needs_compaction(self.session, self.turn(), env.limits);
+        match verdict {
+            retry::Verdict::Retry(_) if !compacts && !(env.may_retry)() => {
+                let spent = Fault::new(Kind::RetryBudgetSpent, Operation::ModelRequest)
+                    .because(cause)
+                    .attempt(attempt, attempt);
+                retry::Verdict::GiveUp(spent)
+            }
+            verdict => verdict,
         }
     }
 
@@ -148,6 +158,7 @@ impl Stepper<'_> {
         summary: String,
         by_model: bool,
         tokens_after: u64,
+        usage: Usage,
     ) {
         if matches!(self.turn().phase, Phase::Asking { .. }) {
             let tokens_before = self.session.tokens;
@@ -157,6 +168,7 @@ impl Stepper<'_> {
                 by_model,
                 tokens_before,
                 tokens_after,
+                usage,
             });
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     event::{Decision, QuestionId, SessionId, Stage, Task, TaskEnd, TaskId},
     message::{Block, CallId},
     pipeline::{
-        Confirmation, Job, Pipeline, TaskState,
+        Confirmation, Job, PLAN, Pipeline, TaskState,
         plan::{self, Draft},
         prompt,
     },
@@ -19,8 +19,6 @@ use crate::{
 
 /// Times a planner is asked, the first counted.
 const PLAN_TRIES: u32 = 2;
-/// What a question about a plan names in place of a call and a tool.
-const PLAN: &str = "plan";
 
 /// The work that is due while a pipeline runs.
 pub(super) fn due(turn: &Turn, pipeline: Option<&Pipeline>) -> Vec<Work> {

@@ -1,6 +1,6 @@
 //! Plays a session: feeds inputs, keeps the records, and checks what must hold after every one.
 
-use std::{collections::HashMap, time::Duration};
+use std::{cell::Cell, collections::HashMap, time::Duration};
 
 use budao_core::{
     Fault, Kind, Timestamp,
@@ -21,6 +21,8 @@ pub(crate) struct Play {
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
     pub(crate) may_retry: bool,
+    /// How often the provider's budget was asked for a retry.
+    pub(crate) retries_taken: Cell<u32>,
     commands: u32,
 }
 
@@ -32,6 +34,7 @@ impl Play {
             limits: Limits::default(),
             now: Timestamp::from_micros(1_000_000),
             may_retry: true,
+            retries_taken: Cell::new(0),
             commands: 0,
         };
         let settings = Settings { model: "m".into(), ..Settings::default() };
@@ -48,10 +51,14 @@ impl Play {
     }
 
     fn step(&mut self, input: Input) -> (Vec<&'static str>, Option<Answer>) {
+        let may_retry = || {
+            self.retries_taken.set(self.retries_taken.get() + 1);
+            self.may_retry
+        };
         let env = Env {
             now: self.now,
             jitter: 0.0,
-            may_retry: self.may_retry,
+            may_retry: &may_retry,
             trace: Trace::from_random(7),
             limits: &self.limits,
         };

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use budao_core::{
     Kind,
-    event::{Answer, Ask, Decision, Event, StopReason},
-    message::{Block, ModelStop, Role},
+    event::{Answer, Ask, Decision, Event, Scope, StopReason},
+    fault::Operation,
+    message::{Block, ModelStop, Role, Usage},
     session::{CallState, Status},
     turn::{Input, Verdict, Work},
 };
@@ -486,7 +487,7 @@ fn history_that_is_too_long_is_compacted_once_a_step() {
     play.say("one");
     play.answer_text("1");
     play.say("two");
-    assert_eq!(play.model_fails(Kind::ContextTooLong), ["fault_raised"]);
+    assert_eq!(play.model_fails(Kind::ContextTooLong), ["fault_raised", "compaction_started"]);
     assert!(matches!(play.due().as_slice(), [Work::Compact { .. }]));
     let names = play.input(Input::Compacted {
         turn: 2,
@@ -494,8 +495,11 @@ fn history_that_is_too_long_is_compacted_once_a_step() {
         summary: "earlier: one, 1".into(),
         by_model: false,
         tokens_after: 10,
+        usage: Usage { input_tokens: 7, output_tokens: 2, cached_tokens: 0 },
     });
     assert_eq!(names, ["history_compacted"]);
+    let usage = play.session.turn.as_ref().unwrap().usage;
+    assert_eq!((usage.input_tokens, usage.output_tokens), (7, 2), "a summary costs the turn");
     assert_eq!(play.session.history.len(), 2);
     play.model_fails(Kind::ContextTooLong);
     assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::Failed);
@@ -514,4 +518,88 @@ fn a_full_queue_says_so() {
     assert_eq!(names, [""; 0]);
     let Answer::Rejected { fault } = answer else { panic!() };
     assert_eq!(fault.kind(), Kind::LimitReached);
+}
+
+#[test]
+fn closing_a_session_stops_its_turn_first_and_ends_after_it() {
+    let mut play = Play::new();
+    play.say("go");
+    let calls = play.answer_calls(&[("runs", "{}"), ("asks", "{}")]);
+    play.check_calls(vec![(calls[0].clone(), run(false)), (calls[1].clone(), ask())]);
+    let names = play.command(Ask::Close).0;
+    assert_eq!(names, ["close_requested", "cancel_requested", "call_ended"]);
+    assert_eq!(play.command(Ask::Close).0, [""; 0], "once is enough");
+    assert_eq!(play.session.status(), Status::Running, "a call is still running");
+    play.session = play.replayed();
+    let ended = play.end_call(&calls[0], 1, failed(Kind::Cancelled));
+    assert_eq!(ended, ["call_ended", "turn_ended", "session_ended"]);
+    assert_eq!(play.session.status(), Status::Ended);
+    assert_eq!(play.command(Ask::Close).0, [""; 0], "it is closed");
+    play.replayed();
+}
+
+#[test]
+fn closing_begins_nothing_more_and_a_later_message_reopens_the_session() {
+    let mut play = Play::new();
+    play.say("one");
+    play.say("two");
+    let calls = play.answer_calls(&[("runs", "{}")]);
+    play.run_all(&calls, false);
+    play.command(Ask::Close);
+    play.say("after it was closed");
+    let names = play.end_call(&calls[0], 1, done());
+    let rest = ["turn_started", "turn_ended", "session_ended", "turn_started", "step_started"];
+    assert_eq!(names[..2], ["call_ended", "turn_ended"]);
+    assert_eq!(names[2..], rest);
+    play.answer_text("welcome back");
+    assert_eq!((play.session.turns, play.session.status()), (3, Status::Idle));
+    play.replayed();
+}
+
+#[test]
+fn a_crash_while_closing_still_ends_the_session() {
+    let mut play = Play::new();
+    play.say("go");
+    let calls = play.answer_calls(&[("runs", "{}")]);
+    play.run_all(&calls, true);
+    play.command(Ask::Close);
+    play.session = play.replayed();
+    let names = play.input(Input::Resumed);
+    assert_eq!(names, ["session_resumed", "call_ended", "turn_ended", "session_ended"]);
+}
+
+#[test]
+fn a_retry_is_taken_from_the_budget_only_when_there_will_be_one() {
+    let mut play = Play::new();
+    play.say("go");
+    let (turn, step, attempt) = (1, 1, 1);
+    let fault = budao_core::Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
+    play.model_fails(Kind::ModelOverloaded);
+    assert_eq!(play.retries_taken.get(), 1);
+    play.input(Input::ModelFailed { turn, step, attempt, fault });
+    assert_eq!(play.retries_taken.get(), 1, "a late failure takes none");
+    play.wait(SECOND * 2);
+    play.answer(Vec::new(), ModelStop::EndTurn);
+    assert_eq!(play.retries_taken.get(), 2, "an empty answer is a failure like any other");
+    play.wait(SECOND * 4);
+    play.model_fails(Kind::ModelOverloaded);
+    assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::Failed);
+    assert_eq!(play.retries_taken.get(), 2, "after the last try there is none");
+}
+
+#[test]
+fn a_hook_that_fails_beside_a_call_or_a_request_is_no_recovery() {
+    let mut play = Play::new();
+    play.say("go");
+    let hook = || budao_core::Fault::new(Kind::HookFailed, Operation::RunHook);
+    let scope = Scope { step: Some(1), ..Scope::default() };
+    play.input(Input::Noted { turn: 0, event: Event::FaultRaised { fault: hook(), scope } });
+    let calls = play.answer_calls(&[("t", "{}")]);
+    play.run_all(&calls, true);
+    let scope = Scope { call: Some(calls[0].clone()), ..Scope::default() };
+    play.input(Input::Noted { turn: 1, event: Event::FaultRaised { fault: hook(), scope } });
+    play.end_call(&calls[0], 1, done());
+    play.answer_text("done");
+    assert_eq!(play.count("recovered"), 0);
+    play.replayed();
 }

@@ -18,6 +18,7 @@ use crate::play::{Play, ask, done, failed, refuse, run};
 enum Move {
     Say,
     Cancel,
+    Close,
     Decide(bool),
     Crash,
     Wait(u16),
@@ -29,6 +30,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
         3 => Just(Move::Say),
         1 => Just(Move::Cancel),
+        1 => Just(Move::Close),
         2 => any::<bool>().prop_map(Move::Decide),
         1 => Just(Move::Crash),
         2 => any::<u16>().prop_map(Move::Wait),
@@ -80,6 +82,7 @@ fn perform(play: &mut Play, work: Work, how: u8) {
             summary: "s".into(),
             by_model: false,
             tokens_after: 10,
+            usage: Usage::default(),
         },
         Work::Model { turn, step, attempt } => match how % 4 {
             0 => {
@@ -131,6 +134,7 @@ fn make(play: &mut Play, step: &Move) {
     match step {
         Move::Say => drop(play.say("hello")),
         Move::Cancel => drop(play.cancel()),
+        Move::Close => drop(play.command(Ask::Close)),
         Move::Decide(allow) => {
             let asked = play.entries.iter().rev().find_map(|entry| match &entry.event {
                 Event::QuestionAsked { question, .. } => Some(question.clone()),
@@ -205,6 +209,9 @@ fn check(play: &Play) {
             Event::TurnEnded { .. } => {
                 assert_eq!(open_turn, Some(entry.turn), "a turn ends once, and only if it began");
                 open_turn = None;
+            }
+            Event::SessionEnded { .. } => {
+                assert_eq!(open_turn, None, "ended in the middle of a turn")
             }
             Event::CallStarted { call, attempt, idempotent, .. } => {
                 let repeatable = match starts.get(call) {
