@@ -13,7 +13,7 @@ use budao_core::{
 };
 use serde_json::Value;
 
-use crate::{call::Ready, contract::CallContext, outcome, output, pool::Ended};
+use crate::{call::Ready, contract::CallContext, outcome, output};
 
 /// Characters of a hook's words that are kept.
 const WORDS_MAX: usize = 1_000;
@@ -213,23 +213,8 @@ impl Registered {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Fault> {
         let limit = context.limits.hook;
-        let mut work = call.shared.pool.start(&context.world, work);
-        let ended = tokio::select! {
-            biased;
-            ended = work.ended() => ended,
-            () = context.world.clock.sleep(limit) => {
-                let fault = self.failed(call, context).with(Fact::TimeoutMs, limit);
-                return Err(fault.with(Fact::Reason, "it took too long"));
-            }
-        };
-        match ended {
-            Ended::With(value) => Ok(value),
-            Ended::Panicked(said) => {
-                let fault = self.failed(call, context).with(Fact::Reason, "it panicked");
-                Err(fault.because(said.unwrap_or_else(|| "a panic without words".into())))
-            }
-            Ended::Dropped => Err(self.failed(call, context).with(Fact::Reason, "it was stopped")),
-        }
+        let answer = call.shared.pool.within(&context.world, limit, work).await;
+        answer.map_err(|why| why.explain(self.failed(call, context), limit))
     }
 
     fn failed(&self, call: &Ready, context: &CallContext) -> Fault {

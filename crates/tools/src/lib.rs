@@ -41,6 +41,7 @@ mod near;
 mod outcome;
 mod output;
 pub mod parse;
+pub mod policy;
 pub mod pool;
 mod raw;
 mod repair;

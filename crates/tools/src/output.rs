@@ -4,6 +4,7 @@ use std::io;
 
 use budao_core::{
     fault::{Detail, Fact, text},
+    nesting,
     tool::{Cut, Output},
 };
 use bytes::Bytes;
@@ -18,7 +19,13 @@ const HEAD_PERCENT: usize = 60;
 const TEXT_BYTES_MIN: usize = 256;
 
 /// The output as the model sees it: whole if it is short enough, else head and tail.
-pub(crate) async fn capped(output: Output, most: usize, context: &CallContext) -> Output {
+pub(crate) async fn capped(mut output: Output, most: usize, context: &CallContext) -> Output {
+    let levels = context.limits.json_depth;
+    if nesting::flatten(&mut output.data, levels) {
+        let with = Detail::new().with(Fact::Limit, levels);
+        let remark = text::line("advice-output-deep", &with, context.lang);
+        output.note = joined(output.note, &remark);
+    }
     let total = json_bytes(&output.data, usize::MAX);
     if total <= most {
         return output;

@@ -16,9 +16,13 @@ use std::{
         atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
+    time::Duration,
 };
 
-use budao_core::seams::World;
+use budao_core::{
+    fault::{Fact, Fault},
+    seams::World,
+};
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 use tokio::{runtime::Runtime, sync::oneshot};
 
@@ -61,6 +65,40 @@ struct Tally {
     abandoned: AtomicUsize,
     late: AtomicUsize,
     panics: AtomicUsize,
+}
+
+/// Why a piece of work gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// Its time was over.
+    TookTooLong,
+    /// It panicked, with these words.
+    Panicked(String),
+    /// It was stopped.
+    Stopped,
+}
+
+impl NoAnswer {
+    /// Why, in words.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::TookTooLong => "it took too long",
+            Self::Panicked(_) => "it panicked",
+            Self::Stopped => "it was stopped",
+        }
+    }
+
+    /// The fault with the reason, and with what only an operator may read.
+    #[must_use]
+    pub fn explain(self, fault: Fault, limit: Duration) -> Fault {
+        let fault = fault.with(Fact::Reason, self.reason());
+        match self {
+            Self::TookTooLong => fault.with(Fact::TimeoutMs, limit),
+            Self::Panicked(said) => fault.because(said),
+            Self::Stopped => fault,
+        }
+    }
 }
 
 /// How a piece of work ended.
@@ -117,6 +155,32 @@ impl Pool {
             abandoned: read(&self.tally.abandoned),
             late: read(&self.tally.late),
             panics: read(&self.tally.panics),
+        }
+    }
+
+    /// Runs a piece of work apart from the caller and within its time. What takes longer is stopped, and
+    /// what cannot be stopped is left behind.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn within<T: Send + 'static>(
+        &self,
+        world: &World,
+        limit: Duration,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        let mut work = self.start(world, work);
+        let ended = tokio::select! {
+            biased;
+            ended = work.ended() => ended,
+            () = world.clock.sleep(limit) => return Err(NoAnswer::TookTooLong),
+        };
+        match ended {
+            Ended::With(value) => Ok(value),
+            Ended::Panicked(said) => {
+                Err(NoAnswer::Panicked(said.unwrap_or_else(|| "a panic without words".to_owned())))
+            }
+            Ended::Dropped => Err(NoAnswer::Stopped),
         }
     }
 

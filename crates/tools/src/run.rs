@@ -62,7 +62,11 @@ impl Ready {
         let mut work = self.start(context, stop.clone());
         let told = tokio::select! {
             biased;
-            ended = work.ended() => return self.of_end(ended, None),
+            ended = work.ended() => {
+                // The call heard of the cancel before we did, and was quick.
+                let told = context.cancel.is_cancelled().then_some(Told::Cancel);
+                return self.of_end(ended, told);
+            }
             () = context.cancel.cancelled() => Told::Cancel,
             () = context.world.clock.sleep(limit) => Told::Deadline(limit),
         };

@@ -190,6 +190,19 @@ async fn cancelling_reaches_the_tool_and_ends_the_call() {
 }
 
 #[tokio::test]
+async fn a_call_that_ends_the_moment_it_is_cancelled_was_cancelled() {
+    // Method: the tool fails in the same breath as the cancel, so that its end is seen first.
+    let cancel = CancellationToken::new();
+    let mut context = alone::context();
+    context.cancel = cancel.clone();
+    let toolbox = of(any("quick", move |_, _| {
+        cancel.cancel();
+        async { Ok(json!({ "ok": false, "error": "interrupted" })) }
+    }));
+    assert_eq!(kind(&run_in(&toolbox, context).await), Some(Kind::Cancelled));
+}
+
+#[tokio::test]
 async fn a_call_cancelled_before_it_starts_still_ends_once() {
     let mut context = alone::context_with(quick());
     context.cancel = CancellationToken::new();
