@@ -1,10 +1,11 @@
-//! A tool with side effects: the call waits for a person, who allows the first and denies the second.
+//! A tool with side effects: the call waits for a person, who changes and allows the first
+//! and denies the second.
 //!
 //!     cargo run -p budao --example approval
 
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
-use budao::{Agent, Fault, event::Decision, models::Script, tool};
+use budao::{Agent, Fault, Reply, models::Script, tool};
 use serde_json::json;
 
 /// Sends a letter.
@@ -29,10 +30,12 @@ async fn main() -> Result<(), Fault> {
         Agent::builder(model.model(budao::world::real().clock)).tool(send_letter).build()?;
     let session = agent.session().await?;
     let message = session.send("Write to Ada and to Bob.").await?;
-    for (decision, note) in [(Decision::Allow, None), (Decision::Deny, Some("Bob has moved."))] {
+    let gently = Reply::allow().arguments(json!({"to": "Ada", "text": "Dear Ada, hello"}));
+    for reply in [gently, Reply::deny().note("Bob has moved.")] {
         let paused = session.wait(&message).await?;
-        println!("pending: {:?}", paused.pending.len());
-        session.decide(&paused.pending[0], decision, note).await?;
+        let question = &paused.pending[0];
+        println!("may it? {} {}", question.tool, question.arguments);
+        session.decide(question, reply).await?;
     }
     let done = session.wait(&message).await?;
     println!("{}", done.text);

@@ -42,8 +42,8 @@ pub use budao_journal as journal;
 pub use budao_mcp as mcp;
 pub use budao_models as models;
 pub use budao_runtime::{
-    Agent, AgentBuilder, Builder, Change, Listening, ModelHook, ModelSource, OneModel, Runtime,
-    Session, ToolSource, TurnResult, channel, world,
+    Agent, AgentBuilder, Builder, Change, Listening, ModelHook, ModelSource, OneModel, Question,
+    Reply, Runtime, Session, ToolSource, TurnResult, channel, world,
 };
 pub use budao_tools as tools;
 pub use budao_tools::{CallContext, Tool, ToolError, Toolbox};

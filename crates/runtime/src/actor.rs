@@ -21,7 +21,7 @@ use budao_core::{
     session::{CallState, Session},
     turn::{self, Env, Input, Work},
 };
-use budao_journal::{Append, AppendError, Entry, Lease, LeaseRequest, Missing, Watch};
+use budao_journal::{Append, AppendError, Entry, Lease, LeaseRequest, Missing, Watch, fold};
 use futures::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     clean,
     model_hooks::Teller,
-    runtime::{Runtime, Shared, load},
+    runtime::{Runtime, Shared},
     work::{self, Known},
 };
 
@@ -328,7 +328,7 @@ impl Actor {
         let lease = take_lease(&shared, start.id, start.missing).await?;
         let (session, snapshot) = match lease.head {
             0 => (Session::default(), 0),
-            _ => load(&*shared.journal, start.id).await?,
+            _ => fold(&*shared.journal, start.id).await?,
         };
         let now = shared.world.clock.now();
         Ok(Self {
@@ -583,28 +583,26 @@ impl Actor {
     fn step(&mut self, input: Input, round: &mut Round) -> Option<(CommandId, Answer)> {
         let world = &self.shared.world;
         let now = world.clock.now();
-        let may_retry = match &input {
-            Input::ModelFailed { fault, .. } if fault.may_auto_retry() => {
-                let provider =
-                    self.tools.provider.lock().expect("no code panics while holding this");
-                self.shared.providers.take_retry(&provider, now)
-            }
-            _ => true,
+        let may_retry = || {
+            let provider = self.tools.provider.lock().expect("no code panics while holding this");
+            self.shared.providers.take_retry(&provider, now)
         };
         let env = Env {
             now,
             jitter: world.jitter(),
-            may_retry,
+            may_retry: &may_retry,
             trace: world.trace(),
             limits: &self.shared.limits,
         };
         // Scrubbed before it is decided about, so that the state in memory is the fold of what is kept.
-        let input = clean::input(input, &self.shared.scrubber);
+        let input = clean::input(input, &self.shared.scrubber, self.shared.limits.json_depth);
         let decided = turn::step(&mut self.session, input, &env);
         for entry in decided.entries {
             self.known.lock().expect("no code panics while holding this").apply(&entry.event);
             if let Event::SettingsChanged { .. } = entry.event {
-                self.tools = work::Tools::default();
+                // A request under way is still the old provider's.
+                let provider = Arc::clone(&self.tools.provider);
+                self.tools = work::Tools { provider, ..work::Tools::default() };
             }
             let core::Entry { at, trace, turn, event } = entry;
             round.entries.push(Entry { at, trace, turn, event });
@@ -636,6 +634,9 @@ impl Actor {
         }
         round.replies.into_iter().for_each(|(reply, answer)| drop(reply.send(Ok(answer))));
         round.opened.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
+        if round.entries.iter().any(|entry| matches!(entry.event, Event::SessionEnded { .. })) {
+            self.shared.let_go_of_tools(self.id);
+        }
         let mut teller = std::mem::take(&mut self.teller);
         teller.tell(|| self.desk(), &round.entries, &self.session.history);
         self.teller = teller;
@@ -714,7 +715,8 @@ impl Actor {
 
     /// Checks calls in the round that brought them, if that needs no waiting: one append less.
     fn check_at_once(&mut self, round: &mut Round) {
-        if !self.shared.hooks.is_empty() || self.is_parking() {
+        let asks_others = !self.shared.hooks.is_empty() || self.shared.policy.is_some();
+        if asks_others || self.is_parking() {
             return;
         }
         let due = turn::due(&self.session, &self.shared.limits);
@@ -771,11 +773,37 @@ fn is_over(work: &Work, session: &Session) -> bool {
 }
 
 impl Shared {
-    /// Frees room once, before one more try.
+    /// Frees room once, before one more try. A clean-up that takes long goes on beside us: the lease must
+    /// be renewed meanwhile.
     async fn clean_up(&self, fault: &Fault) {
         tracing::warn!(%fault, "cleaning up before one more try");
         for clean_up in &self.clean_ups {
-            clean_up.clean_up().await;
+            let (clean_up, limit) = (Arc::clone(clean_up), self.limits.lease_renewal);
+            let (done, is_done) = oneshot::channel();
+            self.world.spawn.spawn(Box::pin(async move {
+                clean_up.clean_up().await;
+                // Nobody listens any more when it took long.
+                let _ = done.send(());
+            }));
+            tokio::select! {
+                biased;
+                done = is_done => if done.is_err() { tracing::warn!("a clean-up panicked") },
+                () = self.world.clock.sleep(limit) => tracing::warn!("a clean-up takes long"),
+            }
         }
+    }
+
+    /// Lets the tools go that a session had.
+    fn let_go_of_tools(self: &Arc<Self>, session: SessionId) {
+        let shared = Arc::clone(self);
+        self.world.spawn.spawn(Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = shared.tools.session_ended(session) => {}
+                () = shared.world.clock.sleep(shared.limits.tool_deadline) => {
+                    tracing::warn!(%session, "the tools of an ended session take long to let go");
+                }
+            }
+        }));
     }
 }

@@ -10,11 +10,16 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     message::{CallId, ToolUse},
     session::Approved,
-    tool::Permit,
+    tool::{self, Permit},
     trace::Trace,
     turn::{Input, Verdict},
 };
-use budao_tools::{CallContext, Toolbox, call::Ready, hooks::Decision};
+use budao_tools::{
+    CallContext, Toolbox,
+    call::Ready,
+    hooks::Decision,
+    policy::{self, Permitted},
+};
 
 use crate::{subagent, work::Desk};
 
@@ -49,17 +54,22 @@ pub(crate) async fn toolbox(
     {
         return Ok(toolbox.clone());
     }
-    let mut toolbox = source.toolbox(desk.session, settings).await?;
+    let limit = desk.shared.limits.tool_deadline;
+    let mut toolbox = tokio::select! {
+        biased;
+        found = source.toolbox(desk.session, settings) => found?,
+        () = desk.shared.world.clock.sleep(limit) => {
+            return Err(Fault::new(Kind::RequestTimedOut, Operation::StartTool)
+                .with(Fact::Service, "the source of tools")
+                .with(Fact::TimeoutMs, limit)
+                .with(Fact::ElapsedMs, limit));
+        }
+    };
     if let Some(task_run) = subagent::tool(desk, settings) {
         toolbox = toolbox.with(task_run)?;
     }
     if let Some(offered) = &settings.tools {
-        let named = |name: &str| {
-            offered.iter().any(|pattern| match pattern.strip_suffix('*') {
-                Some(prefix) => name.starts_with(prefix),
-                None => pattern == name,
-            })
-        };
+        let named = |name: &str| offered.iter().any(|pattern| tool::matches(pattern, name));
         toolbox = toolbox.without(|spec| !named(&spec.name));
     }
     *kept = Some((generation, toolbox.clone()));
@@ -118,10 +128,12 @@ impl Checker {
         report_faults(&self.desk, turn, Some(&written.id), &written.name, faults).await;
         Ok(match decision {
             Decision::Ended(outcome) => Verdict::Settled(*outcome),
-            Decision::Ask { call, .. } if by_person => self.permitted(&written.id, call, true)?,
+            Decision::Ask { call, .. } if by_person => {
+                self.permitted(&written.id, call, true).await?
+            }
             Decision::Ask { call, hook, reason } => ask(&call, format!("{hook}: {reason}")),
-            Decision::Pass(ready) => self.permitted(&written.id, ready, by_person)?,
-            Decision::Allow(ready) => self.permitted(&written.id, ready, true)?,
+            Decision::Pass(ready) => self.permitted(&written.id, ready, by_person).await?,
+            Decision::Allow(ready) => self.permitted(&written.id, ready, true).await?,
         })
     }
 
@@ -134,14 +146,26 @@ impl Checker {
         hooks.before(ready, &context).await
     }
 
+    /// What the session's permissions say and, unless they deny, the program's own policy.
+    async fn permit(&self, id: &CallId, ready: &Ready) -> Result<Permitted, Fault> {
+        let usual = self.settings.permissions.permit(ready.spec());
+        match &self.desk.shared.policy {
+            Some(policy) if !matches!(usual, Permit::Deny(_)) => {
+                let context = CallContext { call: id.clone(), ..self.context.clone() };
+                policy::ask(policy, ready, usual, &context).await
+            }
+            _ => Ok(usual.into()),
+        }
+    }
+
     /// Permission. A hook or a person may spare the question, never lift a denial.
-    fn permitted(&self, id: &CallId, ready: Ready, allowed: bool) -> Result<Verdict, Fault> {
-        match self.settings.permissions.permit(ready.spec()) {
-            Permit::Deny(reason) => Err(Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
+    async fn permitted(&self, id: &CallId, ready: Ready, allowed: bool) -> Result<Verdict, Fault> {
+        match self.permit(id, &ready).await? {
+            Permitted::Deny(reason) => Err(Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
                 .with(Fact::ToolName, ready.spec().name.to_string())
                 .with(Fact::Reason, reason)),
-            Permit::Ask(reason) if !allowed => Ok(ask(&ready, reason.to_owned())),
-            Permit::Ask(_) | Permit::Allow => {
+            Permitted::Ask(reason) if !allowed => Ok(ask(&ready, reason.into_owned())),
+            Permitted::Ask(_) | Permitted::Allow => {
                 let verdict = Verdict::Run {
                     arguments: ready.arguments().clone(),
                     repairs: ready.repairs().to_vec(),

@@ -13,7 +13,7 @@ use budao_core::{
     fault::{Fault, Kind, Operation},
     message::{Block, Usage, text_of},
     session::Session,
-    tool::Permissions,
+    tool::{self, Permissions},
     trace::Trace,
 };
 use futures::{StreamExt, stream::BoxStream};
@@ -105,12 +105,7 @@ fn narrowed(has: Option<&[String]>, wants: Option<Vec<String>>) -> Option<Vec<St
     let (Some(has), Some(wants)) = (has, &wants) else {
         return wants.or_else(|| has.map(<[String]>::to_vec));
     };
-    let covered = |name: &&String| {
-        has.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => pattern == *name,
-        })
-    };
+    let covered = |name: &&String| has.iter().any(|pattern| tool::matches(pattern, name));
     Some(wants.iter().filter(covered).cloned().collect())
 }
 

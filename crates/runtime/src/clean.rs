@@ -7,16 +7,17 @@
 use std::borrow::Cow;
 
 use budao_core::{
-    event::{Answer, Ask},
+    event::{Answer, Ask, Event},
     message::Block,
+    nesting,
     scrub::Scrubber,
     tool::{Failure, Outcome},
     turn::{Input, Verdict},
 };
 use serde_json::Value;
 
-/// An input without what must not be kept.
-pub(crate) fn input(input: Input, scrubber: &Scrubber) -> Input {
+/// An input without what must not be kept, nor nested in more levels than can be read back.
+pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
     match input {
         Input::ModelFailed { turn, step, attempt, fault } => {
             Input::ModelFailed { turn, step, attempt, fault: fault.scrubbed(scrubber) }
@@ -32,7 +33,12 @@ pub(crate) fn input(input: Input, scrubber: &Scrubber) -> Input {
             });
             Input::Checked { turn, verdicts: verdicts.collect() }
         }
-        Input::Noted { turn, event } => Input::Noted { turn, event: event.scrubbed(scrubber) },
+        Input::Noted { turn, mut event } => {
+            if let Event::CallNoted { data, .. } = &mut event {
+                nesting::flatten(data, levels);
+            }
+            Input::Noted { turn, event: event.scrubbed(scrubber) }
+        }
         Input::Delta { turn, step, attempt, mut text, mut thought } => {
             exact(&mut text, scrubber);
             exact(&mut thought, scrubber);

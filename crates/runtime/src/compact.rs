@@ -3,16 +3,17 @@
 use std::{fmt::Write, sync::Arc};
 
 use budao_core::{
-    event::{Settings, TurnNumber},
-    fault::Fault,
-    message::{Block, Message, Piece, Request, Role},
+    event::{Event, Scope, Settings, TurnNumber},
+    fault::{Fact, Fault, Kind, Operation},
+    message::{Block, Message, Piece, Request, Role, Usage},
     session::estimate_tokens,
     trace::Trace,
     turn::Input,
 };
+use budao_models::Model;
 use futures::StreamExt;
 
-use crate::work::Desk;
+use crate::{provider, work::Desk};
 
 /// What is left of the history, as a share of what is allowed.
 const KEPT_PERCENT: u64 = 40;
@@ -25,26 +26,39 @@ const SUMMARY_BYTES: usize = 32_000;
 /// The most tokens a summary may be written with.
 const SUMMARY_TOKENS: u32 = 2_048;
 
+/// A history that is too long, with everything taken from the session when that was found.
+pub(crate) struct Long {
+    pub(crate) turn: TurnNumber,
+    pub(crate) history: Arc<Vec<Message>>,
+    pub(crate) settings: Settings,
+    pub(crate) trace: Trace,
+}
+
 /// Finds a cut and a summary for what is before it. Always succeeds: by rule if the model cannot.
-pub(crate) async fn compact(
-    desk: Desk,
-    turn: TurnNumber,
-    history: Arc<Vec<Message>>,
-    settings: Settings,
-) -> Input {
-    let cut = safe_cut(&history, desk.shared.limits.context_tokens * KEPT_PERCENT / 100);
+pub(crate) async fn compact(desk: Desk, long: Long) -> Input {
+    let history = &long.history;
+    let cut = safe_cut(history, desk.shared.limits.context_tokens * KEPT_PERCENT / 100);
     let old = &history[..cut];
-    let (summary, by_model) = match summarise(&desk, &settings, old).await {
-        Ok(summary) => (summary, true),
+    let written = summarise(&desk, &long, old).await;
+    let by_model = written.is_ok();
+    let (summary, usage) = match written {
+        Ok(written) => written,
         Err(fault) => {
-            tracing::warn!(session = %desk.session, %fault, "summarised by rule");
-            (by_rule(old), false)
+            report(&desk, long.turn, fault.traced(long.trace)).await;
+            (by_rule(old), Usage::default())
         }
     };
     let summary = format!("[Summary of {cut} earlier messages]\n{summary}");
     let kept: u64 = history[cut..].iter().map(estimate_tokens).sum();
     let tokens_after = kept + estimate_tokens(&Message::user(summary.as_str()));
-    Input::Compacted { turn, messages: cut as u64, summary, by_model, tokens_after }
+    let (turn, messages) = (long.turn, cut as u64);
+    Input::Compacted { turn, messages, summary, by_model, tokens_after, usage }
+}
+
+/// Records that the model could not summarise; the turn goes on with a summary by rule.
+async fn report(desk: &Desk, turn: TurnNumber, fault: Fault) {
+    let event = Event::FaultRaised { fault, scope: Scope::default() };
+    desk.report(Input::Noted { turn, event }).await;
 }
 
 /// The earliest place where what is left is short enough and no result is parted from its call. At least
@@ -68,8 +82,10 @@ pub(crate) fn safe_cut(history: &[Message], tokens: u64) -> usize {
     best.unwrap_or(0)
 }
 
-async fn summarise(desk: &Desk, settings: &Settings, old: &[Message]) -> Result<String, Fault> {
-    let model = desk.shared.models.model(&settings.model)?;
+/// The model's summary and what it cost. A request like any other: the breaker may forbid it, and hears of
+/// how it went. It is made once; a repeat would only keep the turn waiting for what can be done by rule.
+async fn summarise(desk: &Desk, long: &Long, old: &[Message]) -> Result<(String, Usage), Fault> {
+    let model = desk.shared.models.model(&long.settings.model)?;
     let prompt = format!(
         "Summarise this conversation for whoever continues it. Keep what was asked, what was decided, \
          which files and values matter, what failed and why, and what is still to be done. Write plain \
@@ -83,24 +99,27 @@ async fn summarise(desk: &Desk, settings: &Settings, old: &[Message]) -> Result<
         tools: Arc::new([]),
         max_tokens: SUMMARY_TOKENS,
         thinking_tokens: None,
-        trace: Trace::NONE,
+        trace: long.trace,
     };
-    let mut pieces = budao_models::ask(&*model, request).await?;
+    let written = provider::asking(desk, model.provider(), read(&*model, request)).await?;
+    match written.0.trim().is_empty() {
+        true => Err(Fault::new(Kind::EmptyAnswer, Operation::CompactHistory)
+            .with(Fact::Model, model.name().to_owned())),
+        false => Ok(written),
+    }
+}
+
+async fn read(model: &dyn Model, request: Request) -> Result<(String, Usage), Fault> {
+    let mut pieces = budao_models::ask(model, request).await?;
     let mut summary = String::new();
     while let Some(piece) = pieces.next().await {
         match piece? {
             Piece::Text(text) if summary.len() < SUMMARY_BYTES => summary.push_str(&text),
-            Piece::End { .. } => break,
+            Piece::End { usage, .. } => return Ok((summary, usage)),
             _ => {}
         }
     }
-    match summary.trim().is_empty() {
-        true => Err(Fault::new(
-            budao_core::Kind::EmptyAnswer,
-            budao_core::fault::Operation::CompactHistory,
-        )),
-        false => Ok(summary),
-    }
+    Err(Fault::new(Kind::ModelStreamCut, Operation::CompactHistory))
 }
 
 fn transcript(old: &[Message]) -> String {

@@ -12,7 +12,7 @@ use budao_core::{
 };
 use budao_journal::Journal;
 use budao_models::Model;
-use budao_tools::{Toolbox, hooks::Hooks};
+use budao_tools::{Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 
 use crate::{
     ModelHook, Providers, Runtime, Stages, SubAgents, model_hooks::ModelHooks, runtime::Shared,
@@ -41,11 +41,16 @@ impl ModelSource for OneModel {
 #[async_trait]
 pub trait ToolSource: Send + Sync + fmt::Debug {
     /// The tools of a session. Asked when it is loaded, when its settings change, and before each step
-    /// if `generation` has moved.
+    /// if `generation` has moved. Whoever takes longer than a tool may is not waited for.
     ///
     /// # Errors
     /// When they cannot be had; the turn fails with it.
     async fn toolbox(&self, session: SessionId, settings: &Settings) -> Result<Toolbox, Fault>;
+
+    /// A session ended: what its tools left running for it can be ended. A later message re-opens it.
+    async fn session_ended(&self, session: SessionId) {
+        let _ = session;
+    }
 
     /// Moves whenever tools came or went.
     fn generation(&self) -> u64 {
@@ -100,6 +105,8 @@ pub struct Builder {
     pub(crate) idle_keep: Duration,
     pub(crate) stages: Stages,
     pub(crate) sub_agents: Option<SubAgents>,
+    pub(crate) pool: Option<Arc<Pool>>,
+    pub(crate) policy: Option<Arc<dyn Policy>>,
 }
 
 impl Builder {
@@ -125,6 +132,8 @@ impl Builder {
             idle_keep: Duration::from_secs(5),
             stages: Stages::default(),
             sub_agents: None,
+            pool: None,
+            policy: None,
         }
     }
 
@@ -205,6 +214,20 @@ impl Builder {
         self
     }
 
+    /// Where hooks around the model run. Without one, on threads of their own.
+    #[must_use]
+    pub fn pool(mut self, pool: Arc<Pool>) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
+    /// Decides about calls that a session's permissions allow or ask about.
+    #[must_use]
+    pub fn policy(mut self, policy: Arc<dyn Policy>) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
     /// Puts it together.
     ///
     /// # Errors
@@ -228,6 +251,8 @@ impl Builder {
             idle_keep: self.idle_keep,
             stages: self.stages,
             sub_agents: self.sub_agents,
+            pool: self.pool.unwrap_or_else(|| Arc::new(Pool::threads())),
+            policy: self.policy,
         }))
     }
 }

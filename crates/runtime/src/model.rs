@@ -15,7 +15,7 @@ use budao_tools::Toolbox;
 use futures::StreamExt;
 
 use crate::{
-    check,
+    check, provider,
     work::{Desk, Tools},
 };
 
@@ -70,7 +70,6 @@ pub(crate) async fn ask(desk: Desk, asked: Asked) -> Input {
     };
     let provider = model.provider().to_owned();
     provider.clone_into(&mut asked.provider.lock().expect("no code panics while holding this"));
-    let (providers, clock) = (&desk.shared.providers, &desk.shared.world.clock);
     // Before the provider is asked: tools that cannot be had do not speak against it, nor do slow hooks.
     let toolbox = match check::toolbox(&desk, &asked.settings, &asked.toolbox).await {
         Ok(toolbox) => toolbox,
@@ -80,32 +79,9 @@ pub(crate) async fn ask(desk: Desk, asked: Asked) -> Input {
     if !desk.shared.model_hooks.is_empty() {
         request = desk.shared.model_hooks.before(&desk, asked.step, request).await;
     }
-    if let Err(fault) = providers.admit(&provider, clock.now()) {
-        return asked.failed(fault);
-    }
-    let mut guard = Guard { desk: &desk, provider: &provider, settled: false };
-    let answered = stream(&desk, &asked, &*model, request).await;
-    guard.settled = true;
-    match &answered {
-        Ok(_) => providers.succeeded(&provider),
-        Err(fault) => providers.failed(&provider, fault, clock.now()),
-    }
+    let answered = stream(&desk, &asked, &*model, request);
+    let answered = provider::asking(&desk, &provider, answered).await;
     answered.unwrap_or_else(|fault| asked.failed(fault))
-}
-
-/// Tells the breaker when a request is dropped half-way.
-struct Guard<'a> {
-    desk: &'a Desk,
-    provider: &'a str,
-    settled: bool,
-}
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.desk.shared.providers.abandoned(self.provider);
-        }
-    }
 }
 
 fn request(asked: &Asked, model: &dyn Model, toolbox: &Toolbox) -> Request {

@@ -1,10 +1,10 @@
 //! Hooks around the model: code of others that is asked before a request and told of what was recorded.
 //!
-//! Each runs in a task of its own, within its time. One that fails is recorded and the flow goes on. What
+//! Each runs apart from the sessions, within its time. One that fails is recorded and the flow goes on. What
 //! comes before a request may change that request and nothing else; what comes after is told once it is
 //! durable, so nobody can change a finished answer, and nobody waits for those who are told.
 
-use std::{any::Any, fmt, panic::AssertUnwindSafe, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -15,16 +15,14 @@ use budao_core::{
     turn::Input,
 };
 use budao_journal::Entry;
-use futures::FutureExt;
-use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc;
 
 use crate::work::Desk;
 
 /// What may wait to be told to the hooks of one session; beyond, it is dropped and said in the log.
 const UNTOLD: usize = 64;
 
-/// Code around the model. A hook that blocks its thread blocks a thread of the runtime: it must not.
+/// Code around the model. It runs apart from the sessions, so one that blocks its thread stalls nobody.
 #[async_trait]
 pub trait ModelHook: Send + Sync + fmt::Debug + 'static {
     /// What it is called in faults. Asked once, when it is registered.
@@ -88,9 +86,9 @@ impl ModelHooks {
                         request = changed;
                         continue;
                     }
-                    None => {
-                        registered.failed("its messages break the pairing of calls and results")
-                    }
+                    None => registered
+                        .failed()
+                        .with(Fact::Reason, "its messages break the pairing of calls and results"),
                 },
                 Err(fault) => fault,
             };
@@ -122,34 +120,13 @@ impl Registered {
         desk: &Desk,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Fault> {
-        let (world, limit) = (&desk.shared.world, desk.shared.limits.hook);
-        let (sender, answer) = oneshot::channel();
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        let _stops_when_dropped = stop.drop_guard();
-        world.spawn.spawn(Box::pin(async move {
-            let work = AssertUnwindSafe(work).catch_unwind();
-            if let Some(ended) = stopped.run_until_cancelled(work).await {
-                drop(sender.send(ended.map_err(|payload| said(&*payload))));
-            }
-        }));
-        tokio::select! {
-            biased;
-            ended = answer => match ended {
-                Ok(Ok(value)) => Ok(value),
-                Ok(Err(words)) => Err(self.failed("it panicked").because(words)),
-                Err(_) => Err(self.failed("it was stopped")),
-            },
-            () = world.clock.sleep(limit) => {
-                Err(self.failed("it took too long").with(Fact::TimeoutMs, limit))
-            }
-        }
+        let (shared, limit) = (&desk.shared, desk.shared.limits.hook);
+        let answer = shared.pool.within(&shared.world, limit, work).await;
+        answer.map_err(|why| why.explain(self.failed(), limit))
     }
 
-    fn failed(&self, reason: &'static str) -> Fault {
-        Fault::new(Kind::HookFailed, Operation::RunHook)
-            .with(Fact::Hook, self.name.clone())
-            .with(Fact::Reason, reason)
+    fn failed(&self) -> Fault {
+        Fault::new(Kind::HookFailed, Operation::RunHook).with(Fact::Hook, self.name.clone())
     }
 }
 
@@ -177,12 +154,6 @@ async fn report(desk: &Desk, step: Option<u32>, fault: Fault) {
     let scope = Scope { step, ..Scope::default() };
     // Of no turn in particular: the one it was about may be over.
     desk.report(Input::Noted { turn: 0, event: Event::FaultRaised { fault, scope } }).await;
-}
-
-fn said(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
 /// What hooks are told.

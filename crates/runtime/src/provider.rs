@@ -13,6 +13,8 @@ use budao_core::{
     time::Timestamp,
 };
 
+use crate::work::Desk;
+
 /// Requests over this long count for the budget.
 const WINDOW: Duration = Duration::from_secs(60);
 /// Retries allowed whatever the number of requests.
@@ -113,6 +115,39 @@ impl Providers {
         match providers.get_mut(provider) {
             Some(state) => act(state),
             None => act(providers.entry(provider.to_owned()).or_default()),
+        }
+    }
+}
+
+/// Makes a request, if the breaker lets it, and tells the breaker how it went.
+pub(crate) async fn asking<T>(
+    desk: &Desk,
+    provider: &str,
+    request: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let (providers, clock) = (&desk.shared.providers, &desk.shared.world.clock);
+    providers.admit(provider, clock.now())?;
+    let mut guard = Guard { providers, provider, settled: false };
+    let answered = request.await;
+    guard.settled = true;
+    match &answered {
+        Ok(_) => providers.succeeded(provider),
+        Err(fault) => providers.failed(provider, fault, clock.now()),
+    }
+    answered
+}
+
+/// Tells the breaker when a request is dropped half-way.
+struct Guard<'a> {
+    providers: &'a Providers,
+    provider: &'a str,
+    settled: bool,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.providers.abandoned(self.provider);
         }
     }
 }

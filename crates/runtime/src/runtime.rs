@@ -6,8 +6,7 @@ use async_trait::async_trait;
 use budao_core::{
     engine::{Engine, Opening},
     event::{
-        Answer, Ask, Command, CommandId, Event, QuestionId, Record, Seq, SessionId, StopReason,
-        TurnNumber,
+        Answer, Ask, Command, CommandId, Event, Record, Seq, SessionId, StopReason, TurnNumber,
     },
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
@@ -17,8 +16,8 @@ use budao_core::{
     session::Session,
     trace::Trace,
 };
-use budao_journal::{Info, Journal, Missing, PageLimits, Submitted};
-use budao_tools::hooks::Hooks;
+use budao_journal::{Info, Journal, Missing, PageLimits, Submitted, fold};
+use budao_tools::{hooks::Hooks, policy::Policy, pool::Pool};
 use dashmap::DashMap;
 use futures::{StreamExt, stream::BoxStream};
 use tokio::sync::{mpsc, oneshot};
@@ -27,6 +26,7 @@ use crate::{
     Census, CleanUp, ModelSource, Providers, Stages, SubAgents, ToolSource,
     actor::{self, Message},
     model_hooks::ModelHooks,
+    question::Question,
 };
 
 /// How long another process may take to answer a command it was handed.
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) idle_keep: Duration,
     pub(crate) stages: Stages,
     pub(crate) sub_agents: Option<SubAgents>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) policy: Option<Arc<dyn Policy>>,
 }
 
 /// The native engine. Clones are cheap and are the same engine.
@@ -80,7 +82,7 @@ pub struct TurnResult {
     /// The words of its last answer.
     pub text: String,
     /// Questions a person must answer before it goes on.
-    pub pending: Vec<QuestionId>,
+    pub pending: Vec<Question>,
     /// The last record looked at.
     pub last: Seq,
 }
@@ -143,6 +145,45 @@ impl Runtime {
         }
     }
 
+    /// Waits for the turn that answers a message that was accepted, however long ago.
+    ///
+    /// # Errors
+    /// When the records cannot be read; `history_gap` when its turn is long over and retention has removed
+    /// it.
+    pub async fn wait(&self, session: SessionId, message: &CommandId) -> Result<TurnResult, Fault> {
+        let (state, snapshot) = fold(&*self.shared.journal, session).await?;
+        let waits = state.queue.iter().any(|queued| queued.command == *message);
+        let after = match &state.turn {
+            _ if waits => state.head,
+            Some(turn) if turn.message == *message => turn.began.saturating_sub(1),
+            // It is over. Most likely lately.
+            _ if self.began_after(session, message, snapshot, state.head).await? => snapshot,
+            _ => 0,
+        };
+        self.wait_for(session, message, after).await
+    }
+
+    /// Did the turn that answers a message begin between these positions?
+    async fn began_after(
+        &self,
+        session: SessionId,
+        message: &CommandId,
+        mut after: Seq,
+        until: Seq,
+    ) -> Result<bool, Fault> {
+        while after < until {
+            let page = self.shared.journal.read(session, after, PageLimits::default()).await?;
+            for stored in &page.records {
+                let event = stored.event()?;
+                if matches!(event, Event::TurnStarted { message: answers } if answers == *message) {
+                    return Ok(true);
+                }
+            }
+            after = page.records.last().map_or(until, |last| last.seq);
+        }
+        Ok(false)
+    }
+
     /// Waits for the turn that answers a message. `after` is a position before it began.
     ///
     /// # Errors
@@ -192,7 +233,7 @@ impl Runtime {
     /// # Errors
     /// When there is no such session or its records cannot be read.
     pub async fn state(&self, session: SessionId) -> Result<Session, Fault> {
-        load(&*self.shared.journal, session).await.map(|(state, _)| state)
+        fold(&*self.shared.journal, session).await.map(|(state, _)| state)
     }
 
     /// How many sessions are in memory.
@@ -270,14 +311,14 @@ impl Runtime {
     pub async fn shutdown(&self, patience: Duration) {
         let clock = &self.shared.world.clock;
         let handles: Vec<_> = self.sessions.iter().map(|entry| entry.value().clone()).collect();
-        let mut stopped = Vec::new();
-        for handle in handles {
+        let stop = |handle: mpsc::Sender<Message>| async move {
             let (reply, done) = oneshot::channel();
             if handle.send(Message::Stop { patience, reply }).await.is_ok() {
-                stopped.push(done);
+                drop(done.await);
             }
-        }
-        let all = futures::future::join_all(stopped);
+        };
+        // Together: one that has no room for the message keeps nobody else waiting.
+        let all = futures::future::join_all(handles.into_iter().map(stop));
         let bound = patience + self.shared.limits.kill_grace * 2 + Duration::from_secs(5);
         tokio::select! {
             biased;
@@ -371,9 +412,9 @@ fn advance(result: &mut TurnResult, open_calls: &mut usize, record: &Record) -> 
             *open_calls = calls.count();
         }
         Event::CallEnded { .. } => *open_calls = open_calls.saturating_sub(1),
-        Event::QuestionAsked { question, .. } => result.pending.push(question.clone()),
+        asked @ Event::QuestionAsked { .. } => result.pending.extend(Question::of(asked)),
         Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
-            result.pending.retain(|pending| pending != question);
+            result.pending.retain(|pending| pending.id != *question);
         }
         Event::TurnEnded { stop, fault, .. } => {
             result.stop = Some(*stop);
@@ -384,37 +425,6 @@ fn advance(result: &mut TurnResult, open_calls: &mut usize, record: &Record) -> 
         _ => {}
     }
     false
-}
-
-/// A session from its snapshot and the records behind it, and the position of that snapshot.
-pub(crate) async fn load(
-    journal: &dyn Journal,
-    session: SessionId,
-) -> Result<(Session, Seq), Fault> {
-    let mut state = match journal.snapshot(session).await? {
-        // A snapshot of another version is no loss: the records are the truth.
-        Some(snapshot) => serde_json::from_slice(&snapshot.body).unwrap_or_else(|error| {
-            tracing::warn!(%session, %error, "a snapshot is of another version; reading the records");
-            Session::default()
-        }),
-        None => Session::default(),
-    };
-    let snapshot = state.head;
-    loop {
-        let page = journal.read(session, state.head, PageLimits::default()).await?;
-        if let Some(gap) = page.gap {
-            return Err(Fault::new(Kind::HistoryGap, Operation::ReadRecords)
-                .with(Fact::FromSeq, gap.from)
-                .with(Fact::ToSeq, gap.to)
-                .with(Fact::Session, session.to_string()));
-        }
-        for stored in &page.records {
-            state.apply(&stored.event()?, stored.at, stored.trace);
-        }
-        if page.records.is_empty() || state.head >= page.head {
-            return Ok((state, snapshot));
-        }
-    }
 }
 
 #[async_trait]

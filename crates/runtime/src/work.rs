@@ -14,7 +14,7 @@ use budao_core::{
     event::{Event, SessionId, TaskEnd, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     message::{CallId, ToolUse, Usage},
-    session::{CallState, Session},
+    session::{CallState, Files, Session},
     tool::Todo,
     turn::{Input, Verdict, Work},
 };
@@ -78,7 +78,7 @@ pub(crate) struct Tools {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     todos: Vec<Todo>,
-    files: BTreeMap<String, Option<String>>,
+    files: Files,
 }
 
 impl Known {
@@ -89,9 +89,7 @@ impl Known {
     pub(crate) fn apply(&mut self, event: &Event) {
         match event {
             Event::TodosChanged { todos } => self.todos.clone_from(todos),
-            Event::FileSeen { path, digest } => {
-                self.files.insert(path.clone(), digest.clone());
-            }
+            Event::FileSeen { path, digest } => self.files.saw(path, digest.as_ref()),
             _ => {}
         }
     }
@@ -107,7 +105,7 @@ impl Memory for Remembered {
     }
 
     fn seen(&self, path: &str) -> Option<Option<String>> {
-        self.0.lock().expect("no code panics while holding this").files.get(path).cloned()
+        self.0.lock().expect("no code panics while holding this").files.seen(path)
     }
 }
 
@@ -216,9 +214,9 @@ pub(crate) fn task(
         }
         Work::Stop { turn, job } => Box::pin(pipeline::stop(desk, turn, job)),
         Work::Compact { turn, .. } => {
-            let history = Arc::clone(&session.history);
-            let settings = session.settings.clone();
-            Box::pin(compact::compact(desk, turn, history, settings))
+            let (history, settings) = (Arc::clone(&session.history), session.settings.clone());
+            let long = compact::Long { turn, history, settings, trace: session.trace() };
+            Box::pin(compact::compact(desk, long))
         }
         Work::Check { turn, calls } => {
             let wanted = wanted(session, &calls);

@@ -1,22 +1,15 @@
 //! A journal that kills its own process at a chosen append.
 
-use std::{
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
 };
 
 use async_trait::async_trait;
-use budao_core::{
-    Fault,
-    event::{Answer, Command, CommandId, Seq, SessionId},
-};
-use budao_journal::{
-    Append, AppendError, Digest, Filter, Info, Journal, Lease, LeaseRequest, Page, PageLimits,
-    Rate, RateQuery, Retained, Retention, Snapshot, Sqlite, Stored, Submitted, Summary, Unfinished,
-    Watch,
-};
-use bytes::Bytes;
-use futures::stream::BoxStream;
+use budao_core::event::Seq;
+use budao_journal::{Append, AppendError, Journal, Sqlite};
+
+use crate::around::{Appends, Around};
 
 /// When to die.
 #[derive(Clone, Debug)]
@@ -58,123 +51,33 @@ fn die() {
     }
 }
 
+/// When to die, and how many appends there were.
 #[derive(Debug)]
-pub(crate) struct Killing {
-    inner: Sqlite,
+pub(crate) struct Kills {
     moment: Option<Moment>,
     appends: AtomicU32,
 }
 
+pub(crate) type Killing = Around<Kills>;
+
 impl Killing {
     pub(crate) fn new(inner: Sqlite, moment: Option<Moment>) -> Self {
-        Self { inner, moment, appends: AtomicU32::new(0) }
+        let appends = Kills { moment, appends: AtomicU32::new(0) };
+        Self { inner: Arc::new(inner), appends }
     }
 }
 
 #[async_trait]
-impl Journal for Killing {
-    async fn append(&self, append: Append) -> Result<Seq, AppendError> {
+impl Appends for Kills {
+    async fn append(&self, inner: &dyn Journal, append: Append) -> Result<Seq, AppendError> {
         let number = self.appends.fetch_add(1, Ordering::SeqCst) + 1;
         if matches!(self.moment, Some(Moment::Before(wanted)) if wanted == number) {
             die();
         }
-        let done = self.inner.append(append).await;
+        let done = inner.append(append).await;
         if matches!(self.moment, Some(Moment::After(wanted)) if wanted == number) {
             die();
         }
         done
-    }
-
-    async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
-        self.inner.take_lease(request).await
-    }
-
-    async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
-        self.inner.renew(lease, ttl).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<(), Fault> {
-        self.inner.release(lease).await
-    }
-
-    async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault> {
-        self.inner.submit(session, command).await
-    }
-
-    async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
-        self.inner.inbox(session).await
-    }
-
-    async fn answer(&self, session: SessionId, id: &CommandId) -> Result<Option<Answer>, Fault> {
-        self.inner.answer(session, id).await
-    }
-
-    async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault> {
-        self.inner.await_answer(session, id).await
-    }
-
-    fn watch(&self, session: SessionId) -> Watch {
-        self.inner.watch(session)
-    }
-
-    async fn info(&self, session: SessionId) -> Result<Option<Info>, Fault> {
-        self.inner.info(session).await
-    }
-
-    async fn read(
-        &self,
-        session: SessionId,
-        after: Seq,
-        limits: PageLimits,
-    ) -> Result<Page, Fault> {
-        self.inner.read(session, after, limits).await
-    }
-
-    fn follow(
-        &self,
-        session: SessionId,
-        after: Seq,
-    ) -> BoxStream<'static, Result<Vec<Stored>, Fault>> {
-        self.inner.follow(session, after)
-    }
-
-    async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
-        self.inner.snapshot(session).await
-    }
-
-    async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
-        self.inner.put_blob(session, content).await
-    }
-
-    async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault> {
-        self.inner.blob(digest).await
-    }
-
-    async fn sessions(&self, filter: Filter) -> Result<Vec<Summary>, Fault> {
-        self.inner.sessions(filter).await
-    }
-
-    async fn unfinished(
-        &self,
-        after: Option<SessionId>,
-        limit: usize,
-    ) -> Result<Vec<Unfinished>, Fault> {
-        self.inner.unfinished(after, limit).await
-    }
-
-    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
-        self.inner.rates(query).await
-    }
-
-    async fn rebuild_views(&self) -> Result<(), Fault> {
-        self.inner.rebuild_views().await
-    }
-
-    async fn retain(&self, retention: Retention) -> Result<Retained, Fault> {
-        self.inner.retain(retention).await
-    }
-
-    async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
-        self.inner.delete(session).await
     }
 }

@@ -7,6 +7,8 @@
 
 #![expect(clippy::print_stdout, reason = "it is its own test runner")]
 
+#[path = "../support/around.rs"]
+mod around;
 mod killing;
 
 use std::{

@@ -227,7 +227,7 @@ async fn a_plan_waits_for_a_person_who_may_edit_it() {
     let paused = stage.runtime.plan(stage.session, "q", true).await.unwrap();
     assert_eq!((paused.stop, paused.pending.len()), (None, 1));
     assert_eq!(stage.state().await.status(), Status::Paused);
-    let question = paused.pending[0].clone();
+    let question = paused.pending[0].id.clone();
     let (note, digest) = (None, None);
     let decision = Decision::Allow;
     let arguments = Some(json!(["but this"]));

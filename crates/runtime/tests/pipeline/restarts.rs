@@ -152,7 +152,7 @@ async fn a_plan_that_waits_for_a_person_waits_in_the_next_process_too() {
     let paused = first.runtime.plan(first.session, "q", true).await.unwrap();
     first.runtime.shutdown(Duration::ZERO).await;
     let second = setup(None).instead_of(&first).await;
-    second.decide(second.session, paused.pending[0].clone()).await;
+    second.decide(second.session, paused.pending[0].id.clone()).await;
     second.until("turn_ended").await;
     assert_eq!(second.state().await.last_text().as_deref(), Some("both"));
     assert_eq!(second.cast.asked(PLANNER), 0);

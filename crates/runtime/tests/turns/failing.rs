@@ -1,151 +1,47 @@
 //! A journal whose appends can be told to fail.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use budao_core::{
-    Fault, Kind,
-    event::{Answer, Command, CommandId, Seq, SessionId},
-    fault::Operation,
-};
-use budao_journal::{
-    Append, AppendError, Digest, Filter, Info, Journal, Lease, LeaseRequest, Page, PageLimits,
-    Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary, Unfinished, Watch,
-};
-use bytes::Bytes;
-use futures::stream::BoxStream;
+use budao_core::{Fault, Kind, event::Seq, fault::Operation};
+use budao_journal::{Append, AppendError, Journal};
 
+use crate::around::{Appends, Around};
+
+/// What the next appends fail with, and how many of them.
 #[derive(Debug)]
-pub(crate) struct Failing {
-    inner: Arc<dyn Journal>,
-    /// What the next appends fail with, and how many of them.
-    next: Mutex<Option<(Kind, u32)>>,
-}
+pub(crate) struct Fails(Mutex<Option<(Kind, u32)>>);
+
+pub(crate) type Failing = Around<Fails>;
 
 impl Failing {
     pub(crate) fn new(inner: Arc<dyn Journal>) -> Arc<Self> {
-        Arc::new(Self { inner, next: Mutex::new(None) })
+        Arc::new(Self { inner, appends: Fails(Mutex::new(None)) })
     }
 
     /// The next appends fail.
     pub(crate) fn fail(&self, kind: Kind, times: u32) {
-        *self.next.lock().unwrap() = (times > 0).then_some((kind, times));
+        *self.appends.0.lock().unwrap() = (times > 0).then_some((kind, times));
     }
 
     /// How many appends are still to fail.
     pub(crate) fn left(&self) -> u32 {
-        self.next.lock().unwrap().map_or(0, |(_, left)| left)
+        self.appends.0.lock().unwrap().map_or(0, |(_, left)| left)
     }
 }
 
 #[async_trait]
-impl Journal for Failing {
-    async fn append(&self, append: Append) -> Result<Seq, AppendError> {
+impl Appends for Fails {
+    async fn append(&self, inner: &dyn Journal, append: Append) -> Result<Seq, AppendError> {
         let failed = {
-            let mut next = self.next.lock().unwrap();
+            let mut next = self.0.lock().unwrap();
             let failed = *next;
             *next = failed.and_then(|(kind, left)| (left > 1).then_some((kind, left - 1)));
             failed
         };
         match failed {
             Some((kind, _)) => Err(Fault::new(kind, Operation::AppendRecords).into()),
-            None => self.inner.append(append).await,
+            None => inner.append(append).await,
         }
-    }
-
-    async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
-        self.inner.take_lease(request).await
-    }
-
-    async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
-        self.inner.renew(lease, ttl).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<(), Fault> {
-        self.inner.release(lease).await
-    }
-
-    async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault> {
-        self.inner.submit(session, command).await
-    }
-
-    async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
-        self.inner.inbox(session).await
-    }
-
-    async fn answer(&self, session: SessionId, id: &CommandId) -> Result<Option<Answer>, Fault> {
-        self.inner.answer(session, id).await
-    }
-
-    async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault> {
-        self.inner.await_answer(session, id).await
-    }
-
-    fn watch(&self, session: SessionId) -> Watch {
-        self.inner.watch(session)
-    }
-
-    async fn info(&self, session: SessionId) -> Result<Option<Info>, Fault> {
-        self.inner.info(session).await
-    }
-
-    async fn read(
-        &self,
-        session: SessionId,
-        after: Seq,
-        limits: PageLimits,
-    ) -> Result<Page, Fault> {
-        self.inner.read(session, after, limits).await
-    }
-
-    fn follow(
-        &self,
-        session: SessionId,
-        after: Seq,
-    ) -> BoxStream<'static, Result<Vec<Stored>, Fault>> {
-        self.inner.follow(session, after)
-    }
-
-    async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
-        self.inner.snapshot(session).await
-    }
-
-    async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
-        self.inner.put_blob(session, content).await
-    }
-
-    async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault> {
-        self.inner.blob(digest).await
-    }
-
-    async fn sessions(&self, filter: Filter) -> Result<Vec<Summary>, Fault> {
-        self.inner.sessions(filter).await
-    }
-
-    async fn unfinished(
-        &self,
-        after: Option<SessionId>,
-        limit: usize,
-    ) -> Result<Vec<Unfinished>, Fault> {
-        self.inner.unfinished(after, limit).await
-    }
-
-    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
-        self.inner.rates(query).await
-    }
-
-    async fn rebuild_views(&self) -> Result<(), Fault> {
-        self.inner.rebuild_views().await
-    }
-
-    async fn retain(&self, retention: Retention) -> Result<Retained, Fault> {
-        self.inner.retain(retention).await
-    }
-
-    async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
-        self.inner.delete(session).await
     }
 }

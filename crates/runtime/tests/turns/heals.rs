@@ -172,8 +172,31 @@ async fn a_long_history_is_compacted_and_pairs_stay_whole() {
         let result = stage.run(&format!("question {round}")).await;
         assert!(result.is_ok(), "{result:?}");
     }
-    assert!(stage.count("history_compacted").await > 0);
+    let compacted = stage.count("history_compacted").await;
+    assert!(compacted > 0);
+    assert_eq!(stage.count("compaction_started").await, compacted);
     for request in stage.model.requests() {
         assert_eq!(unpaired(&request.messages, 0), None);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_fails_is_told_counted_and_done_by_rule() {
+    let mut script = Script::new().say("x".repeat(4_000)).say("y".repeat(4_000));
+    script = script.fail(Kind::ModelOverloaded).say("after all");
+    let mut setup = Setup::new(script);
+    setup.limits.context_tokens = 1_500;
+    let stage = setup.open().await;
+    stage.run("one").await;
+    stage.run("two").await;
+    let result = stage.run("three").await;
+    assert_eq!(result.text, "after all", "{result:?}");
+    assert_eq!(stage.raised().await, [Kind::ModelOverloaded]);
+    assert_eq!(stage.count("recovered").await, 0, "nothing was tried again");
+    let by_model = stage.records().await.iter().any(
+        |record| matches!(&record.event, Event::HistoryCompacted { by_model, .. } if *by_model),
+    );
+    assert!(!by_model);
+    let summary = stage.model.requests()[2].clone();
+    assert_eq!(summary.trace, result.trace, "the request for a summary is part of the turn");
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../support/around.rs"]
+mod around;
+mod bounds;
 mod failing;
 mod heals;
 mod hooks;

@@ -135,11 +135,11 @@ async fn a_question_pauses_the_turn_and_survives_eviction() {
     assert_eq!(paused.stop, None);
     assert_eq!(paused.pending.len(), 1);
     assert_eq!(stage.touched.load(Ordering::SeqCst), 0);
-    let answer = stage.decide(&paused.pending[0], Decision::Allow).await;
+    let answer = stage.decide(&paused.pending[0].id, Decision::Allow).await;
     assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
     stage.until("turn_ended").await;
     assert_eq!(stage.touched.load(Ordering::SeqCst), 1);
-    let answer = stage.decide(&paused.pending[0], Decision::Allow).await;
+    let answer = stage.decide(&paused.pending[0].id, Decision::Allow).await;
     assert!(matches!(answer, Answer::Rejected { .. }), "answered once: {answer:?}");
 }
 
@@ -150,7 +150,7 @@ async fn a_denied_call_never_runs_and_the_note_reaches_the_model() {
     setup.permissions = Permissions { mode: Mode::Approval, ..Permissions::default() };
     let stage = setup.open().await;
     let paused = stage.run("go").await;
-    stage.decide(&paused.pending[0], Decision::Deny).await;
+    stage.decide(&paused.pending[0].id, Decision::Deny).await;
     stage.until("turn_ended").await;
     assert_eq!(stage.touched.load(Ordering::SeqCst), 0);
     let told = stage.last_result();

@@ -22,7 +22,7 @@ use budao_journal::{Journal, Memory, PageLimits};
 use budao_models::script::{Script, Scripted};
 use budao_runtime::{Builder, ModelHook, OneModel, Runtime, TurnResult};
 use budao_testkit::world;
-use budao_tools::{Options, RawTool, Toolbox, hooks::Hooks, pool::Pool};
+use budao_tools::{Options, RawTool, Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 use serde_json::json;
 
 pub(crate) struct Stage {
@@ -43,6 +43,7 @@ pub(crate) struct Setup {
     pub(crate) tools: Vec<RawTool>,
     pub(crate) journal: Option<Arc<dyn Journal>>,
     pub(crate) world: World,
+    pub(crate) policy: Option<Arc<dyn Policy>>,
 }
 
 impl Setup {
@@ -56,6 +57,7 @@ impl Setup {
             tools: Vec::new(),
             journal: None,
             world: world::seeded(1),
+            policy: None,
         }
     }
 
@@ -82,7 +84,11 @@ impl Setup {
         let mut runtime = Builder::new(Arc::clone(&journal), models, Arc::new(toolbox.build()))
             .world(self.world)
             .limits(self.limits)
+            .pool(Arc::new(Pool::tasks()))
             .hooks(self.hooks);
+        if let Some(policy) = self.policy {
+            runtime = runtime.policy(policy);
+        }
         for hook in self.model_hooks {
             runtime = runtime.model_hook(hook);
         }

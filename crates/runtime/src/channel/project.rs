@@ -1,0 +1,472 @@
+//! The projection: a fold over the records of a session.
+
+use std::collections::BTreeMap;
+
+use budao_core::{
+    Kind, Lang, Record, Timestamp,
+    event::{Decision, Event, Scope, Stage, StopReason, TaskEnd, TaskId},
+    fault::{Fault, text},
+    message::{Block, CallId, Usage},
+    session::{Session, Status},
+    tool::{Failure, Outcome, Todo},
+};
+use serde_json::Value;
+
+use super::{Approval, Audit, Bookmark, CallSnapshot, Channel, ChannelEvent, Envelope, phase};
+use crate::Question;
+
+/// The fold that projects.
+#[derive(Clone, Debug)]
+pub struct Projector {
+    lang: Lang,
+    state: &'static str,
+    breakpoint: &'static str,
+    step: u32,
+    step_began: Timestamp,
+    thinking: bool,
+    talking: bool,
+    /// A planner is at work.
+    planning: bool,
+    calls: BTreeMap<CallId, CallSnapshot>,
+    todos: Vec<Todo>,
+    /// Every call of the session, once it has ended; kept only for an audit.
+    ended: Option<Vec<CallSnapshot>>,
+}
+
+impl Default for Projector {
+    fn default() -> Self {
+        Self::new(Lang::En)
+    }
+}
+
+/// The events of one record, as they are found.
+struct Out {
+    bookmark: Bookmark,
+    events: Vec<Envelope>,
+}
+
+impl Out {
+    fn push(&mut self, channel: Channel, event: ChannelEvent) {
+        self.events.push(Envelope { bookmark: self.bookmark, channel, event });
+    }
+}
+
+impl Projector {
+    /// Starts before the first record.
+    #[must_use]
+    pub fn new(lang: Lang) -> Self {
+        Self {
+            lang,
+            state: "READY",
+            breakpoint: "READY",
+            step: 0,
+            step_began: Timestamp::default(),
+            thinking: false,
+            talking: false,
+            planning: false,
+            calls: BTreeMap::new(),
+            todos: Vec::new(),
+            ended: None,
+        }
+    }
+
+    /// Starts where a session stands. Calls of a running turn are known from its records alone: project
+    /// those too, from the turn's beginning.
+    #[must_use]
+    pub fn at(lang: Lang, session: &Session) -> Self {
+        let state = match session.status() {
+            Status::Running => "WORKING",
+            Status::Paused => "PAUSED",
+            Status::Idle | Status::Ended => "READY",
+        };
+        let mut projector = Self { state, todos: session.todos.clone(), ..Self::new(lang) };
+        if let Some(turn) = &session.turn {
+            (projector.step, projector.step_began) = (turn.step, turn.started_at);
+        }
+        projector
+    }
+
+    /// One that remembers every finished call.
+    #[must_use]
+    pub fn auditing(lang: Lang) -> Self {
+        Self { ended: Some(Vec::new()), ..Self::new(lang) }
+    }
+
+    /// Every finished call, oldest first, if it is auditing.
+    #[must_use]
+    pub fn into_calls(self) -> Vec<CallSnapshot> {
+        self.ended.unwrap_or_default()
+    }
+
+    /// What a record is on the channels.
+    pub fn project(&mut self, record: &Record) -> Vec<Envelope> {
+        let timestamp = record.at.as_millis();
+        let mut out = Out { bookmark: Bookmark { seq: record.seq, timestamp }, events: Vec::new() };
+        self.chunks(&record.event, &mut out);
+        match &record.event {
+            Event::TurnStarted { .. } => {
+                self.calls.clear();
+                (self.step, self.step_began) = (0, record.at);
+                self.enter("WORKING", "PRE_MODEL", &mut out);
+            }
+            Event::StepStarted { step, .. } => {
+                (self.step, self.step_began) = (*step, record.at);
+                self.enter("WORKING", "STREAMING_MODEL", &mut out);
+            }
+            Event::ModelAnswered { step, content, usage, .. } => {
+                self.answered(*step, content, *usage, record.at, &mut out);
+            }
+            Event::TurnEnded { stop, fault, .. } => self.turn_ended(*stop, fault, &mut out),
+            Event::SessionResumed { sealed } => {
+                let sealed = sealed.clone();
+                out.push(
+                    Channel::Monitor,
+                    ChannelEvent::AgentResumed { strategy: "crash", sealed },
+                );
+            }
+            Event::CompactionStarted { .. } => {
+                let (phase, summary, ratio) = ("start", None, None);
+                let event = ChannelEvent::ContextCompression { phase, summary, ratio };
+                out.push(Channel::Monitor, event);
+            }
+            Event::HistoryCompacted { summary, tokens_before, tokens_after, usage, .. } => {
+                #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+                let ratio = *tokens_after as f64 / (*tokens_before).max(1) as f64;
+                let (summary, ratio) = (Some(summary.clone()), Some(ratio));
+                let event = ChannelEvent::ContextCompression { phase: "end", summary, ratio };
+                out.push(Channel::Monitor, event);
+                used(*usage, &mut out);
+            }
+            Event::ChildEnded { usage, .. } => used(*usage, &mut out),
+            Event::TodosChanged { todos } => {
+                let previous = std::mem::replace(&mut self.todos, todos.clone());
+                let event = ChannelEvent::TodoChanged { current: todos.clone(), previous };
+                out.push(Channel::Monitor, event);
+            }
+            Event::FileSeen { path, .. } => {
+                let event = ChannelEvent::FileChanged { path: path.clone(), mtime: timestamp };
+                out.push(Channel::Monitor, event);
+            }
+            Event::CallNoted { tool, topic, data, .. } => {
+                let event = ChannelEvent::ToolCustomEvent {
+                    tool_name: tool.clone(),
+                    event_type: topic.clone(),
+                    data: data.clone(),
+                    timestamp,
+                };
+                out.push(Channel::Monitor, event);
+            }
+            Event::FaultRaised { fault, scope } => {
+                out.push(Channel::Monitor, self.error(fault, scope));
+            }
+            Event::RecoveryFailed { fault, scope } => {
+                out.push(Channel::Monitor, self.error(fault, scope));
+            }
+            other => {
+                self.call(other, &mut out);
+                self.stage(other, &mut out);
+            }
+        }
+        out.events
+    }
+
+    fn error(&self, fault: &Fault, scope: &Scope) -> ChannelEvent {
+        let phase = phase(fault, scope.tool.is_some());
+        ChannelEvent::error(fault, self.lang, phase, scope.stage, scope.task.as_ref())
+    }
+
+    /// What happens in a pipeline.
+    fn stage(&mut self, event: &Event, out: &mut Out) {
+        let (planning, lang) = (Stage::Planning, self.lang);
+        match event {
+            Event::PlanStarted { question } => {
+                self.planning = true;
+                self.enter("WORKING", "PRE_MODEL", out);
+                started(planning, None, Some(question), out);
+            }
+            Event::PlanMade { summary, .. } => {
+                self.enter("WORKING", "PRE_MODEL", out);
+                if std::mem::replace(&mut self.planning, false) {
+                    ended(planning, None, "COMPLETED", summary.clone(), out);
+                }
+            }
+            Event::PlanRefused { fault } => {
+                self.planning = false;
+                ended(planning, None, "FAILED", text::for_user(fault, lang), out);
+            }
+            Event::PlanCancelled { reason } if std::mem::replace(&mut self.planning, false) => {
+                ended(planning, None, "CANCELLED", reason.clone(), out);
+            }
+            Event::TaskStarted { task, .. } => {
+                started(Stage::Solving, Some(&task.id), Some(&task.title), out);
+            }
+            Event::TaskEnded { task, end } => {
+                let (state, text) = ended_stage(end, lang);
+                ended(Stage::Solving, Some(task), state, text, out);
+            }
+            Event::AggregateStarted { .. } => started(Stage::Aggregation, None, None, out),
+            Event::AggregateEnded { end } => {
+                let (state, text) = ended_stage(end, lang);
+                ended(Stage::Aggregation, None, state, text, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Begins and ends of words and thought.
+    fn chunks(&mut self, event: &Event, out: &mut Out) {
+        if let Event::TextCame { step, .. } | Event::ThoughtCame { step, .. } = event {
+            self.step = *step;
+        }
+        let step = self.step;
+        if let Event::ThoughtCame { text, .. } = event {
+            if !std::mem::replace(&mut self.thinking, true) {
+                out.push(Channel::Progress, ChannelEvent::ThinkChunkStart { step });
+            }
+            let delta = text.clone();
+            return out.push(Channel::Progress, ChannelEvent::ThinkChunk { step, delta });
+        }
+        let ends_thought = matches!(
+            event,
+            Event::TextCame { .. } | Event::ModelAnswered { .. } | Event::AnswerAbandoned { .. }
+        );
+        if ends_thought && std::mem::replace(&mut self.thinking, false) {
+            out.push(Channel::Progress, ChannelEvent::ThinkChunkEnd { step });
+        }
+        match event {
+            Event::TextCame { text, .. } => {
+                if !std::mem::replace(&mut self.talking, true) {
+                    out.push(Channel::Progress, ChannelEvent::TextChunkStart { step });
+                }
+                let delta = text.clone();
+                out.push(Channel::Progress, ChannelEvent::TextChunk { step, delta });
+            }
+            Event::AnswerAbandoned { .. } if std::mem::replace(&mut self.talking, false) => {
+                let text = String::new();
+                out.push(Channel::Progress, ChannelEvent::TextChunkEnd { step, text });
+            }
+            _ => {}
+        }
+    }
+
+    fn answered(
+        &mut self,
+        step: u32,
+        content: &[Block],
+        usage: Usage,
+        at: Timestamp,
+        out: &mut Out,
+    ) {
+        let text = budao_core::message::text_of(content);
+        if !self.talking && !text.is_empty() {
+            out.push(Channel::Progress, ChannelEvent::TextChunkStart { step });
+            let delta = text.clone();
+            out.push(Channel::Progress, ChannelEvent::TextChunk { step, delta });
+        }
+        if std::mem::replace(&mut self.talking, false) || !text.is_empty() {
+            out.push(Channel::Progress, ChannelEvent::TextChunkEnd { step, text });
+        }
+        used(usage, out);
+        let duration_ms = u64::try_from(at.since(self.step_began).as_millis()).unwrap_or(u64::MAX);
+        out.push(Channel::Monitor, ChannelEvent::StepComplete { step, duration_ms });
+        for block in content {
+            if let Block::ToolUse(call) = block {
+                let snapshot =
+                    CallSnapshot::new(&call.id, &call.name, &call.arguments, at.as_millis());
+                self.calls.insert(call.id.clone(), snapshot);
+            }
+        }
+        if content.iter().any(|block| matches!(block, Block::ToolUse(_))) {
+            self.enter(self.state, "TOOL_PENDING", out);
+        }
+    }
+
+    fn turn_ended(&mut self, stop: StopReason, fault: &Option<Fault>, out: &mut Out) {
+        let reason = match (stop, fault) {
+            (StopReason::Cancelled, _) => "interrupted",
+            (StopReason::Failed, _) | (_, Some(_)) => "failed",
+            _ => "completed",
+        };
+        if let (Some(fault), false) = (fault, stop == StopReason::Failed) {
+            // A failed turn's fault was told when recovery failed; any other one is told here.
+            out.push(Channel::Monitor, self.error(fault, &Scope::default()));
+        }
+        out.push(Channel::Progress, ChannelEvent::Done { step: self.step, reason });
+        self.enter("READY", "READY", out);
+    }
+
+    fn enter(&mut self, state: &'static str, breakpoint: &'static str, out: &mut Out) {
+        if std::mem::replace(&mut self.state, state) != state {
+            out.push(Channel::Monitor, ChannelEvent::StateChanged { state });
+        }
+        let previous = std::mem::replace(&mut self.breakpoint, breakpoint);
+        if previous != breakpoint {
+            let timestamp = out.bookmark.timestamp;
+            let current = breakpoint;
+            out.push(
+                Channel::Monitor,
+                ChannelEvent::BreakpointChanged { previous, current, timestamp },
+            );
+        }
+    }
+
+    /// What happens to calls.
+    fn call(&mut self, event: &Event, out: &mut Out) {
+        let at = out.bookmark.timestamp;
+        match event {
+            Event::QuestionAsked { call, tool, arguments, .. } => {
+                let Some(question) = Question::of(event) else { return };
+                self.meet(call, tool, Some(arguments), at);
+                let Some(snapshot) = self.moved(call, "APPROVAL_REQUIRED", "awaiting approval", at)
+                else {
+                    return;
+                };
+                snapshot.approval = Some(Approval { required: true, ..Approval::default() });
+                let call = snapshot.clone();
+                self.enter("PAUSED", "AWAITING_APPROVAL", out);
+                out.push(Channel::Control, ChannelEvent::PermissionRequired { question, call });
+            }
+            Event::QuestionAnswered { call, decision, by, note, .. } => {
+                self.decided(call, *decision, by, note.clone(), out);
+            }
+            Event::QuestionExpired { call, .. } => {
+                self.decided(call, Decision::Deny, "nobody", Some("expired".into()), out);
+            }
+            Event::CallStarted { call, tool, arguments, .. } => {
+                self.meet(call, tool, Some(arguments), at);
+                if let Some(snapshot) = self.moved(call, "EXECUTING", "execution start", at) {
+                    snapshot.started_at.get_or_insert(at);
+                    let call = snapshot.clone();
+                    self.enter("WORKING", "TOOL_EXECUTING", out);
+                    out.push(Channel::Progress, ChannelEvent::ToolStart { call });
+                }
+            }
+            Event::CallEnded { call, tool, outcome, duration_ms } => {
+                self.meet(call, tool, None, at);
+                self.call_ended(call, outcome, *duration_ms, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn decided(
+        &mut self,
+        id: &CallId,
+        decision: Decision,
+        by: &str,
+        note: Option<String>,
+        out: &mut Out,
+    ) {
+        let at = out.bookmark.timestamp;
+        let (state, word, why) = match decision {
+            Decision::Allow => ("APPROVED", "allow", "approval granted"),
+            Decision::Deny => ("DENIED", "deny", "approval denied"),
+        };
+        if let Some(snapshot) = self.moved(id, state, why, at) {
+            snapshot.approval = Some(Approval {
+                required: true,
+                decision: Some(word),
+                decided_by: Some(by.to_owned()),
+                decided_at: Some(at),
+                note: note.clone(),
+            });
+        }
+        let (call_id, decided_by) = (id.clone(), by.to_owned());
+        let event = ChannelEvent::PermissionDecided { call_id, decision: word, decided_by, note };
+        out.push(Channel::Control, event);
+    }
+
+    fn call_ended(&mut self, id: &CallId, outcome: &Outcome, duration_ms: u64, out: &mut Out) {
+        let (at, lang) = (out.bookmark.timestamp, self.lang);
+        let (state, why) = ended_as(outcome);
+        let Some(snapshot) = self.moved(id, state, why, at) else { return };
+        snapshot.completed_at = Some(at);
+        snapshot.duration_ms = Some(duration_ms);
+        match outcome {
+            Outcome::Done(output) => snapshot.result = Some(output.data.clone()),
+            Outcome::Failed(Failure { fault, data, .. }) => {
+                snapshot.is_error = true;
+                snapshot.error = Some(text::for_model(fault, lang));
+                snapshot.result.clone_from(data);
+            }
+        }
+        let call = snapshot.clone();
+        if let Some(ended) = &mut self.ended {
+            ended.push(call.clone());
+        }
+        if let Some(fault) = outcome.fault() {
+            let error = call.error.clone().unwrap_or_default();
+            out.push(Channel::Progress, ChannelEvent::ToolError { call: call.clone(), error });
+            let error = ChannelEvent::error(fault, self.lang, "tool", None, None);
+            out.push(Channel::Monitor, error);
+        }
+        out.push(Channel::Progress, ChannelEvent::ToolEnd { call: call.clone() });
+        out.push(Channel::Monitor, ChannelEvent::ToolExecuted { call });
+        self.enter(self.state, "POST_TOOL", out);
+    }
+
+    fn moved(
+        &mut self,
+        id: &CallId,
+        state: &'static str,
+        note: &'static str,
+        timestamp: i64,
+    ) -> Option<&mut CallSnapshot> {
+        let snapshot = self.calls.get_mut(id)?;
+        snapshot.state = state;
+        snapshot.audit_trail.push(Audit { state, timestamp, note });
+        Some(snapshot)
+    }
+
+    /// Makes sure that a call is known: a plan to be confirmed was never asked for by the model, and of
+    /// other calls the beginning may be gone.
+    fn meet(&mut self, id: &CallId, tool: &str, arguments: Option<&Value>, at: i64) {
+        if !self.calls.contains_key(id) {
+            let written = arguments.map(Value::to_string).unwrap_or_default();
+            let snapshot = CallSnapshot::new(id, tool, &written, at);
+            self.calls.insert(id.clone(), snapshot);
+        }
+    }
+}
+
+fn used(usage: Usage, out: &mut Out) {
+    let (input_tokens, output_tokens) = (usage.input_tokens, usage.output_tokens);
+    let total_tokens = input_tokens.saturating_add(output_tokens);
+    let event = ChannelEvent::TokenUsage { input_tokens, output_tokens, total_tokens };
+    out.push(Channel::Monitor, event);
+}
+
+fn started(stage: Stage, task: Option<&TaskId>, title: Option<&String>, out: &mut Out) {
+    let (task_id, title) = (task.cloned(), title.cloned());
+    out.push(Channel::Progress, ChannelEvent::StageStart { stage, task_id, title });
+}
+
+fn ended(stage: Stage, task: Option<&TaskId>, state: &'static str, text: String, out: &mut Out) {
+    let task_id = task.cloned();
+    out.push(Channel::Progress, ChannelEvent::StageEnd { stage, task_id, state, text });
+}
+
+fn ended_stage(end: &TaskEnd, lang: Lang) -> (&'static str, String) {
+    match end {
+        TaskEnd::Completed { output } => ("COMPLETED", output.clone()),
+        TaskEnd::Failed { fault } => ("FAILED", text::for_user(fault, lang)),
+        TaskEnd::Cancelled { reason } => ("CANCELLED", reason.clone()),
+    }
+}
+
+fn ended_as(outcome: &Outcome) -> (&'static str, &'static str) {
+    match outcome.fault().map(Fault::kind) {
+        None => ("COMPLETED", "execution complete"),
+        Some(Kind::OutcomeUnknown) => ("SEALED", "sealed: nobody knows whether it happened"),
+        Some(Kind::DeniedByPolicy) => ("DENIED", "policy deny"),
+        Some(Kind::DeniedByHook | Kind::GuardFailed) => ("DENIED", "hook deny"),
+        Some(Kind::DeniedByPerson | Kind::QuestionExpired) => ("DENIED", "approval denied"),
+        Some(Kind::UnknownTool) => ("FAILED", "tool missing"),
+        Some(Kind::InvalidArguments | Kind::MalformedArguments) => {
+            ("FAILED", "input schema invalid")
+        }
+        Some(Kind::Cancelled | Kind::DeadlinePassed) => ("FAILED", "tool aborted"),
+        Some(Kind::ToolSaidNo) => ("FAILED", "tool reported failure"),
+        Some(_) => ("FAILED", "execution failed"),
+    }
+}

@@ -1,0 +1,156 @@
+//! A session's past for embedders: the conversation, its calls, and copies of it.
+
+use std::{sync::Arc, time::Duration};
+
+use budao_core::{
+    Fault, Kind, Record,
+    event::{Event, Origin, Seq, SessionId},
+    fault::{Fact, Operation},
+    message::Message,
+    session,
+};
+use budao_journal::{Append, Entry, LeaseRequest, Missing, PageLimits, fold, fold_at};
+
+use crate::{
+    Session,
+    channel::{CallSnapshot, Projector},
+};
+
+/// Records copied in one append when a session is forked.
+const FORK_PAGE: usize = 1_000;
+
+impl Session {
+    /// The whole conversation, error results included, whatever was compacted since. Where retention has
+    /// removed its beginning, it begins with what a model was given of it.
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub async fn messages(&self) -> Result<Vec<Message>, Fault> {
+        let records = self.kept(Seq::MAX).await?;
+        let mut session = match records.first() {
+            Some(first) if first.seq > 1 => self.at_snapshot().await?,
+            _ => session::Session::default(),
+        };
+        let known = session.head;
+        for record in records.iter().filter(|record| record.seq > known) {
+            if !matches!(record.event, Event::HistoryCompacted { .. }) {
+                session.apply_record(record);
+            }
+        }
+        Ok(Arc::unwrap_or_clone(session.history))
+    }
+
+    /// Every finished call with its audit trail, oldest first; of those that retention has removed,
+    /// nothing.
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub async fn calls(&self) -> Result<Vec<CallSnapshot>, Fault> {
+        let lang = self.state().await?.settings.language;
+        let mut projector = Projector::auditing(lang);
+        for record in self.kept(Seq::MAX).await? {
+            drop(projector.project(&record));
+        }
+        Ok(projector.into_calls())
+    }
+
+    /// A new session that shares the history up to a position. It must lie between turns; without one,
+    /// it is the end of the last turn.
+    ///
+    /// # Errors
+    /// When a turn is running there, retention has removed some of the history, or the journal fails.
+    pub async fn fork(&self, at: Option<Seq>) -> Result<Self, Fault> {
+        let records = until_safe(self.whole(at.unwrap_or(Seq::MAX)).await?, at)?;
+        let journal = Arc::clone(self.runtime.journal());
+        let id = SessionId(self.runtime.world().uuid());
+        let request = LeaseRequest {
+            session: id,
+            holder: format!("fork-{id}"),
+            ttl: Duration::from_secs(60),
+            missing: Missing::Create,
+            instead_of: None,
+        };
+        let lease = journal.take_lease(request).await?;
+        let mut head = 0;
+        for page in copies(self.id, records).chunks(FORK_PAGE) {
+            let append = Append::new(&lease, head, page.to_vec());
+            head = journal.append(append).await.map_err(|error| error.into_fault(id))?;
+        }
+        journal.release(&lease).await?;
+        Ok(Self { runtime: self.runtime.clone(), id })
+    }
+
+    /// The session where its snapshot was taken.
+    async fn at_snapshot(&self) -> Result<session::Session, Fault> {
+        let journal = self.runtime.journal();
+        let (_, snapshot) = fold(&**journal, self.id).await?;
+        fold_at(&**journal, self.id, snapshot).await
+    }
+
+    /// Every record from the first one on.
+    async fn whole(&self, until: Seq) -> Result<Vec<Record>, Fault> {
+        let records = self.kept(until).await?;
+        match records.first() {
+            Some(first) if first.seq > 1 => {
+                Err(Fault::new(Kind::HistoryGap, Operation::ReadRecords)
+                    .with(Fact::Session, self.id.to_string())
+                    .with(Fact::FromSeq, 1)
+                    .with(Fact::ToSeq, first.seq - 1)
+                    .with(Fact::OldestSeq, first.seq))
+            }
+            _ => Ok(records),
+        }
+    }
+
+    /// The records that are still kept.
+    async fn kept(&self, until: Seq) -> Result<Vec<Record>, Fault> {
+        let mut records: Vec<Record> = Vec::new();
+        loop {
+            let after = records.last().map_or(0, |record| record.seq);
+            let page = self.runtime.journal().read(self.id, after, PageLimits::default()).await?;
+            if page.records.is_empty() {
+                return Ok(records);
+            }
+            for stored in page.records {
+                if stored.seq > until {
+                    return Ok(records);
+                }
+                records.push(stored.record()?);
+            }
+        }
+    }
+}
+
+/// The records up to the last place between turns, or exactly up to the place asked for.
+fn until_safe(mut records: Vec<Record>, at: Option<Seq>) -> Result<Vec<Record>, Fault> {
+    let mut state = session::Session::default();
+    let mut safe = 0;
+    for (index, record) in records.iter().enumerate() {
+        state.apply_record(record);
+        if state.turn.is_none() && state.queue.is_empty() {
+            safe = index + 1;
+        }
+    }
+    if at.is_some() && safe != records.len() {
+        return Err(Fault::new(Kind::ConstraintViolated, Operation::OpenSession)
+            .with(Fact::Field, "at")
+            .with(Fact::Constraint, "at lies between turns")
+            .with(Fact::ProvidedValue, serde_json::json!(at)));
+    }
+    records.truncate(safe);
+    Ok(records)
+}
+
+fn copies(parent: SessionId, records: Vec<Record>) -> Vec<Entry> {
+    let at = records.last().map_or(0, |record| record.seq);
+    let copy = |record: Record| {
+        let event = match record.event {
+            Event::SessionOpened { settings, .. } => {
+                Event::SessionOpened { settings, origin: Some(Origin::Fork { parent, at }) }
+            }
+            event => event,
+        };
+        Entry { at: record.at, trace: record.trace, turn: record.turn, event }
+    };
+    records.into_iter().map(copy).collect()
+}

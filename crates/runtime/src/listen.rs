@@ -1,0 +1,240 @@
+//! A session's events for embedders: as a stream, picked by type, or told to a listener.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use budao_core::{
+    Fault, Kind, Record,
+    engine::Engine,
+    event::Seq,
+    fault::{Fact, Operation},
+};
+use budao_journal::fold_at;
+use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    Session,
+    channel::{Bookmark, Channel, ChannelEvent, Envelope, Projector},
+};
+
+/// Failures in a row after which a listener is given up.
+const TRIES: u32 = 8;
+
+/// A listener that is being called. Dropping it ends that.
+#[derive(Debug)]
+pub struct Listening(#[expect(dead_code, reason = "held for its drop")] DropGuard);
+
+impl Session {
+    /// Events after a bookmark's position, then live ones, in one order over the wanted channels.
+    ///
+    /// The stream ends only after an error: `history_gap` when retention has removed what comes next,
+    /// `epoch_mismatch` when the history was replaced, or what failed in the journal.
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub async fn events(
+        &self,
+        channels: &[Channel],
+        since: Seq,
+    ) -> Result<impl Stream<Item = Result<Envelope, Fault>> + Send + use<>, Fault> {
+        let (projector, after) = self.projector(since).await?;
+        let records = self.runtime.follow(self.id, after).await?;
+        let wanted = channels.to_vec();
+        let events = records.scan(projector, move |projector, record| {
+            let events = match record {
+                Ok(record) => shown(projector.project(&record), &record, &wanted, since),
+                Err(fault) => vec![Err(fault)],
+            };
+            futures::future::ready(Some(stream::iter(events)))
+        });
+        Ok(events.flatten())
+    }
+
+    /// A projector that knows what it must at a bookmark, and the position to project from: the beginning
+    /// of the turn the bookmark is in, so that snapshots of its calls are whole.
+    async fn projector(&self, since: Seq) -> Result<(Projector, Seq), Fault> {
+        let lang = self.state().await?.settings.language;
+        let journal = self.runtime.journal();
+        let state = match fold_at(&**journal, self.id, since).await {
+            Ok(state) => state,
+            // Nobody knows any more what was before the bookmark; what comes after it is all there.
+            Err(fault) if fault.kind() == Kind::HistoryGap => {
+                return Ok((Projector::new(lang), since));
+            }
+            Err(fault) => return Err(fault),
+        };
+        let Some(turn) = &state.turn else { return Ok((Projector::at(lang, &state), since)) };
+        let oldest = journal.info(self.id).await?.map_or(1, |info| info.first_available);
+        let begin = turn.began.max(oldest).saturating_sub(1);
+        Ok((Projector::at(lang, &state), begin.min(since)))
+    }
+
+    /// Events of one type, taken apart: `pick` says which, and what of them is wanted.
+    ///
+    /// ```no_run
+    /// # use budao_runtime::{Session, channel::ChannelEvent};
+    /// # async fn errors(session: Session) -> Result<(), budao_core::Fault> {
+    /// let errors = session
+    ///     .select(0, |event| match event {
+    ///         ChannelEvent::ToolError { call, error } => Some((call.name, error)),
+    ///         _ => None,
+    ///     })
+    ///     .await?;
+    /// # drop(errors);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub async fn select<T: Send, F>(
+        &self,
+        since: Seq,
+        pick: F,
+    ) -> Result<impl Stream<Item = Result<T, Fault>> + Send + use<T, F>, Fault>
+    where
+        F: Fn(ChannelEvent) -> Option<T> + Send + 'static,
+    {
+        let all = [Channel::Progress, Channel::Control, Channel::Monitor];
+        let events = self.events(&all, since).await?;
+        Ok(events.filter_map(move |event| {
+            let picked = match event {
+                Ok(envelope) => pick(envelope.event).map(Ok),
+                Err(fault) => Some(Err(fault)),
+            };
+            futures::future::ready(picked)
+        }))
+    }
+
+    /// Calls `listener` with every event. A listener that panics or takes too long is reported in the
+    /// log and called again with the next event; it cannot touch the session. When the records cannot be
+    /// read, it is told an `error` of the monitor channel, whichever channels it asked for, and hears on
+    /// as soon as they can. Ends when dropped.
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub async fn listen<F, R>(
+        &self,
+        channels: &[Channel],
+        since: Seq,
+        listener: F,
+    ) -> Result<Listening, Fault>
+    where
+        F: Fn(Envelope) -> R + Send + Sync + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        // What is wrong from the start is the caller's to hear.
+        drop(self.projector(since).await?);
+        let hearing = Hearing {
+            session: self.clone(),
+            channels: channels.to_vec(),
+            since,
+            failures: 0,
+            listener: Box::new(move |event| Box::pin(listener(event))),
+        };
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let spawn = Arc::clone(&self.runtime.world().spawn);
+        spawn.spawn(Box::pin(async move {
+            stopped.run_until_cancelled(hearing.run()).await;
+        }));
+        Ok(Listening(stop.drop_guard()))
+    }
+}
+
+fn shown(
+    events: Vec<Envelope>,
+    record: &Record,
+    wanted: &[Channel],
+    since: Seq,
+) -> Vec<Result<Envelope, Fault>> {
+    if record.seq <= since {
+        return Vec::new();
+    }
+    events.into_iter().filter(|event| wanted.contains(&event.channel)).map(Ok).collect()
+}
+
+type Listener = Box<dyn Fn(Envelope) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// A listener and how far it has heard.
+struct Hearing {
+    session: Session,
+    channels: Vec<Channel>,
+    since: Seq,
+    failures: u32,
+    listener: Listener,
+}
+
+impl Hearing {
+    /// Tells everything, and subscribes anew when that breaks off.
+    async fn run(mut self) {
+        loop {
+            let fault = match self.session.events(&self.channels, self.since).await {
+                Ok(events) => self.hear(events).await,
+                Err(fault) => fault,
+            };
+            self.failures += 1;
+            let goes_on = self.goes_on(&fault);
+            tracing::warn!(session = %self.session.id, %fault, goes_on, "a listener was cut off");
+            self.tell(self.of_fault(&fault)).await;
+            if !goes_on {
+                return;
+            }
+            let wait = self.session.runtime.limits().retry.delay(self.failures, 0.0);
+            self.session.runtime.world().clock.sleep(wait).await;
+        }
+    }
+
+    /// Tells what comes until something fails.
+    async fn hear(&mut self, events: impl Stream<Item = Result<Envelope, Fault>> + Send) -> Fault {
+        futures::pin_mut!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    (self.since, self.failures) = (event.bookmark.seq, 0);
+                    self.tell(event).await;
+                }
+                Err(fault) => return fault,
+            }
+        }
+        Fault::new(Kind::ShuttingDown, Operation::FollowRecords)
+    }
+
+    /// Is there something to subscribe to? After a gap, from where the records begin.
+    fn goes_on(&mut self, fault: &Fault) -> bool {
+        match fault.kind() {
+            Kind::UnknownSession | Kind::EpochMismatch | Kind::JournalDamaged => false,
+            Kind::HistoryGap => {
+                let oldest = fault.detail().number(Fact::OldestSeq);
+                let oldest = oldest.and_then(|oldest| Seq::try_from(oldest).ok()).unwrap_or(1);
+                self.since = self.since.max(oldest.saturating_sub(1));
+                self.failures <= TRIES
+            }
+            _ => self.failures <= TRIES,
+        }
+    }
+
+    fn of_fault(&self, fault: &Fault) -> Envelope {
+        let timestamp = self.session.runtime.world().clock.now().as_millis();
+        Envelope {
+            bookmark: Bookmark { seq: self.since, timestamp },
+            channel: Channel::Monitor,
+            event: ChannelEvent::of_fault(fault, budao_core::Lang::En),
+        }
+    }
+
+    async fn tell(&self, event: Envelope) {
+        let runtime = &self.session.runtime;
+        let heard = AssertUnwindSafe(async { (self.listener)(event).await }).catch_unwind();
+        let why = tokio::select! {
+            biased;
+            heard = heard => heard.is_err().then_some("it panicked"),
+            () = runtime.world().clock.sleep(runtime.limits().hook) => Some("it took too long"),
+        };
+        if let Some(reason) = why {
+            let fault = Fault::new(Kind::ListenerFailed, Operation::NotifyListener)
+                .with(Fact::Reason, reason);
+            tracing::warn!(session = %self.session.id, %fault, "a listener failed");
+        }
+    }
+}

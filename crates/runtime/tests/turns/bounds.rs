@@ -1,0 +1,244 @@
+//! Everything a session waits for has an end, and everything it keeps can be read back.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use budao_core::{
+    Fault, Kind,
+    engine::{Engine, Opening},
+    event::{Ask, SessionId, Settings},
+    limits::Limits,
+    message::Request,
+    seams::World,
+    session::Status,
+    tool::Permit,
+};
+use budao_journal::{Journal, Memory};
+use budao_models::script::Script;
+use budao_runtime::{
+    Builder, Change, CleanUp, ModelHook, OneModel, Runtime, ToolSource, TurnResult,
+};
+use budao_testkit::world;
+use budao_tools::{
+    CallContext, RawTool, Ready, Toolbox,
+    policy::{Permitted, Policy},
+    pool::Pool,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    failing::Failing,
+    stage::{Setup, fault_of},
+};
+
+#[tokio::test(start_paused = true)]
+async fn closing_a_session_stops_its_call_first_and_ends_after_it() {
+    let stage = Setup::new(Script::new().call("slow", json!({}))).open().await;
+    stage.say("go").await;
+    stage.until("call_started").await;
+    stage.submit(Ask::Close).await;
+    stage.until("session_ended").await;
+    let names = stage.names().await;
+    let order =
+        ["close_requested", "cancel_requested", "call_ended", "turn_ended", "session_ended"];
+    assert_eq!(names[names.len() - 5..], order);
+    assert_eq!(stage.state().await.status(), Status::Ended);
+}
+
+/// Tools that never come, and a count of the sessions that ended.
+#[derive(Debug, Default)]
+struct Away {
+    hangs: bool,
+    ended: AtomicU32,
+}
+
+#[async_trait]
+impl ToolSource for Away {
+    async fn toolbox(&self, _: SessionId, _: &Settings) -> Result<Toolbox, Fault> {
+        match self.hangs {
+            true => std::future::pending().await,
+            false => Ok(Toolbox::builder().build()),
+        }
+    }
+
+    async fn session_ended(&self, _: SessionId) {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn runtime(world: World, journal: Arc<dyn Journal>, tools: Arc<Away>) -> Builder {
+    let model = Script::new().say("hello").forever().model(Arc::clone(&world.clock));
+    Builder::new(journal, Arc::new(OneModel(Arc::new(model))), tools)
+        .world(world)
+        .pool(Arc::new(Pool::tasks()))
+}
+
+async fn run(runtime: &Runtime) -> (SessionId, TurnResult) {
+    let session = runtime.open(Opening::default()).await.unwrap();
+    (session, runtime.run(session, "hello?").await.unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn tools_that_cannot_be_had_in_time_fail_the_turn() {
+    let world = world::seeded(5);
+    let journal = Arc::new(Memory::new(world.clone(), Limits::default()));
+    let tools = Arc::new(Away { hangs: true, ..Away::default() });
+    let (_, result) = run(&runtime(world, journal, tools).build().unwrap()).await;
+    assert_eq!(fault_of(&result).kind(), Kind::RequestTimedOut);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_source_of_tools_hears_that_a_session_ended() {
+    let world = world::seeded(5);
+    let journal = Arc::new(Memory::new(world.clone(), Limits::default()));
+    let tools = Arc::new(Away::default());
+    let runtime = runtime(world, journal, Arc::clone(&tools)).build().unwrap();
+    let (session, result) = run(&runtime).await;
+    assert!(result.is_ok(), "{result:?}");
+    runtime.submit(session, runtime.command("ada", Ask::Close)).await.unwrap();
+    runtime.shutdown(Duration::from_secs(1)).await;
+    assert_eq!(tools.ended.load(Ordering::SeqCst), 1);
+}
+
+/// Frees nothing, for ever, or panics.
+#[derive(Debug)]
+struct NoHelp(bool);
+
+#[async_trait]
+impl CleanUp for NoHelp {
+    async fn clean_up(&self) {
+        assert!(!self.0, "a clean-up's bug");
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_up_that_hangs_or_panics_keeps_nobody_waiting() {
+    let world = world::seeded(5);
+    let failing = Failing::new(Arc::new(Memory::new(world.clone(), Limits::default())));
+    let runtime = runtime(world, Arc::clone(&failing) as _, Arc::new(Away::default()))
+        .clean_up(Arc::new(NoHelp(false)))
+        .clean_up(Arc::new(NoHelp(true)))
+        .build()
+        .unwrap();
+    let session = runtime.open(Opening::default()).await.unwrap();
+    failing.fail(Kind::DiskFull, 1);
+    let result = runtime.run(session, "hello?").await.unwrap();
+    assert_eq!(result.text, "hello");
+}
+
+/// Blocks its thread until it is let go.
+#[derive(Debug)]
+struct Blocks(Arc<AtomicBool>);
+
+#[async_trait]
+impl ModelHook for Blocks {
+    fn name(&self) -> &str {
+        "blocks"
+    }
+
+    async fn before(&self, _: &Request) -> Option<Change> {
+        while !self.0.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_model_hook_that_blocks_its_thread_stalls_nobody() {
+    // One thread for the session, real time: were the hook on it, nothing below would run.
+    let let_go = Arc::new(AtomicBool::new(false));
+    let world = budao_runtime::world::real();
+    let limits = Limits { hook: Duration::from_millis(50), ..Limits::default() };
+    let journal = Arc::new(Memory::new(world.clone(), limits.clone()));
+    let runtime = runtime(world, journal, Arc::new(Away::default()))
+        .limits(limits)
+        .pool(Arc::new(Pool::threads()))
+        .model_hook(Arc::new(Blocks(Arc::clone(&let_go))))
+        .build()
+        .unwrap();
+    let (_, result) = run(&runtime).await;
+    assert!(result.is_ok(), "{result:?}");
+    let_go.store(true, Ordering::Relaxed);
+}
+
+/// Lets only short words through, asks about longer ones, and breaks over `panic`.
+#[derive(Debug)]
+struct Short;
+
+#[async_trait]
+impl Policy for Short {
+    fn name(&self) -> &str {
+        "short"
+    }
+
+    async fn permit(&self, call: &Ready, usual: &Permit, _: &CallContext) -> Permitted {
+        match call.arguments()["text"].as_str() {
+            Some("panic") => panic!("a policy's bug"),
+            Some(text) if text.len() > 10 => Permitted::Deny("it is long".into()),
+            Some(text) if text.len() > 5 => Permitted::Ask("it is longish".into()),
+            Some(_) => Permitted::Allow,
+            None => usual.clone().into(),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_decides_by_the_arguments_and_lifts_no_denial() {
+    let mut script = Script::new();
+    for text in ["hi", "a very long text", "panic"] {
+        script = script.call("echo", json!({"text": text}));
+    }
+    let script = script.call("touch", json!({})).call("echo", json!({"text": "longish"}));
+    let mut setup = Setup::new(script.say("done"));
+    setup.policy = Some(Arc::new(Short));
+    setup.permissions.deny = vec!["touch".into()];
+    let stage = setup.open().await;
+    let paused = stage.run("go").await;
+    assert_eq!(paused.pending[0].arguments, json!({"text": "longish"}));
+    let outcomes: Vec<_> = stage
+        .records()
+        .await
+        .iter()
+        .filter_map(|record| match &record.event {
+            budao_core::Event::CallEnded { outcome, .. } => Some(outcome.fault().map(Fault::kind)),
+            _ => None,
+        })
+        .collect();
+    let denied = Some(Kind::DeniedByPolicy);
+    assert_eq!(outcomes, [None, denied, Some(Kind::GuardFailed), denied]);
+    assert_eq!(stage.touched.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_output_nested_too_deeply_is_kept_flat_and_says_so() {
+    let mut setup = Setup::new(Script::new().call("deep", json!({})).say("done"));
+    let schema = json!({"type": "object", "properties": {}});
+    setup.tools.push(RawTool::new("deep", "Digs.", schema, |_, context| async move {
+        let deep = |levels| (0..levels).fold(json!("bottom"), |inside: Value, _| json!([inside]));
+        let note = budao_tools::Note::Topic { topic: "dug".into(), data: deep(300) };
+        context.notes.say(note).await;
+        Ok(deep(300))
+    }));
+    let stage = setup.open().await;
+    assert!(stage.run("dig").await.is_ok());
+    assert_eq!(stage.count("call_noted").await, 1, "every record can be read back");
+    let told = stage.last_result();
+    assert!(told["note"].as_str().unwrap().contains("json_depth"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_nested_too_deeply_is_refused() {
+    let stage = Setup::new(Script::new().say("hello")).open().await;
+    let data = (0..100).fold(json!(1), |inside: Value, _| json!([inside]));
+    let answer = stage.submit(Ask::Note { topic: "test.deep".into(), data }).await;
+    let budao_core::event::Answer::Rejected { fault } = answer else { panic!("{answer:?}") };
+    assert_eq!(fault.kind(), Kind::LimitReached);
+}
