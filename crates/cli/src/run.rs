@@ -1,6 +1,6 @@
 //! `budao run`, `resume`, `cancel` and `replay`: one session at the terminal.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, str::FromStr};
 
 use budao_core::{
     Fault, Lang,
@@ -56,6 +56,10 @@ pub(crate) struct RunArgs {
     /// Model requests the turn may make
     #[arg(long, value_name = "N")]
     max_steps: Option<u32>,
+
+    /// How deeply the model thinks before it answers: low, medium or high; not at all otherwise
+    #[arg(long, value_name = "DEPTH")]
+    thinking: Option<String>,
 
     /// One JSON object per record on stdout
     #[arg(long)]
@@ -139,13 +143,23 @@ fn session_id(text: &str) -> Result<SessionId, Fault> {
     })
 }
 
-fn settings(args: &RunArgs, lang: Lang) -> Result<Settings, Fault> {
-    let mode: Mode = args.permission.parse().map_err(|_| {
+/// A flag's value, if it is one of those there are.
+fn one_of<T: FromStr>(flag: &'static str, text: &str, expected: &'static str) -> Result<T, Fault> {
+    text.parse().map_err(|_| {
         Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
-            .with(Fact::ConfigKey, "--permission")
-            .with(Fact::Expected, "auto, approval or readonly")
-            .with(Fact::Received, args.permission.chars().take(40).collect::<String>())
-    })?;
+            .with(Fact::ConfigKey, flag)
+            .with(Fact::Expected, expected)
+            .with(Fact::Received, text.chars().take(40).collect::<String>())
+    })
+}
+
+fn settings(args: &RunArgs, lang: Lang) -> Result<Settings, Fault> {
+    let mode: Mode = one_of("--permission", &args.permission, "auto, approval or readonly")?;
+    let thinking = args
+        .thinking
+        .as_deref()
+        .map(|depth| one_of("--thinking", depth, "low, medium or high"))
+        .transpose()?;
     let workspace = std::path::absolute(&args.workspace).unwrap_or(args.workspace.clone());
     Ok(Settings {
         language: lang,
@@ -155,6 +169,7 @@ fn settings(args: &RunArgs, lang: Lang) -> Result<Settings, Fault> {
         permissions: Permissions { mode, ..Permissions::default() },
         title: Some(args.task.chars().take(60).collect()),
         max_steps: args.max_steps,
+        thinking,
         tools: args.tools.clone(),
         ..Settings::default()
     })

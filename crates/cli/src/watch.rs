@@ -5,11 +5,11 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use budao_core::{
     Fault, Lang, Record,
     engine::Engine,
-    event::{Ask, Decision, Event, QuestionId, Seq, SessionId, StopReason},
+    event::{Ask, Decision, Event, Seq, SessionId, StopReason},
     fault::text,
-    session::{CallState, Session},
+    session::Session,
 };
-use budao_runtime::Runtime;
+use budao_runtime::{Question, Runtime};
 use futures::StreamExt;
 
 use crate::{exit::Exit, story::Story, terminal::Terminal, words::say};
@@ -37,16 +37,14 @@ pub(crate) struct Watcher<'a> {
 impl Watcher<'_> {
     /// Asks what is still open: a question that was shown by a process that is gone.
     pub(crate) async fn ask_pending(&mut self, state: &Session) -> Result<(), Fault> {
-        let calls = state.turn.iter().flat_map(|turn| &turn.calls);
-        for call in calls {
-            if let CallState::Asked { question, arguments, .. } = &call.state {
-                self.terminal.say(&format!(
-                    "? {} {} {arguments}",
-                    say(self.lang, "may it run?", "是否允许执行？"),
-                    self.terminal.name(&call.tool)
-                ));
-                self.ask(question).await?;
-            }
+        for question in Question::open_in(state) {
+            self.terminal.say(&format!(
+                "? {} {} {}",
+                say(self.lang, "may it run?", "是否允许执行？"),
+                self.terminal.name(&question.tool),
+                question.arguments,
+            ));
+            self.ask(&question).await?;
         }
         Ok(())
     }
@@ -72,7 +70,11 @@ impl Watcher<'_> {
             let record = record?;
             self.tell(&record);
             match &record.event {
-                Event::QuestionAsked { question, .. } => self.ask(question).await?,
+                asked @ Event::QuestionAsked { .. } => {
+                    if let Some(question) = Question::of(asked) {
+                        self.ask(&question).await?;
+                    }
+                }
                 Event::TurnEnded { stop, fault, .. } => {
                     let state = self.runtime.state(self.session).await?;
                     if state.queue.is_empty() && state.turn.is_none() {
@@ -136,11 +138,21 @@ impl Watcher<'_> {
     }
 
     /// Asks the person at the terminal; without one, denies and says how to allow.
-    async fn ask(&mut self, question: &QuestionId) -> Result<(), Fault> {
+    async fn ask(&mut self, question: &Question) -> Result<(), Fault> {
         let somebody = io::stdin().is_terminal() && io::stderr().is_terminal();
         let (decision, note) = if somebody && self.show == Show::Story {
             let prompt = say(self.lang, "  [y] yes  [n] no > ", "  [y] 允许  [n] 拒绝 > ");
-            (read_answer(prompt).await, None)
+            let answer = tokio::select! {
+                biased;
+                // Whoever interrupts instead of answering wants the turn to stop.
+                _ = tokio::signal::ctrl_c() => None,
+                answer = read_answer(prompt) => Some(answer),
+            };
+            let Some(answer) = answer else {
+                self.terminal.say("");
+                return self.cancel().await;
+            };
+            (answer, None)
         } else {
             self.terminal.say(say(
                 self.lang,
@@ -150,22 +162,29 @@ impl Watcher<'_> {
             let note = "nobody could be asked: there is no terminal".to_owned();
             (Decision::Deny, Some(note))
         };
-        let (question, arguments, digest) = (question.clone(), None, None);
+        let (arguments, digest) = (None, Some(question.digest.clone()));
+        let question = question.id.clone();
         let ask = Ask::Decide { question, decision, note, arguments, digest };
         let command = self.runtime.command("terminal", ask);
         self.runtime.submit(self.session, command).await.map(drop)
     }
 }
 
+/// Reads a line on a thread of its own, which nobody waits for: an interrupt must not have to wait for Enter.
 async fn read_answer(prompt: &'static str) -> Decision {
-    let read = tokio::task::spawn_blocking(move || {
+    let (answer, answered) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
         let mut stderr = io::stderr().lock();
         let asked = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
         let mut line = String::new();
-        match asked.and_then(|()| io::stdin().lock().read_line(&mut line)) {
+        // The prompt is on its line before the read begins: nothing else may wait for stderr meanwhile.
+        drop(stderr);
+        let decision = match asked.and_then(|()| io::stdin().lock().read_line(&mut line)) {
             Ok(_) if line.trim().eq_ignore_ascii_case("y") => Decision::Allow,
             _ => Decision::Deny,
-        }
+        };
+        // Nobody listens any more after an interrupt.
+        let _ = answer.send(decision);
     });
-    read.await.unwrap_or(Decision::Deny)
+    answered.await.unwrap_or(Decision::Deny)
 }

@@ -14,10 +14,10 @@ use budao_core::{
     scrub::Scrubber,
     seams::World,
 };
-use budao_journal::{Options as JournalOptions, Sqlite};
+use budao_journal::{Journal as _, Options as JournalOptions, Retention, Sqlite};
 use budao_mcp::Servers;
 use budao_models::{Keys, Model, Models};
-use budao_runtime::{Builder, ModelSource, Runtime, ToolSource, world};
+use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource, world};
 use budao_tools::{
     Toolbox,
     builtin::{self, Environment, Workspace},
@@ -29,6 +29,9 @@ use crate::{config::Config, holder};
 
 /// How long a start waits for MCP servers; those that are late join when they are there.
 const SERVERS_READY: Duration = Duration::from_secs(15);
+
+/// How long a finished session is kept when room is needed.
+const SESSIONS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Models kept open at once.
 const MODELS_OPEN: usize = 64;
@@ -99,10 +102,13 @@ impl Wired {
 pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Wired, Fault> {
     let world = world::real();
     let Config { limits, mcp, .. } = config;
+    let mcp_secrets: Vec<String> =
+        mcp.iter().flat_map(|server| server.secrets().map(str::to_owned)).collect();
     let journal = journal.open(&world).await?;
     let servers = Arc::new(Servers::open(mcp, &world, &Arc::new(limits.clone()))?);
     let missing = servers.ready(&world, SERVERS_READY).await;
-    let (keys, secrets) = keys();
+    let (keys, mut secrets) = keys();
+    secrets.extend(mcp_secrets);
     let scrubber = Scrubber::with_secrets(secrets);
     let models = Models::new(world.clone(), Arc::new(limits.clone()), keys);
     let options = builtin::Options {
@@ -117,8 +123,10 @@ pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Wired,
         scrubber: scrubber.clone(),
         servers: Arc::clone(&servers),
     };
+    let retains = Retains { journal: Arc::clone(&journal), age: SESSIONS_KEPT };
     let runtime =
         Builder::new(journal, Arc::new(Named { models, open: Mutex::default() }), Arc::new(tools))
+            .clean_up(Arc::new(retains))
             .world(world)
             .limits(limits)
             .scrubber(scrubber)
@@ -126,6 +134,24 @@ pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Wired,
             .census(Arc::new(holder::Processes))
             .build()?;
     Ok(Wired { runtime, shells, servers, missing })
+}
+
+/// Makes room on a full disk: sessions that are long over go, and with them the outputs kept for them.
+#[derive(Debug)]
+struct Retains {
+    journal: Arc<Sqlite>,
+    age: Duration,
+}
+
+#[async_trait]
+impl CleanUp for Retains {
+    async fn clean_up(&self) {
+        let retention = Retention { session_age: Some(self.age), ..Retention::default() };
+        match self.journal.retain(retention).await {
+            Ok(gone) => tracing::info!(?gone, "old sessions were removed"),
+            Err(fault) => tracing::warn!(%fault, "old sessions could not be removed"),
+        }
+    }
 }
 
 /// The keys in the environment, and their texts for the scrubber.
@@ -181,6 +207,10 @@ impl ToolSource for Builtin {
             }
         }
         self.servers.offer(&toolbox.build())
+    }
+
+    async fn session_ended(&self, session: SessionId) {
+        self.options.shells.end_session(session).await;
     }
 
     fn generation(&self) -> u64 {
