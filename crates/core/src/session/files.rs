@@ -44,6 +44,11 @@ impl Files {
         self.by_path.get(path).map(|seen| seen.digest.clone())
     }
 
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        self.by_path.clear();
+    }
+
     /// How many are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
