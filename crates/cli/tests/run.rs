@@ -139,3 +139,13 @@ fn a_failed_turn_has_its_exit_code_and_its_page() {
     assert_eq!(failed.status.code(), Some(1), "{}", err(&failed));
     assert!(err(&failed).contains("budao explain ERR_AUTH_001"), "{}", err(&failed));
 }
+
+#[test]
+fn a_mode_or_a_depth_of_thought_nobody_knows_is_refused() {
+    let workspace = workspace();
+    for (flag, value) in [("--permission", "yolo"), ("--thinking", "very")] {
+        let refused = run(workspace.path(), &["run", flag, value, "go"]);
+        assert!(!refused.status.success());
+        assert!(err(&refused).contains(flag), "{}", err(&refused));
+    }
+}

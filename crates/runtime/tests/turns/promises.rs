@@ -233,3 +233,16 @@ async fn an_id_that_comes_again_for_something_else_is_refused() {
     assert_eq!(fault.kind(), Kind::CommandRepeated);
     assert_eq!(stage.count("noted").await, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_set_to_think_asks_its_model_to() {
+    let stage = Setup::new(Script::new().say("one").say("two")).open().await;
+    stage.run("quickly").await;
+    let thinking = Some(budao_core::event::Thinking::Medium);
+    let settings = budao_core::event::Settings { thinking, ..stage.state().await.settings };
+    stage.submit(Ask::Settings { settings: Box::new(settings) }).await;
+    stage.run("now think").await;
+    let asked: Vec<_> =
+        stage.model.requests().iter().map(|request| request.thinking_tokens).collect();
+    assert_eq!(asked, [None, Some(8_192)]);
+}

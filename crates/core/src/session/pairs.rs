@@ -1,0 +1,50 @@
+//! What a history must be for a model: well paired, and not too long.
+
+use crate::message::{Block, CallId, Message};
+
+/// About how many tokens a message is: four bytes of text a token, and something for a picture.
+#[must_use]
+pub fn estimate_tokens(message: &Message) -> u64 {
+    const IMAGE_TOKENS: usize = 1_500;
+    let bytes: usize = message
+        .content
+        .iter()
+        .map(|block| match block {
+            Block::Text(text) | Block::Opaque(text) => text.len(),
+            Block::Thinking { text, .. } => text.len(),
+            Block::ToolUse(call) => call.name.len() + call.arguments.len() + 16,
+            Block::ToolResult { content, .. } => content.len() + 16,
+            Block::Image { .. } => IMAGE_TOKENS * 4,
+        })
+        .sum();
+    (bytes as u64).div_ceil(4) + 4
+}
+
+/// The first place, from `from` on, where a tool use has no result right behind it, or a result no use
+/// right before it.
+#[must_use]
+pub fn unpaired(history: &[Message], from: usize) -> Option<usize> {
+    let uses = |message: &Message| -> Vec<CallId> {
+        let ids = message.content.iter().filter_map(|block| match block {
+            Block::ToolUse(call) => Some(call.id.clone()),
+            _ => None,
+        });
+        ids.collect()
+    };
+    let results = |message: &Message| -> Vec<CallId> {
+        let ids = message.content.iter().filter_map(|block| match block {
+            Block::ToolResult { call, .. } => Some(call.clone()),
+            _ => None,
+        });
+        ids.collect()
+    };
+    (from..history.len()).find(|&index| {
+        let wanted = uses(&history[index]);
+        let given = history.get(index + 1).map(results).unwrap_or_default();
+        let orphans = index == from
+            && from > 0
+            && !results(&history[index]).is_empty()
+            && uses(&history[index - 1]).is_empty();
+        wanted != given || orphans
+    })
+}

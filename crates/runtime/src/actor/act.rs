@@ -1,0 +1,122 @@
+//! What follows from a round once it is durable: work that starts, work that stops.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use budao_core::{
+    event::SessionId,
+    fault::Fault,
+    session::{CallState, Session},
+    turn::{self, Work},
+};
+use futures::FutureExt;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::{Actor, Running, round::Round};
+use crate::{runtime::Shared, work};
+
+impl Actor {
+    /// Starts what is due, stops what no longer is.
+    pub(super) fn act(&mut self) {
+        let due = turn::due(&self.session, &self.shared.limits);
+        self.running.retain(|work, running| running.is_call || due.contains(work));
+        self.running.retain(|work, _| !is_over(work, &self.session));
+        let parking = self.is_parking();
+        if parking || self.session.turn.as_ref().is_some_and(|turn| turn.cancelling) {
+            self.running.values().filter(|call| call.is_call).for_each(|call| call.cancel.cancel());
+        }
+        if parking {
+            return;
+        }
+        for work in due {
+            if !self.running.contains_key(&work) {
+                let running = self.perform(work.clone());
+                self.running.insert(work, running);
+            }
+        }
+    }
+
+    /// Checks calls in the round that brought them, if that needs no waiting: one append less.
+    pub(super) fn check_at_once(&mut self, round: &mut Round) {
+        let asks_others = !self.shared.hooks.is_empty() || self.shared.policy.is_some();
+        if asks_others || self.is_parking() {
+            return;
+        }
+        let due = turn::due(&self.session, &self.shared.limits);
+        let check = due.into_iter().find(|work| matches!(work, Work::Check { .. }));
+        let Some(work) = check.filter(|work| !self.running.contains_key(work)) else { return };
+        let cancel = CancellationToken::new();
+        let task = work::task(self.desk(), work, &self.session, &mut self.tools, &cancel);
+        if let Some(Ok(input)) = AssertUnwindSafe(task).catch_unwind().now_or_never() {
+            self.step(input, round);
+        }
+    }
+
+    pub(super) fn perform(&mut self, work: Work) -> Running {
+        let desk = self.desk();
+        work::start(desk, work, &self.session, &mut self.tools)
+    }
+
+    pub(super) fn desk(&self) -> work::Desk {
+        work::Desk {
+            shared: Arc::clone(&self.shared),
+            runtime: self.runtime.clone(),
+            session: self.id,
+            depth: self.session.depth(),
+            sender: self.sender.clone(),
+            life: self.life,
+            known: Arc::clone(&self.known),
+            slots: Arc::clone(&self.slots),
+        }
+    }
+}
+
+/// Has this call its outcome, or is it on another try?
+fn is_over(work: &Work, session: &Session) -> bool {
+    let Work::Call { turn, call, attempt } = work else { return false };
+    let running = session
+        .turn
+        .as_ref()
+        .filter(|current| current.number == *turn)
+        .and_then(|current| current.call(call))
+        .is_some_and(
+            |call| matches!(&call.state, CallState::Started { attempt: now, .. } if now == attempt),
+        );
+    !running
+}
+
+impl Shared {
+    /// Frees room once, before one more try. A clean-up that takes long goes on beside us: the lease must
+    /// be renewed meanwhile.
+    pub(super) async fn clean_up(&self, fault: &Fault) {
+        tracing::warn!(%fault, "cleaning up before one more try");
+        for clean_up in &self.clean_ups {
+            let (clean_up, limit) = (Arc::clone(clean_up), self.limits.lease_renewal);
+            let (done, is_done) = oneshot::channel();
+            self.world.spawn.spawn(Box::pin(async move {
+                clean_up.clean_up().await;
+                // Nobody listens any more when it took long.
+                let _ = done.send(());
+            }));
+            tokio::select! {
+                biased;
+                done = is_done => if done.is_err() { tracing::warn!("a clean-up panicked") },
+                () = self.world.clock.sleep(limit) => tracing::warn!("a clean-up takes long"),
+            }
+        }
+    }
+
+    /// Lets the tools go that a session had.
+    pub(super) fn let_go_of_tools(self: &Arc<Self>, session: SessionId) {
+        let shared = Arc::clone(self);
+        self.world.spawn.spawn(Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = shared.tools.session_ended(session) => {}
+                () = shared.world.clock.sleep(shared.limits.tool_deadline) => {
+                    tracing::warn!(%session, "the tools of an ended session take long to let go");
+                }
+            }
+        }));
+    }
+}
