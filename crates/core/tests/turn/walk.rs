@@ -211,7 +211,7 @@ fn check(play: &Play) {
                 open_turn = None;
             }
             Event::SessionEnded { .. } => {
-                assert_eq!(open_turn, None, "ended in the middle of a turn")
+                assert_eq!(open_turn, None, "ended in the middle of a turn");
             }
             Event::CallStarted { call, attempt, idempotent, .. } => {
                 let repeatable = match starts.get(call) {

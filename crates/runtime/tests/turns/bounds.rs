@@ -114,7 +114,7 @@ struct NoHelp(bool);
 impl CleanUp for NoHelp {
     async fn clean_up(&self) {
         assert!(!self.0, "a clean-up's bug");
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

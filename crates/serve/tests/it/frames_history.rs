@@ -262,6 +262,7 @@ fn compacted(writer: &mut Writer) {
         by_model: true,
         tokens_before: 190_000,
         tokens_after: 900,
+        usage: Usage { input_tokens: 190_000, output_tokens: 600, cached_tokens: 0 },
     };
     writer.put(shortened());
     writer.say(2, "It is written.");
