@@ -71,6 +71,8 @@ pub(crate) struct Shared {
 struct Live {
     link: Option<Arc<Link>>,
     tools: Vec<Arc<dyn Tool>>,
+    /// What the server itself calls them, in the same order.
+    called: Vec<String>,
     refused: Vec<Fault>,
 }
 
@@ -140,6 +142,13 @@ impl Server {
     #[must_use]
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
         self.shared.lock().tools.clone()
+    }
+
+    /// Its tools as of now, each with the name the server itself gave it.
+    #[must_use]
+    pub fn named_tools(&self) -> Vec<(String, Arc<dyn Tool>)> {
+        let live = self.shared.lock();
+        live.called.iter().cloned().zip(live.tools.iter().cloned()).collect()
     }
 
     /// Tools that are not offered because their name or schema was refused.
@@ -236,11 +245,12 @@ impl Shared {
     }
 
     /// Puts a connection and its tools in place.
-    fn publish(&self, link: Option<Arc<Link>>, tools: Vec<Arc<dyn Tool>>, refused: Vec<Fault>) {
+    fn publish(&self, link: Option<Arc<Link>>, offered: Offered) {
+        let Offered { tools, called, refused } = offered;
         let moved = {
             let mut live = self.lock();
             let moved = specs(&live.tools) != specs(&tools);
-            *live = Live { link, tools, refused };
+            *live = Live { link, tools, called, refused };
             moved
         };
         if moved {
@@ -297,7 +307,7 @@ impl Keeper {
             Err(fault) => return End::Lost(fault),
         };
         let end = self.attend(&link).await;
-        self.shared.publish(None, Vec::new(), Vec::new());
+        self.shared.publish(None, Offered::default());
         link.close(&self.around).await;
         end
     }
@@ -356,35 +366,38 @@ impl Keeper {
             listed = link.list() => listed?,
             () = self.around.world.clock.sleep(limit) => return Err(Trouble::Slow(limit)),
         };
-        let (tools, refused) = self.offered(listed);
-        let count = tools.len();
+        let offered = self.offered(listed);
+        let count = offered.tools.len();
         tracing::debug!(server = %self.shared.name, tools = count, "the tools of a server");
-        self.shared.publish(Some(link.clone()), tools, refused);
+        self.shared.publish(Some(link.clone()), offered);
         self.shared.say(State::Ready { tools: count });
         Ok(())
     }
 
     /// The tools that are taken and that a toolbox takes.
-    fn offered(&self, listed: Vec<rmcp::model::Tool>) -> (Vec<Arc<dyn Tool>>, Vec<Fault>) {
-        let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
-        let mut refused = Vec::new();
+    fn offered(&self, listed: Vec<rmcp::model::Tool>) -> Offered {
+        let mut offered = Offered::default();
         for tool in listed.into_iter().filter(|tool| self.config.takes(&tool.name)) {
+            let called = tool.name.to_string();
             let tool: Arc<dyn Tool> =
                 Arc::new(McpTool::new(tool, &self.config, self.shared.clone()));
-            if tools.iter().any(|other| other.spec().name == tool.spec().name) {
+            if offered.tools.iter().any(|other| other.spec().name == tool.spec().name) {
                 tracing::warn!(server = %self.shared.name, tool = %tool.spec().name, "listed twice");
                 continue;
             }
             match Toolbox::builder().add_shared(tool.clone()) {
-                Ok(_) => tools.push(tool),
+                Ok(_) => {
+                    offered.tools.push(tool);
+                    offered.called.push(called);
+                }
                 Err(fault) => {
                     let fault = fault.via("mcp_server", &*self.shared.name);
                     tracing::warn!(server = %self.shared.name, %fault, "a tool is not offered");
-                    refused.push(fault);
+                    offered.refused.push(fault);
                 }
             }
         }
-        (tools, refused)
+        offered
     }
 
     /// Waits before the next try. False when there is none.
@@ -413,12 +426,20 @@ impl Keeper {
     }
 }
 
+/// The tools that are offered, and why others are not.
+#[derive(Debug, Default)]
+struct Offered {
+    tools: Vec<Arc<dyn Tool>>,
+    called: Vec<String>,
+    refused: Vec<Fault>,
+}
+
 /// However the keeper ends, whoever waits for it hears of it.
 struct SayStopped(Arc<Shared>);
 
 impl Drop for SayStopped {
     fn drop(&mut self) {
-        self.0.publish(None, Vec::new(), Vec::new());
+        self.0.publish(None, Offered::default());
         self.0.say(State::Stopped);
     }
 }
