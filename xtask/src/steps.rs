@@ -43,7 +43,6 @@ pub(crate) enum Need {
     /// A program on the path.
     Tool(&'static str),
     /// A peer fetched by `cargo xtask peers`.
-    #[expect(dead_code, reason = "no step needs a peer yet")]
     Peer(&'static str),
 }
 
@@ -185,6 +184,14 @@ pub(crate) static STEPS: &[Step] = &[
         when: When::Always,
         needs: &[],
         run: release::smoke,
+    },
+    Step {
+        name: "acks",
+        about: "a million answers per Socket.IO server, a hundred thousand calls through the hub",
+        budget: minutes(30),
+        when: When::Full,
+        needs: &[Need::Peer("socketio-js"), Need::Peer("a2c-smcp")],
+        run: cargo::acks,
     },
     Step {
         name: "deny",

@@ -68,6 +68,17 @@ pub(super) fn docs(run: &Run) -> Result<Done> {
     Ok(Done::Passed(String::new()))
 }
 
+/// The two tests that do only a share of their work in a usual run.
+pub(super) fn acks(run: &Run) -> Result<Done> {
+    for (package, filter) in [("budao-socketio", "acks::"), ("budao-smcp", "chaos::")] {
+        let mut cargo = process::cargo(&run.root);
+        cargo.args(["test", "--locked", "-p", package, "--test", "it", filter, "--", "--nocapture"]);
+        cargo.env("BUDAO_FULL", "1").env("BUDAO_PEERS", peers::dir()?);
+        process::run(&mut cargo, run.deadline)?;
+    }
+    Ok(Done::Passed(String::new()))
+}
+
 pub(super) fn deny(run: &Run) -> Result<Done> {
     if which::which("cargo-deny").is_err() {
         return Ok(Done::Skipped("cargo-deny is not installed".to_owned()));

@@ -1,6 +1,6 @@
 //! Very many calls, some cancelled, some too slow, while computers come and go: each has one answer, its own.
 //!
-//! Every run does a share; `BUDAO_FULL=1` does a hundred thousand.
+//! Every run does a share; `cargo xtask test --only acks` does a hundred thousand.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
 //! Very many calls at once, each with its own answer.
 //!
-//! Every run does a share. `BUDAO_FULL=1 cargo nextest run -p budao-socketio acks` does a million per server.
+//! Every run does a share; `cargo xtask test --only acks` does a million per server.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::common::{connect, servers};
 
-const SHARE: usize = 20_000;
+const SHARE: usize = 50_000;
 const FULL: usize = 1_000_000;
 
 /// At once.
