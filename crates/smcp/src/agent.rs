@@ -1,30 +1,28 @@
 //! The side that asks: one connection, one room, and every call with an end.
-//!
-//! After a loss the session connects again by itself and joins its room again before anything else is asked.
-//! The hub may still hold the place of the connection that was lost; then joining is tried until it is free.
 
-mod answer;
 mod source;
 
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
-    retry::Policy,
     seams::World,
 };
-use budao_socketio::{Auth, Client, Config as Dial, Error, Event, Events, Payload};
-use secrecy::{ExposeSecret as _, SecretString};
+use budao_socketio::Payload;
 use serde_json::{Map, Value, json};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 
 pub use source::{RemoteTools, tool_name};
 
-use crate::wire::{
-    Dialect, NAMESPACE, PROTOCOL, Role,
-    event::{Ask, Tell},
-    trace_of, version,
+use crate::{
+    office::{self, Heard, Office, Place},
+    reading::{self, About},
+    wire::{
+        Role,
+        event::{Ask, Tell},
+        trace_of,
+    },
 };
 
 /// How long the hub waits beyond a call's timeout, and a little more for the way.
@@ -33,43 +31,20 @@ const SLACK: Duration = Duration::from_secs(10);
 /// News that nobody took in time are dropped beyond this many.
 const NEWS_MAX: usize = 256;
 
-/// Where to go and as whom.
+/// Where to go, as whom, and how patient to be.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The hub's address.
-    pub url: String,
-    /// The room.
-    pub room: String,
-    /// Our name there.
-    pub name: String,
-    /// What the hub wants to be shown.
-    pub token: Option<SecretString>,
-    /// How the protocol is spoken.
-    pub dialect: Dialect,
-    /// How long a question other than a tool call may take.
-    pub question: Duration,
+    /// The hub, the room, our name and token.
+    pub place: Place,
     /// How long to wait for a cancelled call to say so itself.
     pub grace: Duration,
-    /// How patiently to connect and to join again.
-    pub reconnect: Policy,
 }
 
 impl Config {
     /// With the usual patience.
     #[must_use]
-    pub fn new(url: &str, room: &str, name: &str) -> Self {
-        let reconnect =
-            Policy { tries: u32::MAX, max: Duration::from_secs(15), ..Policy::default() };
-        Self {
-            url: url.into(),
-            room: room.into(),
-            name: name.into(),
-            token: None,
-            dialect: Dialect::V04,
-            question: Duration::from_secs(30),
-            grace: Duration::from_secs(2),
-            reconnect,
-        }
+    pub fn new(place: Place) -> Self {
+        Self { place, grace: Duration::from_secs(2) }
     }
 }
 
@@ -81,20 +56,8 @@ pub struct Agent(Arc<Inner>);
 struct Inner {
     config: Config,
     world: World,
-    client: Client,
+    office: Office,
     news: broadcast::Sender<News>,
-    presence: watch::Receiver<Presence>,
-}
-
-/// Are we in the room?
-#[derive(Clone, Debug, PartialEq)]
-pub enum Presence {
-    /// Not yet, or not any more; being worked on.
-    Outside,
-    /// Yes.
-    Inside,
-    /// Never again.
-    Ended(Fault),
 }
 
 /// Something that happened in the room.
@@ -162,21 +125,11 @@ impl Agent {
     /// # Errors
     /// If the hub cannot be reached, refuses us, or refuses us the room.
     pub async fn connect(config: Config, world: World) -> Result<Self, Fault> {
-        let dial = dial(&config)?;
-        let connected = Client::connect(dial, world.clone()).await;
-        let (client, events) = connected.map_err(|error| refused(&error))?;
-        join(&client, &config).await?;
+        let entered = office::enter(config.place.clone(), Role::Agent, world.clone()).await;
+        let (office, heard) = entered?;
         let (news, _) = broadcast::channel(NEWS_MAX);
-        let (presence, seen) = watch::channel(Presence::Inside);
-        let keeper = Keeper {
-            config: config.clone(),
-            world: world.clone(),
-            client: client.clone(),
-            news: news.clone(),
-            presence,
-        };
-        world.spawn.clone().spawn(Box::pin(keeper.run(events)));
-        Ok(Self(Arc::new(Inner { config, world, client, news, presence: seen })))
+        world.spawn.spawn(Box::pin(spread(heard, news.clone())));
+        Ok(Self(Arc::new(Inner { config, world, office, news })))
     }
 
     /// Our name and room.
@@ -197,9 +150,10 @@ impl Agent {
     /// If the hub does not say.
     pub async fn members(&self) -> Result<Vec<Member>, Fault> {
         let mut request = self.request(&self.new_id());
-        request.insert("office_id".into(), self.0.config.room.clone().into());
-        let answer = self.exchange(Tell::List.into(), request, self.0.config.question).await?;
-        let answer = answer::checked(answer, Operation::DiscoverTools, &answer::About::default())?;
+        request.insert("office_id".into(), self.0.config.place.room.clone().into());
+        let answer =
+            self.exchange(Tell::List.into(), request, self.0.config.place.question).await?;
+        let answer = reading::checked(answer, Operation::DiscoverTools, &About::default())?;
         let sessions = answer.get("sessions").cloned().unwrap_or_default();
         serde_json::from_value(sessions).map_err(|error| self.garbled("the hub", &error))
     }
@@ -246,12 +200,12 @@ impl Agent {
         let mut request = self.request(&req_id);
         request.insert("computer".into(), computer.into());
         request.extend(more);
-        let question = self.0.config.question + SLACK;
+        let question = self.0.config.place.question + SLACK;
         let answer = self.exchange(ask.into(), request, question).await;
-        let about = answer::About { computer, tool: "", agent: &self.0.config.name };
+        let about = About { computer, tool: "", agent: &self.0.config.place.name };
         let traced = |fault: Fault| fault.traced(trace_of(&req_id));
         answer
-            .and_then(|answer| answer::checked(answer, Operation::DiscoverTools, &about))
+            .and_then(|answer| reading::checked(answer, Operation::DiscoverTools, &about))
             .map_err(traced)
     }
 
@@ -281,8 +235,8 @@ impl Agent {
         let answer = match ended {
             Some(answer) => answer,
             None => {
-                let gone = json!({ "agent": self.0.config.name, "req_id": req_id });
-                let _ = self.0.client.emit(Tell::Cancel.into(), Payload::of(gone)).await;
+                let gone = json!({ "agent": self.0.config.place.name, "req_id": req_id });
+                let _ = self.0.office.client().emit(Tell::Cancel.into(), Payload::of(gone)).await;
                 tokio::select! {
                     biased;
                     answer = &mut asked => answer,
@@ -290,12 +244,10 @@ impl Agent {
                 }
             }
         };
-        let about = answer::About {
-            computer: &call.computer,
-            tool: &call.tool,
-            agent: &self.0.config.name,
-        };
-        let answer = answer.and_then(|answer| answer::checked(answer, Operation::ToolCall, &about));
+        let about =
+            About { computer: &call.computer, tool: &call.tool, agent: &self.0.config.place.name };
+        let answer =
+            answer.and_then(|answer| reading::checked(answer, Operation::ToolCall, &about));
         let answer = answer.map_err(|fault| {
             // It was cancelled because its time was over, and that is what counts.
             let is_ours = fault.kind() == Kind::Cancelled && !cancel.is_cancelled();
@@ -310,7 +262,7 @@ impl Agent {
 
     fn request(&self, req_id: &str) -> Map<String, Value> {
         let mut request = Map::new();
-        request.insert("agent".into(), self.0.config.name.clone().into());
+        request.insert("agent".into(), self.0.config.place.name.clone().into());
         request.insert("req_id".into(), req_id.into());
         request
     }
@@ -323,15 +275,9 @@ impl Agent {
         limit: Duration,
     ) -> Result<Value, Fault> {
         let exchange = async {
-            let mut presence = self.0.presence.clone();
-            let arrived = presence.wait_for(|presence| *presence != Presence::Outside).await;
-            match arrived.map(|presence| presence.clone()) {
-                Ok(Presence::Ended(fault)) => return Err(fault),
-                Err(_) => return Err(Fault::new(Kind::ConnectionLost, Operation::RelayCall)),
-                Ok(_) => {}
-            }
+            self.0.office.inside().await?;
             let payload = Payload::of(Value::Object(request));
-            let answer = self.0.client.call(event, payload, limit).await;
+            let answer = self.0.office.client().call(event, payload, limit).await;
             answer.map(Payload::into_first).map_err(|error| error.to_fault())
         };
         tokio::select! {
@@ -363,139 +309,34 @@ fn over(call: &Call, cancel: &CancellationToken) -> Fault {
         .with(Fact::ToolName, call.tool.clone())
 }
 
-fn dial(config: &Config) -> Result<Dial, Fault> {
-    let mut dial = Dial::new(&config.url).map_err(|error| error.to_fault())?;
-    if config.dialect == Dialect::V04 {
-        dial = dial.query(version::QUERY, &PROTOCOL.to_string());
+/// Hands what is heard to everybody who listens, until there is nothing more to hear.
+async fn spread(mut heard: mpsc::Receiver<Heard>, news: broadcast::Sender<News>) {
+    while let Some(heard) = heard.recv().await {
+        let told = match heard {
+            Heard::Back => Some(News::Joined),
+            Heard::Lost(fault) => Some(News::Lost(fault)),
+            Heard::Said(name, payload, _) => told(&name, payload.first()),
+        };
+        if let Some(told) = told {
+            // Nobody listening is fine.
+            let _ = news.send(told);
+        }
     }
-    let auth = match &config.token {
-        Some(token) => Auth::Fixed(json!({ "token": token.expose_secret() })),
-        None => Auth::None,
+}
+
+/// What a notification says.
+fn told(name: &str, payload: &Value) -> Option<News> {
+    let text = |field: &str| payload.get(field).and_then(Value::as_str).map(str::to_owned);
+    let who = || {
+        let agent = || text("agent").map(|name| (Role::Agent, name));
+        text("computer").map(|name| (Role::Computer, name)).or_else(agent)
     };
-    // A hub that restarts ends namespaces politely; that is no reason to stay away.
-    Ok(dial.namespace(NAMESPACE).with_auth(auth).reconnect(config.reconnect).reconnect_after_kick())
-}
-
-/// A refused connection. The version's own code is in the body of the answer.
-fn refused(error: &Error) -> Fault {
-    let Error::Http(refusal) = error else { return error.to_fault() };
-    let body: Value = serde_json::from_str(&refusal.body).unwrap_or_default();
-    if body.get("code").and_then(Value::as_u64) != Some(4008) {
-        return error.to_fault();
-    }
-    let supported = body.get("server_version").and_then(Value::as_str).unwrap_or("unknown");
-    Fault::new(Kind::VersionMismatch, Operation::Connect)
-        .with(Fact::Version, PROTOCOL.to_string())
-        .with(Fact::Supported, vec![supported.to_owned()])
-}
-
-async fn join(client: &Client, config: &Config) -> Result<(), Fault> {
-    let wish = json!({ "role": Role::Agent, "name": config.name, "office_id": config.room });
-    let answer = client.call(Tell::Join.into(), Payload::of(wish), config.question).await;
-    let answer = answer.map_err(|error| error.to_fault())?;
-    if answer.first() == &Value::Bool(true) {
-        return Ok(());
-    }
-    let about = answer::About { computer: "", tool: "", agent: &config.name };
-    let error = answer.args().get(2).cloned().unwrap_or_default();
-    Err(answer::fault_of(&error, Operation::JoinRoom, &about).unwrap_or_else(|| {
-        let words = answer.args().get(1).and_then(Value::as_str).unwrap_or("no reason given");
-        Fault::new(Kind::NotAllowed, Operation::JoinRoom).because(words)
-    }))
-}
-
-/// Keeps us in the room and hands out what is heard there.
-struct Keeper {
-    config: Config,
-    world: World,
-    client: Client,
-    news: broadcast::Sender<News>,
-    presence: watch::Sender<Presence>,
-}
-
-impl Keeper {
-    async fn run(self, mut events: Events) {
-        let mut is_first = true;
-        loop {
-            let event = tokio::select! {
-                biased;
-                () = self.presence.closed() => return self.client.close(),
-                event = events.next() => event,
-            };
-            match event {
-                // The first connection was joined by whoever made it.
-                Some(Event::Connected { .. }) if is_first => is_first = false,
-                Some(Event::Connected { .. }) => {
-                    if let Err(fault) = self.rejoin().await {
-                        return self.end(fault);
-                    }
-                }
-                Some(Event::Disconnected { error, retry_in }) => {
-                    let fault = refused(&error);
-                    if retry_in.is_none() {
-                        return self.end(fault);
-                    }
-                    self.presence.send_replace(Presence::Outside);
-                    self.tell(News::Lost(fault));
-                }
-                Some(Event::Message { name, payload, .. }) => self.hear(&name, payload.first()),
-                None => return self.end(Fault::new(Kind::ConnectionLost, Operation::Connect)),
-            }
+    match name {
+        "notify:enter_office" => who().map(|(role, name)| News::Entered(role, name)),
+        "notify:leave_office" => who().map(|(role, name)| News::Left(role, name)),
+        "notify:update_tool_list" | "notify:update_config" => {
+            text("computer").map(News::ToolsChanged)
         }
-    }
-
-    fn end(&self, fault: Fault) {
-        self.presence.send_replace(Presence::Ended(fault.clone()));
-        self.tell(News::Lost(fault));
-        self.client.close();
-    }
-
-    /// Joins again. A room that is full may be full of our own past.
-    async fn rejoin(&self) -> Result<(), Fault> {
-        let mut attempt = 0;
-        loop {
-            match join(&self.client, &self.config).await {
-                Ok(()) => {
-                    self.presence.send_replace(Presence::Inside);
-                    self.tell(News::Joined);
-                    return Ok(());
-                }
-                Err(fault) if matches!(fault.kind(), Kind::RoomFull | Kind::RequestTimedOut) => {
-                    attempt += 1;
-                    if attempt >= self.config.reconnect.tries {
-                        return Err(fault);
-                    }
-                    let wait = self.config.reconnect.delay(attempt, self.world.jitter());
-                    self.world.clock.sleep(wait).await;
-                }
-                // Lost again: the next connection joins.
-                Err(fault) if fault.kind() == Kind::ConnectionLost => return Ok(()),
-                Err(fault) => return Err(fault),
-            }
-        }
-    }
-
-    fn hear(&self, name: &str, payload: &Value) {
-        let text = |field: &str| payload.get(field).and_then(Value::as_str).map(str::to_owned);
-        let who = || {
-            let agent = || text("agent").map(|name| (Role::Agent, name));
-            text("computer").map(|name| (Role::Computer, name)).or_else(agent)
-        };
-        let news = match name {
-            "notify:enter_office" => who().map(|(role, name)| News::Entered(role, name)),
-            "notify:leave_office" => who().map(|(role, name)| News::Left(role, name)),
-            "notify:update_tool_list" | "notify:update_config" => {
-                text("computer").map(News::ToolsChanged)
-            }
-            other => text("computer").map(|computer| News::Changed(other.to_owned(), computer)),
-        };
-        if let Some(news) = news {
-            self.tell(news);
-        }
-    }
-
-    fn tell(&self, news: News) {
-        // Nobody listening is fine.
-        let _ = self.news.send(news);
+        other => text("computer").map(|computer| News::Changed(other.to_owned(), computer)),
     }
 }

@@ -1,8 +1,13 @@
 //! A2C-SMCP: agents call tools on other people's computers through a hub, and every question has an answer.
 //!
-//! [`wire`] has the protocol's words and how a fault is said in them, [`server`] is the hub, [`agent`] asks:
-//! by hand, or as a source of tools for a session.
+//! [`wire`] has the protocol's words and how a fault is said in them, [`server`] is the hub, [`agent`] asks: by
+//! hand, or as a source of tools for a session; [`computer`] has the tools.
 
 pub mod agent;
+pub mod computer;
+mod office;
+mod reading;
 pub mod server;
 pub mod wire;
+
+pub use office::Place;

@@ -55,12 +55,16 @@ impl RemoteTools {
         self.0.lock().values().flatten().cloned().collect()
     }
 
-    /// `base` with these tools as of now; tools of computers that were in it are replaced.
+    /// `base` with these tools as of now; tools of computers that were in it are replaced. A computer cannot
+    /// choose its name so that one of its tools takes the place of another's.
     ///
     /// # Errors
     /// When a tool is refused.
     pub fn offer(&self, base: &Toolbox) -> Result<Toolbox, Fault> {
-        base.without(|spec| matches!(spec.source, Source::Computer { .. })).with_all(self.tools())
+        let base = base.without(|spec| matches!(spec.source, Source::Computer { .. }));
+        let mut tools = self.tools();
+        tools.retain(|tool| !base.specs().iter().any(|spec| spec.name == tool.spec().name));
+        base.with_all(tools)
     }
 
     /// A number that moves whenever tools come or go.

@@ -100,11 +100,13 @@ fn tell_room(hub: &Arc<Inner>, event: &'static str, member: &Member) {
 
 impl MessageHandler<LocalAdapter, Desk> for Desk {
     fn call(&self, socket: Arc<Socket<LocalAdapter>>, data: Data, id: Option<i64>) {
+        settled(&socket);
         let answer = Answer::new(socket, id);
         let Data::Str(text, attachments) = data else { return };
         let (name, payload) = match self.read(&text, attachments.is_some()) {
             Ok(said) => said,
-            Err(fault) => return self.refuse(&answer, Carrier::Flat, "", fault),
+            // Whatever it was: this says it to those who wait for a result as well.
+            Err(fault) => return self.refuse(&answer, Carrier::Result, "", fault),
         };
         self.hub.stats.came(known(&name));
         if let Ok(ask) = name.parse::<Ask>() {
@@ -121,6 +123,17 @@ impl MessageHandler<LocalAdapter, Desk> for Desk {
                 self.refuse(&answer, Carrier::Flat, "", fault.with(Fact::EventName, name));
             }
         }
+    }
+}
+
+/// The library tells a client that it is connected a moment before it believes so itself, and until then refuses to send
+/// to it. A client that is quick, and a thread that is interrupted just there, would lose what is sent.
+fn settled(socket: &Socket<LocalAdapter>) {
+    for _ in 0..10_000 {
+        if socket.connected() {
+            return;
+        }
+        std::thread::yield_now();
     }
 }
 

@@ -69,7 +69,7 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     }
     let text = match dialect {
         Dialect::V02 if is_timeout => "Tool call timeout".to_owned(),
-        _ => tell::to_peer(fault, Lang::En).message,
+        _ => words(fault),
     };
     if is_timeout {
         meta.insert(timeout_mark(dialect).into(), true.into());
@@ -85,6 +85,12 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
         error.insert("meta".into(), meta.into());
     }
     error
+}
+
+/// What a tool itself said when it said no, else the sentence.
+fn words(fault: &Fault) -> String {
+    let said = fault.detail().text(Fact::Reason).filter(|_| fault.kind() == Kind::ToolSaidNo);
+    said.map_or_else(|| tell::to_peer(fault, Lang::En).message, str::to_owned)
 }
 
 /// What the marks of a missing sign-in are.

@@ -8,6 +8,7 @@ use budao_core::{
     tool::{Outcome, Source},
 };
 use budao_smcp::{
+    Place,
     agent::{Agent, Call, Config, News, RemoteTools},
     server::{self, Access, Token},
     wire::{Dialect, Role, trace_of},
@@ -21,7 +22,7 @@ use crate::common::{Running, config, peer, start, start_on, the_world, within};
 fn settings(hub: &Running) -> Config {
     let base = Duration::from_millis(5);
     let reconnect = Policy { tries: u32::MAX, base, max: base * 8, ..Policy::default() };
-    Config { reconnect, ..Config::new(&hub.url(), "a", "bot") }
+    Config::new(Place { reconnect, ..Place::new(&hub.url(), "a", "bot") })
 }
 
 async fn agent(hub: &Running) -> Agent {
@@ -100,23 +101,35 @@ async fn refusals_have_their_reason() {
     let hub = start(server::Config { access, ..config() }).await;
     let refused =
         |config: Config| async { within(Agent::connect(config, the_world())).await.unwrap_err() };
+    let with = |change: &dyn Fn(&mut Place)| {
+        let mut config = settings(&hub);
+        change(&mut config.place);
+        config
+    };
+    let show = |place: &mut Place| place.token = Some("right".to_owned().into());
     assert_eq!(refused(settings(&hub)).await.kind(), Kind::NotAuthenticated);
-    let right = Config { token: Some("right".to_owned().into()), ..settings(&hub) };
-    let _first = within(Agent::connect(right.clone(), the_world())).await.unwrap();
-    let second = Config { name: "second".into(), ..right.clone() };
+    let _first = within(Agent::connect(with(&show), the_world())).await.unwrap();
+    let second = with(&|place| {
+        show(place);
+        place.name = "second".into();
+    });
     assert_eq!(refused(second).await.kind(), Kind::RoomFull);
-    let bad_name = Config { room: "b".into(), name: String::new(), ..right.clone() };
+    let bad_name = with(&|place| {
+        show(place);
+        (place.room, place.name) = ("b".into(), String::new());
+    });
     assert_eq!(refused(bad_name).await.kind(), Kind::BadRequest);
-    let old = Config { dialect: Dialect::V02, room: "c".into(), ..right };
+    let old = with(&|place| place.dialect = Dialect::V02);
     assert_eq!(refused(old).await.kind(), Kind::PeerFailed, "without a version there is no way in");
-    let nowhere = Config { url: "http://127.0.0.1:1".into(), ..settings(&hub) };
+    let nowhere = with(&|place| place.url = "http://127.0.0.1:1".into());
     assert_eq!(refused(nowhere).await.kind(), Kind::ConnectionRefused);
 }
 
 #[tokio::test]
 async fn the_first_draft_is_understood_as_well() {
     let hub = start(server::Config { dialect: Dialect::V02, ..config() }).await;
-    let config = Config { dialect: Dialect::V02, ..settings(&hub) };
+    let mut config = settings(&hub);
+    config.place.dialect = Dialect::V02;
     let agent = within(Agent::connect(config, the_world())).await.unwrap();
     let fault = within(agent.call(call("echo", 5), &CancellationToken::new())).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::ComputerNotFound);

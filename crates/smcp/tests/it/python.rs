@@ -33,6 +33,8 @@ fn spawn(python: &Path, name: &str, args: &[&str]) -> Child {
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        // A killed computer's own children would hold it open.
+        .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .unwrap()
@@ -254,4 +256,101 @@ async fn the_reference_agent_is_told_what_it_may_not() {
         "{refused}"
     );
     first.close();
+}
+
+#[tokio::test]
+async fn the_reference_agent_calls_our_computer() {
+    let Some(python) = fetched("a2c-smcp") else { return };
+    let hub = hub().await;
+    let computer = crate::computer::of_place(right(&hub.url(), "pc")).await;
+    let mut agent = Agent::start(&python, &hub).await;
+    let tools = within(async {
+        loop {
+            let tools = agent.ask(json!({ "do": "tools", "computer": "pc" })).await;
+            if tools != json!([]) {
+                return tools;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert!(tools.as_array().unwrap().contains(&json!("my_tools__echo")), "{tools}");
+    let answer = agent.call("my_tools__echo", json!({ "text": "你好" }), 20).await;
+    assert_eq!(
+        (&answer["isError"], &answer["content"][0]["text"]),
+        (&json!(false), &json!("你好"))
+    );
+    for (tool, code) in [
+        ("my_tools__none", 4001),
+        ("my_tools__add", 4002),
+        ("my_tools__no", 4003),
+        ("my_tools__env", 4005),
+    ] {
+        let failed = agent.call(tool, json!({ "name": "KEY" }), 20).await;
+        assert_eq!(failed["isError"], true, "{failed}");
+        let meta = failed.get("_meta").filter(|meta| !meta.is_null()).unwrap_or(&failed["meta"]);
+        assert_eq!(meta["error_code"], code, "{failed}");
+    }
+    computer.shutdown().await;
+}
+
+fn right(url: &str, name: &str) -> budao_smcp::Place {
+    let mut place = budao_smcp::Place::new(url, "a", name);
+    place.token = Some("right".to_owned().into());
+    place
+}
+
+async fn our_agent(url: &str) -> budao_smcp::agent::Agent {
+    let config = budao_smcp::agent::Config::new(right(url, "bot"));
+    let connecting = budao_smcp::agent::Agent::connect(config, crate::common::the_world());
+    within(connecting).await.unwrap()
+}
+
+#[tokio::test]
+async fn our_agent_calls_the_reference_computer() {
+    let Some(python) = fetched("a2c-smcp") else { return };
+    let hub = hub().await;
+    let agent = our_agent(&hub.url()).await;
+    let _computer = Computer::start(&python, &hub, "pc").await;
+    let tools = within(agent.tools("pc")).await.unwrap();
+    assert_eq!(tools.len(), 3, "{tools:?}");
+    let said = crate::computer::call(&agent, "tools__echo", json!({ "text": "hi" }), 20).await;
+    assert_eq!(said.unwrap()["content"][0]["text"], "hi");
+    let failed = crate::computer::call(&agent, "tools__fail", json!({}), 20).await.unwrap_err();
+    assert_eq!(failed.row().smcp, 4003, "{failed}");
+    assert!(!failed.to_string().contains("hunter2"), "{failed}");
+    let late = crate::computer::call(&agent, "tools__slow", json!({ "seconds": 30 }), 1).await;
+    assert_eq!(late.unwrap_err().row().smcp, 4004);
+}
+
+#[tokio::test]
+async fn our_agent_and_computer_meet_in_the_reference_hub() {
+    let Some(python) = fetched("a2c-smcp") else { return };
+    let mut hub = spawn(&python, "hub.py", &[]);
+    let _stdin = hub.stdin.take();
+    let mut lines = BufReader::new(hub.stdout.take().unwrap()).lines();
+    // It says other things, too.
+    let port = within(async {
+        loop {
+            let line = lines.next_line().await.unwrap().expect("it says where it listens");
+            if let Some(port) = line.strip_prefix("listening ") {
+                return port.trim().to_owned();
+            }
+        }
+    })
+    .await;
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    let url = format!("http://127.0.0.1:{port}");
+    let computer = crate::computer::of_place(right(&url, "pc")).await;
+    let agent = our_agent(&url).await;
+    let tools = crate::computer::tools(&agent).await;
+    assert!(tools.contains(&"my_tools__echo".to_owned()), "{tools:?}");
+    let said = crate::computer::call(&agent, "my_tools__echo", json!({ "text": "hi" }), 20).await;
+    assert_eq!(said.unwrap()["content"][0]["text"], "hi");
+    // A tool's own failure passes their hub with its code.
+    let unknown = crate::computer::call(&agent, "my_tools__none", json!({}), 20).await.unwrap_err();
+    assert_eq!(unknown.row().smcp, 4001, "{unknown}");
+    let late = crate::computer::call(&agent, "my_tools__slow", json!({}), 1).await.unwrap_err();
+    assert_eq!(late.row().smcp, 4004, "{late}");
+    computer.shutdown().await;
 }

@@ -1,0 +1,401 @@
+//! What a computer offers: its MCP servers as the protocol describes them, and what they must be given.
+//!
+//! The file is kept as it was written, because that is what an agent may see; what is made from it is beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::wire::identity::{Essence, bundle_id, bundle_id_problem};
+
+/// A whole configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The MCP servers, in their order, no id twice.
+    pub servers: Vec<McpServer>,
+    /// What they must be given.
+    pub inputs: Vec<Input>,
+    raw_inputs: Vec<Value>,
+    /// What is strange about it, in words for the operator.
+    pub remarks: Vec<String>,
+}
+
+/// An MCP server.
+#[derive(Clone, Debug)]
+pub struct McpServer {
+    /// Its identity.
+    pub bundle_id: String,
+    /// How it is described.
+    pub described: Described,
+    raw: Map<String, Value>,
+}
+
+/// The fields of a server.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Described {
+    /// For people; may be anything.
+    pub name: String,
+    /// Its identity, if it is not to be made from the name.
+    #[serde(default)]
+    pub bundle_id: Option<String>,
+    /// Is it not used?
+    #[serde(default)]
+    pub disabled: bool,
+    /// Tools that are not offered, by their own or their exposed name.
+    #[serde(default)]
+    pub forbidden_tools: Vec<String>,
+    /// What is special about single tools.
+    #[serde(default)]
+    pub tool_meta: BTreeMap<String, ToolMeta>,
+    /// And about the others.
+    #[serde(default)]
+    pub default_tool_meta: Option<ToolMeta>,
+    /// A transformation of results; kept, but not done here.
+    #[serde(default)]
+    pub vrl: Option<String>,
+    /// How it is reached: `stdio`, `streamable` or `sse`.
+    #[serde(rename = "type")]
+    pub transport: String,
+    /// Where, or what is started. May hold `${input:id}`.
+    pub server_parameters: Value,
+}
+
+/// What is special about a tool.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, serde::Serialize)]
+pub struct ToolMeta {
+    /// May it run without asking?
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_apply: Option<bool>,
+    /// Another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// For sorting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// For showing results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ret_object_mapper: Option<Value>,
+}
+
+/// Something a server must be given.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Input {
+    /// What `${input:…}` names.
+    pub id: String,
+    /// What people are asked.
+    #[serde(default)]
+    pub description: String,
+    /// How it is found out.
+    #[serde(flatten)]
+    pub sort: Sort,
+}
+
+/// How an input is found out.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum Sort {
+    /// Somebody writes it.
+    PromptString {
+        /// If nobody does.
+        #[serde(default)]
+        default: Option<String>,
+        /// Is it a secret?
+        #[serde(default)]
+        password: bool,
+    },
+    /// Somebody chooses it.
+    PickString {
+        /// From these.
+        options: Vec<Choice>,
+        /// If nobody does.
+        #[serde(default)]
+        default: Option<String>,
+    },
+    /// A program says it.
+    Command {
+        /// The program.
+        command: String,
+        /// Its arguments.
+        #[serde(default)]
+        args: Value,
+    },
+}
+
+/// One of several values.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Choice {
+    /// What is shown.
+    pub label: String,
+    /// What is meant.
+    pub value: String,
+}
+
+fn wrong(key: &str, expected: &str) -> Fault {
+    Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+        .with(Fact::ConfigKey, key.to_owned())
+        .with(Fact::Expected, expected.to_owned())
+}
+
+impl Settings {
+    /// Reads a JSON file: `{"servers": [...], "inputs": [...]}`, servers also as a map by name.
+    ///
+    /// # Errors
+    /// If it cannot work, with the place that is wrong.
+    pub fn read(text: &str) -> Result<Self, Fault> {
+        let whole: Value = serde_json::from_str(text).map_err(|error| {
+            wrong("the file", "JSON").with(Fact::Line, error.line()).caused_by(&error)
+        })?;
+        let mut settings = Self::default();
+        let inputs = whole.get("inputs").cloned().unwrap_or_else(|| json!([]));
+        settings.raw_inputs = match inputs {
+            Value::Array(inputs) => inputs,
+            _ => return Err(wrong("inputs", "a list")),
+        };
+        for (index, raw) in settings.raw_inputs.iter().enumerate() {
+            settings.inputs.push(read_input(&format!("inputs.{index}"), raw)?);
+        }
+        check_variables(&settings.inputs)?;
+        for (key, raw) in listed(&whole)? {
+            settings.add(&key, raw)?;
+        }
+        Ok(settings)
+    }
+
+    fn add(&mut self, key: &str, raw: Map<String, Value>) -> Result<(), Fault> {
+        let described: Described = serde_json::from_value(Value::Object(raw.clone()))
+            .map_err(|error| wrong(key, "a server").caused_by(&error))?;
+        let bundle_id = match &described.bundle_id {
+            Some(id) => match bundle_id_problem(id) {
+                Some(problem) => return Err(wrong(&format!("{key}.bundle_id"), problem)),
+                None => id.clone(),
+            },
+            None => described.derived_id(key)?,
+        };
+        if described.vrl.is_some() {
+            self.remarks
+                .push(format!("{bundle_id}: `vrl` is kept but results are not transformed"));
+        }
+        if self.servers.iter().any(|server| server.bundle_id == bundle_id) {
+            self.remarks.push(format!("{bundle_id}: a second server of this id is left out"));
+            return Ok(());
+        }
+        self.servers.push(McpServer { bundle_id, described, raw });
+        Ok(())
+    }
+
+    /// What an agent may see: as it was written, with identities, without literal secrets.
+    #[must_use]
+    pub fn shown(&self) -> Value {
+        let servers = self.servers.iter().map(|server| {
+            let mut raw = server.raw.clone();
+            raw.insert("bundle_id".into(), server.bundle_id.clone().into());
+            if let Some(parameters) = raw.get_mut("server_parameters") {
+                for field in ["env", "headers"] {
+                    let values = parameters.get_mut(field).and_then(Value::as_object_mut);
+                    for value in values.into_iter().flat_map(Map::values_mut) {
+                        let is_named = value.as_str().is_some_and(|text| text.contains("${input:"));
+                        if !is_named {
+                            *value = "[redacted]".into();
+                        }
+                    }
+                }
+            }
+            (server.bundle_id.clone(), Value::Object(raw))
+        });
+        let servers: Map<String, Value> = servers.collect();
+        json!({ "servers": servers, "inputs": self.raw_inputs })
+    }
+}
+
+/// A server as it was written, with the place it stands at.
+type Written = (String, Map<String, Value>);
+
+/// The servers of a file.
+fn listed(whole: &Value) -> Result<Vec<Written>, Fault> {
+    let object = |key: String, value: &Value| match value {
+        Value::Object(map) => Ok((key, map.clone())),
+        _ => Err(wrong(&key, "an object")),
+    };
+    match whole.get("servers") {
+        Some(Value::Array(list)) => {
+            let list = list.iter().enumerate();
+            list.map(|(index, value)| object(format!("servers.{index}"), value)).collect()
+        }
+        Some(Value::Object(map)) => map
+            .iter()
+            .map(|(name, value)| {
+                let (key, mut server) = object(format!("servers.{name}"), value)?;
+                server.entry("name").or_insert_with(|| name.clone().into());
+                Ok((key, server))
+            })
+            .collect(),
+        _ => Err(wrong("servers", "a list, or a map by name")),
+    }
+}
+
+fn read_input(key: &str, raw: &Value) -> Result<Input, Fault> {
+    let input: Input = serde_json::from_value(raw.clone())
+        .map_err(|error| wrong(key, "an input").caused_by(&error))?;
+    if let Sort::PickString { options, default } = &input.sort {
+        let is_whole = |choice: &Choice| !choice.label.is_empty() && !choice.value.is_empty();
+        if !options.iter().all(is_whole) {
+            return Err(wrong(&format!("{key}.options"), "labels and values that are not empty"));
+        }
+        let fits = |default: &String| options.iter().any(|choice| choice.value == *default);
+        if !default.iter().all(fits) {
+            return Err(wrong(&format!("{key}.default"), "one of the values"));
+        }
+    }
+    Ok(input)
+}
+
+/// Two inputs must not be answered by one variable.
+fn check_variables(inputs: &[Input]) -> Result<(), Fault> {
+    let mut taken = BTreeSet::new();
+    for input in inputs {
+        if !taken.insert(variable(&input.id, None)) {
+            let expected = "ids that differ in letters and digits";
+            return Err(wrong("inputs", expected).with(Fact::Received, input.id.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// The variable that answers an input, for one server or for all.
+#[must_use]
+pub fn variable(id: &str, bundle_id: Option<&str>) -> String {
+    let segment = |text: &str| -> String {
+        let plain = |letter: char| {
+            if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '_' }
+        };
+        text.chars().map(plain).collect()
+    };
+    let server = bundle_id.map(|id| format!("_{}", segment(id))).unwrap_or_default();
+    format!("A2C_SMCP_{}{server}", segment(id))
+}
+
+impl Described {
+    fn derived_id(&self, key: &str) -> Result<String, Fault> {
+        let parameters = &self.server_parameters;
+        let text = |field: &str| parameters.get(field).and_then(Value::as_str);
+        let map = |field: &str| -> BTreeMap<String, String> {
+            let map = parameters.get(field).and_then(Value::as_object).into_iter().flatten();
+            map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+        };
+        let missing = |field: &str| wrong(&format!("{key}.server_parameters.{field}"), "text");
+        match self.transport.as_str() {
+            "stdio" => {
+                let command = text("command").ok_or_else(|| missing("command"))?;
+                let args = parameters.get("args").and_then(Value::as_array).into_iter().flatten();
+                let args: Vec<String> =
+                    args.filter_map(|arg| arg.as_str().map(str::to_owned)).collect();
+                let env = map("env");
+                Ok(bundle_id(&self.name, &Essence::Stdio { command, args: &args, env: &env }))
+            }
+            "streamable" | "sse" => {
+                let url = text("url").ok_or_else(|| missing("url"))?;
+                let headers = map("headers");
+                let transport = &self.transport;
+                Ok(bundle_id(&self.name, &Essence::Net { transport, url, headers: &headers }))
+            }
+            _ => Err(wrong(&format!("{key}.type"), "`stdio`, `streamable` or `sse`")),
+        }
+    }
+
+    /// What is special about a tool: its own fields over the default's.
+    #[must_use]
+    pub fn meta_of(&self, tool: &str) -> ToolMeta {
+        let own = self.tool_meta.get(tool).cloned().unwrap_or_default();
+        let default = self.default_tool_meta.clone().unwrap_or_default();
+        ToolMeta {
+            auto_apply: own.auto_apply.or(default.auto_apply),
+            // A default alias would give every tool the same name.
+            alias: own.alias,
+            tags: own.tags.or(default.tags),
+            ret_object_mapper: own.ret_object_mapper.or(default.ret_object_mapper),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(value: &Value) -> Result<Settings, Fault> {
+        Settings::read(&value.to_string())
+    }
+
+    fn server(name: &str) -> Value {
+        json!({ "name": name, "type": "stdio", "server_parameters": {
+            "command": "x", "env": { "A": "literal", "B": "${input:b}" } } })
+    }
+
+    #[test]
+    fn a_file_is_read_and_shown_without_its_secrets() {
+        let settings = read(&json!({
+            "inputs": [{ "type": "promptString", "id": "b", "password": true }],
+            "servers": [server("My Server!")],
+        }))
+        .unwrap();
+        assert_eq!(settings.servers[0].bundle_id, "My_Server");
+        let shown = settings.shown();
+        let env = &shown["servers"]["My_Server"]["server_parameters"]["env"];
+        assert_eq!(env, &json!({ "A": "[redacted]", "B": "${input:b}" }));
+        assert_eq!(shown["inputs"][0]["id"], "b");
+    }
+
+    #[test]
+    fn the_first_of_two_servers_with_one_id_is_kept() {
+        let settings = read(&json!({ "servers": [server("a.b"), server("a b")] })).unwrap();
+        assert_eq!((settings.servers.len(), settings.remarks.len()), (1, 1));
+        let by_name = read(
+            &json!({ "servers": { "git": { "type": "sse", "server_parameters": { "url": "u" } } } }),
+        );
+        assert_eq!(by_name.unwrap().servers[0].bundle_id, "git");
+    }
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        let place = |value: Value| {
+            let fault = read(&value).unwrap_err();
+            fault.detail().text(Fact::ConfigKey).unwrap().to_owned()
+        };
+        assert_eq!(place(json!([])), "servers");
+        assert_eq!(place(json!({ "servers": [5] })), "servers.0");
+        let strange = json!({ "name": "a", "type": "carrier-pigeon", "server_parameters": {} });
+        assert_eq!(place(json!({ "servers": [strange] })), "servers.0.type");
+        let mut explicit = server("a");
+        explicit["bundle_id"] = "a__b".into();
+        assert_eq!(place(json!({ "servers": [explicit] })), "servers.0.bundle_id");
+        let inputs = |inputs: Value| json!({ "servers": [], "inputs": inputs });
+        let twice = inputs(
+            json!([{ "type": "promptString", "id": "a-b" }, { "type": "promptString", "id": "a.b" }]),
+        );
+        assert_eq!(place(twice), "inputs");
+        let plain = inputs(json!([{ "type": "pickString", "id": "a", "options": ["x"] }]));
+        assert_eq!(place(plain), "inputs.0");
+        let option = json!({ "label": "X", "value": "x" });
+        let off = json!([{ "type": "pickString", "id": "a", "options": [option], "default": "y" }]);
+        assert_eq!(place(inputs(off)), "inputs.0.default");
+    }
+
+    #[test]
+    fn a_tools_own_fields_win_and_a_default_gives_no_alias() {
+        let mut raw = server("a");
+        raw["tool_meta"] = json!({ "t": { "alias": "u", "tags": null } });
+        raw["default_tool_meta"] = json!({ "auto_apply": true, "alias": "no", "tags": ["x"] });
+        let settings = read(&json!({ "servers": [raw] })).unwrap();
+        let meta = settings.servers[0].described.meta_of("t");
+        assert_eq!((meta.alias.as_deref(), meta.auto_apply), (Some("u"), Some(true)));
+        assert_eq!(meta.tags, Some(vec!["x".to_owned()]));
+        assert_eq!(settings.servers[0].described.meta_of("other").alias, None);
+    }
+
+    #[test]
+    fn variables_have_the_protocols_names() {
+        assert_eq!(variable("api.key", None), "A2C_SMCP_api_key");
+        assert_eq!(variable("api-key", Some("my-server")), "A2C_SMCP_api_key_my_server");
+    }
+}

@@ -1,0 +1,327 @@
+//! Our computer with a scripted MCP server behind it, asked by our agent through our hub.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use budao_core::fault::{Fact, Fault, Kind};
+use budao_smcp::{
+    Place,
+    agent::{Agent, Call, Config as AgentConfig, News},
+    computer::{Computer, Config, Confirm, Input, Question, Settings, Values},
+    wire::event::Ask,
+};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::common::{Running, config, start, start_on, the_world, within};
+
+/// The scripted server's program: an example, so it is built with the tests.
+fn fake() -> PathBuf {
+    let mut path = std::env::current_exe().unwrap();
+    path.pop();
+    path.pop();
+    path.push("examples/fake_mcp");
+    assert!(path.exists(), "not built: cargo build -p budao-smcp --example fake_mcp");
+    path
+}
+
+fn settings(change: impl FnOnce(&mut Value)) -> Settings {
+    let mut file = json!({
+        "inputs": [{ "type": "promptString", "id": "secret", "password": true }],
+        "servers": [{
+            "name": "my tools", "type": "stdio",
+            "default_tool_meta": { "auto_apply": true },
+            "forbidden_tools": ["add"],
+            "tool_meta": { "picture": { "alias": "photo" }, "env": { "auto_apply": false } },
+            "server_parameters": { "command": fake(), "args": [], "env": { "KEY": "${input:secret}" } },
+        }, {
+            "name": "off", "type": "stdio", "disabled": true,
+            "server_parameters": { "command": "false" },
+        }],
+    });
+    change(&mut file);
+    Settings::read(&file.to_string()).unwrap()
+}
+
+#[derive(Debug)]
+struct Known;
+
+#[async_trait]
+impl Values for Known {
+    fn variable(&self, name: &str) -> Option<String> {
+        (name == "A2C_SMCP_secret").then(|| "hunter2-long-enough".to_owned())
+    }
+
+    async fn ask(&self, _: &Input) -> Option<String> {
+        None
+    }
+}
+
+/// 0 is nobody there, 1 is no, 2 is yes.
+#[derive(Debug)]
+struct Person(AtomicU8);
+
+#[async_trait]
+impl Confirm for Person {
+    async fn confirm(&self, question: &Question<'_>) -> Option<bool> {
+        assert_eq!((question.bundle_id, question.tool), ("my_tools", "env"));
+        match self.0.load(Ordering::SeqCst) {
+            0 => None,
+            answer => Some(answer == 2),
+        }
+    }
+}
+
+fn place(hub: &Running, name: &str) -> Place {
+    let mut place = Place::new(&hub.url(), "a", name);
+    let base = Duration::from_millis(5);
+    (place.reconnect.base, place.reconnect.max) = (base, base * 8);
+    place
+}
+
+async fn computer(hub: &Running, confirm: Arc<Person>, settings: Settings) -> Computer {
+    let config = Config { confirm, ..Config::new(place(hub, "pc")) };
+    within(Computer::start(config, settings, &Known, the_world())).await.unwrap()
+}
+
+/// A computer with the scripted server, wherever it is to go, and nobody to ask.
+pub(crate) async fn of_place(place: Place) -> Computer {
+    let starting = Computer::start(Config::new(place), settings(|_| {}), &Known, the_world());
+    within(starting).await.unwrap()
+}
+
+async fn agent(hub: &Running) -> Agent {
+    within(Agent::connect(AgentConfig::new(place(hub, "bot")), the_world())).await.unwrap()
+}
+
+/// Waits until the computer's server has told its tools.
+pub(crate) async fn tools(agent: &Agent) -> Vec<String> {
+    within(async {
+        loop {
+            let tools = agent.tools("pc").await.unwrap();
+            if !tools.is_empty() {
+                return tools.into_iter().map(|tool| tool.name).collect();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
+pub(crate) async fn call(
+    agent: &Agent,
+    tool: &str,
+    params: Value,
+    seconds: u64,
+) -> Result<Value, Fault> {
+    let call = Call {
+        computer: "pc".into(),
+        tool: tool.into(),
+        params,
+        timeout: Duration::from_secs(seconds),
+        req_id: None,
+    };
+    within(agent.call(call, &CancellationToken::new())).await
+}
+
+fn person(answer: u8) -> Arc<Person> {
+    Arc::new(Person(AtomicU8::new(answer)))
+}
+
+#[tokio::test]
+async fn tools_are_listed_under_their_names_and_called_by_them() {
+    let hub = start(config()).await;
+    let computer = computer(&hub, person(0), settings(|_| {})).await;
+    let agent = agent(&hub).await;
+    let names = tools(&agent).await;
+    assert!(names.contains(&"my_tools__echo".into()) && names.contains(&"my_tools__photo".into()));
+    assert!(!names.iter().any(|name| name.ends_with("__add") || name.ends_with("__picture")));
+    let echoed = call(&agent, "my_tools__echo", json!({ "text": "你好" }), 10).await.unwrap();
+    assert_eq!(
+        echoed,
+        json!({ "content": [{ "type": "text", "text": "你好" }], "isError": false })
+    );
+    let photo = call(&agent, "my_tools__photo", json!({}), 10).await.unwrap();
+    assert_eq!(photo["content"][0]["type"], "image");
+    computer.shutdown().await;
+}
+
+#[tokio::test]
+async fn every_failure_has_its_code() {
+    let hub = start(config()).await;
+    let computer = computer(&hub, person(0), settings(|_| {})).await;
+    let agent = agent(&hub).await;
+    tools(&agent).await;
+    for (tool, params, kind, code) in [
+        ("my_tools__none", json!({}), Kind::UnknownTool, 4001),
+        ("echo", json!({}), Kind::UnknownTool, 4001),
+        ("my_tools__add", json!({}), Kind::ToolDisabled, 4002),
+        ("off__anything", json!({}), Kind::ToolDisabled, 4002),
+        ("my_tools__no", json!({}), Kind::ToolSaidNo, 4003),
+        ("my_tools__echo", json!({ "text": 5 }), Kind::InvalidArguments, 400),
+        ("my_tools__env", json!({ "name": "KEY" }), Kind::NeedsConfirmation, 4005),
+        ("my_tools__huge", json!({ "bytes": 2_500_000 }), Kind::OutputTooLarge, 4003),
+    ] {
+        let fault = call(&agent, tool, params, 10).await.unwrap_err();
+        assert_eq!((fault.kind(), fault.row().smcp), (kind, code), "{tool}: {fault}");
+        assert_eq!(fault.detail().text(Fact::ToolName), Some(tool), "{fault}");
+        let roles: Vec<&str> = fault.hops().iter().map(|hop| &*hop.role).collect();
+        assert!(roles.ends_with(&["computer", "agent"]), "{roles:?}");
+    }
+    let no = call(&agent, "my_tools__no", json!({}), 10).await.unwrap_err();
+    assert_eq!(no.detail().text(Fact::Reason), Some("the city is not on the map"));
+    assert_eq!(&*no.hops()[0].role, "mcp_server");
+    computer.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_call_is_ended_at_its_deadline_and_when_it_is_cancelled() {
+    let hub = start(config()).await;
+    let computer = computer(&hub, person(0), settings(|_| {})).await;
+    let agent = agent(&hub).await;
+    tools(&agent).await;
+    let began = Instant::now();
+    let late = call(&agent, "my_tools__slow", json!({}), 1).await.unwrap_err();
+    assert_eq!((late.kind(), late.row().smcp), (Kind::DeadlinePassed, 4004), "{late}");
+    assert!(began.elapsed() < Duration::from_secs(4));
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone();
+    let asking = agent.clone();
+    let slow = tokio::spawn(async move {
+        let call = Call {
+            computer: "pc".into(),
+            tool: "my_tools__slow".into(),
+            params: json!({}),
+            timeout: Duration::from_secs(60),
+            req_id: None,
+        };
+        asking.call(call, &stop).await
+    });
+    within(async {
+        while hub.hub.stats().calls_under_way == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    cancel.cancel();
+    let fault = within(slow).await.unwrap().unwrap_err();
+    assert_eq!(fault.kind(), Kind::Cancelled);
+    // The MCP server was told, each time.
+    let seen = call(&agent, "my_tools__seen", json!({}), 10).await.unwrap();
+    let seen = seen["content"][0]["text"].as_str().unwrap().to_owned();
+    assert_eq!(seen.matches("notifications/cancelled").count(), 2, "{seen}");
+    computer.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_a_refusal_and_a_yes_is_a_yes() {
+    let hub = start(config()).await;
+    let person = person(1);
+    let computer = computer(&hub, person.clone(), settings(|_| {})).await;
+    let agent = agent(&hub).await;
+    tools(&agent).await;
+    let no = call(&agent, "my_tools__env", json!({ "name": "KEY" }), 10).await.unwrap_err();
+    assert_eq!((no.kind(), no.row().smcp), (Kind::NeedsConfirmation, 4005));
+    person.0.store(2, Ordering::SeqCst);
+    let yes = call(&agent, "my_tools__env", json!({ "name": "KEY" }), 10).await.unwrap();
+    assert_eq!(yes["content"][0]["text"], "hunter2-long-enough", "the input was filled in");
+    computer.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_it_does_not_have_it_says_in_the_protocols_words() {
+    let hub = start(config()).await;
+    let computer = computer(&hub, person(0), settings(|_| {})).await;
+    let agent = agent(&hub).await;
+    let ask = |ask: Ask, more: Value| {
+        let more: Map<String, Value> = more.as_object().unwrap().clone();
+        let agent = agent.clone();
+        async move { within(agent.ask(ask, "pc", more)).await }
+    };
+    let shown = ask(Ask::GetConfig, json!({})).await.unwrap();
+    let env = &shown["servers"]["my_tools"]["server_parameters"]["env"]["KEY"];
+    assert_eq!(env, "${input:secret}", "a placeholder stays one");
+    assert!(!shown.to_string().contains("hunter2"));
+    assert_eq!(ask(Ask::GetDesktop, json!({})).await.unwrap()["desktops"], json!([]));
+    assert_eq!(ask(Ask::GetSkills, json!({})).await.unwrap()["skills"], json!([]));
+    for (question, more, code) in [
+        (Ask::GetResources, json!({ "mcp_server": "my_tools" }), 4015),
+        (Ask::GetResources, json!({ "mcp_server": "nobody" }), 4014),
+        (Ask::GetResources, json!({}), 400),
+        (Ask::GetSkill, json!({ "name": "Not Kebab" }), 4016),
+        (Ask::GetSkill, json!({ "name": "a:b:c:d" }), 4016),
+        (Ask::GetSkill, json!({ "name": "not-here" }), 4014),
+        (Ask::GetBlob, json!({ "blob_handle": "h" }), 4018),
+        (Ask::PutBlob, json!({ "chunk_offset": 0, "eof": true, "blob": "" }), 4019),
+    ] {
+        let fault = ask(question, more).await.unwrap_err();
+        assert_eq!(fault.row().smcp, code, "{question:?} {fault}");
+    }
+    computer.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_that_dies_in_a_call_is_4003_and_comes_back() {
+    let hub = start(config()).await;
+    let computer = computer(&hub, person(0), settings(|_| {})).await;
+    let agent = agent(&hub).await;
+    tools(&agent).await;
+    let mut news = agent.news();
+    let died = call(&agent, "my_tools__die", json!({}), 10).await.unwrap_err();
+    assert_eq!(died.row().smcp, 4003, "{died}");
+    let changed = News::ToolsChanged("pc".into());
+    within(async { while news.recv().await.as_ref() != Ok(&changed) {} }).await;
+    tools(&agent).await;
+    assert!(call(&agent, "my_tools__echo", json!({ "text": "back" }), 10).await.is_ok());
+    computer.shutdown().await;
+}
+
+#[tokio::test]
+async fn after_a_restart_of_the_hub_the_computer_is_back_in_its_room() {
+    let hub = start(config()).await;
+    let port = hub.port;
+    let computer = computer(&hub, person(0), settings(|_| {})).await;
+    hub.stop().await;
+    let hub = start_on(config(), port).await;
+    let agent = agent(&hub).await;
+    within(async {
+        while agent.computers().await.unwrap() != ["pc"] {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert!(call(&agent, "my_tools__echo", json!({ "text": "back" }), 10).await.is_ok());
+    computer.shutdown().await;
+    within(async {
+        while !agent.computers().await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_input_nobody_knows_costs_its_server_and_nothing_else() {
+    let hub = start(config()).await;
+    let settings = settings(|file| {
+        let broken = json!({
+            "name": "broken", "type": "stdio",
+            "server_parameters": { "command": "x", "args": ["${input:unknown}"] },
+        });
+        file["servers"].as_array_mut().unwrap().push(broken);
+    });
+    let computer = computer(&hub, person(0), settings).await;
+    let agent = agent(&hub).await;
+    tools(&agent).await;
+    let fault = call(&agent, "broken__tool", json!({}), 10).await.unwrap_err();
+    assert_eq!((fault.kind(), fault.row().smcp), (Kind::McpServerFailed, 4003));
+    assert_eq!(computer.states().len(), 2);
+    computer.shutdown().await;
+}
