@@ -1,6 +1,8 @@
 //! Scripted model, flaky journal, fault proxy, simulator; for tests only.
 
 pub mod bench;
+pub mod claude;
+pub mod claude_api;
 pub mod faults;
 pub mod mcp;
 pub mod provider;

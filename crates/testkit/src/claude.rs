@@ -1,0 +1,569 @@
+//! The Claude CLI, played: speaks its stream-json on any pair of pipes and does what the prompt tells it.
+//!
+//! The prompt is the script. Words that begin with `@` say what happens; the others are what it is about.
+//! Without any, the answer is streamed and the turn ends well.
+//!
+//! | word | what happens |
+//! | --- | --- |
+//! | `@slow` | the answer takes a second |
+//! | `@many` | the answer comes in 20 000 pieces |
+//! | `@tool` | a tool is used, after asking |
+//! | `@free` | a tool is used for a second, without asking |
+//! | `@early` | a tool is asked about before the answer that wants it is complete |
+//! | `@cut` | the stream breaks once, is thrown away, and comes again from its beginning |
+//! | `@whole` | the stream breaks, and the answer comes whole |
+//! | `@unstreamed` | the answer comes whole, without a stream |
+//! | `@quiet` | nothing is said at all, and the turn ends well |
+//! | `@die`, `@die-mid`, `@die-tool` | the process ends before, in, or while calling for an answer |
+//! | `@silent` | nothing comes for the prompt; control requests are answered |
+//! | `@dead` | nothing comes any more |
+//! | `@deaf` | it does not stop when it is interrupted |
+//! | `@api-429` … | the model service fails with that status, after a try again |
+//! | `@broke`, `@broke-quietly`, `@odd` | the turn ends in an error, one that says it is none, one nobody knows |
+//! | `@stale-before` | an old result without a stamp comes before the turn begins |
+//! | `@stale-mid` | an old result, stamped with the prompt before, comes in the middle |
+//! | `@stale-bare` | an old result without a stamp comes in the middle |
+//! | `@foreign` | a result of the CLI's own doing comes in the middle |
+//! | `@late` | text and a result stamped with this prompt come after its end |
+//! | `@background` | after its end, a turn begins that nobody asked for; an old one does no such thing |
+//! | `@withdraw` | a tool is asked about, and the question is withdrawn |
+//! | `@junk` | lines nobody knows, and lines that are none |
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
+    sync::mpsc,
+};
+
+/// How the CLI that is played differs from the current one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// It stamps results with prompts and tells their lifecycle.
+    Current,
+    /// As of January 2026: no stamps.
+    Old,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its input was closed, or its output.
+    Closed,
+    /// It died.
+    Died,
+}
+
+/// Plays the CLI until its input ends or it dies. `session` is the id it was started with.
+pub async fn play(
+    age: Age,
+    session: &str,
+    input: impl AsyncRead + Unpin + Send + 'static,
+    output: impl AsyncWrite + Unpin + Send,
+) -> End {
+    let (sender, lines) = mpsc::channel(64);
+    // Ends with the input, or when nobody listens any more.
+    let reader = tokio::spawn(async move {
+        let mut input = BufReader::new(input).lines();
+        while let Ok(Some(line)) = input.next_line().await {
+            if let Ok(line) = serde_json::from_str::<Value>(&line)
+                && sender.send(line).await.is_err()
+            {
+                return;
+            }
+        }
+    });
+    let mut player = Player {
+        age,
+        session: session.to_owned(),
+        output,
+        lines,
+        waiting: Vec::new(),
+        before: String::new(),
+        count: 0,
+        is_dead: false,
+    };
+    let end = player.run().await.err().unwrap_or(End::Closed);
+    reader.abort();
+    end
+}
+
+struct Player<W> {
+    age: Age,
+    session: String,
+    output: W,
+    lines: mpsc::Receiver<Value>,
+    waiting: Vec<Value>,
+    /// The prompt before.
+    before: String,
+    count: u64,
+    is_dead: bool,
+}
+
+/// What ends a turn before its time.
+enum Stop {
+    Interrupted,
+    Ended(End),
+}
+
+impl From<End> for Stop {
+    fn from(end: End) -> Self {
+        Self::Ended(end)
+    }
+}
+
+type Played<T> = Result<T, Stop>;
+
+impl<W: AsyncWrite + Unpin + Send> Player<W> {
+    async fn run(&mut self) -> Result<(), End> {
+        loop {
+            let line = match self.waiting.is_empty() {
+                false => self.waiting.remove(0),
+                true => self.lines.recv().await.ok_or(End::Closed)?,
+            };
+            match line["type"].as_str() {
+                Some("user") => self.turn(&line).await?,
+                Some("control_request") => self.control(&line).await?,
+                _ => {}
+            }
+        }
+    }
+
+    async fn write(&mut self, mut line: Value) -> Result<(), End> {
+        if self.is_dead {
+            return Ok(());
+        }
+        if let Some(line) = line.as_object_mut() {
+            line.entry("session_id").or_insert_with(|| self.session.clone().into());
+        }
+        self.raw(&line.to_string()).await
+    }
+
+    async fn raw(&mut self, line: &str) -> Result<(), End> {
+        let line = format!("{line}\n");
+        self.output.write_all(line.as_bytes()).await.map_err(|_| End::Closed)?;
+        self.output.flush().await.map_err(|_| End::Closed)
+    }
+
+    async fn control(&mut self, line: &Value) -> Result<(), End> {
+        let response = match line["request"]["subtype"].as_str() {
+            Some("interrupt") => json!({"still_queued": []}),
+            Some("initialize") => json!({"commands": [], "models": []}),
+            _ => json!({}),
+        };
+        let id = &line["request_id"];
+        self.write(json!({"type": "control_response",
+            "response": {"subtype": "success", "request_id": id, "response": response}}))
+            .await
+    }
+
+    /// Lets time pass, and hears what comes meanwhile.
+    async fn pause(&mut self, wait: Duration) -> Played<()> {
+        let until = tokio::time::Instant::now() + wait;
+        loop {
+            tokio::select! {
+                biased;
+                line = self.lines.recv() => {
+                    let line = line.ok_or(End::Closed)?;
+                    if self.heard(line).await? {
+                        return Err(Stop::Interrupted);
+                    }
+                }
+                () = tokio::time::sleep_until(until) => return Ok(()),
+            }
+        }
+    }
+
+    /// Waits for the answer to a permission request.
+    async fn answer_to(&mut self, id: &str) -> Played<Value> {
+        loop {
+            let line = self.lines.recv().await.ok_or(End::Closed)?;
+            if line["type"] == "control_response" && line["response"]["request_id"] == id {
+                return Ok(line["response"]["response"].clone());
+            }
+            if self.heard(line).await? {
+                self.write(json!({"type": "control_cancel_request", "request_id": id})).await?;
+                return Err(Stop::Interrupted);
+            }
+        }
+    }
+
+    /// Takes up a line in the middle of a turn. Is it an interrupt?
+    async fn heard(&mut self, line: Value) -> Result<bool, End> {
+        match line["type"].as_str() {
+            Some("user") => self.waiting.push(line),
+            Some("control_request") => {
+                self.control(&line).await?;
+                return Ok(line["request"]["subtype"] == "interrupt");
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    async fn turn(&mut self, line: &Value) -> Result<(), End> {
+        let turn = Turn::of(line);
+        self.count += 1;
+        let played = self.body(&turn).await;
+        match played {
+            Ok(()) => {}
+            Err(Stop::Ended(end)) => return Err(end),
+            Err(Stop::Interrupted) => {
+                self.write(json!({"type": "user", "message": {"role": "user",
+                    "content": [{"type": "text", "text": "[Request interrupted by user]"}]}}))
+                    .await?;
+                let is_error = self.age == Age::Current;
+                self.result(&turn, "error_during_execution", is_error, "aborted_streaming").await?;
+                self.lifecycle(&turn.uuid, "cancelled").await?;
+            }
+        }
+        self.after(&turn).await?;
+        self.before = turn.uuid;
+        Ok(())
+    }
+
+    async fn lifecycle(&mut self, uuid: &str, state: &str) -> Result<(), End> {
+        if self.age == Age::Old {
+            return Ok(());
+        }
+        let line = json!({"type": "command_lifecycle", "command_uuid": uuid, "state": state});
+        self.write(line).await
+    }
+
+    fn stamps(&self, uuid: &str) -> Value {
+        match self.age {
+            Age::Current if !uuid.is_empty() => json!([uuid]),
+            _ => Value::Null,
+        }
+    }
+
+    async fn init(&mut self, uuid: &str) -> Result<(), End> {
+        let capabilities = match self.age {
+            Age::Current => json!(["interrupt_receipt_v1", "msg_lifecycle_v1"]),
+            Age::Old => Value::Null,
+        };
+        let line = json!({"type": "system", "subtype": "init", "model": "m",
+            "capabilities": capabilities, "user_message_uuids": self.stamps(uuid)});
+        self.write(line).await
+    }
+
+    async fn result(
+        &mut self,
+        turn: &Turn,
+        subtype: &str,
+        is_error: bool,
+        terminal: &str,
+    ) -> Result<(), End> {
+        let took = turn.began.elapsed().as_millis();
+        let text = turn.answer();
+        let line = json!({"type": "result", "subtype": subtype, "is_error": is_error, "result": text,
+            "terminal_reason": terminal, "num_turns": 1, "duration_ms": u64::try_from(took).unwrap_or(0),
+            "stop_reason": "end_turn", "user_message_uuids": self.stamps(&turn.uuid)});
+        self.write(line).await
+    }
+
+    /// A result that is not this turn's.
+    async fn stale(&mut self, stamp: &str, origin: Value) -> Result<(), End> {
+        let line = json!({"type": "result", "subtype": "error_during_execution", "is_error": true,
+            "errors": ["left over"], "num_turns": 4, "duration_ms": 7_882_000, "origin": origin,
+            "user_message_uuids": self.stamps(stamp)});
+        self.write(line).await
+    }
+
+    async fn body(&mut self, turn: &Turn) -> Played<()> {
+        if turn.is("@die") {
+            return Err(End::Died.into());
+        }
+        if turn.is("@stale-before") {
+            self.stale("", Value::Null).await?;
+        }
+        if turn.is("@dead") {
+            self.is_dead = true;
+        }
+        self.lifecycle(&turn.uuid, "queued").await?;
+        self.lifecycle(&turn.uuid, "started").await?;
+        self.init(&turn.uuid).await?;
+        let echo = json!({"type": "user", "message": {"role": "user", "content": turn.text},
+            "uuid": turn.uuid, "isReplay": true});
+        self.write(echo).await?;
+        while turn.is("@silent") || turn.is("@dead") {
+            self.pause(Duration::from_secs(3_600)).await?;
+        }
+        if turn.is("@junk") {
+            self.junk().await?;
+        }
+        if turn.is("@stale-mid") {
+            let before = self.before.clone();
+            self.stale(&before, Value::Null).await?;
+        }
+        if turn.is("@stale-bare") {
+            self.stale("", Value::Null).await?;
+        }
+        if turn.is("@foreign") {
+            self.stale("", json!({"kind": "task-notification"})).await?;
+        }
+        if let Some(status) = turn.status() {
+            return self.refused(turn, status).await;
+        }
+        self.calls(turn).await?;
+        self.speak(turn).await?;
+        let (subtype, is_error) = match turn {
+            turn if turn.is("@broke") => ("error_during_execution", true),
+            turn if turn.is("@broke-quietly") => ("error_during_execution", false),
+            turn if turn.is("@odd") => ("sideways", false),
+            _ => ("success", false),
+        };
+        self.result(turn, subtype, is_error, "completed").await?;
+        self.lifecycle(&turn.uuid, "completed").await?;
+        Ok(())
+    }
+
+    async fn junk(&mut self) -> Result<(), End> {
+        self.raw("this is no line").await?;
+        self.raw("{\"type\":").await?;
+        self.write(json!({"type": "horoscope", "sign": "ox"})).await?;
+        self.write(json!({"type": "system", "subtype": "telepathy"})).await?;
+        self.write(json!({"type": "result_like", "subtype": "success"})).await?;
+        self.write(json!({"type": "stream_event", "event": {"type": "sparkle"}})).await?;
+        self.write(
+            json!({"type": "control_request", "request_id": "x", "request": {"subtype": "dance"}}),
+        )
+        .await
+    }
+
+    /// The model service fails.
+    async fn refused(&mut self, turn: &Turn, status: u16) -> Played<()> {
+        self.write(
+            json!({"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 1,
+            "retry_delay_ms": 500, "error_status": status, "error": "unknown"}),
+        )
+        .await?;
+        self.pause(Duration::from_millis(500)).await?;
+        let words = format!("API Error: {status} no");
+        self.write(json!({"type": "assistant", "error": "unknown", "message": {
+            "id": "s", "model": "<synthetic>", "content": [{"type": "text", "text": words}]}}))
+            .await?;
+        let mut line = json!({"type": "result", "subtype": "success", "is_error": true, "result": words,
+            "terminal_reason": "api_error", "num_turns": 1, "duration_ms": 500,
+            "user_message_uuids": self.stamps(&turn.uuid)});
+        if self.age == Age::Current {
+            line["api_error_status"] = status.into();
+        }
+        self.write(line).await?;
+        self.lifecycle(&turn.uuid, "cancelled").await?;
+        Ok(())
+    }
+
+    async fn event(&mut self, event: Value, stamp: &str) -> Result<(), End> {
+        let stamps = self.stamps(stamp);
+        self.write(json!({"type": "stream_event", "event": event, "user_message_uuids": stamps}))
+            .await
+    }
+
+    async fn start_message(&mut self, stamp: &str) -> Result<String, End> {
+        self.count += 1;
+        let id = format!("msg_{}", self.count);
+        let usage = json!({"input_tokens": 10, "output_tokens": 1});
+        let message = json!({"id": id, "model": "m", "content": [], "usage": usage});
+        self.event(json!({"type": "message_start", "message": message}), stamp).await?;
+        Ok(id)
+    }
+
+    async fn piece(&mut self, text: &str) -> Result<(), End> {
+        let delta = json!({"type": "text_delta", "text": text});
+        self.event(json!({"type": "content_block_delta", "index": 0, "delta": delta}), "").await
+    }
+
+    async fn block(&mut self, id: &str, block: Value) -> Result<(), End> {
+        self.write(
+            json!({"type": "assistant", "message": {"id": id, "model": "m", "content": [block]}}),
+        )
+        .await
+    }
+
+    async fn end_message(&mut self, stop: &str, abandoned: Option<u64>) -> Result<(), End> {
+        let usage = json!({"output_tokens": 7});
+        let delta = json!({"stop_reason": stop});
+        if abandoned.is_none() {
+            self.event(json!({"type": "message_delta", "delta": delta, "usage": usage}), "")
+                .await?;
+        }
+        let abandoned = abandoned.map(|from| json!({"from_block_index": from}));
+        self.write(json!({"type": "stream_event", "event": {"type": "message_stop"},
+            "abandoned_blocks": abandoned}))
+            .await
+    }
+
+    /// The step that uses a tool.
+    async fn calls(&mut self, turn: &Turn) -> Played<()> {
+        let asks = turn.is("@tool") || turn.is("@early") || turn.is("@withdraw");
+        if !asks && !turn.is("@free") && !turn.is("@die-tool") {
+            return Ok(());
+        }
+        let id = self.start_message(&turn.uuid).await?;
+        let call = format!("toolu_{}", self.count);
+        let tool = if turn.is("@free") { "Read" } else { "Bash" };
+        let input = json!({"command": "echo hi"});
+        self.block(&id, json!({"type": "tool_use", "id": call, "name": tool, "input": input}))
+            .await?;
+        let ask = json!({"type": "control_request", "request_id": format!("ask-{call}"),
+            "request": {"subtype": "can_use_tool", "tool_name": tool, "input": input, "tool_use_id": call}});
+        if turn.is("@early") {
+            self.write(ask.clone()).await?;
+            self.pause(Duration::from_millis(300)).await?;
+        }
+        self.end_message("tool_use", None).await?;
+        if turn.is("@die-tool") {
+            self.pause(Duration::from_millis(500)).await?;
+            return Err(End::Died.into());
+        }
+        let mut words = "hi".to_owned();
+        let mut is_error = false;
+        if asks {
+            if !turn.is("@early") {
+                self.write(ask).await?;
+            }
+            if turn.is("@withdraw") {
+                let id = format!("ask-{call}");
+                self.pause(Duration::from_millis(50)).await?;
+                self.write(json!({"type": "control_cancel_request", "request_id": id})).await?;
+                (words, is_error) = ("withdrawn".to_owned(), true);
+            } else {
+                let answer = self.answer_to(&format!("ask-{call}")).await?;
+                if answer["behavior"] == "deny" {
+                    words = answer["message"].as_str().unwrap_or_default().to_owned();
+                    is_error = true;
+                }
+            }
+        } else {
+            self.pause(Duration::from_secs(1)).await?;
+        }
+        self.write(json!({"type": "user", "message": {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": call, "content": words, "is_error": is_error}]}}))
+            .await?;
+        Ok(())
+    }
+
+    /// The step that answers.
+    async fn speak(&mut self, turn: &Turn) -> Played<()> {
+        if turn.is("@quiet") {
+            return Ok(());
+        }
+        let text = turn.answer();
+        if turn.is("@unstreamed") {
+            self.block("msg_whole", json!({"type": "text", "text": text})).await?;
+            return Ok(());
+        }
+        let mut id = self.start_message(&turn.uuid).await?;
+        let (head, tail) = text.split_at(text.len() / 2);
+        self.piece(head).await?;
+        if turn.is("@die-mid") {
+            self.pause(Duration::from_millis(100)).await?;
+            return Err(End::Died.into());
+        }
+        if turn.is("@cut") || turn.is("@whole") {
+            self.pause(Duration::from_millis(100)).await?;
+            self.end_message("", Some(0)).await?;
+            self.write(
+                json!({"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 1,
+                "retry_delay_ms": 500, "error_status": null, "error": "unknown"}),
+            )
+            .await?;
+            self.pause(Duration::from_millis(500)).await?;
+            if turn.is("@whole") {
+                self.block("msg_whole", json!({"type": "text", "text": text})).await?;
+                return Ok(());
+            }
+            id = self.start_message("").await?;
+            self.piece(head).await?;
+        }
+        if turn.is("@slow") {
+            self.slowly(turn.is("@deaf")).await?;
+        }
+        self.piece(tail).await?;
+        let mut whole = text.clone();
+        if turn.is("@many") {
+            for index in 0..20_000 {
+                let piece = format!(" {index}");
+                whole.push_str(&piece);
+                self.piece(&piece).await?;
+            }
+        }
+        self.block(&id, json!({"type": "text", "text": whole})).await?;
+        self.end_message("end_turn", None).await?;
+        Ok(())
+    }
+
+    async fn slowly(&mut self, is_deaf: bool) -> Played<()> {
+        let until =
+            tokio::time::Instant::now() + Duration::from_secs(if is_deaf { 3_600 } else { 1 });
+        loop {
+            let rest = until.saturating_duration_since(tokio::time::Instant::now());
+            match self.pause(rest).await {
+                Err(Stop::Interrupted) if is_deaf => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// What comes when the turn is over.
+    async fn after(&mut self, turn: &Turn) -> Result<(), End> {
+        if turn.is("@late") {
+            self.block("msg_late", json!({"type": "text", "text": "TOO LATE"})).await?;
+            self.stale(&turn.uuid, Value::Null).await?;
+        }
+        if turn.is("@background") && self.age == Age::Current {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            self.init("").await?;
+            let id = self.start_message("").await?;
+            self.piece("by itself").await?;
+            self.block(&id, json!({"type": "text", "text": "by itself"})).await?;
+            self.end_message("end_turn", None).await?;
+            self.write(json!({"type": "result", "subtype": "success", "is_error": false,
+                "result": "by itself", "num_turns": 1, "duration_ms": 1,
+                "origin": {"kind": "task-notification"}}))
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+/// A prompt.
+struct Turn {
+    uuid: String,
+    text: String,
+    began: tokio::time::Instant,
+}
+
+impl Turn {
+    fn of(line: &Value) -> Self {
+        let content = &line["message"]["content"];
+        let blocks = content.as_array().into_iter().flatten();
+        let texts: Vec<&str> = blocks.filter_map(|block| block["text"].as_str()).collect();
+        Self {
+            uuid: line["uuid"].as_str().unwrap_or_default().to_owned(),
+            text: texts.join(" "),
+            began: tokio::time::Instant::now(),
+        }
+    }
+
+    fn is(&self, word: &str) -> bool {
+        self.text.split_whitespace().any(|it| it == word)
+    }
+
+    fn status(&self) -> Option<u16> {
+        self.text.split_whitespace().find_map(|word| word.strip_prefix("@api-")?.parse().ok())
+    }
+
+    fn answer(&self) -> String {
+        answer(&self.text)
+    }
+}
+
+/// What the CLI that is played answers to a prompt.
+#[must_use]
+pub fn answer(prompt: &str) -> String {
+    let about: Vec<&str> = prompt.split_whitespace().filter(|it| !it.starts_with('@')).collect();
+    format!("the answer to {}", about.join(" "))
+}

@@ -1,0 +1,175 @@
+//! A model service for the real Claude CLI: answers by what the prompt says, because the CLI asks more often
+//! than it is asked, and in no order to rely on.
+//!
+//! A word of the last prompt that begins with `%` says how: `%slow`, `%cut`, `%malformed`, `%status-429`,
+//! `%write:PATH` (the Write tool), `%run:WORDS` (the Bash tool, dashes for blanks), `%background` (the same,
+//! left running), `%think`, `%refuse`, `%empty`. Without one the answer is "hello world". After a tool's
+//! result it is "after the tool".
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    body::{Body, Bytes},
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+use crate::sse::{Saying, anthropic};
+
+/// A running service. It ends when dropped.
+#[derive(Debug)]
+pub struct ClaudeApi {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<Value>>>,
+    server: JoinHandle<()>,
+}
+
+impl ClaudeApi {
+    /// Starts one on a free port of loopback.
+    ///
+    /// # Panics
+    /// If there is no loopback to listen on.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
+        let address = listener.local_addr().expect("a listener has an address");
+        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let app = Router::new().fallback(answer).with_state(asked.clone());
+        let server = tokio::spawn(async move {
+            axum::serve(listener, app).await.ok();
+        });
+        Self { address, asked, server }
+    }
+
+    /// Its address as a base URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The bodies of all requests for an answer so far.
+    #[must_use]
+    pub fn asked(&self) -> Vec<Value> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for ClaudeApi {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn answer(State(asked): State<Arc<Mutex<Vec<Value>>>>, body: Bytes) -> Response {
+    let Ok(request) = serde_json::from_slice::<Value>(&body) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let count = {
+        let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.push(request.clone());
+        asked.len()
+    };
+    let word = last_word(&request).unwrap_or_default();
+    if let Some(status) = word.strip_prefix("%status-").and_then(|code| code.parse::<u16>().ok()) {
+        let error = json!({"type": "error", "error": {"type": "error", "message": "as told"}});
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+        return (status, Json(error)).into_response();
+    }
+    if request["stream"] != true {
+        return Json(json!({"id": format!("msg_{count}"), "type": "message", "role": "assistant",
+            "model": request["model"], "stop_reason": "end_turn", "stop_sequence": null,
+            "content": [{"type": "text", "text": "the whole answer"}],
+            "usage": {"input_tokens": 3, "output_tokens": 4}}))
+        .into_response();
+    }
+    let events = events(&word, has_result(&request), count);
+    let gap = Duration::from_millis(if word == "%slow" { 50 } else { 0 });
+    let body = stream::iter(events).then(move |event| async move {
+        tokio::time::sleep(gap).await;
+        Ok::<_, Infallible>(event)
+    });
+    let headers = [("content-type", "text/event-stream")];
+    (headers, Body::from_stream(body)).into_response()
+}
+
+/// The events of an answer; none follow a break.
+fn events(word: &str, has_result: bool, count: usize) -> Vec<String> {
+    let call = |name: &str, arguments: Value| {
+        vec![Saying::text("let me "), Saying::call(&format!("toolu_{count}"), name, &arguments)]
+    };
+    let (word, rest) = word.split_once(':').unwrap_or((word, ""));
+    let sayings = match word {
+        _ if has_result => vec![Saying::text("after the tool")],
+        "%write" => call("Write", json!({"file_path": rest, "content": "written"})),
+        "%run" => call("Bash", json!({"command": rest.replace('-', " "), "description": "run"})),
+        "%background" => call(
+            "Bash",
+            json!({"command": "sleep 1; echo over", "description": "wait", "run_in_background": true}),
+        ),
+        "%think" => {
+            vec![Saying::Thinking(vec!["hm".into()], "sig".into()), Saying::text("hello world")]
+        }
+        "%slow" => vec![Saying::text(&"word ".repeat(400))],
+        "%empty" => Vec::new(),
+        _ => vec![Saying::text("hello world")],
+    };
+    let mut events: Vec<String> = anthropic(&sayings)
+        .into_iter()
+        .map(|event| event.replace("\"msg_1\"", &format!("\"msg_{count}\"")))
+        .collect();
+    match word {
+        _ if has_result => {}
+        "%cut" => events.truncate(4),
+        "%malformed" => {
+            events.truncate(4);
+            events.push("event: content_block_delta\ndata: {nonsense\n\n".to_owned());
+        }
+        "%refuse" => {
+            for event in &mut events {
+                *event = event.replace("end_turn", "refusal");
+            }
+        }
+        _ => {}
+    }
+    events
+}
+
+fn users(request: &Value) -> impl DoubleEndedIterator<Item = &Value> {
+    let messages = request["messages"].as_array().into_iter().flatten();
+    messages.filter(|message| message["role"] == "user")
+}
+
+/// Does the last message bring a tool's result, and nothing that was asked after it? The CLI puts both into
+/// one message when a tool was cancelled.
+fn has_result(request: &Value) -> bool {
+    let last = users(request).next_back().and_then(|last| last["content"].as_array());
+    let says_how = |block: &Value| block["text"].as_str().is_some_and(|text| text.contains('%'));
+    let mut blocks = last.into_iter().flatten().rev();
+    blocks
+        .find(|block| block["type"] == "tool_result" || says_how(block))
+        .is_some_and(|block| block["type"] == "tool_result")
+}
+
+/// The last word that says how to answer.
+fn last_word(request: &Value) -> Option<String> {
+    users(request).rev().find_map(|message| {
+        let text = match &message["content"] {
+            Value::String(text) => text.clone(),
+            blocks => {
+                let blocks = blocks.as_array().into_iter().flatten();
+                blocks.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join(" ")
+            }
+        };
+        let mut words = text.split_whitespace().rev();
+        words.find(|word| word.starts_with('%')).map(str::to_owned)
+    })
+}
