@@ -165,6 +165,30 @@ pub(crate) static PEERS: &[Peer] = &[
         probe: Probe { program: "bin/litellm", args: &["--version"], stdin: "", prints: "1.106.2" },
     },
     Peer {
+        name: "claude-cli",
+        about: "the Claude CLI, current: a native program of 350 MB",
+        kind: Kind::Npm(&["@anthropic-ai/claude-code@2.1.325"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node_modules/.bin/claude",
+            args: &["--version"],
+            stdin: "",
+            prints: "2.1.325",
+        },
+    },
+    Peer {
+        name: "claude-cli-old",
+        about: "the Claude CLI of January 2026, which stamps nothing",
+        kind: Kind::Npm(&["@anthropic-ai/claude-code@2.1.9"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node_modules/.bin/claude",
+            args: &["--version"],
+            stdin: "",
+            prints: "2.1.9",
+        },
+    },
+    Peer {
         name: "autoagents",
         about: "another agent framework in Rust, to measure against",
         kind: Kind::Cargo,
