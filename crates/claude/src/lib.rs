@@ -1,1 +1,30 @@
 //! The Claude CLI as an engine: one child process per session, JSON lines both ways, turns told apart.
+//!
+//! [`machine`] decides, and is pure: lines and commands in, events and actions out. [`Claude`] is the
+//! [`Engine`](budao_core::engine::Engine) around it: one task a session, which owns the lease, the journal's
+//! records and the process. Records are the same domain events as those of the native loop, so every gateway
+//! works with either.
+
+mod actor;
+mod clean;
+mod draft;
+mod engine;
+pub mod find;
+pub mod gate;
+mod launch;
+mod lines;
+mod link;
+pub mod machine;
+mod outcome;
+pub mod say;
+mod tail;
+pub mod wire;
+
+pub use engine::{Census, Claude, Config, ENGINE_LABEL, ENGINE_NAME};
+pub use launch::{Launcher, Program, Running, Start, arguments};
+pub use machine::{Launch, Patience};
+
+/// What the CLI is called in faults.
+pub(crate) const PROGRAM: &str = "claude";
+/// What its model service is called in faults.
+pub(crate) const SERVICE: &str = "Anthropic";

@@ -1,0 +1,310 @@
+//! How the CLI is started: a port, so that tests can play it over a pipe, and the real thing.
+
+use std::{ffi::OsString, fmt, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use budao_core::{
+    event::{SessionId, Settings},
+    fault::{Fact, Fault, Kind, Operation},
+    scrub::Scrubber,
+    seams::World,
+};
+use futures::future::BoxFuture;
+use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    process::Command,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    PROGRAM, gate,
+    machine::Launch,
+    tail::{Tail, drain},
+};
+
+const SIGTERM: i32 = 15;
+/// From the end of its input to TERM.
+const LEAVE: Duration = Duration::from_millis(500);
+/// How long the last words of a process that has ended may take to arrive.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What a CLI is started for.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The session, whose id is the conversation's.
+    pub session: SessionId,
+    /// On which conversation.
+    pub launch: Launch,
+    /// Set to what.
+    pub settings: Settings,
+    /// MCP servers, as the CLI's `mcpServers` has them.
+    pub mcp_servers: Option<Value>,
+}
+
+/// A CLI that runs.
+pub struct Running {
+    /// Its process, if it is one.
+    pub pid: Option<u32>,
+    /// What it reads.
+    pub input: Box<dyn AsyncWrite + Send + Unpin>,
+    /// What it writes.
+    pub output: Box<dyn AsyncRead + Send + Unpin>,
+    /// Ends it, with everything it started.
+    pub stop: CancellationToken,
+    /// Its end, as a fault that says how.
+    pub ended: BoxFuture<'static, Fault>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+/// Starts CLIs.
+#[async_trait]
+pub trait Launcher: Send + Sync + fmt::Debug {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    async fn launch(&self, start: Start) -> Result<Running, Fault>;
+}
+
+/// Starts the real one.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The program.
+    pub path: PathBuf,
+    /// Arguments before all others.
+    pub args: Vec<String>,
+    /// Variables besides, or instead of, those of this process.
+    pub env: Vec<(OsString, OsString)>,
+    /// Are this process's variables passed on? The CLI keeps its sign-in there.
+    pub inherit_env: bool,
+    /// From TERM to KILL.
+    pub grace: Duration,
+    /// Time and tasks.
+    pub world: World,
+    /// Takes secrets out of what it complains about.
+    pub scrubber: Scrubber,
+}
+
+impl Program {
+    /// The program at this path, with this process's variables.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>, world: World) -> Self {
+        Self {
+            path: path.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            inherit_env: true,
+            grace: Duration::from_secs(2),
+            world,
+            scrubber: Scrubber::new(),
+        }
+    }
+
+    fn command(&self, start: &Start, servers: Option<&tempfile::NamedTempFile>) -> Command {
+        let mut command = Command::new(&self.path);
+        if !self.inherit_env {
+            command.env_clear();
+        }
+        // A CLI that was itself started by a CLI refuses to run.
+        command.env_remove("CLAUDECODE").envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.args(&self.args).args(arguments(start));
+        if let Some(servers) = servers {
+            command.arg("--mcp-config").arg(servers.path());
+        }
+        if let Some(workspace) = &start.settings.workspace {
+            command.current_dir(workspace);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+}
+
+/// The arguments for a session.
+#[must_use]
+pub fn arguments(start: &Start) -> Vec<String> {
+    let Start { session, launch, settings, .. } = start;
+    let mut args: Vec<String> =
+        "-p --output-format stream-json --input-format stream-json --verbose \
+        --include-partial-messages --replay-user-messages --permission-prompt-tool stdio"
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+    let mut add = |flag: &str, value: String| args.extend([flag.to_owned(), value]);
+    match launch {
+        Launch::Fresh => add("--session-id", session.to_string()),
+        Launch::Resume => add("--resume", session.to_string()),
+        Launch::Fork(parent) => {
+            add("--session-id", session.to_string());
+            add("--resume", parent.to_string());
+        }
+    }
+    let mode = gate::mode(settings);
+    if mode != "default" {
+        add("--permission-mode", mode.to_owned());
+    }
+    if !settings.model.is_empty() {
+        add("--model", settings.model.clone());
+    }
+    if let Some(system) = &settings.system {
+        add("--append-system-prompt", system.to_string());
+    }
+    if let Some(rules) = gate::rules(settings) {
+        add("--settings", rules.to_string());
+    }
+    if let Some(tools) = &settings.tools {
+        add("--tools", tools.join(","));
+    }
+    if let Some(steps) = settings.max_steps {
+        add("--max-turns", steps.to_string());
+    }
+    let directories = settings.extra.get(gate::DIRECTORIES).and_then(Value::as_array);
+    for directory in directories.into_iter().flatten().filter_map(Value::as_str) {
+        add("--add-dir", directory.to_owned());
+    }
+    if matches!(launch, Launch::Fork(_)) {
+        args.push("--fork-session".to_owned());
+    }
+    args
+}
+
+#[async_trait]
+impl Launcher for Program {
+    async fn launch(&self, start: Start) -> Result<Running, Fault> {
+        let not_started = |error: &io::Error| {
+            let missing = error.kind() == io::ErrorKind::NotFound;
+            let kind = if missing { Kind::CliNotInstalled } else { Kind::CliExited };
+            Fault::new(kind, Operation::StartCli).with(Fact::Program, PROGRAM).caused_by(error)
+        };
+        if let Some(workspace) = &start.settings.workspace
+            && !std::path::Path::new(workspace).is_dir()
+        {
+            return Err(Fault::new(Kind::FileNotFound, Operation::StartCli)
+                .with(Fact::Path, workspace.clone()));
+        }
+        // Keys of servers must not stand on a command line, where everybody can read them.
+        let servers = start.mcp_servers.as_ref().map(servers_file).transpose();
+        let servers = servers.map_err(|error| not_started(&error))?;
+        let mut wrapped = CommandWrap::from(self.command(&start, servers.as_ref()));
+        wrapped.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
+        let mut child = wrapped.spawn().map_err(|error| not_started(&error))?;
+        let missing = || not_started(&io::Error::other("a pipe of the child is missing"));
+        let pid = child.id();
+        let input = child.stdin().take().ok_or_else(missing)?;
+        let output = child.stdout().take().ok_or_else(missing)?;
+        let errors = child.stderr().take().ok_or_else(missing)?;
+        let tail = Arc::new(Tail::default());
+        let drained = drain(
+            errors,
+            tail.clone(),
+            start.session,
+            self.scrubber.clone(),
+            self.world.clock.clone(),
+        );
+        self.world.spawn.spawn(Box::pin(drained));
+        let stop = CancellationToken::new();
+        let keeper = Keeper {
+            child: Group(child),
+            stop: stop.clone(),
+            grace: self.grace,
+            world: self.world.clone(),
+            tail,
+            servers,
+        };
+        let (sender, ended) = tokio::sync::oneshot::channel();
+        // Its own task: the process is waited for and its group ended even if nobody listens.
+        self.world.spawn.spawn(Box::pin(async move {
+            drop(sender.send(keeper.keep().await));
+        }));
+        let ended = Box::pin(async move { ended.await.unwrap_or_else(|_| exited()) });
+        Ok(Running { pid, input: Box::new(input), output: Box::new(output), stop, ended })
+    }
+}
+
+fn servers_file(servers: &Value) -> io::Result<tempfile::NamedTempFile> {
+    let file = tempfile::Builder::new().prefix("budao-mcp-").suffix(".json").tempfile()?;
+    serde_json::to_writer(file.as_file(), &serde_json::json!({"mcpServers": servers}))?;
+    Ok(file)
+}
+
+fn exited() -> Fault {
+    Fault::new(Kind::CliExited, Operation::ReadCli).with(Fact::Program, PROGRAM)
+}
+
+/// A child whose whole group dies with it.
+#[derive(Debug)]
+struct Group(Box<dyn ChildWrapper>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // An error means that there is nobody left.
+        drop(self.0.start_kill());
+    }
+}
+
+struct Keeper {
+    child: Group,
+    stop: CancellationToken,
+    grace: Duration,
+    world: World,
+    tail: Arc<Tail>,
+    servers: Option<tempfile::NamedTempFile>,
+}
+
+impl Keeper {
+    /// Waits for the end, or brings it about; tells how it ended.
+    async fn keep(mut self) -> Fault {
+        let status = tokio::select! {
+            biased;
+            status = self.child.0.wait() => status,
+            () = self.stop.cancelled() => self.end().await,
+        };
+        // Whoever it left behind goes too.
+        drop(self.child.0.start_kill());
+        tokio::select! {
+            biased;
+            () = self.tail.closed() => {}
+            () = self.world.clock.sleep(LAST_WORDS) => {}
+        }
+        drop(self.servers);
+        self.tail.onto(with_status(exited(), status))
+    }
+
+    async fn end(&mut self) -> io::Result<std::process::ExitStatus> {
+        if let Some(status) = self.within(LEAVE).await {
+            return status;
+        }
+        drop(self.child.0.signal(SIGTERM));
+        if let Some(status) = self.within(self.grace).await {
+            return status;
+        }
+        drop(self.child.0.start_kill());
+        self.child.0.wait().await
+    }
+
+    async fn within(&mut self, wait: Duration) -> Option<io::Result<std::process::ExitStatus>> {
+        tokio::select! {
+            biased;
+            status = self.child.0.wait() => Some(status),
+            () = self.world.clock.sleep(wait) => None,
+        }
+    }
+}
+
+fn with_status(fault: Fault, status: io::Result<std::process::ExitStatus>) -> Fault {
+    use std::os::unix::process::ExitStatusExt;
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => fault.with(Fact::ExitCode, code),
+            (None, Some(signal)) => fault.with(Fact::Signal, signal),
+            (None, None) => fault,
+        },
+        Err(error) => fault.caused_by(&error),
+    }
+}

@@ -1,0 +1,275 @@
+//! Answers of the model as the CLI passes them on: shown once, whatever happens to their stream.
+
+use std::time::Duration;
+
+use budao_core::{
+    event::{Event, Scope},
+    fault::{Fault, Operation},
+    message::{Block, CallId, text_of},
+    session::Phase,
+};
+
+use super::{Step, calls, lines::Whose};
+use crate::{
+    draft::{Draft, Unseen},
+    outcome::{self, Reported},
+    wire::{Assistant, Delta, Head, Retry, Stream, StreamEvent, User},
+};
+
+impl Step<'_> {
+    pub(super) fn stream(&mut self, stream: Stream) {
+        if stream.parent_tool_use_id.is_some() {
+            return;
+        }
+        let begins = matches!(stream.event, StreamEvent::MessageStart { .. });
+        match self.whose(&stream.user_message_uuids) {
+            Whose::Ours => {}
+            Whose::Nobody if begins => {
+                let turn = self.turn_before();
+                return self.late(turn);
+            }
+            Whose::Aside | Whose::Nobody => return,
+        }
+        match stream.event {
+            StreamEvent::MessageStart { message } => self.answer_begins(&message),
+            StreamEvent::ContentBlockDelta { index, delta } => self.piece(index, delta),
+            StreamEvent::MessageDelta { delta, usage } => {
+                if let Some(draft) = &mut self.live().draft {
+                    draft.ends(delta.stop_reason.as_deref(), usage);
+                }
+            }
+            StreamEvent::MessageStop => match stream.abandoned_blocks {
+                Some(abandoned) => self.abandoned(abandoned.from_block_index),
+                None => self.finish_answer(),
+            },
+            StreamEvent::Other => {}
+        }
+    }
+
+    fn answer_begins(&mut self, head: &Head) {
+        self.finish_answer();
+        self.open_step(head.model.clone());
+        self.live().draft = Some(Draft::streamed(head));
+    }
+
+    /// The model is being asked: for the next step, or once more for this one.
+    fn open_step(&mut self, model: Option<String>) {
+        self.seal_calls();
+        let step = self.turn().step;
+        let model = model.unwrap_or_else(|| self.m.session.settings.model.clone());
+        let live = self.live();
+        let (step, attempt) = match live.redo.take() {
+            Some(attempt) => (step, attempt),
+            None => (step + 1, 1),
+        };
+        live.attempt = attempt;
+        self.emit(Event::StepStarted { step, attempt, model });
+    }
+
+    fn piece(&mut self, index: usize, delta: Delta) {
+        let (is_thought, text) = match delta {
+            Delta::TextDelta { text } => (false, text),
+            Delta::ThinkingDelta { thinking } => (true, thinking),
+            Delta::Other => return,
+        };
+        let Some(draft) = &mut self.live().draft else { return };
+        draft.piece(index, is_thought, &text);
+        self.say(is_thought, &text);
+    }
+
+    /// Blocks of an answer, whole. Only what the stream did not bring is new.
+    pub(super) fn assistant(&mut self, assistant: &Assistant) {
+        if assistant.parent_tool_use_id.is_some() {
+            return;
+        }
+        let head = &assistant.message;
+        match self.whose(&assistant.user_message_uuids) {
+            Whose::Ours => {}
+            Whose::Aside => return self.overhear(&text_in(head)),
+            Whose::Nobody => {
+                let turn = self.turn_before();
+                return self.late(turn);
+            }
+        }
+        if let Some(error) = &assistant.error {
+            self.live().reported = Some(Reported { error: error.clone(), text: text_in(head) });
+            return;
+        }
+        let is_same = |draft: &Draft| draft.message.is_some() && draft.message == head.id;
+        if !self.live().draft.as_ref().is_some_and(is_same) {
+            self.finish_answer();
+            self.open_step(head.model.clone());
+            self.live().draft = Some(Draft::whole(head));
+        }
+        let Some(draft) = &mut self.live().draft else { return };
+        let unseen = draft.take(head);
+        self.say_all(&unseen);
+    }
+
+    fn say_all(&mut self, unseen: &Unseen) {
+        self.say(true, &unseen.thought);
+        self.say(false, &unseen.text);
+    }
+
+    /// The stream was thrown away from a block on. What stands before it stands.
+    fn abandoned(&mut self, first: usize) {
+        let Some(mut draft) = self.live().draft.take() else { return };
+        let void = draft.abandon_from(first);
+        if draft.is_empty() {
+            return self.give_answer_up(void);
+        }
+        if void {
+            let shown = draft.shown_text();
+            self.give_answer_up(true);
+            self.open_step(None);
+            self.say_all(&shown);
+        }
+        self.live().draft = Some(draft);
+        self.finish_answer();
+    }
+
+    /// What came of this try is void; the next answer is another try of the same step.
+    fn give_answer_up(&mut self, was_shown: bool) {
+        let (step, attempt) = (self.turn().step, self.live().attempt);
+        if was_shown {
+            self.emit(Event::AnswerAbandoned { step, attempt });
+        }
+        self.live().redo = Some(attempt + 1);
+    }
+
+    /// Says that words of an answer that was not finished are void.
+    pub(super) fn abandon_partial(&mut self) {
+        self.flush();
+        let Some(turn) = &self.m.session.turn else { return };
+        if let (true, Phase::Asking { attempt }) = (turn.partial, turn.phase) {
+            let step = turn.step;
+            self.emit(Event::AnswerAbandoned { step, attempt });
+        }
+    }
+
+    /// The answer is complete: it is recorded, its calls get names, and what came for them is taken up.
+    pub(super) fn finish_answer(&mut self) {
+        let Some(draft) = self.live().draft.take() else { return };
+        self.flush();
+        let (mut content, stop, usage) = draft.finish();
+        let (number, step, now) = (self.turn().number, self.turn().step, self.env.now);
+        let mut calls = 0;
+        for block in &mut content {
+            if let Block::ToolUse(call) = block {
+                calls += 1;
+                let name = CallId::from(format!("call_{number}_{step}_{calls}").as_str());
+                let theirs = std::mem::replace(&mut call.id, name.clone());
+                self.live().calls.insert(theirs.0.to_string(), name);
+            }
+        }
+        self.tell_recovery();
+        self.live().has_spoken |= !text_of(&content).is_empty();
+        self.emit(Event::ModelAnswered { step, content, stop, usage });
+        let live = self.live();
+        live.called_at = (calls > 0).then_some(now);
+        for held in std::mem::take(&mut live.held) {
+            self.take_held(held);
+        }
+    }
+
+    /// After failed tries, a try worked.
+    fn tell_recovery(&mut self) {
+        let turn = self.turn();
+        let Some(failing) = turn.failing.clone() else { return };
+        let scope = Scope { step: Some(turn.step), ..Scope::default() };
+        let attempts = self.live().attempt;
+        let elapsed_ms = millis(self.env.now.since(failing.since));
+        self.emit(Event::Recovered {
+            operation: Operation::ModelRequest,
+            kind: failing.kind,
+            attempts,
+            elapsed_ms,
+            scope,
+        });
+    }
+
+    /// The CLI will ask the model again by itself: people are told, or it looks like silence.
+    pub(super) fn retry(&mut self, retry: &Retry) {
+        if self.whose(&[]) != Whose::Ours {
+            return;
+        }
+        let waits = matches!(self.turn().phase, Phase::Waiting { .. });
+        if let Some(draft) = self.live().draft.take() {
+            self.give_answer_up(draft.was_shown());
+        } else if waits || self.live().redo.is_none() {
+            self.open_step(None);
+        }
+        let (step, attempt) = (self.turn().step, self.live().attempt);
+        let kind = outcome::retried_kind(retry.error_status, retry.error.as_deref().unwrap_or(""));
+        let wait = Duration::try_from_secs_f64(retry.retry_delay_ms / 1_000.0).unwrap_or_default();
+        let max_attempts = retry.max_retries.saturating_add(1).max(attempt + 1);
+        let scope = Scope { step: Some(step), ..Scope::default() };
+        let fault = outcome::with_service(Fault::new(kind, Operation::ModelRequest))
+            .attempt(attempt, max_attempts)
+            .retry_after(wait)
+            .traced(self.m.session.trace());
+        self.emit(Event::FaultRaised { fault, scope: scope.clone() });
+        self.emit(Event::RetryScheduled {
+            operation: Operation::ModelRequest,
+            kind,
+            attempt,
+            next_attempt: attempt + 1,
+            max_attempts,
+            wait_ms: millis(wait),
+            due_at: self.env.now.after(wait),
+            scope,
+        });
+        self.live().redo = Some(attempt + 1);
+    }
+
+    /// Results of tools, the echo of our prompt, the output of a command of the CLI's own.
+    pub(super) fn user(&mut self, user: &User) {
+        if user.parent_tool_use_id.is_some() {
+            return;
+        }
+        let echoes = |prompt: &str| user.is_replay && user.uuid.as_deref() == Some(prompt);
+        if self.m.live.as_ref().is_some_and(|live| !live.is_own && echoes(&live.prompt)) {
+            return self.has_begun();
+        }
+        if self.whose(&[]) != Whose::Ours {
+            return;
+        }
+        for result in calls::results(&user.message.content) {
+            self.tool_result(result);
+        }
+        if let Some(output) = user.message.content.as_str().and_then(command_output) {
+            self.say_whole(output);
+        }
+    }
+
+    /// Words that came in no stream, as an answer of their own.
+    pub(super) fn say_whole(&mut self, text: &str) {
+        self.finish_answer();
+        self.open_step(None);
+        let head = Head {
+            content: vec![serde_json::json!({"type": "text", "text": text})],
+            stop_reason: Some("end_turn".to_owned()),
+            ..Head::default()
+        };
+        let mut draft = Draft::whole(&head);
+        let unseen = draft.take(&head);
+        self.live().draft = Some(draft);
+        self.say_all(&unseen);
+        self.finish_answer();
+    }
+}
+
+fn text_in(head: &Head) -> String {
+    head.content.iter().filter_map(|block| block["text"].as_str()).collect()
+}
+
+/// What a command of the CLI's own printed.
+fn command_output(content: &str) -> Option<&str> {
+    let inside = content.strip_prefix("<local-command-stdout>")?;
+    let inside = inside.strip_suffix("</local-command-stdout>").unwrap_or(inside).trim();
+    (!inside.is_empty()).then_some(inside)
+}
+
+pub(super) fn millis(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}

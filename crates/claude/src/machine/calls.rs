@@ -1,0 +1,366 @@
+//! Calls the CLI makes: whether they may run, and what becomes of them.
+
+use budao_core::{
+    event::{Decision, Event, QuestionId},
+    fault::{Fact, Fault, Kind, Operation},
+    message::CallId,
+    session::CallState,
+    tool::{Cut, Failure, Outcome, Output, Permit, Todo, TodoStatus},
+};
+use serde_json::Value;
+
+use super::{Asked, Held, Step, answers::millis};
+use crate::{gate, say, wire::MayUse};
+
+/// Who withdraws a question when the CLI does.
+const CLI: &str = "claude";
+
+/// What a tool gave, as the CLI tells the model.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ToolResult {
+    tool_use_id: String,
+    is_error: bool,
+    content: Value,
+}
+
+/// The results in a `user` line.
+pub(super) fn results(content: &Value) -> Vec<ToolResult> {
+    let blocks = content.as_array().into_iter().flatten();
+    let results = blocks.filter(|block| block["type"] == "tool_result");
+    results
+        .filter_map(|block| {
+            Some(ToolResult {
+                tool_use_id: block["tool_use_id"].as_str()?.to_owned(),
+                is_error: block["is_error"].as_bool().unwrap_or(false),
+                content: said(&block["content"]),
+            })
+        })
+        .collect()
+}
+
+/// Text as text; anything else as it is, without what a picture weighs.
+fn said(content: &Value) -> Value {
+    let Some(blocks) = content.as_array() else { return content.clone() };
+    let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
+    if texts.len() == blocks.len() {
+        return Value::String(texts.join("\n"));
+    }
+    let light = |block: &Value| match block["source"]["data"].as_str() {
+        Some(data) => serde_json::json!({"type": block["type"], "bytes_in_base64": data.len()}),
+        None => block.clone(),
+    };
+    blocks.iter().map(light).collect()
+}
+
+impl Step<'_> {
+    pub(super) fn take_held(&mut self, held: Held) {
+        match held {
+            Held::MayUse(asks) => self.may_use(asks),
+            Held::Result(result) => self.tool_result(result),
+        }
+    }
+
+    /// The CLI asks whether a tool may be used.
+    pub(super) fn may_use(&mut self, asks: MayUse) {
+        let theirs = asks.request.tool_use_id.clone().unwrap_or_default();
+        let known = self.m.live.as_ref().and_then(|live| live.calls.get(&theirs).cloned());
+        if known.is_none()
+            && let Some(live) = &mut self.m.live
+            && let Some(draft) = &live.draft
+        {
+            // The answer that asks for it is not complete: the question comes after it.
+            if draft.streaming {
+                live.held.push(Held::MayUse(asks));
+                return;
+            }
+            if draft.asks_for(&theirs) {
+                self.finish_answer();
+                return self.may_use(asks);
+            }
+        }
+        if self.is_cancelling() {
+            return self.send(say::answer(&asks.id, &say::deny("The turn was cancelled.")));
+        }
+        let call = known.unwrap_or_else(|| self.foreign_call(&theirs));
+        let tool = asks.request.tool_name.clone();
+        match gate::permit(&self.m.session.settings, &tool) {
+            Permit::Allow => {
+                self.start_call(&call, &asks.request.input);
+                self.send(say::answer(&asks.id, &say::allow(&asks.request.input)));
+            }
+            Permit::Deny(reason) => {
+                let fault = Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
+                    .with(Fact::ToolName, tool)
+                    .with(Fact::Reason, reason);
+                self.end_call(&call, fault.into());
+                self.send(say::answer(&asks.id, &say::deny(&format!("Not allowed: {reason}."))));
+            }
+            Permit::Ask(reason) => self.ask(call, asks, reason),
+        }
+    }
+
+    /// A call of a sub-agent: it is in no answer of ours.
+    fn foreign_call(&mut self, theirs: &str) -> CallId {
+        self.m.requests += 1;
+        CallId::from(format!("sub_{}_{theirs}", self.m.requests).as_str())
+    }
+
+    fn ask(&mut self, call: CallId, asks: MayUse, reason: &'static str) {
+        let MayUse { id, request } = asks;
+        let mut question = QuestionId(format!("ask_{call}").into());
+        if self.m.questions.contains_key(&question) {
+            self.m.requests += 1;
+            question = QuestionId(format!("ask_{call}_{}", self.m.requests).into());
+        }
+        let reason = match (request.decision_reason, request.blocked_path) {
+            (Some(reason), _) => reason,
+            (None, Some(path)) => format!("{reason}: {path}"),
+            (None, None) => reason.to_owned(),
+        };
+        let digest = budao_tools::digest::of_call(&request.tool_name, &request.input);
+        let expires_at = self.env.now.after(self.env.limits.question);
+        self.emit(Event::QuestionAsked {
+            question: question.clone(),
+            call: call.clone(),
+            tool: request.tool_name.clone(),
+            arguments: request.input.clone(),
+            repairs: Vec::new(),
+            digest: digest.clone(),
+            idempotent: false,
+            reason,
+            expires_at,
+        });
+        let (tool, arguments) = (request.tool_name, request.input);
+        let asked = Asked { request: id, call, tool, arguments, digest, expires_at };
+        self.m.questions.insert(question, asked);
+    }
+
+    /// The CLI takes a question back.
+    pub(super) fn withdrawn(&mut self, request: &str) {
+        if let Some(live) = &mut self.m.live {
+            live.held.retain(|held| !matches!(held, Held::MayUse(asks) if asks.id == request));
+        }
+        let mut questions = self.m.questions.iter();
+        let Some((question, _)) = questions.find(|(_, asked)| asked.request == request) else {
+            return;
+        };
+        let question = question.clone();
+        self.close_question(&question, CLI);
+    }
+
+    /// Nobody will answer these any more.
+    pub(super) fn close_questions(&mut self, by: &str) {
+        let open: Vec<QuestionId> = self.m.questions.keys().cloned().collect();
+        for question in open {
+            self.close_question(&question, by);
+        }
+    }
+
+    fn close_question(&mut self, question: &QuestionId, by: &str) {
+        let Some(asked) = self.m.questions.remove(question) else { return };
+        self.emit(Event::QuestionAnswered {
+            question: question.clone(),
+            call: asked.call.clone(),
+            decision: Decision::Deny,
+            by: by.to_owned(),
+            note: None,
+            arguments: None,
+        });
+        self.end_call(&asked.call, cancelled(&asked.tool).into());
+    }
+
+    /// Questions past their time are denied.
+    pub(super) fn expire_questions(&mut self) {
+        let now = self.env.now;
+        let expired: Vec<QuestionId> = self
+            .m
+            .questions
+            .iter()
+            .filter(|(_, asked)| asked.expires_at <= now)
+            .map(|(question, _)| question.clone())
+            .collect();
+        for question in expired {
+            let Some(asked) = self.m.questions.remove(&question) else { continue };
+            let fault = Fault::new(Kind::QuestionExpired, Operation::AskPermission)
+                .with(Fact::ToolName, asked.tool)
+                .with(Fact::QuestionId, question.to_string());
+            self.emit(Event::QuestionExpired { question, call: asked.call.clone() });
+            self.end_call(&asked.call, fault.into());
+            self.waited_for_person();
+            let words = "Nobody answered whether this may be done, so it must not be done.";
+            self.send(say::answer(&asked.request, &say::deny(words)));
+        }
+    }
+
+    /// The CLI runs what it may without asking and does not say so. What it has not asked about for a
+    /// while runs; calls that change something run one after the other, so it is the first open one.
+    pub(super) fn count_call_as_running(&mut self) {
+        let (now, patience) = (self.env.now, self.env.patience.call);
+        let Some(live) = &mut self.m.live else { return };
+        if live.called_at.is_none_or(|since| since.after(patience) > now) {
+            return;
+        }
+        live.called_at = None;
+        let Some(turn) = &self.m.session.turn else { return };
+        let first = turn.calls.iter().find(|call| call.is_open());
+        if let Some(call) = first
+            && matches!(call.state, CallState::Requested { approved: None })
+        {
+            let (id, written) = (call.id.clone(), call.written.clone());
+            self.start_call(&id, &serde_json::from_str(&written).unwrap_or_default());
+        }
+    }
+
+    /// A call runs. On record before the CLI learns that it may.
+    pub(super) fn start_call(&mut self, id: &CallId, arguments: &Value) {
+        let call = self.m.session.turn.as_ref().and_then(|turn| turn.call(id));
+        let Some(call) = call.filter(|call| call.is_open()) else { return };
+        let attempt = match &call.state {
+            CallState::Started { .. } => return,
+            _ => 1,
+        };
+        self.emit(Event::CallStarted {
+            call: id.clone(),
+            tool: call.tool.clone(),
+            arguments: arguments.clone(),
+            repairs: Vec::new(),
+            attempt,
+            idempotent: false,
+        });
+    }
+
+    /// A tool gave something.
+    pub(super) fn tool_result(&mut self, result: ToolResult) {
+        let live = self.live();
+        let known = live.calls.get(&result.tool_use_id).cloned();
+        let Some(id) = known else {
+            let Some(draft) = &live.draft else { return };
+            if draft.streaming {
+                live.held.push(Held::Result(result));
+            } else if draft.asks_for(&result.tool_use_id) {
+                self.finish_answer();
+                self.tool_result(result);
+            }
+            return;
+        };
+        let is_denied = live.denied.contains(&result.tool_use_id);
+        let Some(call) = self.turn().call(&id).filter(|call| call.is_open()) else { return };
+        let (tool, written) = (call.tool.clone(), call.written.clone());
+        let question = self.m.questions.iter().find(|(_, asked)| asked.call == id);
+        if let Some(question) = question.map(|(question, _)| question.clone()) {
+            return self.close_question(&question, CLI);
+        }
+        let arguments: Value = serde_json::from_str(&written).unwrap_or_default();
+        if !is_denied {
+            self.start_call(&id, &arguments);
+        }
+        let outcome = self.outcome(&tool, is_denied, result);
+        let is_done = outcome.is_done();
+        self.end_call(&id, outcome);
+        let now = self.env.now;
+        self.live().called_at = Some(now);
+        if let (true, "TodoWrite", Some(todos)) = (is_done, tool.as_str(), todos(&arguments)) {
+            self.emit(Event::TodosChanged { todos });
+        }
+    }
+
+    fn outcome(&self, tool: &str, is_denied: bool, result: ToolResult) -> Outcome {
+        let (data, cut) = shortened(result.content, self.env.limits.output_bytes);
+        if !result.is_error {
+            return Outcome::Done(Output { data, note: None, cut });
+        }
+        let fault = match (self.is_cancelling(), is_denied) {
+            (true, _) => cancelled(tool),
+            (false, true) => Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
+                .with(Fact::ToolName, tool.to_owned())
+                .with(Fact::Reason, "the program's own rules"),
+            (false, false) => Fault::new(Kind::ToolFailed, Operation::ToolCall)
+                .with(Fact::ToolName, tool.to_owned()),
+        };
+        Outcome::Failed(Failure { fault, data: Some(data), note: None })
+    }
+
+    /// A call's one outcome, recorded.
+    pub(super) fn end_call(&mut self, id: &CallId, outcome: Outcome) {
+        let call = self.m.session.turn.as_ref().and_then(|turn| turn.call(id));
+        let Some(call) = call.filter(|call| call.is_open()) else { return };
+        let tool = call.tool.clone();
+        let duration_ms = match &call.state {
+            CallState::Started { at, .. } => millis(self.env.now.since(*at)),
+            _ => 0,
+        };
+        let trace = self.m.session.trace();
+        let outcome = match outcome {
+            Outcome::Failed(Failure { fault, data, note }) => {
+                Outcome::Failed(Failure { fault: fault.traced(trace), data, note })
+            }
+            done @ Outcome::Done(_) => done,
+        };
+        self.emit(Event::CallEnded { call: id.clone(), tool, outcome, duration_ms });
+    }
+
+    /// Gives every call that is open its one outcome: cancelled, or nobody knows.
+    pub(super) fn seal_calls(&mut self) {
+        let Some(turn) = &self.m.session.turn else { return };
+        let is_cancelling = turn.cancelling;
+        let open: Vec<_> = turn
+            .calls
+            .iter()
+            .filter(|call| call.is_open())
+            .map(|call| (call.id.clone(), call.tool.clone()))
+            .collect();
+        for (id, tool) in open {
+            let question = self.m.questions.iter().find(|(_, asked)| asked.call == id);
+            if let Some(question) = question.map(|(question, _)| question.clone()) {
+                self.close_question(&question, CLI);
+                continue;
+            }
+            let fault = match is_cancelling {
+                true => cancelled(&tool),
+                false => {
+                    Fault::new(Kind::OutcomeUnknown, Operation::ToolCall).with(Fact::ToolName, tool)
+                }
+            };
+            self.end_call(&id, fault.into());
+        }
+    }
+}
+
+fn cancelled(tool: &str) -> Fault {
+    Fault::new(Kind::Cancelled, Operation::ToolCall).with(Fact::ToolName, tool.to_owned())
+}
+
+/// Head and tail of a long output. The CLI has the whole; this is for people.
+fn shortened(data: Value, most: usize) -> (Value, Option<Cut>) {
+    let text = match data {
+        Value::String(text) => text,
+        other if other.to_string().len() <= most => return (other, None),
+        other => other.to_string(),
+    };
+    if text.len() <= most {
+        return (Value::String(text), None);
+    }
+    let half = most / 2;
+    let head = (0..=half).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let from = text.len() - half;
+    let tail = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    let cut = Cut { total_bytes: text.len() as u64, kept: None };
+    (Value::String(format!("{}\n…\n{}", &text[..head], &text[tail..])), Some(cut))
+}
+
+/// The list of things to do, as the CLI's tool writes it.
+fn todos(arguments: &Value) -> Option<Vec<Todo>> {
+    let list = arguments["todos"].as_array()?;
+    let todo = |(index, entry): (usize, &Value)| Todo {
+        id: (index + 1).to_string(),
+        title: entry["content"].as_str().unwrap_or_default().to_owned(),
+        status: match entry["status"].as_str() {
+            Some("completed") => TodoStatus::Completed,
+            Some("in_progress") => TodoStatus::InProgress,
+            _ => TodoStatus::Pending,
+        },
+        assignee: None,
+        notes: None,
+    };
+    Some(list.iter().enumerate().map(todo).collect())
+}

@@ -1,0 +1,258 @@
+//! What commands do to a session that the CLI runs.
+
+use budao_core::{
+    event::{Answer, Ask, Command, CommandId, Decision, Event, QuestionId, SessionEnd, Settings},
+    fault::{Advice, Fact, FactValue, Fault, Kind, Operation},
+    message::Block,
+    trace::Trace,
+};
+use serde_json::{Value, json};
+
+use super::Step;
+use crate::{gate, say};
+
+impl Step<'_> {
+    /// Takes up a command. Each gets exactly one answer.
+    pub(super) fn command(&mut self, command: Command) {
+        let Command { id, by, trace, ask } = command;
+        self.flush();
+        let at = self.m.session.head;
+        let taken = match ask {
+            Ask::Message { content } => self.message(id.clone(), content, trace),
+            Ask::Decide { question, decision, note, arguments, digest } => {
+                self.decide(Decided { question, decision, by, note, arguments, digest })
+            }
+            Ask::Cancel { reason } => {
+                self.cancel(&by, reason);
+                Ok(())
+            }
+            Ask::Settings { settings } => self.change_settings(*settings),
+            Ask::Close => {
+                self.cancel(&by, None);
+                self.emit(Event::SessionEnded { end: SessionEnd::Closed, fault: None });
+                self.shut_if_ended();
+                Ok(())
+            }
+            Ask::Note { topic, data } => {
+                self.emit(Event::Noted { topic, data });
+                Ok(())
+            }
+            Ask::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
+                self.emit(Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms });
+                Ok(())
+            }
+            Ask::Plan { .. }
+            | Ask::Solve { .. }
+            | Ask::CancelTask { .. }
+            | Ask::RestartTask { .. }
+            | Ask::CancelPlan
+            | Ask::Replan { .. } => {
+                Err(Fault::new(Kind::UnsupportedOperation, Operation::SubmitCommand)
+                    .with(Fact::Reason, "the Claude CLI makes its own plans"))
+            }
+        };
+        let answer = match taken {
+            Ok(()) => Answer::Accepted { at },
+            Err(fault) => {
+                Answer::Rejected { fault: fault.traced(trace).scrubbed(self.env.scrubber) }
+            }
+        };
+        self.out.answer = Some((id, answer));
+    }
+
+    fn message(
+        &mut self,
+        command: CommandId,
+        content: Vec<Block>,
+        trace: Trace,
+    ) -> Result<(), Fault> {
+        let limit = self.env.limits.queued_messages;
+        if self.m.session.queue.len() >= limit {
+            return Err(Fault::new(Kind::LimitReached, Operation::SubmitCommand)
+                .with(Fact::Limit, limit)
+                .with(Fact::LimitName, "queued_messages"));
+        }
+        if content.is_empty() {
+            return Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
+                .with(Fact::Field, "content")
+                .with(Fact::Constraint, "content is not empty")
+                .with(Fact::ProvidedValue, FactValue::Json(json!([]))));
+        }
+        let turn = self.m.session.turn.as_ref().map_or(0, |turn| turn.number);
+        self.record(turn, trace, Event::MessageAccepted { command, content });
+        self.start_next();
+        Ok(())
+    }
+
+    /// Stops the turn; without one it does nothing. The turn ends when the CLI says so, or is ended.
+    fn cancel(&mut self, by: &str, reason: Option<String>) {
+        let Some(turn) = &self.m.session.turn else { return };
+        if turn.cancelling {
+            return;
+        }
+        self.emit(Event::CancelRequested { by: by.to_owned(), reason });
+        self.close_questions(by);
+        let now = self.env.now;
+        if self.m.live.is_some() {
+            self.live().stopping = Some(now);
+            self.interrupt();
+        }
+    }
+
+    /// Asks the CLI to stop what it does.
+    pub(super) fn interrupt(&mut self) {
+        self.live().interrupts += 1;
+        self.request("interrupt", &json!({"subtype": "interrupt"}));
+    }
+
+    fn change_settings(&mut self, settings: Settings) -> Result<(), Fault> {
+        check_settings(&settings)?;
+        let old = self.m.session.settings.clone();
+        if settings == old {
+            return Ok(());
+        }
+        self.emit(Event::SettingsChanged { settings });
+        let new = self.m.session.settings.clone();
+        if self.m.up.is_none() {
+            return Ok(());
+        }
+        if new.model != old.model && !new.model.is_empty() {
+            self.request("model", &json!({"subtype": "set_model", "model": new.model}));
+        }
+        if gate::mode(&new) != gate::mode(&old) {
+            let mode = gate::mode(&new);
+            self.request("mode", &json!({"subtype": "set_permission_mode", "mode": mode}));
+        }
+        if gate::effort(&new) != gate::effort(&old) {
+            self.set_effort();
+        }
+        if needs_restart(&old, &new)
+            && let Some(up) = &mut self.m.up
+        {
+            up.is_stale = true;
+        }
+        Ok(())
+    }
+
+    /// Tells the CLI how hard its model is to think. An older one does not listen, and does no harm.
+    pub(super) fn set_effort(&mut self) {
+        let settings = json!({"effortLevel": gate::effort(&self.m.session.settings)});
+        self.request("effort", &json!({"subtype": "apply_flag_settings", "settings": settings}));
+    }
+
+    /// A person answered a question. Once, in time, for exactly these arguments.
+    fn decide(&mut self, decided: Decided) -> Result<(), Fault> {
+        let Decided { question, decision, by, note, arguments, digest } = decided;
+        let Some(asked) = self.m.questions.get(&question) else {
+            return Err(not_open(&question, "it is not pending"));
+        };
+        if digest.as_ref().is_some_and(|bound_to| *bound_to != asked.digest) {
+            return Err(not_open(&question, "the answer is for other arguments"));
+        }
+        if asked.expires_at <= self.env.now {
+            self.woke();
+            return Err(not_open(&question, "it has expired"));
+        }
+        let asked = self.m.questions.remove(&question).expect("it was just looked at");
+        let edited = arguments.filter(|arguments| *arguments != asked.arguments);
+        self.emit(Event::QuestionAnswered {
+            question,
+            call: asked.call.clone(),
+            decision,
+            by,
+            note: note.clone(),
+            arguments: edited.clone(),
+        });
+        self.waited_for_person();
+        match decision {
+            Decision::Allow => {
+                let arguments = edited.unwrap_or(asked.arguments);
+                self.start_call(&asked.call, &arguments);
+                self.send(say::answer(&asked.request, &say::allow(&arguments)));
+            }
+            Decision::Deny => {
+                let words = note.clone().unwrap_or_else(|| DENIED.to_owned());
+                let fault = denied_by_person(&asked.tool, note);
+                self.end_call(&asked.call, fault.into());
+                self.send(say::answer(&asked.request, &say::deny(&words)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The CLI's silence while a person thought was ours.
+    pub(super) fn waited_for_person(&mut self) {
+        let now = self.env.now;
+        if let Some(up) = &mut self.m.up {
+            (up.heard_at, up.moved_at) = (now, now);
+        }
+    }
+}
+
+/// What the model reads when a person says no without a word.
+const DENIED: &str =
+    "A person decided that this must not be done. Do not try it again in another way.";
+
+fn denied_by_person(tool: &str, note: Option<String>) -> Fault {
+    let fault =
+        Fault::new(Kind::DeniedByPerson, Operation::ToolCall).with(Fact::ToolName, tool.to_owned());
+    match note {
+        Some(note) => fault.with(Fact::Note, note.clone()).advise([Advice::Said(note)]),
+        None => fault,
+    }
+}
+
+fn not_open(question: &QuestionId, reason: &'static str) -> Fault {
+    Fault::new(Kind::QuestionNotOpen, Operation::AnswerQuestion)
+        .with(Fact::QuestionId, question.to_string())
+        .with(Fact::Reason, reason)
+}
+
+/// Are these settings the CLI can be set to?
+pub(crate) fn check_settings(settings: &Settings) -> Result<(), Fault> {
+    let wrong = |field: &'static str, constraint: String, value: &Value| {
+        Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
+            .with(Fact::Field, field)
+            .with(Fact::Constraint, constraint)
+            .with(Fact::ProvidedValue, FactValue::Json(value.clone())))
+    };
+    if let Some(mode) = settings.extra.get(gate::MODE)
+        && !mode.as_str().is_some_and(|mode| gate::MODES.contains(&mode))
+    {
+        return wrong(gate::MODE, format!("one of {}", gate::MODES.join(", ")), mode);
+    }
+    // It becomes an argument of a command line; a flag must not be smuggled in as a model.
+    if settings.model.starts_with('-') {
+        return wrong(
+            "model",
+            "does not begin with a dash".to_owned(),
+            &settings.model.clone().into(),
+        );
+    }
+    Ok(())
+}
+
+/// Can the CLI take these settings up only when it is started?
+fn needs_restart(old: &Settings, new: &Settings) -> bool {
+    let restarts = |settings: &Settings| {
+        let directories = settings.extra.get(gate::DIRECTORIES).cloned();
+        (
+            settings.system.clone(),
+            settings.workspace.clone(),
+            settings.tools.clone(),
+            settings.max_steps,
+            gate::rules(settings),
+            directories,
+        )
+    };
+    restarts(old) != restarts(new)
+}
+
+struct Decided {
+    question: QuestionId,
+    decision: Decision,
+    by: String,
+    note: Option<String>,
+    arguments: Option<Value>,
+    digest: Option<String>,
+}

@@ -1,0 +1,287 @@
+//! What the CLI says: whose it is, and what follows from it.
+
+use std::time::Duration;
+
+use budao_core::{
+    event::{CommandId, Event, Scope, TurnNumber},
+    fault::{Fact, Fault, Kind, Operation},
+};
+use serde_json::{Value, json};
+
+use super::{Live, Step};
+use crate::{
+    PROGRAM, say,
+    wire::{Answered, Init, Line, Outcome},
+};
+
+/// How much longer than our turn a result may claim to have taken and still be its own: clocks differ.
+const SLACK: Duration = Duration::from_millis(250);
+/// Times the CLI is asked to stop one turn.
+const INTERRUPTS: u32 = 3;
+/// What is kept of what the CLI says in a turn of its own while ours waits.
+const ASIDE_CHARS: usize = 16_384;
+
+/// Commands of the CLI that are told, and how long what is told of each may be.
+const COMMANDS: usize = 128;
+const COMMAND_CHARS: usize = 200;
+
+/// Whose something is that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The running turn's.
+    Ours,
+    /// Of a turn the CLI began by itself, while ours waits.
+    Aside,
+    /// Of a turn that is over, or of none.
+    Nobody,
+}
+
+impl Step<'_> {
+    pub(super) fn line(&mut self, life: u32, line: Line) {
+        let now = self.env.now;
+        let Some(up) = self.m.up.as_mut().filter(|up| up.life == life) else {
+            // A process that was given up still talks.
+            if let Line::Result(result) = line {
+                let of_turn = self.turn_of(&result);
+                self.late(of_turn);
+            }
+            return;
+        };
+        up.heard_at = now;
+        up.probed_at = None;
+        if !matches!(line, Line::Answered(_) | Line::Other { .. } | Line::Unreadable { .. }) {
+            up.moved_at = now;
+        }
+        match line {
+            Line::Init(init) => self.began(&init),
+            Line::Lifecycle { prompt, state } => self.lifecycle(&prompt, &state),
+            Line::Stream(stream) => self.stream(stream),
+            Line::Assistant(assistant) => self.assistant(&assistant),
+            Line::User(user) => self.user(&user),
+            Line::Retry(retry) => self.retry(&retry),
+            Line::Denied { tool_use_id } => {
+                if let Some(live) = &mut self.m.live {
+                    live.denied.insert(tool_use_id);
+                }
+            }
+            Line::Result(result) => self.result(&result),
+            Line::MayUse(asks) => self.may_use(asks),
+            Line::Withdrawn { id } => self.withdrawn(&id),
+            Line::Request { id, subtype } => {
+                let error = format!("`{subtype}` is not answered here");
+                self.send(say::refuse(&id, &error));
+            }
+            Line::Answered(answered) => self.answered(&answered),
+            Line::Other { .. } | Line::Unreadable { .. } => {}
+        }
+    }
+
+    /// A turn of the CLI's begins: ours, or one of its own.
+    fn began(&mut self, init: &Init) {
+        let stamps = {
+            let Some(up) = &mut self.m.up else { return };
+            up.has_begun = true;
+            up.stamps |= !init.user_message_uuids.is_empty()
+                || init.capabilities.iter().any(|name| name == "msg_lifecycle_v1");
+            up.stamps
+        };
+        let stamped = !init.user_message_uuids.is_empty();
+        match &self.m.live {
+            Some(live) if live.is_own => {}
+            Some(live) if init.user_message_uuids.contains(&live.prompt) => self.has_begun(),
+            Some(live) if !stamped && !live.has_begun => match stamps {
+                true => self.m.aside = Some(String::new()),
+                false => self.has_begun(),
+            },
+            Some(_) => {}
+            None if stamped => {
+                let turn = self.past_turn(init.user_message_uuids.iter().map(String::as_str));
+                self.late(turn);
+            }
+            None => self.begin_own_turn(),
+        }
+    }
+
+    /// The CLI began a turn by itself: something it had left running in the background ended.
+    fn begin_own_turn(&mut self) {
+        let number = self.m.session.turns + 1;
+        let message = CommandId::from(format!("claude-{number}"));
+        self.emit(Event::TurnStarted { message });
+        let mut live = Live::new(String::new(), Vec::new(), self);
+        (live.is_own, live.has_begun) = (true, true);
+        self.m.live = Some(live);
+    }
+
+    /// The CLI has begun our turn. One that was cancelled before is interrupted again: an interrupt that
+    /// comes too early is acknowledged and forgotten.
+    pub(super) fn has_begun(&mut self) {
+        self.end_aside();
+        self.m.is_kept = true;
+        if let Some(up) = &mut self.m.up {
+            up.has_begun = true;
+        }
+        let live = self.live();
+        let first = !std::mem::replace(&mut live.has_begun, true);
+        if first && live.stopping.is_some() && live.interrupts < INTERRUPTS {
+            self.interrupt();
+        }
+    }
+
+    /// What became of a prompt. Its end without a result before it means that none will come.
+    fn lifecycle(&mut self, prompt: &str, state: &str) {
+        if let Some(up) = &mut self.m.up {
+            (up.has_begun, up.stamps) = (true, true);
+        }
+        if self.m.live.as_ref().is_none_or(|live| live.is_own || live.prompt != prompt) {
+            return;
+        }
+        match state {
+            "started" => self.has_begun(),
+            "completed" | "cancelled" | "discarded" | "refused" => {
+                let fault = Fault::new(Kind::CliTurnFailed, Operation::ReadCli)
+                    .with(Fact::Program, PROGRAM)
+                    .with(Fact::Reason, "it dropped the message without a result");
+                self.lost(fault.because(format!("the prompt's state is `{state}`")));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whose something with these stamps is.
+    pub(super) fn whose(&mut self, stamps: &[String]) -> Whose {
+        let Some(live) = &self.m.live else { return Whose::Nobody };
+        if live.is_own {
+            return if stamps.is_empty() { Whose::Ours } else { Whose::Nobody };
+        }
+        if stamps.contains(&live.prompt) {
+            self.has_begun();
+            return Whose::Ours;
+        }
+        match stamps.is_empty() {
+            true if live.has_begun => Whose::Ours,
+            true if self.m.aside.is_some() => Whose::Aside,
+            _ => Whose::Nobody,
+        }
+    }
+
+    /// Words of a turn the CLI began by itself while ours waits.
+    pub(super) fn overhear(&mut self, text: &str) {
+        if let Some(aside) = &mut self.m.aside {
+            let room = ASIDE_CHARS.saturating_sub(aside.chars().count());
+            aside.extend(text.chars().take(room));
+        }
+    }
+
+    /// That turn is over: what it said is kept beside ours.
+    fn end_aside(&mut self) {
+        if let Some(text) = self.m.aside.take().filter(|text| !text.is_empty()) {
+            let data = json!({"text": text});
+            self.emit(Event::Noted { topic: "claude.aside".to_owned(), data });
+        }
+    }
+
+    /// A turn of the CLI's ended. Whose?
+    fn result(&mut self, result: &Outcome) {
+        let Some((has_begun, stamps)) = self.m.up.as_ref().map(|up| (up.has_begun, up.stamps))
+        else {
+            return;
+        };
+        if !has_begun && !result.is_stamped() {
+            // It could not begin; its end follows, and these are the words for it.
+            if let Some(up) = &mut self.m.up {
+                up.last_words = Some(result.words());
+            }
+            return;
+        }
+        let is_foreign = result.origin.as_ref().is_some_and(|origin| !is_person(origin));
+        let Some(live) = &self.m.live else {
+            let of_turn = self.turn_of(result);
+            return self.late(of_turn);
+        };
+        let is_ours = match live {
+            live if result.is_stamped() => !live.is_own && result.is_for(&live.prompt),
+            live if live.is_own => true,
+            _ if is_foreign || stamps => false,
+            live => live.has_begun && self.is_young_enough(result),
+        };
+        if is_ours {
+            return self.settle(result);
+        }
+        if !result.is_stamped() && self.m.aside.is_some() {
+            return self.end_aside();
+        }
+        let of_turn = self.turn_of(result);
+        self.late(of_turn);
+    }
+
+    /// A result that took longer than our turn is old is not our turn's.
+    fn is_young_enough(&self, result: &Outcome) -> bool {
+        let age = self.m.live.as_ref().map(|live| self.env.now.since(live.sent_at));
+        let took = Duration::try_from_secs_f64(result.duration_ms / 1_000.0).unwrap_or_default();
+        age.is_some_and(|age| took <= age + SLACK)
+    }
+
+    /// The last turn that is over: what comes without a stamp and is not ours is most likely its.
+    pub(super) fn turn_before(&self) -> TurnNumber {
+        let running = u64::from(self.m.session.turn.is_some());
+        self.m.session.turns.saturating_sub(running)
+    }
+
+    /// The turn a result was for, if we know.
+    fn turn_of(&self, result: &Outcome) -> TurnNumber {
+        self.past_turn(result.stamps())
+    }
+
+    fn past_turn<'s>(&self, mut stamps: impl Iterator<Item = &'s str>) -> TurnNumber {
+        stamps
+            .find_map(|stamp| self.m.past.iter().find(|(prompt, _)| prompt == stamp))
+            .map_or(0, |(_, turn)| *turn)
+    }
+
+    fn tell_commands(&mut self, response: &Value) {
+        let commands = commands(response);
+        if !commands.is_empty() {
+            let data = json!({"commands": commands});
+            self.emit(Event::Noted { topic: "claude.commands".to_owned(), data });
+        }
+    }
+
+    /// The answer to a request of ours. An error is told; nothing waits for it.
+    fn answered(&mut self, answered: &Answered) {
+        let Some(up) = &mut self.m.up else { return };
+        let Some(about) = up.requests.remove(&answered.request_id) else { return };
+        up.has_begun = true;
+        if about == "initialize" && answered.subtype != "error" {
+            return self.tell_commands(&answered.response);
+        }
+        if answered.subtype != "error" || matches!(about, "initialize" | "interrupt" | "probe") {
+            return;
+        }
+        let fault = Fault::new(Kind::UnsupportedOperation, Operation::WriteCli)
+            .with(Fact::Reason, format!("the program refused to change its {about}"))
+            .because(answered.error.clone().unwrap_or_default());
+        self.emit(Event::FaultRaised { fault, scope: Scope::default() });
+    }
+}
+
+/// The commands the CLI understands, shortened: for gateways that show them.
+fn commands(response: &Value) -> Vec<Value> {
+    let text = |value: &Value| -> String {
+        value.as_str().unwrap_or_default().chars().take(COMMAND_CHARS).collect()
+    };
+    let list = response["commands"].as_array().into_iter().flatten().take(COMMANDS);
+    list.map(|command| {
+        json!({
+            "name": text(&command["name"]),
+            "about": text(&command["description"]),
+            "hint": text(&command["argumentHint"]),
+        })
+    })
+    .collect()
+}
+
+/// Did a person cause it? Only then could it be a prompt's.
+fn is_person(origin: &Value) -> bool {
+    let kind = origin["kind"].as_str().or_else(|| origin.as_str());
+    matches!(kind, Some("human" | "user" | "sdk"))
+}

@@ -1,0 +1,282 @@
+//! An engine whose CLI is played over a pipe, and ways to talk to it.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use budao_claude::{Claude, Config, Launch, Launcher, Patience, Running, Start};
+use budao_core::{
+    engine::{Engine, Opening},
+    event::{
+        Answer, Ask, Command, CommandId, Decision, Event, QuestionId, Record, SessionId, Settings,
+        StopReason, TurnNumber,
+    },
+    fault::{Fact, Fault, Kind, Operation},
+    limits::Limits,
+    message::Block,
+    seams::World,
+    trace::Trace,
+};
+use budao_journal::{Journal, Memory};
+use budao_testkit::{
+    claude::{Age, play},
+    world,
+};
+use futures::StreamExt;
+use tokio_util::sync::CancellationToken;
+
+/// Plays the CLI over a pipe, and remembers what it was started for.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) age: Age,
+    pub(crate) starts: Mutex<Vec<Start>>,
+    /// The conversations the CLI has.
+    pub(crate) kept: Mutex<BTreeSet<SessionId>>,
+}
+
+impl Played {
+    pub(crate) fn new(age: Age) -> Arc<Self> {
+        Arc::new(Self { age, starts: Mutex::default(), kept: Mutex::default() })
+    }
+
+    pub(crate) fn launches(&self) -> Vec<Launch> {
+        self.starts.lock().unwrap().iter().map(|start| start.launch).collect()
+    }
+
+    /// Can it begin on this conversation?
+    fn can_begin(&self, start: &Start) -> bool {
+        let mut kept = self.kept.lock().unwrap();
+        match start.launch {
+            Launch::Resume => kept.contains(&start.session),
+            Launch::Fresh => kept.insert(start.session),
+            Launch::Fork(parent) => kept.contains(&parent) && kept.insert(start.session),
+        }
+    }
+}
+
+fn exit_code(code: i32) -> Fault {
+    Fault::new(Kind::CliExited, Operation::ReadCli)
+        .with(Fact::Program, "claude")
+        .with(Fact::ExitCode, code)
+}
+
+#[async_trait]
+impl Launcher for Played {
+    async fn launch(&self, start: Start) -> Result<Running, Fault> {
+        let can_begin = self.can_begin(&start);
+        let complaint = match start.launch {
+            Launch::Resume => "No conversation found with session ID",
+            Launch::Fresh | Launch::Fork(_) => "Error: Session ID is already in use.",
+        };
+        let session = start.session.to_string();
+        self.starts.lock().unwrap().push(start);
+        let (input, their_input) = tokio::io::duplex(64 * 1024);
+        let (output, their_output) = tokio::io::duplex(64 * 1024);
+        let stop = CancellationToken::new();
+        let (sender, ended) = tokio::sync::oneshot::channel();
+        let (age, stopped) = (self.age, stop.clone());
+        tokio::spawn(async move {
+            let played = async {
+                match can_begin {
+                    true => drop(play(age, &session, their_input, their_output).await),
+                    false => drop((their_input, their_output)),
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stopped.cancelled() => {}
+                () = played => {}
+            }
+            drop(sender.send(match can_begin {
+                true => exit_code(7),
+                false => exit_code(1).with(Fact::StderrTail, complaint),
+            }));
+        });
+        let ended = Box::pin(async move { ended.await.unwrap_or_else(|_| exit_code(9)) });
+        Ok(Running { pid: None, input: Box::new(input), output: Box::new(output), stop, ended })
+    }
+}
+
+/// A session and its engine.
+pub(crate) struct Desk {
+    pub(crate) engine: Claude,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) played: Arc<Played>,
+    pub(crate) world: World,
+    pub(crate) id: SessionId,
+}
+
+/// Short enough that a paused clock has not much to do.
+pub(crate) fn patience() -> Patience {
+    Patience { quiet: Duration::from_secs(300), ..Patience::default() }
+}
+
+impl Desk {
+    pub(crate) async fn open(age: Age) -> Self {
+        Self::seeded(age, 1, Settings::default()).await
+    }
+
+    pub(crate) async fn seeded(age: Age, seed: u64, settings: Settings) -> Self {
+        let world = world::seeded(seed);
+        let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
+        let played = Played::new(age);
+        let mut config = Config::new(journal.clone(), world.clone(), played.clone());
+        config.patience = patience();
+        let engine = Claude::new(config);
+        let id = engine.open(Opening { settings, ..Opening::default() }).await.unwrap();
+        Self { engine, journal, played, world, id }
+    }
+
+    /// The same journal and CLI, another engine: as after a restart.
+    pub(crate) async fn restarted(&self) -> Self {
+        let mut config = Config::new(self.journal.clone(), self.world.clone(), self.played.clone());
+        config.patience = patience();
+        Self {
+            engine: Claude::new(config),
+            journal: self.journal.clone(),
+            played: self.played.clone(),
+            world: self.world.clone(),
+            id: self.id,
+        }
+    }
+
+    pub(crate) async fn ask(&self, ask: Ask) -> Answer {
+        let id = CommandId::own(self.world.uuid());
+        let command = Command { id, by: "test".into(), trace: Trace::NONE, ask };
+        self.engine.submit(self.id, command).await.unwrap()
+    }
+
+    /// Sends words; the name of the message.
+    pub(crate) async fn say(&self, text: &str) -> CommandId {
+        let id = CommandId::own(self.world.uuid());
+        let ask = Ask::Message { content: vec![Block::Text(text.into())] };
+        let command = Command { id: id.clone(), by: "test".into(), trace: Trace::NONE, ask };
+        let answer = self.engine.submit(self.id, command).await.unwrap();
+        assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
+        id
+    }
+
+    pub(crate) async fn cancel(&self) {
+        let answer = self.ask(Ask::Cancel { reason: None }).await;
+        assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
+    }
+
+    pub(crate) async fn decide(&self, question: &QuestionId, decision: Decision) -> Answer {
+        let question = question.clone();
+        let (note, arguments, digest) = (None, None, None);
+        self.ask(Ask::Decide { question, decision, note, arguments, digest }).await
+    }
+
+    /// Sends words and waits for the end of the turn that answers them.
+    pub(crate) async fn run(&self, text: &str) -> Ended {
+        let message = self.say(text).await;
+        self.ended(&message).await
+    }
+
+    /// The records up to the first that fits, which is the last.
+    pub(crate) async fn until(&self, mut fits: impl FnMut(&Record) -> bool) -> Vec<Record> {
+        let mut records = self.engine.follow(self.id, 0).await.unwrap();
+        let mut seen = Vec::new();
+        let patience = Duration::from_secs(48 * 3_600);
+        let all = async {
+            while let Some(record) = records.next().await {
+                seen.push(record.unwrap());
+                if fits(seen.last().unwrap()) {
+                    break;
+                }
+            }
+        };
+        let in_time = tokio::time::timeout(patience, all).await;
+        assert!(in_time.is_ok(), "never came; there is {seen:#?}");
+        seen
+    }
+
+    /// Waits for the end of the turn that answers a message.
+    pub(crate) async fn ended(&self, message: &CommandId) -> Ended {
+        let mut number = None;
+        let records = self
+            .until(|record| match &record.event {
+                Event::TurnStarted { message: answers } if answers == message => {
+                    number = Some(record.turn);
+                    false
+                }
+                Event::TurnEnded { .. } => Some(record.turn) == number,
+                _ => false,
+            })
+            .await;
+        Ended::of(records.last().unwrap().turn, &records)
+    }
+
+    /// Waits for a question.
+    pub(crate) async fn asked(&self) -> QuestionId {
+        let mut question = None;
+        self.until(|record| match &record.event {
+            Event::QuestionAsked { question: asked, .. } => {
+                question = Some(asked.clone());
+                true
+            }
+            _ => false,
+        })
+        .await;
+        question.unwrap()
+    }
+
+    /// Every record there is.
+    pub(crate) async fn records(&self) -> Vec<Record> {
+        let head = self.journal.info(self.id).await.unwrap().unwrap().head;
+        self.until(|record| record.seq == head).await
+    }
+}
+
+/// How a turn ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) stop: StopReason,
+    pub(crate) fault: Option<Kind>,
+    /// What a person saw, voided words taken out.
+    pub(crate) text: String,
+    /// The names of its events, in order, words left out.
+    pub(crate) events: Vec<String>,
+}
+
+impl Ended {
+    fn of(turn: TurnNumber, records: &[Record]) -> Self {
+        let records: Vec<&Record> = records.iter().filter(|record| record.turn == turn).collect();
+        let last = &records.last().unwrap().event;
+        let Event::TurnEnded { stop, fault, .. } = last else { panic!("no end: {last:?}") };
+        Self {
+            stop: *stop,
+            fault: fault.as_ref().map(Fault::kind),
+            text: shown(&records),
+            events: records.iter().map(|record| name(&record.event)).collect(),
+        }
+    }
+
+    pub(crate) fn assert_answers(&self, prompt: &str) {
+        assert_eq!(self.stop, StopReason::EndTurn, "{self:?}");
+        assert_eq!(self.text, budao_testkit::claude::answer(prompt), "{self:?}");
+    }
+}
+
+/// The name of an event.
+pub(crate) fn name(event: &Event) -> String {
+    let value = serde_json::to_value(event).unwrap();
+    value.as_object().unwrap().keys().next().unwrap().clone()
+}
+
+/// What a person sees of a turn in the end: words minus those that were voided.
+pub(crate) fn shown(records: &[&Record]) -> String {
+    let (mut kept, mut step) = (String::new(), String::new());
+    for record in records {
+        match &record.event {
+            Event::TextCame { text, .. } => step.push_str(text),
+            Event::AnswerAbandoned { .. } => step.clear(),
+            Event::ModelAnswered { .. } => kept.push_str(&std::mem::take(&mut step)),
+            _ => {}
+        }
+    }
+    kept + &step
+}

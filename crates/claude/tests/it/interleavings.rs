@@ -1,0 +1,167 @@
+//! Random interleavings of prompt, cancel, late result, death and permission, with the CLI played over a pipe
+//! under a paused clock.
+
+use std::time::Duration;
+
+use budao_core::{
+    event::{Decision, Event, Settings},
+    session::Session,
+};
+use budao_testkit::claude::Age;
+
+use crate::{check::check, common::Desk};
+
+/// Runs unless told otherwise by `BUDAO_INTERLEAVINGS`; the seed of the first by `BUDAO_SEED`.
+const RUNS: u64 = 600;
+
+/// What a prompt may be told to make the CLI do. The plain ones stand for most of them.
+const WORDS: &[&str] = &[
+    "",
+    "",
+    "",
+    "@slow",
+    "@slow",
+    "@tool",
+    "@tool",
+    "@early",
+    "@free",
+    "@cut",
+    "@whole",
+    "@unstreamed",
+    "@die",
+    "@die-mid",
+    "@die-tool",
+    "@silent",
+    "@dead",
+    "@slow @deaf",
+    "@api-429",
+    "@broke",
+    "@broke-quietly",
+    "@odd",
+    "@stale-before",
+    "@stale-mid",
+    "@stale-bare",
+    "@foreign",
+    "@late",
+    "@background",
+    "@withdraw",
+    "@junk",
+    "@slow @late",
+    "@tool @stale-mid",
+    "@slow @foreign",
+    "@tool @slow",
+    "@early @cut",
+    "@background @late",
+];
+
+/// Gaps between what is done, in milliseconds.
+const GAPS: &[u64] = &[0, 0, 0, 1, 5, 20, 100, 300, 1_000, 11_000];
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((bits ^ (bits >> 31)) % sides as u64).unwrap()
+    }
+}
+
+/// Goal: no order of events makes one turn end, feed or colour another, or leaves anything without its end.
+/// Method: play many short lives with dice, let each come to rest, and check its whole history.
+#[tokio::test(start_paused = true)]
+async fn no_interleaving_breaks_what_must_hold() {
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    };
+    let (runs, first) = (number("BUDAO_INTERLEAVINGS", RUNS), number("BUDAO_SEED", 1));
+    eprintln!("{runs} interleavings from seed {first}");
+    for seed in first..first + runs {
+        let (said, records) = life(seed).await;
+        if let Err(wrong) = check(&records) {
+            let lines: Vec<String> = records
+                .iter()
+                .map(|record| format!("{} {} {:?}", record.seq, record.turn, record.event))
+                .collect();
+            panic!("seed {seed}: {wrong}\n{}\n{}", said.join("\n"), lines.join("\n"));
+        }
+    }
+}
+
+/// One short life: what was done, and what is on record when it has come to rest.
+async fn life(seed: u64) -> (Vec<String>, Vec<budao_core::event::Record>) {
+    let mut dice = Dice(seed);
+    // Stamps are what tells an old result in the middle of a turn apart; without them its age must.
+    let age = if dice.roll(4) == 0 { Age::Old } else { Age::Current };
+    let mut desk = Desk::seeded(age, seed, Settings::default()).await;
+    let mut said = vec![format!("{age:?}")];
+    for prompt in 0..2 + dice.roll(7) {
+        match dice.roll(8) {
+            0..=3 => {
+                let text = format!("p{prompt} {}", WORDS[dice.roll(WORDS.len())]);
+                desk.say(&text).await;
+                said.push(text);
+            }
+            4 | 5 => {
+                desk.cancel().await;
+                said.push("cancel".into());
+            }
+            6 => {
+                let decision = if dice.roll(2) == 0 { Decision::Allow } else { Decision::Deny };
+                answer_open_question(&desk, decision).await;
+                said.push(format!("{decision:?}"));
+            }
+            _ if dice.roll(6) == 0 => {
+                desk.engine.shutdown(Duration::from_millis(50)).await;
+                desk = desk.restarted().await;
+                desk.engine.recover().await.unwrap();
+                said.push("restart".into());
+            }
+            _ => {}
+        }
+        let gap = GAPS[dice.roll(GAPS.len())];
+        tokio::time::sleep(Duration::from_millis(gap)).await;
+        said.push(format!("{gap} ms"));
+    }
+    let records = rest(&desk, &mut dice).await;
+    (said, records)
+}
+
+/// Answers whatever is asked until nothing runs.
+async fn rest(desk: &Desk, dice: &mut Dice) -> Vec<budao_core::event::Record> {
+    let mut quiet = 0;
+    for _ in 0..3_000 {
+        let records = desk.records().await;
+        let mut session = Session::default();
+        session.apply_all(&records);
+        let idle = session.turn.is_none() && session.queue.is_empty();
+        // What comes late comes soon; a turn of the CLI's own begins after a tenth of a second.
+        quiet = if idle { quiet + 1 } else { 0 };
+        if quiet == 3 {
+            desk.engine.shutdown(Duration::from_secs(1)).await;
+            return desk.records().await;
+        }
+        let decision = if dice.roll(3) > 0 { Decision::Allow } else { Decision::Deny };
+        answer_open_question(desk, decision).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    desk.records().await
+}
+
+async fn answer_open_question(desk: &Desk, decision: Decision) {
+    let mut open = Vec::new();
+    for record in desk.records().await {
+        match record.event {
+            Event::QuestionAsked { question, .. } => open.push(question),
+            Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
+                open.retain(|it| *it != question);
+            }
+            _ => {}
+        }
+    }
+    if let Some(question) = open.first() {
+        desk.decide(question, decision).await;
+    }
+}

@@ -1,0 +1,12 @@
+//! The CLI as an engine: played over a pipe, played as a process, and the real one.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
+#![allow(clippy::print_stderr, reason = "seeds are printed, and what was not tested is said")]
+
+mod check;
+mod common;
+mod faults;
+mod interleavings;
+mod process;
+mod real;
+mod turns;

@@ -1,0 +1,413 @@
+//! The real CLI, current and of January 2026, against a model service on loopback.
+//!
+//! Fetched by `cargo xtask peers claude-cli claude-cli-old`. Where one is missing these tests say so and pass;
+//! with `CI=true` they fail.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use budao_claude::{Claude, Config, Launch, Launcher, Program, Running, Start};
+use budao_core::{
+    engine::{Engine, Opening},
+    event::{
+        Answer, Ask, Command, CommandId, Decision, Event, QuestionId, Record, SessionId, Settings,
+        StopReason,
+    },
+    fault::{Fault, Kind},
+    limits::Limits,
+    message::Block,
+    tool::{Mode, Permissions},
+    trace::Trace,
+};
+use budao_journal::{Journal, Memory};
+use budao_testkit::{claude_api::ClaudeApi, world};
+use futures::StreamExt;
+
+use crate::common::shown;
+
+const CURRENT: &str = "claude-cli";
+const OLD: &str = "claude-cli-old";
+
+/// The program, or nothing and a loud word.
+fn fetched(peer: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("BUDAO_PEERS")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/budao/peers")));
+    let path = folder?.join(peer).join("node_modules/.bin/claude");
+    if path.exists() {
+        return Some(path);
+    }
+    let advice = format!("NOT TESTED: the Claude CLI is missing; `cargo xtask peers {peer}`");
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
+    eprintln!("\n*** {advice} ***\n");
+    None
+}
+
+/// Starts the real program, and remembers its processes.
+#[derive(Debug)]
+struct Watched {
+    program: Program,
+    pids: Mutex<Vec<u32>>,
+    launches: Mutex<Vec<Launch>>,
+}
+
+#[async_trait]
+impl Launcher for Watched {
+    async fn launch(&self, start: Start) -> Result<Running, Fault> {
+        self.launches.lock().unwrap().push(start.launch);
+        let running = self.program.launch(start).await?;
+        self.pids.lock().unwrap().extend(running.pid);
+        Ok(running)
+    }
+}
+
+struct Desk {
+    engine: Claude,
+    api: ClaudeApi,
+    journal: Arc<dyn Journal>,
+    watched: Arc<Watched>,
+    folder: tempfile::TempDir,
+    session: SessionId,
+}
+
+impl Desk {
+    async fn open(peer: &str, settings: Settings) -> Option<Self> {
+        let path = fetched(peer)?;
+        let folder = tempfile::tempdir().unwrap();
+        let work = folder.path().join("work");
+        std::fs::create_dir(&work).unwrap();
+        let api = ClaudeApi::start().await;
+        let world = world::seeded(seed());
+        let mut program = Program::new(path, world.clone());
+        program.inherit_env = false;
+        program.env = quiet(&api.url(), folder.path());
+        let watched =
+            Arc::new(Watched { program, pids: Mutex::default(), launches: Mutex::default() });
+        let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
+        let engine = Claude::new(Config::new(journal.clone(), world, watched.clone()));
+        let workspace = work.to_str().map(str::to_owned);
+        let settings = Settings { workspace, ..settings };
+        let opening = Opening { settings, ..Opening::default() };
+        let session = engine.open(opening).await.unwrap();
+        Some(Self { engine, api, journal, watched, folder, session })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join("work").join(name)
+    }
+
+    async fn ask(&self, ask: Ask) -> Answer {
+        let id = CommandId::from(format!("c{}", seed()));
+        let command = Command { id, by: "test".into(), trace: Trace::NONE, ask };
+        self.engine.submit(self.session, command).await.unwrap()
+    }
+
+    async fn say(&self, text: &str) {
+        let answer = self.ask(Ask::Message { content: vec![Block::Text(text.into())] }).await;
+        assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
+    }
+
+    async fn until(&self, mut fits: impl FnMut(&Record) -> bool) -> Vec<Record> {
+        let mut records = self.engine.follow(self.session, 0).await.unwrap();
+        let mut seen = Vec::new();
+        let all = async {
+            while let Some(record) = records.next().await {
+                seen.push(record.unwrap());
+                if fits(seen.last().unwrap()) {
+                    return;
+                }
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(120), all).await;
+        assert!(in_time.is_ok(), "never came: {seen:#?}");
+        seen
+    }
+
+    async fn ended(&self, turn: u64) -> Seen {
+        let records =
+            self.until(|it| it.turn == turn && matches!(it.event, Event::TurnEnded { .. })).await;
+        let Event::TurnEnded { stop, fault, .. } = records.last().unwrap().event.clone() else {
+            unreachable!("it was waited for")
+        };
+        let of_turn: Vec<&Record> = records.iter().filter(|it| it.turn == turn).collect();
+        let text = shown(&of_turn);
+        Seen { stop, fault, text, records }
+    }
+
+    async fn run(&self, turn: u64, text: &str) -> Seen {
+        self.say(text).await;
+        self.ended(turn).await
+    }
+
+    async fn decide(&self, turn: u64, decision: Decision) {
+        let mut question: Option<QuestionId> = None;
+        self.until(|record| match &record.event {
+            Event::QuestionAsked { question: asked, .. } if record.turn == turn => {
+                question = Some(asked.clone());
+                true
+            }
+            _ => false,
+        })
+        .await;
+        let question = question.unwrap();
+        let (note, arguments, digest) = (None, None, None);
+        let answer = self.ask(Ask::Decide { question, decision, note, arguments, digest }).await;
+        assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
+    }
+
+    async fn close(self) {
+        self.engine.shutdown(Duration::from_secs(2)).await;
+        for pid in self.watched.pids.lock().unwrap().iter() {
+            let gone = !Path::new(&format!("/proc/{pid}")).exists();
+            assert!(gone, "process {pid} is left");
+        }
+    }
+}
+
+struct Seen {
+    stop: StopReason,
+    fault: Option<Fault>,
+    text: String,
+    records: Vec<Record>,
+}
+
+impl Seen {
+    fn assert_is(&self, stop: StopReason, text: &str) {
+        assert_eq!((self.stop, self.text.as_str()), (stop, text), "{:#?}", self.records);
+    }
+
+    fn count(&self, fits: impl Fn(&Event) -> bool) -> usize {
+        self.records.iter().filter(|record| fits(&record.event)).count()
+    }
+}
+
+fn seed() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// An environment in which the CLI talks to nobody but our service and leaves the user's files alone.
+fn quiet(url: &str, folder: &Path) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let home = folder.to_str().unwrap();
+    let config = folder.join("config");
+    [
+        ("PATH", path.as_str()),
+        ("HOME", home),
+        ("CLAUDE_CONFIG_DIR", config.to_str().unwrap()),
+        ("ANTHROPIC_BASE_URL", url),
+        ("ANTHROPIC_API_KEY", "sk-ant-test-only"),
+        ("CLAUDE_CODE_MAX_RETRIES", "1"),
+        ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        ("DISABLE_AUTOUPDATER", "1"),
+        ("DISABLE_TELEMETRY", "1"),
+        ("DISABLE_ERROR_REPORTING", "1"),
+    ]
+    .map(|(name, value)| (name.into(), value.into()))
+    .into()
+}
+
+async fn converses(peer: &str) {
+    let Some(desk) = Desk::open(peer, Settings::default()).await else { return };
+    desk.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
+    desk.run(2, "second %think").await.assert_is(StopReason::EndTurn, "hello world");
+    let file = desk.file("allowed");
+    desk.say(&format!("third %write:{}", file.display())).await;
+    desk.decide(3, Decision::Allow).await;
+    let third = desk.ended(3).await;
+    third.assert_is(StopReason::EndTurn, "let me after the tool");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "written");
+    assert_eq!(
+        third.count(|it| matches!(it, Event::CallEnded { outcome, .. } if outcome.is_done())),
+        1
+    );
+    let file = desk.file("denied");
+    desk.say(&format!("fourth %write:{}", file.display())).await;
+    desk.decide(4, Decision::Deny).await;
+    desk.ended(4).await.assert_is(StopReason::EndTurn, "let me after the tool");
+    assert!(!file.exists());
+    assert_eq!(*desk.watched.launches.lock().unwrap(), [Launch::Fresh]);
+    desk.close().await;
+}
+
+async fn cancels(peer: &str) {
+    let Some(desk) = Desk::open(peer, Settings::default()).await else { return };
+    desk.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
+    let mut turn = 1;
+    for gap in [0, 1, 5, 20, 100, 600] {
+        desk.say("slowly %slow").await;
+        tokio::time::sleep(Duration::from_millis(gap)).await;
+        desk.ask(Ask::Cancel { reason: None }).await;
+        desk.say("next %plain").await;
+        assert_eq!(desk.ended(turn + 1).await.stop, StopReason::Cancelled, "{gap} ms");
+        desk.ended(turn + 2).await.assert_is(StopReason::EndTurn, "hello world");
+        desk.ask(Ask::Cancel { reason: None }).await;
+        turn += 2;
+    }
+    // While a person is asked, and while a tool runs.
+    desk.say("a question %run:touch-here").await;
+    desk.until(|it| it.turn == turn + 1 && matches!(it.event, Event::QuestionAsked { .. })).await;
+    desk.ask(Ask::Cancel { reason: None }).await;
+    assert_eq!(desk.ended(turn + 1).await.stop, StopReason::Cancelled);
+    desk.say("a tool %run:sleep-60").await;
+    desk.until(|it| {
+        it.turn == turn + 2
+            && matches!(it.event, Event::CallStarted { .. } | Event::QuestionAsked { .. })
+    })
+    .await;
+    desk.ask(Ask::Cancel { reason: None }).await;
+    assert_eq!(desk.ended(turn + 2).await.stop, StopReason::Cancelled);
+    desk.run(turn + 3, "last %plain").await.assert_is(StopReason::EndTurn, "hello world");
+    assert_eq!(*desk.watched.launches.lock().unwrap(), [Launch::Fresh], "one process throughout");
+    desk.close().await;
+}
+
+async fn survives(peer: &str) {
+    let Some(desk) = Desk::open(peer, Settings::default()).await else { return };
+    desk.run(1, "remember the heron").await.assert_is(StopReason::EndTurn, "hello world");
+    desk.say("slowly %slow").await;
+    desk.until(|it| it.turn == 2 && matches!(it.event, Event::TextCame { .. })).await;
+    let pid = desk.watched.pids.lock().unwrap()[0];
+    std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    let cut = desk.ended(2).await;
+    assert_eq!((cut.stop, cut.fault.unwrap().kind()), (StopReason::Failed, Kind::CliExited));
+    desk.run(3, "go on %plain").await.assert_is(StopReason::EndTurn, "hello world");
+    assert_eq!(*desk.watched.launches.lock().unwrap(), [Launch::Fresh, Launch::Resume]);
+    let last = desk.api.asked().pop().unwrap();
+    assert!(last["messages"].to_string().contains("the heron"), "the conversation goes on: {last}");
+    // Another engine on the same journal, as after a restart.
+    desk.engine.shutdown(Duration::from_secs(1)).await;
+    let world = world::seeded(seed());
+    let config = Config::new(desk.journal.clone(), world, desk.watched.clone());
+    let desk = Desk { engine: Claude::new(config), ..desk };
+    desk.run(4, "and on %plain").await.assert_is(StopReason::EndTurn, "hello world");
+    desk.close().await;
+}
+
+async fn fails_truly(peer: &str) {
+    let Some(desk) = Desk::open(peer, Settings::default()).await else { return };
+    let kinds = [
+        (429, Kind::ModelRateLimited),
+        (529, Kind::ModelOverloaded),
+        (500, Kind::ModelServerError),
+        (403, Kind::ModelPermission),
+        (400, Kind::ModelBadRequest),
+        (401, Kind::ModelAuthentication),
+    ];
+    let mut turn = 0;
+    for (status, kind) in kinds {
+        turn += 1;
+        let seen = desk.run(turn, &format!("fail %status-{status}")).await;
+        let fault = seen.fault.clone().map(|fault| fault.kind());
+        assert_eq!(
+            (seen.stop, fault),
+            (StopReason::Failed, Some(kind)),
+            "{status}: {:#?}",
+            seen.records
+        );
+        assert_eq!(seen.text, "", "an error is not an answer");
+    }
+    desk.run(turn + 1, "well %plain").await.assert_is(StopReason::EndTurn, "hello world");
+    desk.close().await;
+}
+
+async fn plans_without_writing(peer: &str) {
+    let permissions = Permissions { mode: Mode::Readonly, ..Permissions::default() };
+    let settings = Settings { permissions, ..Settings::default() };
+    let Some(desk) = Desk::open(peer, settings).await else { return };
+    let file = desk.file("never");
+    let seen = desk.run(1, &format!("plan %write:{}", file.display())).await;
+    seen.assert_is(StopReason::EndTurn, "let me after the tool");
+    assert!(!file.exists(), "plan mode does not write");
+    assert_eq!(
+        seen.count(|it| matches!(it, Event::CallEnded { outcome, .. } if !outcome.is_done())),
+        1
+    );
+    desk.close().await;
+}
+
+#[tokio::test]
+async fn the_current_cli_converses_and_asks_before_it_writes() {
+    converses(CURRENT).await;
+}
+
+#[tokio::test]
+async fn the_old_cli_converses_and_asks_before_it_writes() {
+    converses(OLD).await;
+}
+
+#[tokio::test]
+async fn the_current_cli_is_cancelled_without_losing_what_comes_next() {
+    cancels(CURRENT).await;
+}
+
+#[tokio::test]
+async fn the_old_cli_is_cancelled_without_losing_what_comes_next() {
+    cancels(OLD).await;
+}
+
+#[tokio::test]
+async fn the_current_cli_is_killed_and_goes_on_with_its_conversation() {
+    survives(CURRENT).await;
+}
+
+#[tokio::test]
+async fn the_old_cli_is_killed_and_goes_on_with_its_conversation() {
+    survives(OLD).await;
+}
+
+#[tokio::test]
+async fn failures_of_the_service_are_told_apart_by_the_current_cli() {
+    fails_truly(CURRENT).await;
+}
+
+#[tokio::test]
+async fn failures_of_the_service_are_told_apart_by_the_old_cli() {
+    fails_truly(OLD).await;
+}
+
+#[tokio::test]
+async fn plan_mode_of_the_current_cli_does_not_write() {
+    plans_without_writing(CURRENT).await;
+}
+
+#[tokio::test]
+async fn plan_mode_of_the_old_cli_does_not_write() {
+    plans_without_writing(OLD).await;
+}
+
+#[tokio::test]
+async fn broken_streams_of_the_current_cli_are_shown_once_and_whole() {
+    let Some(desk) = Desk::open(CURRENT, Settings::default()).await else { return };
+    for (turn, word) in [(1, "%cut"), (2, "%malformed")] {
+        let seen = desk.run(turn, &format!("broken {word}")).await;
+        seen.assert_is(StopReason::EndTurn, "the whole answer");
+        assert!(seen.count(|it| matches!(it, Event::AnswerAbandoned { .. })) >= 1);
+    }
+    let seen = desk.run(3, "refuse %refuse").await;
+    assert_eq!(seen.stop, StopReason::Refusal, "{:#?}", seen.records);
+    desk.close().await;
+}
+
+#[tokio::test]
+async fn what_the_current_cli_left_running_ends_in_a_turn_of_its_own() {
+    let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
+    let settings = Settings { permissions, ..Settings::default() };
+    let Some(desk) = Desk::open(CURRENT, settings).await else { return };
+    desk.run(1, "leave it %background")
+        .await
+        .assert_is(StopReason::EndTurn, "let me after the tool");
+    let own = desk.ended(2).await;
+    assert_eq!(own.stop, StopReason::EndTurn);
+    let begun = own.records.iter().find(|it| it.turn == 2).unwrap();
+    assert!(
+        matches!(&begun.event, Event::TurnStarted { message } if message.0.starts_with("claude-"))
+    );
+    desk.ask(Ask::Close).await;
+    desk.close().await;
+}

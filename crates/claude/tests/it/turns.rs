@@ -1,0 +1,290 @@
+//! Turns that go well, are cancelled, wait for a person, or are disturbed by results that are not theirs.
+
+use std::time::Duration;
+
+use budao_claude::{Launch, gate};
+use budao_core::{
+    engine::{Engine, Opening},
+    event::{Answer, Ask, Decision, Event, Origin, Settings, StopReason, Thinking},
+    fault::Kind,
+    tool::{Mode, Permissions},
+};
+use budao_testkit::claude::Age;
+
+use crate::{
+    check::check,
+    common::{Desk, name},
+};
+
+const AGES: [Age; 2] = [Age::Current, Age::Old];
+
+async fn checked(desk: &Desk) {
+    desk.engine.shutdown(Duration::from_secs(5)).await;
+    let records = desk.records().await;
+    check(&records).unwrap_or_else(|wrong| panic!("{wrong}: {records:#?}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_journalled_in_the_words_of_the_native_loop() {
+    let desk = Desk::open(Age::Current).await;
+    let ended = desk.run("one").await;
+    ended.assert_answers("one");
+    let expected = ["turn_started", "step_started", "text_came", "model_answered", "turn_ended"];
+    assert_eq!(ended.events, expected);
+    desk.run("two").await.assert_answers("two");
+    assert_eq!(desk.played.launches(), [Launch::Fresh], "one process for the session's life");
+    checked(&desk).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_seeds_story_ends_with_every_answer_in_its_own_turn() {
+    // A completes; an old error result arrives when B is sent; then C.
+    for age in AGES {
+        let desk = Desk::open(age).await;
+        desk.run("A").await.assert_answers("A");
+        for (prompt, word) in [("B", "@stale-before"), ("C", ""), ("D", "@stale-bare"), ("E", "")] {
+            desk.run(&format!("{prompt} {word}")).await.assert_answers(prompt);
+        }
+        let late = desk
+            .records()
+            .await
+            .iter()
+            .filter(|it| name(&it.event) == "late_arrival_dropped")
+            .count();
+        assert_eq!(late, 2, "both are on record ({age:?})");
+        checked(&desk).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_stamped_with_another_prompt_or_of_foreign_origin_ends_nothing() {
+    let desk = Desk::open(Age::Current).await;
+    desk.run("A").await.assert_answers("A");
+    for word in ["@stale-mid", "@foreign", "@stale-mid @slow", "@junk", "@late", "@slow @late"] {
+        desk.run(&format!("B {word}")).await.assert_answers("B");
+        desk.run("C").await.assert_answers("C");
+    }
+    let dropped = desk.records().await.into_iter().find_map(|record| match record.event {
+        Event::LateArrivalDropped { of_turn, .. } => Some(of_turn),
+        _ => None,
+    });
+    assert_eq!(dropped, Some(1), "it is known whose it was");
+    checked(&desk).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_and_prompt_without_a_gap_lose_nothing() {
+    for age in AGES {
+        for gap in [0, 1, 5, 20, 100] {
+            let desk = Desk::open(age).await;
+            let gap = Duration::from_millis(gap);
+            let first = desk.say("A @slow").await;
+            tokio::time::sleep(gap).await;
+            desk.cancel().await;
+            desk.cancel().await;
+            let second = desk.say("B").await;
+            assert_eq!(desk.ended(&first).await.stop, StopReason::Cancelled, "{age:?} {gap:?}");
+            desk.ended(&second).await.assert_answers("B");
+            // And of an idle session.
+            desk.cancel().await;
+            tokio::time::sleep(gap).await;
+            desk.run("C").await.assert_answers("C");
+            checked(&desk).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn prompts_that_come_during_a_turn_are_answered_in_order() {
+    let desk = Desk::open(Age::Current).await;
+    let mut messages = Vec::new();
+    for prompt in ["A @slow", "B", "C"] {
+        messages.push((prompt, desk.say(prompt).await));
+    }
+    for (prompt, message) in &messages {
+        desk.ended(message).await.assert_answers(prompt);
+    }
+    checked(&desk).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_runs_when_a_person_allows_it() {
+    for word in ["@tool", "@early"] {
+        let desk = Desk::open(Age::Current).await;
+        let message = desk.say(&format!("A {word}")).await;
+        let question = desk.asked().await;
+        let answer = desk.decide(&question, Decision::Allow).await;
+        assert!(matches!(answer, Answer::Accepted { .. }));
+        let ended = desk.ended(&message).await;
+        ended.assert_answers("A");
+        let calls: Vec<&str> = ended
+            .events
+            .iter()
+            .map(String::as_str)
+            .filter(|name| name.starts_with("question") || name.starts_with("call"))
+            .collect();
+        let expected = ["question_asked", "question_answered", "call_started", "call_ended"];
+        assert_eq!(calls, expected, "{word}");
+        let again = desk.decide(&question, Decision::Deny).await;
+        assert!(matches!(again, Answer::Rejected { .. }), "answered once and for all");
+        checked(&desk).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_tool_ends_failed_and_the_turn_goes_on() {
+    let desk = Desk::open(Age::Current).await;
+    let message = desk.say("A @tool").await;
+    desk.decide(&desk.asked().await, Decision::Deny).await;
+    desk.ended(&message).await.assert_answers("A");
+    assert_eq!(fault_of_call(&desk).await, Some(Kind::DeniedByPerson));
+    checked(&desk).await;
+}
+
+async fn fault_of_call(desk: &Desk) -> Option<Kind> {
+    desk.records().await.into_iter().find_map(|record| match record.event {
+        Event::CallEnded { outcome, .. } => {
+            Some(outcome.fault().map(budao_core::fault::Fault::kind))
+        }
+        _ => None,
+    })?
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_closed_when_it_is_withdrawn_or_the_turn_is_cancelled() {
+    let desk = Desk::open(Age::Current).await;
+    desk.run("A @withdraw").await.assert_answers("A");
+    let message = desk.say("B @tool").await;
+    desk.until(|record| record.turn == 2 && name(&record.event) == "question_asked").await;
+    desk.cancel().await;
+    let ended = desk.ended(&message).await;
+    assert_eq!(ended.stop, StopReason::Cancelled);
+    assert!(ended.events.contains(&"question_answered".to_owned()), "{ended:?}");
+    desk.run("C").await.assert_answers("C");
+    checked(&desk).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_nobody_answers_expires_and_the_turn_goes_on() {
+    let desk = Desk::open(Age::Current).await;
+    let ended = desk.run("A @tool").await;
+    ended.assert_answers("A");
+    assert!(ended.events.contains(&"question_expired".to_owned()), "{ended:?}");
+    checked(&desk).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn modes_that_are_set_are_enforced() {
+    let mode = |mode: Mode| Settings {
+        permissions: Permissions { mode, ..Permissions::default() },
+        ..Settings::default()
+    };
+    let auto = Desk::seeded(Age::Current, 1, mode(Mode::Auto)).await;
+    auto.run("A @tool").await.assert_answers("A");
+    assert_eq!(fault_of_call(&auto).await, None);
+    let readonly = Desk::seeded(Age::Current, 1, mode(Mode::Readonly)).await;
+    readonly.run("A @tool").await.assert_answers("A");
+    assert_eq!(fault_of_call(&readonly).await, Some(Kind::DeniedByPolicy));
+    let plan =
+        Settings { extra: [(gate::MODE.to_owned(), "plan".into())].into(), ..mode(Mode::Auto) };
+    let plan = Desk::seeded(Age::Current, 1, plan).await;
+    plan.run("A @tool").await.assert_answers("A");
+    assert_eq!(fault_of_call(&plan).await, Some(Kind::DeniedByPolicy), "plan mode does not write");
+    let wrong =
+        Settings { extra: [(gate::MODE.to_owned(), "yolo".into())].into(), ..Settings::default() };
+    let opening = Opening { settings: wrong, ..Opening::default() };
+    assert_eq!(plan.engine.open(opening).await.unwrap_err().kind(), Kind::ConstraintViolated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_reach_the_cli_while_it_runs_or_when_it_is_started_again() {
+    let desk = Desk::open(Age::Current).await;
+    desk.run("A").await.assert_answers("A");
+    let mut settings = Settings {
+        model: "other".into(),
+        thinking: Some(Thinking::High),
+        labels: [("engine".to_owned(), "claude".to_owned())].into(),
+        ..Settings::default()
+    };
+    desk.ask(Ask::Settings { settings: Box::new(settings.clone()) }).await;
+    desk.run("B").await.assert_answers("B");
+    assert_eq!(desk.played.launches(), [Launch::Fresh], "model and effort need no restart");
+    settings.system = Some("be brief".into());
+    desk.ask(Ask::Settings { settings: Box::new(settings) }).await;
+    desk.run("C").await.assert_answers("C");
+    assert_eq!(desk.played.launches(), [Launch::Fresh, Launch::Resume]);
+    checked(&desk).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_the_cli_begins_by_itself_is_a_turn_of_its_own() {
+    let desk = Desk::open(Age::Current).await;
+    desk.run("A @background").await.assert_answers("A");
+    let records = desk.until(|it| it.turn == 2 && name(&it.event) == "turn_ended").await;
+    let Event::TurnEnded { stop, .. } = &records.last().unwrap().event else { panic!() };
+    assert_eq!(*stop, StopReason::EndTurn);
+    desk.run("B").await.assert_answers("B");
+    checked(&desk).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_meets_such_a_turn_is_not_mixed_with_it() {
+    // The CLI begins its turn a tenth of a second after the end of A; B is sent just before and just after.
+    for wait in [0, 50, 99, 100, 101, 150] {
+        let desk = Desk::open(Age::Current).await;
+        desk.run("A @background").await.assert_answers("A");
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        desk.run("B").await.assert_answers("B");
+        checked(&desk).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_word_is_shown_once_whatever_happens_to_the_stream() {
+    let desk = Desk::open(Age::Current).await;
+    let cut = desk.run("A @cut").await;
+    cut.assert_answers("A");
+    let told = ["answer_abandoned", "retry_scheduled", "recovered"];
+    for event in told {
+        assert!(cut.events.contains(&event.to_owned()), "{event} of {cut:?}");
+    }
+    desk.run("B @whole").await.assert_answers("B");
+    desk.run("C @unstreamed").await.assert_answers("C");
+    desk.run("D @quiet").await.assert_answers("D");
+    checked(&desk).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_thousand_pieces_are_all_there_in_order() {
+    let desk = Desk::open(Age::Current).await;
+    let ended = desk.run("A @many").await;
+    let numbers: String = (0..20_000).map(|index| format!(" {index}")).collect();
+    assert_eq!(ended.text, format!("the answer to A{numbers}"));
+    let pieces = ended.events.iter().filter(|name| *name == "text_came").count();
+    assert!(pieces < 500, "joined before they are recorded, not {pieces}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_begins_with_its_parents_conversation() {
+    let desk = Desk::open(Age::Current).await;
+    desk.run("A").await;
+    let origin = Some(Origin::Fork { parent: desk.id, at: 5 });
+    let id = desk.engine.open(Opening { origin, ..Opening::default() }).await.unwrap();
+    let parent = desk.id;
+    let fork = Desk { id, ..desk };
+    fork.run("B").await.assert_answers("B");
+    assert_eq!(fork.played.launches(), [Launch::Fresh, Launch::Fork(parent)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn plans_are_refused_with_a_reason_and_closing_ends_the_process() {
+    let desk = Desk::open(Age::Current).await;
+    desk.run("A").await;
+    let answer = desk.ask(Ask::Plan { question: "q".into(), confirm: false }).await;
+    let Answer::Rejected { fault } = answer else { panic!("{answer:?}") };
+    assert_eq!(fault.kind(), Kind::UnsupportedOperation);
+    desk.ask(Ask::Close).await;
+    desk.run("B").await.assert_answers("B");
+    assert_eq!(desk.played.launches(), [Launch::Fresh, Launch::Resume]);
+    checked(&desk).await;
+}
