@@ -2,7 +2,7 @@
 
 connected = Connected.
 heartbeat = The connection is alive.
-accepted = Accepted: { $action }.
+accepted = Accepted.
 resume-complete = Welcome back. Nothing was missed for good; it follows now.
 resume-gap = Welcome back. Part of the history is no longer kept; the rest follows now.
 resume-expired = This session is past its time. Please start a new one.
@@ -52,6 +52,7 @@ child-opened = A helper began its work.
 child-ended = A helper is through.
 todos-changed = The to-do list changed.
 
+observer-lost = Somebody who was watching lost the connection. The run goes on.
 retry = Trying again in { $wait } s (try { $next } of { $max }).
 recovery-started = Recovering: the conversation is shortened so that it fits.
 recovery-success = Recovered; the run goes on.

@@ -2,7 +2,7 @@
 
 connected = 已连接。
 heartbeat = 连接正常。
-accepted = 已接受：{ $action }。
+accepted = 已接受。
 resume-complete = 欢迎回来，没有遗漏，错过的内容随后发送。
 resume-gap = 欢迎回来，部分历史已不再保留，其余内容随后发送。
 resume-expired = 会话已过期，请新建会话。
@@ -50,6 +50,7 @@ child-opened = 一个助手开始工作。
 child-ended = 一个助手已完成工作。
 todos-changed = 待办清单已更新。
 
+observer-lost = 有一位观看者的连接断开了，运行继续。
 retry = 将在 { $wait } 秒后重试（第 { $next } 次，共 { $max } 次）。
 recovery-started = 正在恢复：精简对话以适应长度限制。
 recovery-success = 已恢复，运行继续。

@@ -106,10 +106,9 @@ pub struct Asked<'a> {
 /// `system.notice`: the command was accepted. `more` is what its action adds: `task_id`, `mode` …
 #[must_use]
 pub fn accepted(at: Timestamp, asked: Asked<'_>, more: Map<String, Value>, lang: Lang) -> Frame {
-    let args = [("action", asked.action.into())];
     notice(at, asked.session, asked.action)
-        .text(say_with("accepted", &args, Lang::En))
-        .show(say_with("accepted", &args, lang))
+        .text(say("accepted", Lang::En))
+        .show(say("accepted", lang))
         .with("ok", true)
         .with("status", "accepted")
         .with("command_id", command_id(asked.command))

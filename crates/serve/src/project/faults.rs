@@ -117,7 +117,9 @@ impl Projector {
             fault = fault.with(Fact::LastOperation, name);
         }
         let scope = Scope { stage: self.stage(), ..Scope::default() };
-        self.begin(record, "error.connection_lost").tell(&fault, &self.told(record, &scope))
+        let frame = self.begin(record, "error.connection_lost");
+        // The catalog speaks to whoever lost the line; these readers have theirs.
+        self.said(frame.tell(&fault, &self.told(record, &scope)), "observer-lost")
     }
 
     /// What a retry is about: a tool, or else the model.
