@@ -1,0 +1,531 @@
+//! The attendant of one session: the only one who speaks to the editor about it.
+//!
+//! It takes what the editor wants, hands it to the engine in that order, follows the session's records and
+//! shows what they say. A prompt is answered when the end of its own turn was read, and everything of that
+//! turn was told before. No result is ever matched to a prompt by time or by being the next one: only by
+//! the command that the turn says it answers.
+
+mod begin;
+mod settle;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use agent_client_protocol::{
+    Error, RequestCancellationHandle,
+    v1::{
+        Responder,
+        schema::{
+            AvailableCommandsUpdate, RequestPermissionResponse, SessionUpdate,
+            SetSessionConfigOptionResponse, SetSessionModeResponse,
+        },
+    },
+};
+use budao_core::{
+    event::{
+        Answer, Ask as EngineAsk, Command, CommandId, Decision, Event, QuestionId, Record, Seq,
+        SessionId, Settings, TurnNumber,
+    },
+    fault::{Fact, Fault, Kind, Operation},
+    message::Block,
+    trace::Trace,
+};
+use futures::{
+    StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use tokio::sync::mpsc;
+
+use self::begin::Replay;
+pub(crate) use self::begin::{Begin, Opened};
+use crate::{
+    bridge::Bridge,
+    content, faults,
+    jobs::{Job, Jobs, Leave, Reply},
+    offer,
+    outbox::Outbox,
+    permission,
+    project::{Abilities, Ask, Projector, Show},
+    prompts::{Prompt, Prompts},
+};
+
+/// How long a stopped turn may take to end before the editor is answered anyway.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(30);
+/// Questions that may be open at once.
+const QUESTIONS: usize = 256;
+
+/// Everything the editor can want of a session.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Begin(Box<Begin>),
+    Prompt(Box<Prompt>),
+    Cancel,
+    SetMode { mode: String, reply: Responder<SetSessionModeResponse> },
+    SetOption { option: String, value: String, reply: Responder<SetSessionConfigOptionResponse> },
+    Leave(Leave),
+}
+
+impl std::fmt::Debug for Prompt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prompt").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// An answer to a permission question.
+type Answered = (QuestionId, Result<RequestPermissionResponse, Error>);
+
+/// A question that is open; asked once the session is live.
+struct Question {
+    ask: Ask,
+    handle: Option<RequestCancellationHandle>,
+}
+
+/// A turn whose prompt was answered before the turn ended: nothing of it is shown.
+struct Muted {
+    command: CommandId,
+    turn: Option<TurnNumber>,
+}
+
+pub(crate) struct Attendant {
+    bridge: Arc<Bridge>,
+    session: SessionId,
+    outbox: Outbox,
+    inbox: mpsc::Receiver<Input>,
+    answers: mpsc::Receiver<Answered>,
+    answering: mpsc::Sender<Answered>,
+    abilities: Abilities,
+    projector: Projector,
+    /// Settings the engine accepted and whose record was not read yet.
+    accepted: Option<Settings>,
+    /// None before the session was opened, and after following it failed.
+    records: Option<BoxStream<'static, Result<Record, Fault>>>,
+    seen: Seq,
+    replay: Option<Replay>,
+    is_open: bool,
+    prompts: Prompts,
+    jobs: Jobs,
+    questions: BTreeMap<QuestionId, Question>,
+    patience: Option<BoxFuture<'static, ()>>,
+    muted: Option<Muted>,
+    leaving: Option<Leave>,
+    /// The session was ended or deleted; nothing more is expected of it.
+    is_over: bool,
+}
+
+/// What woke it.
+enum Wake {
+    Input(Option<Input>),
+    Answered(Answered),
+    Done(Job, Result<Answer, Fault>),
+    Withdrawn(u64),
+    OutOfPatience,
+    Room,
+    Record(Option<Result<Record, Fault>>),
+}
+
+impl Attendant {
+    pub(crate) fn new(
+        bridge: Arc<Bridge>,
+        session: SessionId,
+        outbox: Outbox,
+        inbox: mpsc::Receiver<Input>,
+        abilities: Abilities,
+    ) -> Self {
+        let (answering, answers) = mpsc::channel(QUESTIONS);
+        let offer = Arc::new(bridge.offer.clone());
+        let projector = Projector::new(offer, bridge.lang, abilities);
+        Self {
+            bridge,
+            session,
+            outbox,
+            inbox,
+            answers,
+            answering,
+            abilities,
+            projector,
+            accepted: None,
+            records: None,
+            seen: 0,
+            replay: None,
+            is_open: false,
+            prompts: Prompts::default(),
+            jobs: Jobs::default(),
+            questions: BTreeMap::new(),
+            patience: None,
+            muted: None,
+            leaving: None,
+            is_over: false,
+        }
+    }
+
+    /// Attends until the editor leaves the session, or is gone.
+    pub(crate) async fn run(mut self) {
+        while !self.is_over {
+            self.start_job();
+            match self.wake().await {
+                Wake::Input(Some(input)) => self.input(input).await,
+                Wake::Input(None) => break,
+                Wake::Answered((question, answer)) => self.answered(&question, &answer),
+                Wake::Done(job, answer) => self.done(job, answer).await,
+                Wake::Withdrawn(number) => self.withdrawn(number),
+                Wake::OutOfPatience => self.out_of_patience().await,
+                Wake::Room => self.outbox.flush(),
+                Wake::Record(Some(Ok(record))) => self.record(&record).await,
+                Wake::Record(Some(Err(fault))) => self.lost(&fault),
+                Wake::Record(None) => self.records = None,
+            }
+        }
+        self.depart().await;
+    }
+
+    /// What the editor wants goes before what it is told.
+    async fn wake(&mut self) -> Wake {
+        let takes_more = self.outbox.takes_more();
+        let needs_room = self.outbox.needs_room();
+        tokio::select! {
+            biased;
+            input = self.inbox.recv() => Wake::Input(input),
+            Some(answer) = self.answers.recv() => Wake::Answered(answer),
+            (job, answer) = self.jobs.done() => Wake::Done(job, answer),
+            number = self.prompts.withdrawn() => Wake::Withdrawn(number),
+            () = wait(&mut self.patience) => Wake::OutOfPatience,
+            () = self.outbox.room(), if needs_room => Wake::Room,
+            record = next(&mut self.records), if takes_more => Wake::Record(record),
+        }
+    }
+
+    async fn input(&mut self, input: Input) {
+        match input {
+            Input::Begin(begin) => self.begin(*begin).await,
+            Input::Prompt(prompt) => self.prompt(*prompt).await,
+            Input::Cancel => self.cancel(),
+            Input::SetMode { mode, reply } => match offer::mode(&mode) {
+                Some(mode) => self.change(offer::Change::Mode(mode), Reply::Mode(reply)),
+                None => {
+                    self.outbox.answer(reply, Err(faults::invalid("modeId", "a mode on offer")));
+                }
+            },
+            Input::SetOption { option, value, reply } => {
+                match self.bridge.offer.change(&option, &value, self.settings()) {
+                    Some(change) => self.change(change, Reply::Option(reply)),
+                    None => {
+                        let error = faults::invalid("configId and value", "an option on offer");
+                        self.outbox.answer(reply, Err(error));
+                    }
+                }
+            }
+            Input::Leave(leave) => self.leave(leave),
+        }
+    }
+
+    fn change(&mut self, change: offer::Change, reply: Reply) {
+        self.jobs.push(Job::Settings { change, reply, made: None });
+    }
+
+    async fn prompt(&mut self, prompt: Prompt) {
+        if !self.is_open && self.replay.is_none() {
+            let error = faults::unknown_session(&self.session.to_string(), self.bridge.lang);
+            return self.outbox.answer(prompt.responder, Err(error));
+        }
+        let limit = self.bridge.limits.queued_messages;
+        if self.prompts.waiting.len() >= limit {
+            let fault = Fault::new(Kind::LimitReached, Operation::TalkToEditor)
+                .with(Fact::Limit, limit)
+                .with(Fact::LimitName, "queued_messages")
+                .traced(prompt.trace);
+            let error = faults::error(&fault, self.bridge.lang);
+            return self.outbox.answer(prompt.responder, Err(error));
+        }
+        self.prompts.waiting.push_back(prompt);
+        self.begin_next().await;
+    }
+
+    /// Takes up the next prompt, if nothing stands before it.
+    async fn begin_next(&mut self) {
+        if self.prompts.active.is_some() || self.replay.is_some() {
+            return;
+        }
+        let Some(mut prompt) = self.prompts.waiting.pop_front() else { return };
+        if self.records.is_none()
+            && let Err(fault) = self.follow(self.seen).await
+        {
+            let error = faults::error(&fault.traced(prompt.trace), self.bridge.lang);
+            return self.outbox.answer(prompt.responder, Err(error));
+        }
+        tracing::info!(
+            target: "budao_acp::prompt",
+            session = %self.session,
+            prompt = prompt.number,
+            trace = %prompt.trace,
+            bytes = content::weight(&prompt.content),
+            "prompt started"
+        );
+        prompt.updates_before = self.outbox.updates;
+        let content = std::mem::take(&mut prompt.content);
+        if self.settings().title.is_none()
+            && let Some(title) = content::title(&content)
+        {
+            self.change(offer::Change::Title(title), Reply::Nobody);
+        }
+        self.projector.expect(prompt.command.clone());
+        self.jobs.push(Job::Message { ask: self.asked_for(content) });
+        self.prompts.active = Some(prompt);
+    }
+
+    /// A prompt as a command: words for the model, or `/plan` with a question.
+    fn asked_for(&self, content: Vec<Block>) -> EngineAsk {
+        let plan = match content.as_slice() {
+            [Block::Text(text)] => text.trim_start().strip_prefix("/plan "),
+            _ => None,
+        };
+        let offered = self.bridge.offer.commands.iter().any(|command| command.name == "plan");
+        match plan.map(str::trim).filter(|question| offered && !question.is_empty()) {
+            Some(question) => EngineAsk::Plan { question: question.to_owned(), confirm: true },
+            None => EngineAsk::Message { content },
+        }
+    }
+
+    /// The editor wants everything it asked for so far stopped. What it asks for from now on is not meant.
+    fn cancel(&mut self) {
+        for prompt in std::mem::take(&mut self.prompts.waiting) {
+            self.never_began(prompt);
+        }
+        if self.prompts.active.is_some() || self.projector.turn.is_some() {
+            self.stop_active();
+        }
+    }
+
+    fn withdrawn(&mut self, number: u64) {
+        if let Some(prompt) = self.prompts.remove(number) {
+            self.never_began(prompt);
+        } else if self.prompts.is_active(number) {
+            self.stop_active();
+        }
+    }
+
+    fn stop_active(&mut self) {
+        if let Some(prompt) = &mut self.prompts.active {
+            prompt.cancelled = true;
+            self.patience = Some(self.bridge.world.clock.sleep(CANCEL_PATIENCE));
+        }
+        self.jobs.push(Job::Cancel);
+    }
+
+    /// Starts the next job, if there is one and none is being done.
+    fn start_job(&mut self) {
+        let Some(mut job) = self.jobs.ready() else { return };
+        let active = self.prompts.active.as_ref();
+        let own = || (CommandId::own(self.bridge.world.uuid()), Trace::NONE);
+        let (ask, (id, trace)) = match &mut job {
+            Job::Message { ask } => {
+                let Some(prompt) = active else { return };
+                (ask.clone(), (prompt.command.clone(), prompt.trace))
+            }
+            Job::Cancel => (EngineAsk::Cancel { reason: None }, own()),
+            Job::Decide { ask } => (ask.clone(), own()),
+            Job::Settings { change, made, .. } => {
+                let settings = Box::new(change.made(self.settings()));
+                *made = Some(settings.clone());
+                (EngineAsk::Settings { settings }, own())
+            }
+            Job::Close => (EngineAsk::Close, own()),
+            Job::TakeUp => {
+                let (topic, data) = ("acp.opened".to_owned(), serde_json::Value::Null);
+                (EngineAsk::Note { topic, data }, own())
+            }
+        };
+        let command = Command { id, by: "editor".to_owned(), trace, ask };
+        let (engine, session) = (Arc::clone(&self.bridge.engine), self.session);
+        let asking = Box::pin(async move { engine.submit(session, command).await });
+        self.jobs.start(job, asking);
+    }
+
+    async fn done(&mut self, job: Job, answer: Result<Answer, Fault>) {
+        let refused = match answer {
+            Ok(Answer::Accepted { .. }) => None,
+            Ok(Answer::Rejected { fault }) | Err(fault) => Some(fault),
+        };
+        match job {
+            Job::Message { .. } => {
+                if let Some(fault) = refused {
+                    self.refused(&fault).await;
+                }
+            }
+            Job::Settings { reply, made, .. } => self.set(reply, made, refused.as_ref()),
+            Job::Close => self.closed(refused.as_ref()),
+            Job::Cancel | Job::Decide { .. } | Job::TakeUp => {
+                if let Some(fault) = refused {
+                    tracing::info!(session = %self.session, %fault, "a command came too late");
+                }
+            }
+        }
+        self.leave_if_done().await;
+    }
+
+    fn set(&mut self, reply: Reply, made: Option<Box<Settings>>, refused: Option<&Fault>) {
+        let lang = self.bridge.lang;
+        let error = refused.map(|fault| faults::error(fault, lang));
+        if let Some(made) = made.filter(|made| error.is_none() && **made != *self.settings()) {
+            self.accepted = Some(*made);
+        }
+        match reply {
+            Reply::Nobody => {}
+            Reply::Mode(reply) => {
+                let answer = error.map_or(Ok(SetSessionModeResponse::new()), Err);
+                self.outbox.answer(reply, answer);
+            }
+            Reply::Option(reply) => {
+                let options = self.bridge.offer.options(self.settings(), lang);
+                let answer = error.map_or(Ok(SetSessionConfigOptionResponse::new(options)), Err);
+                self.outbox.answer(reply, answer);
+            }
+        }
+    }
+
+    /// What further changes are made to.
+    fn settings(&self) -> &Settings {
+        self.accepted.as_ref().unwrap_or(&self.projector.settings)
+    }
+
+    async fn record(&mut self, record: &Record) {
+        self.seen = record.seq;
+        let is_muted = self.is_muted(record);
+        for show in self.projector.project(record) {
+            self.show(show, is_muted);
+        }
+        match &record.event {
+            Event::TurnStarted { message } => self.turn_started(message, record.turn),
+            Event::TurnEnded { .. } => self.turn_ended(record).await,
+            Event::SettingsChanged { settings } => {
+                self.accepted.take_if(|accepted| *accepted == *settings);
+            }
+            _ => {}
+        }
+        self.replayed(record.seq).await;
+    }
+
+    fn is_muted(&mut self, record: &Record) -> bool {
+        let Some(muted) = &mut self.muted else { return false };
+        if let Event::TurnStarted { message } = &record.event
+            && *message == muted.command
+        {
+            muted.turn = Some(record.turn);
+        }
+        muted.turn == Some(record.turn)
+    }
+
+    fn show(&mut self, show: Show, is_muted: bool) {
+        let is_quiet = self.replay.as_ref().is_some_and(|replay| replay.is_quiet);
+        match show {
+            Show::Update(update) if !is_muted && !is_quiet => self.outbox.tell(update),
+            Show::Update(_) => {}
+            Show::Ask(ask) => {
+                let question = ask.question.clone();
+                self.questions.insert(question.clone(), Question { ask: *ask, handle: None });
+                if is_muted {
+                    self.decide(&question, Decision::Deny, Some("nobody waits for it any more"));
+                } else if self.replay.is_none() {
+                    self.ask(&question);
+                }
+            }
+            Show::Unask(question) => {
+                if let Some(Question { handle: Some(handle), .. }) =
+                    self.questions.remove(&question)
+                    && let Err(error) = handle.cancel()
+                {
+                    tracing::debug!(%error, "nobody is there to be asked");
+                }
+            }
+        }
+    }
+
+    /// Asks the editor's user. Whatever goes wrong with it is a no.
+    fn ask(&mut self, question: &QuestionId) {
+        let Some(open) = self.questions.get_mut(question) else { return };
+        self.outbox.flush();
+        let request = permission::request(self.session, &open.ask, self.bridge.lang);
+        // Room for the answer is taken now, so that it cannot be lost.
+        let Ok(room) = self.answering.clone().try_reserve_owned() else {
+            return self.decide(question, Decision::Deny, Some("too many questions are open"));
+        };
+        let prepared = self.outbox.connection().prepare_request(request);
+        open.handle = Some(prepared.cancellation_handle());
+        let id = question.clone();
+        let sent = prepared.on_receiving_result(async move |answer| {
+            room.send((id, answer));
+            Ok(())
+        });
+        if sent.is_err() {
+            self.decide(question, Decision::Deny, Some("the editor is gone"));
+        }
+    }
+
+    fn answered(
+        &mut self,
+        question: &QuestionId,
+        answer: &Result<RequestPermissionResponse, Error>,
+    ) {
+        let Some(open) = self.questions.get_mut(question) else { return };
+        open.handle = None;
+        let read = permission::read(answer, &open.ask.tool);
+        if let Some(rule) = read.rule {
+            self.change(rule, Reply::Nobody);
+        }
+        self.decide(question, read.decision, read.note);
+    }
+
+    fn decide(&mut self, question: &QuestionId, decision: Decision, note: Option<&str>) {
+        let Some(open) = self.questions.get(question) else { return };
+        let ask = EngineAsk::Decide {
+            question: question.clone(),
+            decision,
+            note: note.map(str::to_owned),
+            arguments: None,
+            digest: Some(open.ask.digest.clone()),
+        };
+        self.jobs.push(Job::Decide { ask });
+    }
+
+    /// The session can no longer be followed: nobody is left waiting for it.
+    fn lost(&mut self, fault: &Fault) {
+        tracing::warn!(session = %self.session, %fault, "a session could not be followed");
+        self.records = None;
+        let error = |trace| faults::error(&fault.clone().traced(trace), self.bridge.lang);
+        let all = self.prompts.active.take().into_iter();
+        let all: Vec<_> = all.chain(std::mem::take(&mut self.prompts.waiting)).collect();
+        for prompt in all {
+            let error = error(prompt.trace);
+            self.outbox.answer(prompt.responder, Err(error));
+        }
+        self.patience = None;
+    }
+
+    async fn follow(&mut self, after: Seq) -> Result<(), Fault> {
+        self.records = Some(self.bridge.engine.follow(self.session, after).await?);
+        Ok(())
+    }
+
+    fn offer_commands(&mut self) {
+        let commands = self.bridge.offer.commands();
+        if !commands.is_empty() {
+            let update = AvailableCommandsUpdate::new(commands);
+            self.outbox.tell(SessionUpdate::AvailableCommandsUpdate(update));
+        }
+    }
+}
+
+async fn wait(patience: &mut Option<BoxFuture<'static, ()>>) {
+    match patience {
+        Some(wait) => wait.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(
+    records: &mut Option<BoxStream<'static, Result<Record, Fault>>>,
+) -> Option<Result<Record, Fault>> {
+    match records {
+        Some(records) => records.next().await,
+        None => stream::pending().next().await,
+    }
+}

@@ -1,0 +1,158 @@
+//! How an attendant begins: a new session, or one that has a history.
+
+use agent_client_protocol::{
+    Error,
+    v1::{
+        Responder,
+        schema::{
+            LoadSessionResponse, NewSessionResponse, ResumeSessionResponse, SessionConfigOption,
+            SessionModeState,
+        },
+    },
+};
+use budao_core::{
+    engine::Opening,
+    event::Seq,
+    fault::{Fact, Fault, Kind, Operation},
+};
+
+use super::{Attendant, Job, Reply};
+use crate::{
+    bridge::ToolServer,
+    faults,
+    offer::{self, Change},
+    project::Projector,
+};
+
+/// How a session is begun with.
+#[derive(Debug)]
+pub(crate) struct Begin {
+    pub(crate) cwd: String,
+    pub(crate) servers: Vec<ToolServer>,
+    pub(crate) reply: Opened,
+}
+
+/// Who waits for it to have begun.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    New(Responder<NewSessionResponse>),
+    /// Its history is told first.
+    Load(Responder<LoadSessionResponse>),
+    /// Its history is not told.
+    Resume(Responder<ResumeSessionResponse>),
+}
+
+/// History that is read before the session is live.
+pub(super) struct Replay {
+    until: Seq,
+    pub(super) is_quiet: bool,
+    reply: Opened,
+    cwd: String,
+}
+
+impl Attendant {
+    pub(super) async fn begin(&mut self, begin: Begin) {
+        let Begin { cwd, servers, reply } = begin;
+        if let Err(fault) = self.bridge.host.tool_servers(self.session, servers).await {
+            return self.not_begun(reply, faults::error(&fault, self.bridge.lang));
+        }
+        let begun = match reply {
+            Opened::New(_) => self.open(&cwd).await.map(|()| 0),
+            Opened::Load(_) | Opened::Resume(_) => self.look_back().await,
+        };
+        let until = match begun {
+            Ok(until) => until,
+            Err(fault) => {
+                return self.not_begun(reply, faults::error(&fault, self.bridge.lang));
+            }
+        };
+        let is_quiet = matches!(reply, Opened::Resume(_));
+        self.replay = Some(Replay { until, is_quiet, reply, cwd });
+        self.outbox.history(true);
+        self.replayed(self.seen).await;
+    }
+
+    async fn open(&mut self, cwd: &str) -> Result<(), Fault> {
+        let settings = offer::settings_for(&self.bridge.settings, cwd);
+        let opening =
+            Opening { session: Some(self.session), settings: settings.clone(), origin: None };
+        self.bridge.engine.open(opening).await?;
+        self.projector.settings = settings;
+        self.follow(0).await
+    }
+
+    /// Begins to read a session from its first record that is kept; the position of its last.
+    async fn look_back(&mut self) -> Result<Seq, Fault> {
+        let info = self.bridge.journal.info(self.session).await?.ok_or_else(|| {
+            Fault::new(Kind::UnknownSession, Operation::TalkToEditor)
+                .with(Fact::Session, self.session.to_string())
+        })?;
+        let offer = std::sync::Arc::new(self.bridge.offer.clone());
+        self.projector = Projector::new(offer, self.bridge.lang, self.abilities);
+        self.questions.clear();
+        self.seen = info.first_available.saturating_sub(1);
+        self.follow(self.seen).await?;
+        Ok(info.head)
+    }
+
+    fn not_begun(&mut self, reply: Opened, error: Error) {
+        match reply {
+            Opened::New(reply) => self.outbox.answer(reply, Err(error)),
+            Opened::Load(reply) => self.outbox.answer(reply, Err(error)),
+            Opened::Resume(reply) => self.outbox.answer(reply, Err(error)),
+        }
+        if !self.is_open {
+            self.is_over = true;
+            while let Ok(input) = self.inbox.try_recv() {
+                if let super::Input::Prompt(prompt) = input {
+                    let session = self.session.to_string();
+                    let error = faults::unknown_session(&session, self.bridge.lang);
+                    self.outbox.answer(prompt.responder, Err(error));
+                }
+            }
+        }
+    }
+
+    /// Has all of the history been read? Then the session is live.
+    pub(super) async fn replayed(&mut self, seen: Seq) {
+        let Some(replay) = self.replay.take_if(|replay| seen >= replay.until) else { return };
+        self.is_open = true;
+        self.outbox.history(false);
+        self.projector.go_live();
+        let (modes, options) = self.choices();
+        match replay.reply {
+            Opened::New(reply) => {
+                let response = NewSessionResponse::new(self.session.to_string())
+                    .modes(modes)
+                    .config_options(options);
+                self.outbox.answer(reply, Ok(response));
+            }
+            Opened::Load(reply) => {
+                let response = LoadSessionResponse::new().modes(modes).config_options(options);
+                self.outbox.answer(reply, Ok(response));
+            }
+            Opened::Resume(reply) => {
+                let response = ResumeSessionResponse::new().modes(modes).config_options(options);
+                self.outbox.answer(reply, Ok(response));
+            }
+        }
+        self.offer_commands();
+        if self.projector.settings.workspace.as_deref() != Some(replay.cwd.as_str()) {
+            self.change(Change::Workspace(replay.cwd), Reply::Nobody);
+        }
+        if self.projector.turn.is_some() {
+            self.jobs.push(Job::TakeUp);
+        }
+        let open: Vec<_> = self.questions.keys().cloned().collect();
+        for question in open {
+            self.ask(&question);
+        }
+        self.begin_next().await;
+    }
+
+    fn choices(&self) -> (SessionModeState, Vec<SessionConfigOption>) {
+        let settings = &self.projector.settings;
+        let lang = self.bridge.lang;
+        (offer::modes(settings, lang), self.bridge.offer.options(settings, lang))
+    }
+}

@@ -1,0 +1,168 @@
+//! What an editor puts into a prompt, as blocks of a message.
+
+use agent_client_protocol::{
+    Error,
+    v1::schema::{ContentBlock, EmbeddedResourceResource, McpServer, ResourceLink},
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use budao_core::message::Block;
+
+use crate::{
+    bridge::{Reach, ToolServer},
+    faults::invalid,
+};
+
+/// The most characters of a title made from a prompt.
+const TITLE_CHARS: usize = 60;
+
+/// The blocks of a prompt.
+pub(crate) fn blocks(prompt: Vec<ContentBlock>) -> Result<Vec<Block>, Error> {
+    let blocks: Vec<Block> = prompt.into_iter().map(block).collect::<Result<_, Error>>()?;
+    let says_something = blocks.iter().any(|block| match block {
+        Block::Text(text) => !text.trim().is_empty(),
+        _ => true,
+    });
+    if says_something {
+        Ok(blocks)
+    } else {
+        Err(invalid("prompt", "something that says something"))
+    }
+}
+
+fn block(block: ContentBlock) -> Result<Block, Error> {
+    match block {
+        ContentBlock::Text(text) => Ok(Block::Text(text.text)),
+        ContentBlock::Image(image) => picture(image.mime_type, image.data),
+        ContentBlock::ResourceLink(link) => Ok(Block::Text(linked(&link))),
+        ContentBlock::Resource(resource) => match resource.resource {
+            EmbeddedResourceResource::TextResourceContents(text) => {
+                Ok(Block::Text(embedded(&text.uri, &text.text)))
+            }
+            EmbeddedResourceResource::BlobResourceContents(blob) => {
+                let media_type = blob.mime_type.unwrap_or_default();
+                if media_type.starts_with("image/") {
+                    return picture(media_type, blob.blob);
+                }
+                let kind = if media_type.is_empty() { "unknown type" } else { &media_type };
+                Ok(Block::Text(format!("[{} ({kind}), attached, not text]", blob.uri)))
+            }
+            _ => Err(invalid("prompt", "made of text or blob resources")),
+        },
+        ContentBlock::Audio(_) => Err(invalid("prompt", "without audio: it was not offered")),
+        _ => Err(invalid("prompt", "made of text, images and resources")),
+    }
+}
+
+fn picture(media_type: String, data: String) -> Result<Block, Error> {
+    if !media_type.starts_with("image/") {
+        return Err(invalid("prompt.image.mimeType", "an image type"));
+    }
+    if BASE64_STANDARD.decode(&data).is_err() {
+        return Err(invalid("prompt.image.data", "base64"));
+    }
+    Ok(Block::Image { media_type, data })
+}
+
+/// A link the model can follow with its tools: files by their path.
+fn linked(link: &ResourceLink) -> String {
+    let place = link.uri.strip_prefix("file://").unwrap_or(&link.uri);
+    format!("[@{}]({place})", link.name)
+}
+
+/// Text that came along, marked with where it is from.
+fn embedded(uri: &str, text: &str) -> String {
+    let place = uri.strip_prefix("file://").unwrap_or(uri);
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    format!("<context ref=\"{}\">\n{text}{end}</context>", place.replace('"', "%22"))
+}
+
+/// A name for the session, from the first words of its first prompt.
+pub(crate) fn title(content: &[Block]) -> Option<String> {
+    let text = content.iter().find_map(|block| match block {
+        Block::Text(text) => text.lines().map(str::trim).find(|line| !line.is_empty()),
+        _ => None,
+    })?;
+    let short: String = text.chars().take(TITLE_CHARS).collect();
+    Some(if short.len() == text.len() { short } else { format!("{} …", short.trim_end()) })
+}
+
+/// The bytes of a message that count against its limit.
+pub(crate) fn weight(content: &[Block]) -> usize {
+    let of = |block: &Block| match block {
+        Block::Text(text) | Block::Opaque(text) => text.len(),
+        Block::Image { data, .. } => data.len(),
+        _ => 0,
+    };
+    content.iter().map(of).sum()
+}
+
+/// The tool servers an editor brings.
+pub(crate) fn servers(servers: Vec<McpServer>) -> Result<Vec<ToolServer>, Error> {
+    let server = |server: McpServer| match server {
+        McpServer::Stdio(stdio) => {
+            let Some(command) = stdio.command.to_str().map(str::to_owned) else {
+                return Err(invalid("mcpServers.command", "valid UTF-8"));
+            };
+            let env = stdio.env.into_iter().map(|pair| (pair.name, pair.value)).collect();
+            let reach = Reach::Stdio { command, args: stdio.args, env };
+            Ok(ToolServer { name: stdio.name, reach })
+        }
+        McpServer::Http(http) => {
+            let headers = http.headers.into_iter().map(|pair| (pair.name, pair.value)).collect();
+            Ok(ToolServer { name: http.name, reach: Reach::Http { url: http.url, headers } })
+        }
+        McpServer::Sse(sse) => {
+            let headers = sse.headers.into_iter().map(|pair| (pair.name, pair.value)).collect();
+            Ok(ToolServer { name: sse.name, reach: Reach::Sse { url: sse.url, headers } })
+        }
+        _ => Err(invalid("mcpServers", "reached by stdio, http or sse")),
+    };
+    servers.into_iter().map(server).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<Vec<Block>, Error> {
+        blocks(serde_json::from_str(json).unwrap())
+    }
+
+    #[test]
+    fn everything_an_editor_attaches_reaches_the_model() {
+        let prompt = r#"[
+            {"type":"text","text":"Look at this"},
+            {"type":"resource_link","name":"main.rs","uri":"file:///src/main.rs"},
+            {"type":"resource","resource":{"uri":"file:///a \"b\".txt","text":"inside"}},
+            {"type":"resource","resource":{"uri":"zed://blob","blob":"AAAA","mimeType":"image/png"}},
+            {"type":"resource","resource":{"uri":"zed://other","blob":"AAAA"}},
+            {"type":"image","data":"AAAA","mimeType":"image/jpeg"}
+        ]"#;
+        insta::assert_json_snapshot!(read(prompt).unwrap());
+    }
+
+    #[test]
+    fn what_was_not_offered_or_says_nothing_is_refused() {
+        for prompt in [
+            "[]",
+            r#"[{"type":"text","text":"  "}]"#,
+            r#"[{"type":"audio","data":"AAAA","mimeType":"audio/wav"}]"#,
+            r#"[{"type":"image","data":"not base64!","mimeType":"image/png"}]"#,
+            r#"[{"type":"image","data":"AAAA","mimeType":"text/plain"}]"#,
+        ] {
+            assert_eq!(read(prompt).unwrap_err().code.value(), -32602, "{prompt}");
+        }
+    }
+
+    #[test]
+    fn a_session_is_named_after_its_first_words() {
+        let named = |text: &str| title(&[Block::Text(text.to_owned())]);
+        assert_eq!(named("\n  Fix the build  \nplease").as_deref(), Some("Fix the build"));
+        let long = named(&"word ".repeat(40)).unwrap();
+        assert!(long.ends_with('…') && long.chars().count() <= TITLE_CHARS + 2, "{long}");
+        assert_eq!(
+            title(&[Block::Image { media_type: "image/png".into(), data: "".into() }]),
+            None
+        );
+    }
+}

@@ -1,0 +1,49 @@
+//! Faults in the protocol's own shape.
+
+use agent_client_protocol::{Error, ErrorCode};
+use budao_core::{
+    Lang,
+    fault::{Fact, Fault, tell},
+};
+use serde_json::{Value, json};
+
+/// A fault as a JSON-RPC error: its sentence, and what a program or a person can do with it.
+pub(crate) fn error(fault: &Fault, lang: Lang) -> Error {
+    let told = tell::to_editor(fault, lang);
+    let mut data = json!({
+        "kind": told.kind,
+        // The name other agents use for the same thing.
+        "errorKind": told.kind,
+        "code": fault.row().code,
+        "operation": fault.operation().to_string(),
+        "retryable": told.retryable,
+        "advice": told.advice,
+    });
+    if let Some(status) = fault.detail().number(Fact::Status) {
+        data["status"] = status.into();
+    }
+    if let Some(wait) = fault.retry_hint() {
+        data["retryAfterMs"] = Value::from(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    }
+    if let Some(tries) = fault.attempts() {
+        data["attempts"] = tries.attempt.into();
+    }
+    if fault.trace().is_some() {
+        data["trace"] = fault.trace().to_string().into();
+    }
+    Error::new(told.json_rpc, told.message).data(data)
+}
+
+/// Parameters that cannot be: which, and what was expected.
+pub(crate) fn invalid(field: &str, expected: &str) -> Error {
+    Error::new(ErrorCode::INVALID_PARAMS, format!("`{field}` must be {expected}"))
+        .data(json!({"field": field, "expected": expected}))
+}
+
+/// There is no such session here.
+pub(crate) fn unknown_session(session: &str, lang: Lang) -> Error {
+    use budao_core::fault::{Kind, Operation};
+    let shown: String = session.chars().take(80).collect();
+    let fault = Fault::new(Kind::UnknownSession, Operation::TalkToEditor);
+    error(&fault.with(Fact::Session, shown), lang)
+}

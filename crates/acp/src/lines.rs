@@ -1,0 +1,304 @@
+//! The wire: lines in, with a bound; lines out, counted when they are written.
+//!
+//! The protocol crate queues without bound in both directions. Incoming lines are short work, so their
+//! queue does not grow; outgoing ones wait for the editor. So we count: an update is weighed when it is
+//! queued and taken off the scale when its line was written, and whoever produces updates asks the
+//! [`Gauge`] before it makes more.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Mutex},
+};
+
+use bytes::{Buf, BytesMut};
+use futures::{Sink, SinkExt, Stream, StreamExt};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    sync::{Notify, mpsc},
+};
+use tokio_util::{
+    codec::{Decoder, FramedRead},
+    sync::{CancellationToken, PollSender},
+};
+
+/// Bytes of updates that may wait for the editor.
+const QUEUE_BYTES: usize = 256 * 1024;
+/// Once there were that many, no more are queued until so few are left.
+const QUEUE_BYTES_LOW: usize = 16 * 1024;
+/// Lines between the protocol crate and the writer, and how many are written at once.
+const LINES: usize = 64;
+/// How an update's line begins.
+const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
+/// What is looked at of a line that is too long.
+const HEAD: usize = 4 * 1024;
+/// The method a line that is too long is answered under.
+pub(crate) const TOO_LONG: &str = "_budao/line_too_long";
+
+/// How much waits for the editor.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge {
+    waiting: Mutex<Waiting>,
+    lighter: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Updates that were queued and not written, oldest first.
+    weights: VecDeque<usize>,
+    bytes: usize,
+    /// There was no room, and there is not enough yet.
+    is_full: bool,
+    /// The most there ever was.
+    most: usize,
+}
+
+impl Gauge {
+    /// An update goes into the queue.
+    pub(crate) fn queued(&self, weight: usize) {
+        let mut waiting = self.waiting.lock().expect("no code panics while holding this");
+        waiting.weights.push_back(weight);
+        waiting.bytes += weight;
+        waiting.most = waiting.most.max(waiting.bytes);
+    }
+
+    /// Lines were written.
+    fn wrote(&self, lines: &[String]) {
+        let updates = lines.iter().filter(|line| line.starts_with(UPDATE)).count();
+        let mut waiting = self.waiting.lock().expect("no code panics while holding this");
+        for _ in 0..updates {
+            let weight = waiting.weights.pop_front().unwrap_or(0);
+            waiting.bytes -= weight;
+        }
+        drop(waiting);
+        self.lighter.notify_waiters();
+    }
+
+    /// May more be queued?
+    pub(crate) fn has_room(&self) -> bool {
+        let mut waiting = self.waiting.lock().expect("no code panics while holding this");
+        let limit = if waiting.is_full { QUEUE_BYTES_LOW } else { QUEUE_BYTES };
+        waiting.is_full = waiting.bytes >= limit;
+        !waiting.is_full
+    }
+
+    /// Waits until more may be queued.
+    pub(crate) async fn room(&self) {
+        loop {
+            let lighter = self.lighter.notified();
+            if self.has_room() {
+                return;
+            }
+            lighter.await;
+        }
+    }
+
+    /// The most bytes of updates that ever waited.
+    pub(crate) fn most(&self) -> usize {
+        self.waiting.lock().expect("no code panics while holding this").most
+    }
+}
+
+/// Lines as they come in. Ends `over` when there are no more.
+pub(crate) fn incoming(
+    input: impl AsyncRead + Send + Unpin + 'static,
+    most: usize,
+    over: CancellationToken,
+) -> impl Stream<Item = io::Result<String>> + Send + 'static {
+    let lines = FramedRead::new(input, Bounded::new(most));
+    // However reading ends, whoever waits for the end hears of it.
+    let guard = over.drop_guard();
+    lines
+        .take_while(|line| std::future::ready(line.is_ok()))
+        .chain(futures::stream::once(async move {
+            drop(guard);
+            Ok(String::new())
+        }))
+        .filter(|line| std::future::ready(!line.as_ref().is_ok_and(|line| line.trim().is_empty())))
+}
+
+/// Splits into lines. What is longer than it may be is replaced by a short line that says so.
+struct Bounded {
+    most: usize,
+    /// Bytes searched for an end of line.
+    searched: usize,
+    /// The beginning of a line that is being skipped.
+    skipping: Option<String>,
+}
+
+impl Bounded {
+    fn new(most: usize) -> Self {
+        Self { most, searched: 0, skipping: None }
+    }
+}
+
+impl Decoder for Bounded {
+    type Item = String;
+    type Error = io::Error;
+
+    fn decode(&mut self, bytes: &mut BytesMut) -> io::Result<Option<String>> {
+        let from = self.searched.min(bytes.len());
+        let end = bytes[from..].iter().position(|byte| *byte == b'\n').map(|at| at + from);
+        if let Some(end) = end {
+            let line = bytes.split_to(end);
+            bytes.advance(1);
+            self.searched = 0;
+            if let Some(head) = self.skipping.take() {
+                return Ok(Some(too_long(&head)));
+            }
+            if line.len() > self.most {
+                return Ok(Some(too_long(&head_of(&line))));
+            }
+            return Ok(Some(text(&line)));
+        }
+        if self.skipping.is_some() {
+            bytes.clear();
+        } else if bytes.len() > self.most {
+            self.skipping = Some(head_of(bytes));
+            bytes.clear();
+        }
+        self.searched = bytes.len();
+        Ok(None)
+    }
+
+    fn decode_eof(&mut self, bytes: &mut BytesMut) -> io::Result<Option<String>> {
+        if let Some(line) = self.decode(bytes)? {
+            return Ok(Some(line));
+        }
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let line = bytes.split();
+        Ok(Some(text(&line)))
+    }
+}
+
+/// A line that is not UTF-8 is no JSON either, and is answered as such.
+fn text(line: &[u8]) -> String {
+    let text = std::str::from_utf8(line).unwrap_or("a line that is not UTF-8");
+    text.trim_end_matches('\r').to_owned()
+}
+
+fn head_of(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(HEAD)]).into_owned()
+}
+
+/// A request in place of one that is too long, with its id if that stood in front; else something that is
+/// answered as malformed.
+fn too_long(head: &str) -> String {
+    match id_in(head) {
+        Some(id) => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{TOO_LONG}","params":{{}}}}"#),
+        None => "a line that is too long".to_owned(),
+    }
+}
+
+/// The `id` member of the object that begins here, as JSON text.
+fn id_in(head: &str) -> Option<String> {
+    let (mut depth, mut rest) = (0_usize, head);
+    loop {
+        let at = rest.find(['{', '[', '}', ']', '"'])?;
+        let (mark, behind) = (rest.as_bytes()[at], &rest[at + 1..]);
+        rest = behind;
+        match mark {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.checked_sub(1)?,
+            _ => {
+                let end = end_of_string(rest)?;
+                let (key, after) = (&rest[..end], rest[end + 1..].trim_start());
+                rest = &rest[end + 1..];
+                if depth == 1 && key == "id" && after.starts_with(':') {
+                    let value = after[1..].trim_start();
+                    let mut values =
+                        serde_json::Deserializer::from_str(value).into_iter::<serde_json::Value>();
+                    let id = values.next()?.ok()?;
+                    return (id.is_string() || id.is_i64()).then(|| id.to_string());
+                }
+            }
+        }
+    }
+}
+
+fn end_of_string(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.bytes().position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    })
+}
+
+/// Where lines go, and the task that writes them. One write takes what has gathered.
+pub(crate) fn outgoing(
+    mut output: impl AsyncWrite + Send + Unpin + 'static,
+    gauge: Arc<Gauge>,
+) -> (impl Sink<String, Error = io::Error> + Send + 'static, impl Future<Output = ()> + Send) {
+    let (sender, mut lines) = mpsc::channel::<String>(LINES);
+    let writing = async move {
+        let (mut batch, mut bytes) = (Vec::with_capacity(LINES), Vec::new());
+        while lines.recv_many(&mut batch, LINES).await > 0 {
+            bytes.clear();
+            for line in &batch {
+                bytes.extend_from_slice(line.as_bytes());
+                bytes.push(b'\n');
+            }
+            let written = match output.write_all(&bytes).await {
+                Ok(()) => output.flush().await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = written {
+                tracing::warn!(%error, "the editor takes nothing any more");
+                return;
+            }
+            gauge.wrote(&batch);
+            batch.clear();
+            bytes.shrink_to(QUEUE_BYTES);
+        }
+    };
+    let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+    (PollSender::new(sender).sink_map_err(gone), writing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn lines(input: &[u8], most: usize) -> Vec<String> {
+        let input = io::Cursor::new(input.to_vec());
+        let over = CancellationToken::new();
+        let lines = incoming(input, most, over.clone()).map(Result::unwrap).collect().await;
+        assert!(over.is_cancelled());
+        lines
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_answered_under_its_id_and_the_next_one_is_read() {
+        let long = "x".repeat(100);
+        for (request, id) in [
+            (format!(r#"{{"id":7,"method":"a","params":"{long}"}}"#), "7"),
+            (format!(r#"{{"jsonrpc":"2.0", "id" : "a\"b","m":"{long}"}}"#), r#""a\"b""#),
+            (format!(r#"{{"params":{{"id":1}},"id":9,"m":"{long}"}}"#), "9"),
+        ] {
+            let read = lines(format!("{request}\n{{}}\n").as_bytes(), 64).await;
+            let answered =
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{TOO_LONG}","params":{{}}}}"#);
+            assert_eq!(read, [answered, "{}".to_owned()]);
+        }
+    }
+
+    #[tokio::test]
+    async fn without_an_id_in_front_a_long_line_is_malformed() {
+        let long = "x".repeat(HEAD * 3);
+        let request = format!(r#"{{"params":"{long}","id":7}}"#);
+        for line in [request, long, "[".repeat(500)] {
+            let read = lines(format!("{line}\n{{}}\n").as_bytes(), 64).await;
+            assert_eq!(read, ["a line that is too long", "{}"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_taken_as_they_are() {
+        let read = lines("{\"a\":1}\r\n\n  \n\u{4e2d}\n{\"last\":1}".as_bytes(), 64).await;
+        assert_eq!(read, ["{\"a\":1}", "\u{4e2d}", "{\"last\":1}"]);
+        assert_eq!(lines(b"\xff\xfe\n{}\n", 64).await, ["a line that is not UTF-8", "{}"]);
+    }
+}

@@ -1,0 +1,297 @@
+//! What an editor may choose from, and what a choice does to a session's settings.
+//!
+//! A mode that is shown is a mode that is enforced: each is one of the engine's own permission modes.
+
+use std::collections::BTreeMap;
+
+use agent_client_protocol::v1::schema::{
+    AvailableCommand, AvailableCommandInput, SessionConfigOption, SessionConfigOptionCategory,
+    SessionConfigSelectOption, SessionMode, SessionModeState, UnstructuredCommandInput,
+};
+use budao_core::{
+    Lang,
+    event::{Settings, Thinking},
+    tool::Mode,
+};
+
+use serde_json::Value;
+
+use crate::words::say;
+
+/// What an editor may choose from.
+#[derive(Clone, Debug, Default)]
+pub struct Offer {
+    /// The engine's name, for the editor's list.
+    pub engine: String,
+    /// The models; the first is the default.
+    pub models: Vec<Choice>,
+    /// May the depth of thought be chosen?
+    pub thinking: bool,
+    /// Tokens a model can read; what usage is held against.
+    pub context_tokens: u64,
+    /// Slash commands the engine understands.
+    pub commands: Vec<SlashCommand>,
+    /// Ways to sign in.
+    pub sign_ins: Vec<SignIn>,
+}
+
+/// One of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// What is set.
+    pub id: String,
+    /// What is shown.
+    pub name: String,
+}
+
+/// Something a person may type with a slash before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlashCommand {
+    /// Without its slash.
+    pub name: String,
+    /// What it does.
+    pub about: String,
+    /// What may follow it.
+    pub hint: Option<String>,
+}
+
+/// A way to sign in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignIn {
+    /// Names it.
+    pub id: String,
+    /// What is shown.
+    pub name: String,
+    /// What a person has to do.
+    pub about: String,
+}
+
+/// The ids of the options.
+const MODE: &str = "mode";
+const MODEL: &str = "model";
+const THOUGHT: &str = "thought_level";
+
+/// The modes, in the order they are shown: id, mode.
+const MODES: [(&str, Mode); 3] =
+    [("default", Mode::Approval), ("plan", Mode::Readonly), ("auto", Mode::Auto)];
+/// The depths of thought: id, depth.
+const LEVELS: [(&str, Option<Thinking>); 4] = [
+    ("off", None),
+    ("low", Some(Thinking::Low)),
+    ("medium", Some(Thinking::Medium)),
+    ("high", Some(Thinking::High)),
+];
+
+/// A change somebody wants made to a session's settings.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    Mode(Mode),
+    Model(String),
+    Thinking(Option<Thinking>),
+    Title(String),
+    Workspace(String),
+    /// This tool runs without a question from now on.
+    AllowTool(String),
+    /// This tool never runs from now on.
+    DenyTool(String),
+}
+
+impl Change {
+    /// The settings with the change made.
+    pub(crate) fn made(&self, settings: &Settings) -> Settings {
+        let mut settings = settings.clone();
+        match self {
+            Self::Mode(mode) => settings.permissions.mode = *mode,
+            Self::Model(model) => settings.model.clone_from(model),
+            Self::Thinking(depth) => settings.thinking = *depth,
+            Self::Title(title) => settings.title = Some(title.clone()),
+            Self::Workspace(place) => {
+                settings.workspace = Some(place.clone());
+                settings.labels.insert(CWD.to_owned(), place.clone());
+            }
+            Self::AllowTool(tool) => {
+                settings.permissions.deny.retain(|name| name != tool);
+                add(&mut settings.permissions.allow, tool);
+            }
+            Self::DenyTool(tool) => {
+                settings.permissions.allow.retain(|name| name != tool);
+                add(&mut settings.permissions.deny, tool);
+            }
+        }
+        settings
+    }
+}
+
+fn add(list: &mut Vec<String>, tool: &str) {
+    if !list.iter().any(|name| name == tool) {
+        list.push(tool.to_owned());
+    }
+}
+
+/// The label a session's directory is found by.
+pub(crate) const CWD: &str = "cwd";
+
+/// What a new session of an editor is set to.
+pub(crate) fn settings_for(base: &Settings, cwd: &str) -> Settings {
+    let labels: BTreeMap<String, String> = base
+        .labels
+        .clone()
+        .into_iter()
+        .chain([(CWD.to_owned(), cwd.to_owned()), ("gateway".to_owned(), "acp".to_owned())])
+        .collect();
+    Settings { workspace: Some(cwd.to_owned()), labels, ..base.clone() }
+}
+
+impl Offer {
+    /// The change an option stands for; none if there is no such option or value.
+    pub(crate) fn change(&self, option: &str, value: &str, now: &Settings) -> Option<Change> {
+        match option {
+            MODE => mode(value).map(Change::Mode),
+            MODEL => self
+                .models_with(&now.model)
+                .into_iter()
+                .find(|choice| choice.id == value)
+                .map(|choice| Change::Model(choice.id)),
+            THOUGHT if self.thinking => LEVELS
+                .iter()
+                .find(|(id, _)| *id == value)
+                .map(|(_, depth)| Change::Thinking(*depth)),
+            _ => None,
+        }
+    }
+
+    /// The models, with the one that is set even if nobody offers it any more.
+    fn models_with(&self, current: &str) -> Vec<Choice> {
+        let mut models = self.models.clone();
+        if !models.iter().any(|choice| choice.id == current) {
+            models.push(Choice { id: current.to_owned(), name: current.to_owned() });
+        }
+        models
+    }
+
+    /// Every option with its value, as the editor shows them.
+    pub(crate) fn options(&self, settings: &Settings, lang: Lang) -> Vec<SessionConfigOption> {
+        let modes: Vec<_> = MODES
+            .iter()
+            .map(|(id, mode)| {
+                let (name, about) = mode_words(*mode, lang);
+                SessionConfigSelectOption::new(*id, name).description(about.to_owned())
+            })
+            .collect();
+        let models: Vec<_> = self
+            .models_with(&settings.model)
+            .into_iter()
+            .map(|choice| SessionConfigSelectOption::new(choice.id, choice.name))
+            .collect();
+        let mut options = vec![
+            SessionConfigOption::select(
+                MODE,
+                say(lang, "Mode", "模式"),
+                mode_id(settings.permissions.mode),
+                modes,
+            )
+            .category(SessionConfigOptionCategory::Mode),
+            SessionConfigOption::select(
+                MODEL,
+                say(lang, "Model", "模型"),
+                settings.model.clone(),
+                models,
+            )
+            .category(SessionConfigOptionCategory::Model),
+        ];
+        if self.thinking {
+            let levels: Vec<_> = LEVELS
+                .iter()
+                .map(|(id, depth)| SessionConfigSelectOption::new(*id, level_name(*depth, lang)))
+                .collect();
+            let current = LEVELS.iter().find(|(_, depth)| *depth == settings.thinking);
+            let current = current.map_or("off", |(id, _)| *id);
+            options.push(
+                SessionConfigOption::select(
+                    THOUGHT,
+                    say(lang, "Thinking", "思考"),
+                    current,
+                    levels,
+                )
+                .category(SessionConfigOptionCategory::ThoughtLevel),
+            );
+        }
+        options
+    }
+
+    /// The slash commands, as the editor shows them.
+    pub(crate) fn commands(&self) -> Vec<AvailableCommand> {
+        let command = |command: &SlashCommand| {
+            let input = command.hint.as_ref().map(|hint| {
+                AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint.clone()))
+            });
+            AvailableCommand::new(command.name.clone(), command.about.clone()).input(input)
+        };
+        self.commands.iter().map(command).collect()
+    }
+}
+
+/// A command as an engine noted it: `{name, about, hint}`.
+pub(crate) fn noted_command(noted: &Value) -> Option<AvailableCommand> {
+    let text = |key: &str| noted[key].as_str().filter(|text| !text.is_empty());
+    let input = text("hint")
+        .map(|hint| AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint)));
+    let about = text("about").unwrap_or_default();
+    Some(AvailableCommand::new(text("name")?, about).input(input))
+}
+
+/// The mode of that id.
+pub(crate) fn mode(id: &str) -> Option<Mode> {
+    MODES.iter().find(|(name, _)| *name == id).map(|(_, mode)| *mode)
+}
+
+/// The id of a mode.
+pub(crate) fn mode_id(mode: Mode) -> &'static str {
+    MODES.iter().find(|(_, other)| *other == mode).map_or("default", |(id, _)| *id)
+}
+
+/// The modes and which one is set.
+pub(crate) fn modes(settings: &Settings, lang: Lang) -> SessionModeState {
+    let all = MODES
+        .iter()
+        .map(|(id, mode)| {
+            let (name, about) = mode_words(*mode, lang);
+            SessionMode::new(*id, name).description(about.to_owned())
+        })
+        .collect();
+    SessionModeState::new(mode_id(settings.permissions.mode), all)
+}
+
+fn mode_words(mode: Mode, lang: Lang) -> (&'static str, &'static str) {
+    match mode {
+        Mode::Approval => (
+            say(lang, "Ask", "询问"),
+            say(
+                lang,
+                "What only reads runs; everything else is asked about",
+                "只读操作直接执行，其余操作先询问",
+            ),
+        ),
+        Mode::Readonly => (
+            say(lang, "Plan", "计划"),
+            say(
+                lang,
+                "Only what reads runs; nothing is written or executed",
+                "只执行读取操作，不写入也不运行任何东西",
+            ),
+        ),
+        Mode::Auto => (
+            say(lang, "Auto", "自动"),
+            say(lang, "Everything runs without a question", "所有操作都不经询问直接执行"),
+        ),
+    }
+}
+
+fn level_name(depth: Option<Thinking>, lang: Lang) -> &'static str {
+    match depth {
+        None => say(lang, "Off", "关闭"),
+        Some(Thinking::Low) => say(lang, "Low", "低"),
+        Some(Thinking::Medium) => say(lang, "Medium", "中"),
+        Some(Thinking::High) => say(lang, "High", "高"),
+    }
+}

@@ -1,0 +1,241 @@
+//! What one session says to the editor: one place, in order.
+//!
+//! While the editor keeps up, every update goes out at once. When it does not, one update is held back and
+//! what follows is joined to it, as far as it can be; then nothing more is taken from the session until
+//! there is room. The session itself never waits.
+
+use std::sync::Arc;
+
+use agent_client_protocol::{
+    Client, Error, JsonRpcResponse,
+    v1::{
+        ConnectionTo, Responder,
+        schema::{
+            ContentBlock, ContentChunk, SessionId, SessionNotification, SessionUpdate,
+            ToolCallUpdateFields,
+        },
+    },
+};
+
+use crate::lines::Gauge;
+
+/// How much may be joined into one update.
+const JOIN_BYTES: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    connection: ConnectionTo<Client>,
+    session: SessionId,
+    gauge: Arc<Gauge>,
+    held: Option<SessionUpdate>,
+    /// Is what is told history? Then nobody waits for each word, and all of a message is joined.
+    is_history: bool,
+    /// Updates sent so far.
+    pub(crate) updates: u64,
+}
+
+impl Outbox {
+    pub(crate) fn new(
+        connection: ConnectionTo<Client>,
+        session: budao_core::event::SessionId,
+        gauge: Arc<Gauge>,
+    ) -> Self {
+        let session = SessionId::new(session.to_string());
+        Self { connection, session, gauge, held: None, is_history: false, updates: 0 }
+    }
+
+    pub(crate) fn connection(&self) -> &ConnectionTo<Client> {
+        &self.connection
+    }
+
+    /// Tells the editor, now or joined with what comes next.
+    pub(crate) fn tell(&mut self, update: SessionUpdate) {
+        if let Some(held) = &mut self.held {
+            if let Err(update) = join(held, update) {
+                self.flush();
+                self.held = Some(*update);
+            }
+        } else {
+            self.held = Some(update);
+        }
+        if self.gauge.has_room() && !self.is_history {
+            self.flush();
+        }
+    }
+
+    /// From here on history is told, or no longer.
+    pub(crate) fn history(&mut self, is_history: bool) {
+        self.is_history = is_history;
+    }
+
+    /// Answers a request, behind everything that was told.
+    pub(crate) fn answer<T: JsonRpcResponse>(
+        &mut self,
+        responder: Responder<T>,
+        answer: Result<T, Error>,
+    ) {
+        self.flush();
+        if let Err(error) = responder.respond_with_result(answer) {
+            tracing::debug!(%error, "nobody is there to be answered");
+        }
+    }
+
+    /// Sends what is held back.
+    pub(crate) fn flush(&mut self) {
+        let Some(update) = self.held.take() else { return };
+        let weight = weigh(&update);
+        self.updates += 1;
+        self.gauge.queued(weight);
+        let notification = SessionNotification::new(self.session.clone(), update);
+        if let Err(error) = self.connection.send_notification(notification) {
+            tracing::debug!(%error, "nobody is there to be told");
+        }
+    }
+
+    /// Does it wait for room, to send what it holds or to take more?
+    pub(crate) fn needs_room(&self) -> bool {
+        let holds = self.held.is_some() && !self.is_history;
+        holds || !self.takes_more()
+    }
+
+    /// May more be taken from the session?
+    pub(crate) fn takes_more(&self) -> bool {
+        match &self.held {
+            None => true,
+            Some(held) => can_grow(held) || (self.is_history && self.gauge.has_room()),
+        }
+    }
+
+    /// Waits until the editor has taken enough.
+    pub(crate) async fn room(&self) {
+        self.gauge.room().await;
+    }
+}
+
+/// Joins an update to the one before it, or gives it back.
+fn join(held: &mut SessionUpdate, next: SessionUpdate) -> Result<(), Box<SessionUpdate>> {
+    use SessionUpdate as Update;
+    match (held, next) {
+        (Update::AgentMessageChunk(held), Update::AgentMessageChunk(next)) => {
+            join_text(held, next).map_err(|next| Box::new(Update::AgentMessageChunk(*next)))
+        }
+        (Update::AgentThoughtChunk(held), Update::AgentThoughtChunk(next)) => {
+            join_text(held, next).map_err(|next| Box::new(Update::AgentThoughtChunk(*next)))
+        }
+        (Update::ToolCallUpdate(held), Update::ToolCallUpdate(next))
+            if held.tool_call_id == next.tool_call_id =>
+        {
+            join_fields(&mut held.fields, next.fields);
+            Ok(())
+        }
+        (Update::UsageUpdate(held), Update::UsageUpdate(next)) => {
+            *held = next;
+            Ok(())
+        }
+        (Update::Plan(held), Update::Plan(next)) => {
+            *held = next;
+            Ok(())
+        }
+        (_, next) => Err(Box::new(next)),
+    }
+}
+
+fn join_text(held: &mut ContentChunk, next: ContentChunk) -> Result<(), Box<ContentChunk>> {
+    if held.message_id != next.message_id {
+        return Err(Box::new(next));
+    }
+    match (&mut held.content, &next.content) {
+        (ContentBlock::Text(held), ContentBlock::Text(more))
+            if held.text.len() + more.text.len() <= JOIN_BYTES =>
+        {
+            held.text.push_str(&more.text);
+            Ok(())
+        }
+        _ => Err(Box::new(next)),
+    }
+}
+
+/// Later fields win; those that are not there leave what was.
+fn join_fields(held: &mut ToolCallUpdateFields, next: ToolCallUpdateFields) {
+    let ToolCallUpdateFields {
+        kind,
+        status,
+        title,
+        name,
+        content,
+        locations,
+        raw_input,
+        raw_output,
+        ..
+    } = next;
+    held.kind = kind.or(held.kind);
+    held.status = status.or(held.status);
+    held.title = title.or(held.title.take());
+    held.name = name.or(held.name.take());
+    held.content = content.or(held.content.take());
+    held.locations = locations.or(held.locations.take());
+    held.raw_input = raw_input.or(held.raw_input.take());
+    held.raw_output = raw_output.or(held.raw_output.take());
+}
+
+/// Could something be joined to it?
+fn can_grow(update: &SessionUpdate) -> bool {
+    match update {
+        SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk) => {
+            matches!(&chunk.content, ContentBlock::Text(text) if text.text.len() < JOIN_BYTES)
+        }
+        _ => false,
+    }
+}
+
+/// About how many bytes its line has.
+fn weigh(update: &SessionUpdate) -> usize {
+    const AROUND: usize = 200;
+    match update {
+        SessionUpdate::AgentMessageChunk(chunk)
+        | SessionUpdate::AgentThoughtChunk(chunk)
+        | SessionUpdate::UserMessageChunk(chunk) => match &chunk.content {
+            ContentBlock::Text(text) => AROUND + text.text.len(),
+            ContentBlock::Image(image) => AROUND + image.data.len(),
+            _ => AROUND,
+        },
+        other => AROUND + serde_json::to_vec(other).map_or(0, |bytes| bytes.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_client_protocol::v1::schema::{ToolCallStatus, ToolCallUpdate};
+
+    use super::*;
+
+    fn chunk(id: &str, text: &str) -> SessionUpdate {
+        let chunk = ContentChunk::new(text.into()).message_id(id);
+        SessionUpdate::AgentMessageChunk(chunk)
+    }
+
+    #[test]
+    fn text_of_one_message_is_joined_and_nothing_else() {
+        let mut held = chunk("a", "one ");
+        assert!(join(&mut held, chunk("a", "two")).is_ok());
+        assert_eq!(held, chunk("a", "one two"));
+        assert!(join(&mut held, chunk("b", "three")).is_err());
+        assert!(join(&mut held, chunk("a", &"x".repeat(JOIN_BYTES))).is_err());
+    }
+
+    #[test]
+    fn later_news_of_a_call_replaces_earlier_ones() {
+        let update = |fields| SessionUpdate::ToolCallUpdate(ToolCallUpdate::new("call", fields));
+        let mut held =
+            update(ToolCallUpdateFields::new().content(vec!["one".into()]).title("t".to_owned()));
+        let next = ToolCallUpdateFields::new()
+            .content(vec!["two".into()])
+            .status(ToolCallStatus::Completed);
+        assert!(join(&mut held, update(next)).is_ok());
+        let both = ToolCallUpdateFields::new()
+            .content(vec!["two".into()])
+            .title("t".to_owned())
+            .status(ToolCallStatus::Completed);
+        assert_eq!(held, update(both));
+    }
+}

@@ -1,0 +1,176 @@
+//! How the end of a turn is told: a stop reason, or an error. No failure looks like a finished turn.
+
+use agent_client_protocol::{
+    Error,
+    v1::schema::{PromptResponse, StopReason as Stop},
+};
+use budao_core::{
+    Lang,
+    event::{StopReason, TurnNumber},
+    fault::{EditorOutcome, Fault, text},
+    trace::Trace,
+};
+use serde_json::json;
+
+use crate::{bridge::ExecutionError, faults, words::say};
+
+/// A turn that ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended<'a> {
+    pub(crate) turn: TurnNumber,
+    pub(crate) trace: Trace,
+    pub(crate) stop: StopReason,
+    pub(crate) fault: Option<&'a Fault>,
+    /// Did the editor ask for it to be stopped?
+    pub(crate) cancelled: bool,
+}
+
+/// What the editor is answered.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) answer: Result<PromptResponse, Error>,
+    /// A sentence that has to stand before the answer, where the answer itself says too little.
+    pub(crate) before: Option<String>,
+    /// For the log: the stop reason, or the code.
+    pub(crate) word: String,
+}
+
+/// The first rule that fits decides.
+pub(crate) fn tell(ended: &Ended<'_>, how: ExecutionError, lang: Lang) -> Told {
+    if ended.cancelled {
+        return stopped(ended, Stop::Cancelled, None);
+    }
+    let outcome = ended.fault.map(|fault| fault.row().editor);
+    match (ended.stop, outcome) {
+        (StopReason::Cancelled, _) | (StopReason::Failed, Some(EditorOutcome::Cancelled)) => {
+            let mut told = stopped(ended, Stop::Cancelled, None);
+            if let Ok(response) = &mut told.answer
+                && let Some(meta) = &mut response.meta
+            {
+                meta.insert("reason".to_owned(), "stopped by somebody else".into());
+            }
+            told
+        }
+        (StopReason::Refusal, _) | (StopReason::Failed, Some(EditorOutcome::Refusal)) => {
+            let said = ended.fault.map(|fault| text::for_user(fault, lang));
+            let general = say(lang, "The model declined to answer.", "模型拒绝回答。");
+            stopped(ended, Stop::Refusal, Some(said.unwrap_or_else(|| general.to_owned())))
+        }
+        (StopReason::MaxTokens, _) | (StopReason::Failed, Some(EditorOutcome::MaxTokens)) => {
+            stopped(ended, Stop::MaxTokens, None)
+        }
+        (StopReason::MaxTurnRequests, _)
+        | (StopReason::Failed, Some(EditorOutcome::MaxTurnRequests)) => {
+            stopped(ended, Stop::MaxTurnRequests, None)
+        }
+        (StopReason::EndTurn, None) => stopped(ended, Stop::EndTurn, None),
+        (StopReason::EndTurn | StopReason::Failed, _) => failed(ended, how, lang),
+    }
+}
+
+fn stopped(ended: &Ended<'_>, stop: Stop, before: Option<String>) -> Told {
+    let mut meta = serde_json::Map::new();
+    meta.insert("turn".to_owned(), ended.turn.into());
+    if ended.trace.is_some() {
+        meta.insert("trace".to_owned(), ended.trace.to_string().into());
+    }
+    let word = serde_json::to_value(stop).ok().and_then(|value| value.as_str().map(str::to_owned));
+    Told {
+        answer: Ok(PromptResponse::new(stop).meta(meta)),
+        before,
+        word: word.unwrap_or_default(),
+    }
+}
+
+fn failed(ended: &Ended<'_>, how: ExecutionError, lang: Lang) -> Told {
+    use budao_core::fault::{Kind, Operation};
+    let unnamed =
+        || Fault::new(Kind::Bug, Operation::RunTurn).because("a turn failed without a fault");
+    let fault = ended.fault.cloned().unwrap_or_else(unnamed).traced(ended.trace);
+    let mut error = faults::error(&fault, lang);
+    let word = fault.row().code.to_owned();
+    // Who is not signed in must be told so, or the editor cannot offer it.
+    if how == ExecutionError::Refusal
+        && error.code != agent_client_protocol::ErrorCode::AUTH_REQUIRED
+    {
+        let before = Some(text::for_user(&fault, lang));
+        return Told { word, ..stopped(ended, Stop::Refusal, before) };
+    }
+    if let Some(data) = error.data.as_mut() {
+        data["turn"] = json!(ended.turn);
+    }
+    Told { answer: Err(error), before: None, word }
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::fault::{Kind, Operation};
+
+    use super::*;
+
+    fn ended(stop: StopReason, fault: Option<&Fault>) -> Ended<'_> {
+        Ended { turn: 3, trace: Trace::NONE, stop, fault, cancelled: false }
+    }
+
+    fn word(ended: &Ended<'_>, how: ExecutionError) -> String {
+        match tell(ended, how, Lang::En).answer {
+            Ok(response) => format!("{:?}", response.stop_reason),
+            Err(error) => error.code.value().to_string(),
+        }
+    }
+
+    #[test]
+    fn every_end_of_a_turn_has_its_answer() {
+        let table: Vec<String> = [
+            (StopReason::EndTurn, None),
+            (StopReason::MaxTokens, Some(Kind::OutputLimit)),
+            (StopReason::MaxTurnRequests, Some(Kind::StepsExhausted)),
+            (StopReason::Refusal, Some(Kind::ModelRefused)),
+            (StopReason::Cancelled, None),
+            (StopReason::Failed, None),
+            (StopReason::Failed, Some(Kind::ModelAuthentication)),
+            (StopReason::Failed, Some(Kind::ModelPermission)),
+            (StopReason::Failed, Some(Kind::ModelRateLimited)),
+            (StopReason::Failed, Some(Kind::BudgetSpent)),
+            (StopReason::Failed, Some(Kind::CliExited)),
+            (StopReason::Failed, Some(Kind::CliTurnFailed)),
+            (StopReason::Failed, Some(Kind::UnknownSession)),
+            (StopReason::EndTurn, Some(Kind::CliTurnFailed)),
+        ]
+        .into_iter()
+        .map(|(stop, kind)| {
+            let fault = kind.map(|kind| Fault::new(kind, Operation::RunTurn));
+            let ended = ended(stop, fault.as_ref());
+            let kind = kind.map_or("-".to_owned(), |kind| kind.row().name.to_owned());
+            let (error, refusal) =
+                (word(&ended, ExecutionError::Error), word(&ended, ExecutionError::Refusal));
+            format!("{stop:<17} {kind:<20} {error:<15} {refusal}")
+        })
+        .collect();
+        insta::assert_snapshot!(table.join("\n"));
+    }
+
+    #[test]
+    fn a_turn_the_editor_stopped_is_cancelled_however_it_ended() {
+        let fault = Fault::new(Kind::CliTurnFailed, Operation::RunTurn);
+        for stop in [StopReason::EndTurn, StopReason::Failed, StopReason::Cancelled] {
+            let ended = Ended { cancelled: true, ..ended(stop, Some(&fault)) };
+            assert_eq!(word(&ended, ExecutionError::Error), "Cancelled");
+            assert_eq!(word(&ended, ExecutionError::Refusal), "Cancelled");
+        }
+    }
+
+    #[test]
+    fn an_error_says_what_happened_and_what_to_do() {
+        let fault = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest)
+            .with(budao_core::fault::Fact::Status, 429)
+            .with(budao_core::fault::Fact::Service, "anthropic")
+            .attempt(3, 3);
+        let told = [Lang::En, Lang::Zh].map(|lang| {
+            tell(&ended(StopReason::Failed, Some(&fault)), ExecutionError::Error, lang)
+                .answer
+                .unwrap_err()
+        });
+        insta::assert_json_snapshot!(told);
+    }
+}

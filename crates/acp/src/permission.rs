@@ -1,0 +1,111 @@
+//! Permission questions: what the editor's user may answer, and what the answer means.
+
+use agent_client_protocol::{
+    Error,
+    v1::schema::{
+        PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+        RequestPermissionResponse,
+    },
+};
+use budao_core::{
+    Lang,
+    event::{Decision, SessionId},
+};
+
+use crate::{offer::Change, project::Ask, words::say};
+
+const ALLOW: &str = "allow";
+const ALLOW_ALWAYS: &str = "allow_always";
+const REJECT: &str = "reject";
+const REJECT_ALWAYS: &str = "reject_always";
+
+/// The request for a question.
+pub(crate) fn request(session: SessionId, ask: &Ask, lang: Lang) -> RequestPermissionRequest {
+    let mut options = vec![
+        PermissionOption::new(ALLOW, say(lang, "Allow", "允许"), PermissionOptionKind::AllowOnce),
+        PermissionOption::new(
+            REJECT,
+            say(lang, "Reject", "拒绝"),
+            PermissionOptionKind::RejectOnce,
+        ),
+    ];
+    if ask.rules {
+        let tool = &ask.tool;
+        let (always, never) = match lang {
+            Lang::En => (
+                format!("Always allow `{tool}` in this session"),
+                format!("Never allow `{tool}` in this session"),
+            ),
+            Lang::Zh => (format!("本会话始终允许 `{tool}`"), format!("本会话始终拒绝 `{tool}`")),
+        };
+        options.insert(
+            1,
+            PermissionOption::new(ALLOW_ALWAYS, always, PermissionOptionKind::AllowAlways),
+        );
+        options.push(PermissionOption::new(
+            REJECT_ALWAYS,
+            never,
+            PermissionOptionKind::RejectAlways,
+        ));
+    }
+    RequestPermissionRequest::new(session.to_string(), ask.call.clone(), options)
+}
+
+/// What was answered: the decision, the rule the user made of it, and a word for the model.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) decision: Decision,
+    pub(crate) rule: Option<Change>,
+    pub(crate) note: Option<&'static str>,
+}
+
+/// Everything that is not clearly a yes is a no.
+pub(crate) fn read(answer: &Result<RequestPermissionResponse, Error>, tool: &str) -> Answer {
+    let deny = |note| Answer { decision: Decision::Deny, rule: None, note: Some(note) };
+    let chosen = match answer {
+        Ok(RequestPermissionResponse {
+            outcome: RequestPermissionOutcome::Selected(selected),
+            ..
+        }) => selected.option_id.0.as_ref(),
+        Ok(_) => return deny("the question was withdrawn in the editor"),
+        Err(_) => return deny("the editor could not ask anybody"),
+    };
+    let allow = |rule| Answer { decision: Decision::Allow, rule, note: None };
+    match chosen {
+        ALLOW => allow(None),
+        ALLOW_ALWAYS => allow(Some(Change::AllowTool(tool.to_owned()))),
+        REJECT => Answer { decision: Decision::Deny, rule: None, note: None },
+        REJECT_ALWAYS => Answer {
+            decision: Decision::Deny,
+            rule: Some(Change::DenyTool(tool.to_owned())),
+            note: None,
+        },
+        _ => deny("the editor's answer is none of those that were offered"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_client_protocol::v1::schema::SelectedPermissionOutcome;
+
+    use super::*;
+
+    #[test]
+    fn only_a_clear_yes_is_a_yes() {
+        let selected = |id: &str| {
+            let chosen = SelectedPermissionOutcome::new(id.to_owned());
+            let outcome = RequestPermissionOutcome::Selected(chosen);
+            read(&Ok(RequestPermissionResponse::new(outcome)), "bash_run")
+        };
+        assert_eq!(selected(ALLOW).decision, Decision::Allow);
+        assert_eq!(selected(ALLOW).rule, None);
+        let always = selected(ALLOW_ALWAYS);
+        assert_eq!(always.rule, Some(Change::AllowTool("bash_run".into())));
+        for no in [REJECT, REJECT_ALWAYS, "", "yes", "Allow"] {
+            assert_eq!(selected(no).decision, Decision::Deny, "{no}");
+        }
+        let cancelled = RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled);
+        assert_eq!(read(&Ok(cancelled), "x").decision, Decision::Deny);
+        assert_eq!(read(&Err(Error::internal_error()), "x").decision, Decision::Deny);
+    }
+}

@@ -1,0 +1,547 @@
+//! Projection: what an editor is shown of a session's records.
+//!
+//! A pure function of the records so far. The same one serves a running turn and the replay of a history;
+//! only what is live by nature (notices, own prompts that are not echoed) differs.
+
+mod call;
+mod strand;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use agent_client_protocol::v1::schema::{
+    AvailableCommandsUpdate, CompactionStatus, CompactionUpdate, ConfigOptionUpdate, ContentBlock,
+    ContentChunk, CurrentModeUpdate, ImageContent, MessageId, Notice, NoticeSeverity, Plan,
+    SessionInfoUpdate, SessionUpdate, ToolCall, ToolCallStatus, ToolCallUpdate,
+    ToolCallUpdateFields, UsageUpdate,
+};
+use budao_core::{
+    Lang,
+    event::{CommandId, Event, QuestionId, Record, Seq, Settings, TurnNumber},
+    fault::text,
+    message::{Block, CallId, Usage, text_of},
+    tool::Outcome,
+};
+use serde_json::Value;
+
+use self::{
+    call::Look,
+    strand::{Shown, Strand},
+    tasks::Tasks,
+};
+use crate::{
+    offer::{self, Offer},
+    words::say,
+};
+
+/// What of a running call's output is shown.
+const OUTPUT_TAIL: usize = 4 * 1024;
+
+/// What is to be done for the editor.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are updates")]
+pub(crate) enum Show {
+    /// Tell it this.
+    Update(SessionUpdate),
+    /// Ask it this.
+    Ask(Box<Ask>),
+    /// This question is no longer open.
+    Unask(QuestionId),
+}
+
+/// A question for the editor's user.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ask {
+    pub(crate) question: QuestionId,
+    /// What the answer is bound to.
+    pub(crate) digest: String,
+    pub(crate) tool: String,
+    /// May the answer become a rule?
+    pub(crate) rules: bool,
+    pub(crate) call: ToolCallUpdate,
+}
+
+/// What the editor can show.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Abilities {
+    pub(crate) notices: bool,
+    pub(crate) compaction: bool,
+}
+
+/// The fold behind the projection.
+#[derive(Debug)]
+pub(crate) struct Projector {
+    offer: Arc<Offer>,
+    lang: Lang,
+    abilities: Abilities,
+    /// Is this happening now, or is it history?
+    live: bool,
+    pub(crate) settings: Settings,
+    /// Messages the editor sent on this connection: it shows them itself.
+    own: BTreeSet<CommandId>,
+    /// Messages nobody has begun to answer.
+    waiting: BTreeMap<CommandId, Vec<Block>>,
+    /// The turn that runs.
+    pub(crate) turn: Option<TurnNumber>,
+    text: Strand,
+    thought: Strand,
+    /// Names of the messages that text and thought are parts of now.
+    message: Names,
+    calls: BTreeMap<CallId, Open>,
+    tasks: Tasks,
+    /// What the turn has shown so far.
+    pub(crate) counts: Counts,
+}
+
+/// What a turn has shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) text_bytes: usize,
+    pub(crate) calls: usize,
+    pub(crate) retries: usize,
+}
+
+/// A call without an outcome.
+#[derive(Debug, Default)]
+struct Open {
+    question: Option<QuestionId>,
+    output: String,
+    has_differences: bool,
+}
+
+/// The names of messages: one per step and part, the same whenever it is projected.
+#[derive(Debug, Default)]
+struct Names {
+    turn: TurnNumber,
+    step: u32,
+    part: u32,
+    text: Option<MessageId>,
+    thought: Option<MessageId>,
+}
+
+impl Names {
+    fn step(&mut self, turn: TurnNumber, step: u32) {
+        if (self.turn, self.step) != (turn, step) {
+            *self = Self { turn, step, ..Self::default() };
+        }
+    }
+
+    fn next_part(&mut self) {
+        self.part += 1;
+        (self.text, self.thought) = (None, None);
+    }
+
+    fn text(&mut self) -> MessageId {
+        let Self { turn, step, part, .. } = *self;
+        let make = || MessageId::new(format!("{turn}.{step}.{part}"));
+        self.text.get_or_insert_with(make).clone()
+    }
+
+    fn thought(&mut self) -> MessageId {
+        let Self { turn, step, part, .. } = *self;
+        let make = || MessageId::new(format!("{turn}.{step}.{part}.thought"));
+        self.thought.get_or_insert_with(make).clone()
+    }
+}
+
+impl Projector {
+    pub(crate) fn new(offer: Arc<Offer>, lang: Lang, abilities: Abilities) -> Self {
+        Self {
+            offer,
+            lang,
+            abilities,
+            live: false,
+            settings: Settings::default(),
+            own: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            turn: None,
+            text: Strand::default(),
+            thought: Strand::default(),
+            message: Names::default(),
+            calls: BTreeMap::new(),
+            tasks: Tasks::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// From here on it happens now.
+    pub(crate) fn go_live(&mut self) {
+        self.live = true;
+    }
+
+    /// The editor sent this message itself.
+    pub(crate) fn expect(&mut self, message: CommandId) {
+        self.own.insert(message);
+    }
+
+    /// One record of the projection.
+    pub(crate) fn project(&mut self, record: &Record) -> Vec<Show> {
+        let mut shows = Vec::new();
+        match &record.event {
+            Event::SessionOpened { settings, .. } => self.settings = settings.clone(),
+            Event::SettingsChanged { settings } => self.settings_changed(settings, &mut shows),
+            Event::SessionResumed { .. } => {
+                let title = say(self.lang, "The session was taken up again", "会话已恢复");
+                self.remark(NoticeSeverity::Info, title.to_owned(), record.seq, &mut shows);
+            }
+            Event::MessageAccepted { command, content } => {
+                self.waiting.insert(command.clone(), content.clone());
+            }
+            Event::PipelineAccepted { command, question, .. } => {
+                self.waiting.insert(command.clone(), vec![Block::Text(question.clone())]);
+            }
+            Event::TurnStarted { message } => self.turn_started(message, record, &mut shows),
+            Event::TurnEnded { fault, .. } => {
+                self.turn_ended(&mut shows);
+                if let Some(fault) = fault.as_ref().filter(|_| !self.live) {
+                    let said = text::for_user(fault, self.lang);
+                    shows.push(self.aside(&said, record.seq));
+                }
+            }
+            Event::HistoryCompacted { summary, .. } => self.compacted(summary, record, &mut shows),
+            Event::RetryScheduled { kind, next_attempt, max_attempts, wait_ms, .. } => {
+                self.counts.retries += 1;
+                let what = text::of_kind(*kind, "title", self.lang);
+                let title = retry_words(self.lang, &what, *next_attempt, *max_attempts, *wait_ms);
+                self.remark(NoticeSeverity::Warning, title, record.seq, &mut shows);
+            }
+            event => self.work(event, record, &mut shows),
+        }
+        shows
+    }
+
+    /// What the model and the tools do.
+    fn work(&mut self, event: &Event, record: &Record, shows: &mut Vec<Show>) {
+        match event {
+            Event::StepStarted { step, .. } => self.message.step(record.turn, *step),
+            Event::TextCame { text, .. } => {
+                let shown = self.text.came(text);
+                self.show_text(shown, shows);
+            }
+            Event::ThoughtCame { text, .. } => {
+                let shown = self.thought.came(text);
+                self.show_thought(shown, shows);
+            }
+            Event::AnswerAbandoned { .. } => {
+                self.text.abandon();
+                self.thought.abandon();
+            }
+            Event::ModelAnswered { step, content, usage, .. } => {
+                self.message.step(record.turn, *step);
+                self.answered(content, *usage, shows);
+            }
+            Event::QuestionAsked { .. } => self.asked(event, shows),
+            Event::QuestionAnswered { question, call, .. }
+            | Event::QuestionExpired { question, call } => {
+                if let Some(open) = self.calls.get_mut(call) {
+                    open.question = None;
+                }
+                shows.push(Show::Unask(question.clone()));
+            }
+            Event::CallStarted { call, tool, arguments, .. } => {
+                self.call(call, tool, arguments, ToolCallStatus::InProgress, shows);
+            }
+            Event::OutputCame { call, text } => self.output(call, text, shows),
+            Event::CallEnded { call, tool, outcome, .. } => {
+                self.call_ended(call, tool, outcome, shows);
+            }
+            Event::TodosChanged { todos } => {
+                shows.push(Show::Update(SessionUpdate::Plan(tasks::of_todos(todos))));
+            }
+            Event::Noted { topic, data } => self.noted(topic, data, record.seq, shows),
+            other => {
+                if let Some(plan) = self.tasks.take_up(other) {
+                    shows.push(Show::Update(SessionUpdate::Plan(Plan::new(plan))));
+                }
+                if let Some(answer) = tasks::answer(other) {
+                    self.message.next_part();
+                    self.show_text(Shown::More(answer.to_owned()), shows);
+                }
+            }
+        }
+    }
+
+    /// An engine's own facts, by the last part of their topic: commands it understands, and what it said
+    /// beside its turns.
+    fn noted(&mut self, topic: &str, data: &Value, seq: Seq, shows: &mut Vec<Show>) {
+        match topic.rsplit('.').next() {
+            Some("commands") => {
+                let commands = data["commands"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let commands = commands.iter().filter_map(offer::noted_command).collect();
+                let update = AvailableCommandsUpdate::new(commands);
+                shows.push(Show::Update(SessionUpdate::AvailableCommandsUpdate(update)));
+            }
+            Some("aside") => {
+                if let Some(text) = data["text"].as_str() {
+                    shows.push(self.aside(text, seq));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn settings_changed(&mut self, settings: &Settings, shows: &mut Vec<Show>) {
+        let before = std::mem::replace(&mut self.settings, settings.clone());
+        if before.title != settings.title {
+            let title = settings.title.clone().unwrap_or_default();
+            let info = SessionInfoUpdate::new().title(title);
+            shows.push(Show::Update(SessionUpdate::SessionInfoUpdate(info)));
+        }
+        let mode = settings.permissions.mode;
+        if before.permissions.mode != mode {
+            let update = CurrentModeUpdate::new(offer::mode_id(mode));
+            shows.push(Show::Update(SessionUpdate::CurrentModeUpdate(update)));
+        }
+        let options = self.offer.options(settings, self.lang);
+        if options != self.offer.options(&before, self.lang) {
+            let update = ConfigOptionUpdate::new(options);
+            shows.push(Show::Update(SessionUpdate::ConfigOptionUpdate(update)));
+        }
+    }
+
+    fn turn_started(&mut self, message: &CommandId, record: &Record, shows: &mut Vec<Show>) {
+        self.turn = Some(record.turn);
+        self.message.step(record.turn, 0);
+        self.counts = Counts::default();
+        let content = self.waiting.remove(message);
+        if self.own.remove(message) && self.live {
+            return;
+        }
+        let id = MessageId::new(format!("{}.user", record.turn));
+        for block in content.into_iter().flatten() {
+            let block = match block {
+                Block::Text(text) => ContentBlock::from(text),
+                Block::Image { media_type, data } => {
+                    ContentBlock::Image(ImageContent::new(data, media_type))
+                }
+                _ => continue,
+            };
+            let chunk = ContentChunk::new(block).message_id(id.clone());
+            shows.push(Show::Update(SessionUpdate::UserMessageChunk(chunk)));
+        }
+    }
+
+    /// Nothing of it stays open, whatever the records said.
+    fn turn_ended(&mut self, shows: &mut Vec<Show>) {
+        self.turn = None;
+        self.text = Strand::default();
+        self.thought = Strand::default();
+        for (call, open) in std::mem::take(&mut self.calls) {
+            shows.extend(open.question.map(Show::Unask));
+            let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
+            shows.push(update(&call, fields));
+        }
+    }
+
+    fn answered(&mut self, content: &[Block], usage: Usage, shows: &mut Vec<Show>) {
+        let thought: String = content
+            .iter()
+            .filter_map(|block| match block {
+                Block::Thinking { text, .. } => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        let shown = self.thought.complete(&thought);
+        self.show_thought(shown, shows);
+        let shown = self.text.complete(&text_of(content));
+        self.show_text(shown, shows);
+        for block in content {
+            if let Block::ToolUse(written) = block {
+                let arguments = serde_json::from_str(&written.arguments).unwrap_or(Value::Null);
+                self.call(&written.id, &written.name, &arguments, ToolCallStatus::Pending, shows);
+            }
+        }
+        let used = usage.input_tokens.saturating_add(usage.output_tokens);
+        if used > 0 && self.offer.context_tokens > 0 {
+            let usage = UsageUpdate::new(used, self.offer.context_tokens);
+            shows.push(Show::Update(SessionUpdate::UsageUpdate(usage)));
+        }
+        self.message.next_part();
+    }
+
+    fn show_text(&mut self, shown: Shown, shows: &mut Vec<Show>) {
+        let text = match shown {
+            Shown::Nothing => return,
+            Shown::More(text) => text,
+            Shown::Anew(text) => {
+                self.message.next_part();
+                self.begins_again(shows);
+                text
+            }
+        };
+        self.counts.text_bytes += text.len();
+        let chunk = ContentChunk::new(text.into()).message_id(self.message.text());
+        shows.push(Show::Update(SessionUpdate::AgentMessageChunk(chunk)));
+    }
+
+    fn show_thought(&mut self, shown: Shown, shows: &mut Vec<Show>) {
+        let text = match shown {
+            Shown::Nothing => return,
+            Shown::More(text) => text,
+            Shown::Anew(text) => {
+                self.message.next_part();
+                text
+            }
+        };
+        let chunk = ContentChunk::new(text.into()).message_id(self.message.thought());
+        shows.push(Show::Update(SessionUpdate::AgentThoughtChunk(chunk)));
+    }
+
+    /// What was shown of an answer is void, and another one follows.
+    fn begins_again(&mut self, shows: &mut Vec<Show>) {
+        let title = say(self.lang, "The answer broke off and begins again", "回答中断，重新开始");
+        if self.abilities.notices && self.live {
+            let notice = Notice::new(NoticeSeverity::Warning, title);
+            shows.push(Show::Update(SessionUpdate::Notice(notice)));
+        } else {
+            let chunk =
+                ContentChunk::new(format!("{title}\n").into()).message_id(self.message.thought());
+            shows.push(Show::Update(SessionUpdate::AgentThoughtChunk(chunk)));
+        }
+    }
+
+    /// A call is shown the first time, or changed.
+    fn call(
+        &mut self,
+        call: &CallId,
+        tool: &str,
+        arguments: &Value,
+        status: ToolCallStatus,
+        shows: &mut Vec<Show>,
+    ) {
+        let look = Look { tool, arguments, workspace: self.settings.workspace.as_deref() };
+        let (kind, title) = (look.kind(), look.title());
+        let (locations, content) = (look.locations(), look.differences());
+        let input = Some(arguments).filter(|arguments| !arguments.is_null()).cloned();
+        let is_new = !self.calls.contains_key(call);
+        let open = self.calls.entry(call.clone()).or_default();
+        open.has_differences = !content.is_empty();
+        if is_new {
+            self.counts.calls += 1;
+            let shown = ToolCall::new(Arc::clone(&call.0), title)
+                .name(tool.to_owned())
+                .kind(kind)
+                .status(status)
+                .content(content)
+                .locations(locations)
+                .raw_input(input);
+            shows.push(Show::Update(SessionUpdate::ToolCall(shown)));
+            return;
+        }
+        let fields = ToolCallUpdateFields::new().status(status).title(title).raw_input(input);
+        let fields = if content.is_empty() { fields } else { fields.content(content) };
+        let fields = if locations.is_empty() { fields } else { fields.locations(locations) };
+        shows.push(update(call, fields));
+    }
+
+    fn asked(&mut self, event: &Event, shows: &mut Vec<Show>) {
+        let Event::QuestionAsked { question, call, tool, arguments, digest, reason, .. } = event
+        else {
+            return;
+        };
+        self.call(call, tool, arguments, ToolCallStatus::Pending, shows);
+        if let Some(open) = self.calls.get_mut(call) {
+            open.question = Some(question.clone());
+        }
+        let look = Look { tool, arguments, workspace: self.settings.workspace.as_deref() };
+        let mut content = look.differences();
+        content.push(reason.clone().into());
+        let fields = ToolCallUpdateFields::new()
+            .status(ToolCallStatus::Pending)
+            .title(look.title())
+            .kind(look.kind())
+            .name(tool.clone())
+            .content(content)
+            .locations(look.locations())
+            .raw_input(arguments.clone());
+        shows.push(Show::Ask(Box::new(Ask {
+            question: question.clone(),
+            digest: digest.clone(),
+            tool: tool.clone(),
+            rules: look.tool != "plan",
+            call: ToolCallUpdate::new(Arc::clone(&call.0), fields),
+        })));
+    }
+
+    fn output(&mut self, call: &CallId, text: &str, shows: &mut Vec<Show>) {
+        let Some(open) = self.calls.get_mut(call) else { return };
+        if !self.live {
+            return;
+        }
+        open.output.push_str(text);
+        call::tail(&mut open.output, OUTPUT_TAIL);
+        let content = vec![call::fenced(&open.output).into()];
+        shows.push(update(call, ToolCallUpdateFields::new().content(content)));
+    }
+
+    fn call_ended(&mut self, call: &CallId, tool: &str, outcome: &Outcome, shows: &mut Vec<Show>) {
+        if !self.calls.contains_key(call) {
+            self.call(call, tool, &Value::Null, ToolCallStatus::Pending, shows);
+        }
+        let open = self.calls.remove(call).unwrap_or_default();
+        shows.extend(open.question.map(Show::Unask));
+        let (status, content) = call::over(outcome, open.has_differences, self.lang);
+        let output = match outcome {
+            Outcome::Done(output) => Some(output.data.clone()).filter(|data| !data.is_null()),
+            Outcome::Failed(failure) => failure.data.clone(),
+        };
+        let fields = ToolCallUpdateFields::new().status(status).content(content).raw_output(output);
+        shows.push(update(call, fields));
+    }
+
+    fn compacted(&mut self, summary: &str, record: &Record, shows: &mut Vec<Show>) {
+        if self.abilities.compaction {
+            let id = format!("{}.{}", record.epoch, record.seq);
+            let update = CompactionUpdate::new(
+                agent_client_protocol::v1::schema::CompactionId::new(id),
+                CompactionStatus::Completed,
+            )
+            .summary(vec![ContentBlock::from(summary)]);
+            shows.push(Show::Update(SessionUpdate::CompactionUpdate(update)));
+            return;
+        }
+        let title = say(
+            self.lang,
+            "Older messages were summarised for the model",
+            "较早的消息已为模型做了摘要",
+        );
+        self.remark(NoticeSeverity::Info, title.to_owned(), record.seq, shows);
+    }
+
+    /// Something a person should know now: a notice where there are any, else a line of thought.
+    fn remark(&mut self, severity: NoticeSeverity, title: String, seq: Seq, shows: &mut Vec<Show>) {
+        if !self.live {
+            return;
+        }
+        shows.push(if self.abilities.notices {
+            Show::Update(SessionUpdate::Notice(Notice::new(severity, title)))
+        } else {
+            self.aside(&title, seq)
+        });
+    }
+
+    /// A line that is no part of the answer.
+    fn aside(&self, said: &str, seq: Seq) -> Show {
+        let id = MessageId::new(format!("{seq}.aside"));
+        let chunk = ContentChunk::new(format!("{said}\n").into()).message_id(id);
+        Show::Update(SessionUpdate::AgentThoughtChunk(chunk))
+    }
+}
+
+fn update(call: &CallId, fields: ToolCallUpdateFields) -> Show {
+    Show::Update(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(Arc::clone(&call.0), fields)))
+}
+
+fn retry_words(lang: Lang, what: &str, next: u32, most: u32, wait_ms: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "waits are minutes at most")]
+    let seconds = wait_ms as f64 / 1000.0;
+    match lang {
+        Lang::En => format!("{what}; trying again in {seconds:.1} s ({next} of {most})"),
+        Lang::Zh => format!("{what}；{seconds:.1} 秒后重试（第 {next} 次，共 {most} 次）"),
+    }
+}

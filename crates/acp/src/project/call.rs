@@ -1,0 +1,216 @@
+//! How a call of a tool looks in an editor: kind, title, places, differences, what came out.
+//!
+//! Tools are known by name: ours, and those of the Claude CLI. Any other looks like what it is, a name
+//! with arguments.
+
+use std::path::{Path, PathBuf};
+
+use agent_client_protocol::v1::schema::{
+    Diff, ToolCallContent, ToolCallLocation, ToolCallStatus, ToolKind,
+};
+use budao_core::{Lang, fault::text, tool::Outcome};
+use serde_json::Value;
+
+/// The most of a text that is shown.
+const TEXT_BYTES: usize = 16 * 1024;
+/// The most of a difference that is shown; above it, only the place is.
+const DIFF_BYTES: usize = 256 * 1024;
+/// The most of a title.
+const TITLE_CHARS: usize = 120;
+
+/// A call as far as its arguments tell.
+#[derive(Debug)]
+pub(super) struct Look<'a> {
+    pub(super) tool: &'a str,
+    pub(super) arguments: &'a Value,
+    pub(super) workspace: Option<&'a str>,
+}
+
+impl Look<'_> {
+    pub(super) fn kind(&self) -> ToolKind {
+        match self.tool {
+            "fs_read" | "Read" | "NotebookRead" => ToolKind::Read,
+            "fs_write" | "fs_edit" | "fs_multi_edit" | "Write" | "Edit" | "MultiEdit"
+            | "NotebookEdit" => ToolKind::Edit,
+            "fs_glob" | "fs_grep" | "Glob" | "Grep" | "LS" => ToolKind::Search,
+            "bash_run" | "bash_logs" | "bash_kill" | "Bash" | "BashOutput" | "KillShell" => {
+                ToolKind::Execute
+            }
+            "WebFetch" | "WebSearch" => ToolKind::Fetch,
+            "todo_read" | "todo_write" | "TodoWrite" | "task_run" | "Task" | "Agent" | "plan" => {
+                ToolKind::Think
+            }
+            "ExitPlanMode" | "EnterPlanMode" => ToolKind::SwitchMode,
+            _ => ToolKind::Other,
+        }
+    }
+
+    pub(super) fn title(&self) -> String {
+        let said = match self.tool {
+            "fs_read" | "Read" | "NotebookRead" => self.path().map(|path| format!("Read {path}")),
+            "fs_write" | "Write" => self.path().map(|path| format!("Write {path}")),
+            "fs_edit" | "Edit" | "MultiEdit" | "NotebookEdit" => {
+                self.path().map(|path| format!("Edit {path}"))
+            }
+            "fs_multi_edit" => {
+                let count = self.edits().map_or(0, <[Value]>::len);
+                Some(format!("Edit {count} places"))
+            }
+            "fs_glob" | "Glob" => self.text("pattern").map(|pattern| format!("Find {pattern}")),
+            "fs_grep" | "Grep" => self.text("pattern").map(|pattern| format!("Search {pattern}")),
+            "bash_run" | "Bash" => {
+                let command = self.text("cmd").or_else(|| self.text("command"));
+                command.map(|command| format!("`{}`", short(command)))
+            }
+            "WebFetch" => self.text("url").map(|url| format!("Fetch {url}")),
+            "WebSearch" => self.text("query").map(|query| format!("Search {query}")),
+            "todo_write" | "TodoWrite" => Some("Update the to-do list".to_owned()),
+            "task_run" | "Task" | "Agent" => self.text("description").map(str::to_owned),
+            "plan" => Some("Plan".to_owned()),
+            _ => None,
+        };
+        match said {
+            Some(command) if command.starts_with('`') => command,
+            Some(title) => short(&title),
+            None => self.tool.to_owned(),
+        }
+    }
+
+    /// The files it is about, absolute, each once.
+    pub(super) fn locations(&self) -> Vec<ToolCallLocation> {
+        let own = self.path().into_iter();
+        let edited = self.edits().into_iter().flatten().filter_map(|edit| edit["path"].as_str());
+        let mut seen: Vec<PathBuf> = Vec::new();
+        for path in own.chain(edited) {
+            let Some(path) = self.absolute(path) else { continue };
+            if !seen.contains(&path) {
+                seen.push(path);
+            }
+        }
+        let line = self.arguments["offset"].as_u64().and_then(|line| u32::try_from(line).ok());
+        seen.into_iter().map(|path| ToolCallLocation::new(path).line(line)).collect()
+    }
+
+    /// What it would change, as differences.
+    pub(super) fn differences(&self) -> Vec<ToolCallContent> {
+        let mut found = Vec::new();
+        let mut add = |path: Option<&str>, old: Option<&str>, new: Option<&str>| {
+            let (Some(path), Some(new)) = (path.and_then(|path| self.absolute(path)), new) else {
+                return;
+            };
+            if old.map_or(0, str::len) + new.len() <= DIFF_BYTES {
+                found.push(Diff::new(path, new).old_text(old.map(str::to_owned)).into());
+            }
+        };
+        match self.tool {
+            "fs_write" | "Write" => add(self.path(), None, self.text("content")),
+            "fs_edit" | "Edit" => {
+                add(self.path(), self.text("old_string"), self.text("new_string"));
+            }
+            "fs_multi_edit" | "MultiEdit" => {
+                for edit in self.edits().into_iter().flatten() {
+                    let text = |key: &str| edit[key].as_str();
+                    let path = text("path").or_else(|| self.path());
+                    let old = text("find").or_else(|| text("old_string"));
+                    add(path, old, text("replace").or_else(|| text("new_string")));
+                }
+            }
+            _ => {}
+        }
+        found
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.arguments[key].as_str()
+    }
+
+    fn path(&self) -> Option<&str> {
+        ["path", "file_path", "notebook_path"].iter().find_map(|key| self.text(key))
+    }
+
+    fn edits(&self) -> Option<&[Value]> {
+        self.arguments["edits"].as_array().map(Vec::as_slice)
+    }
+
+    /// Editors want absolute paths; ours are relative to the workspace.
+    fn absolute(&self, path: &str) -> Option<PathBuf> {
+        let path = Path::new(path);
+        if path.is_absolute() {
+            return Some(path.to_owned());
+        }
+        let inside = path.components().filter(|part| !matches!(part, std::path::Component::CurDir));
+        self.workspace.map(|workspace| Path::new(workspace).join(inside.collect::<PathBuf>()))
+    }
+}
+
+/// The first line, or as much of it as fits into a title.
+fn short(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let short: String = line.chars().take(TITLE_CHARS).collect();
+    if short.len() == text.len() { short } else { format!("{short} …") }
+}
+
+/// How a call looks when it is over: its status, and what came out unless its differences say it.
+pub(super) fn over(
+    outcome: &Outcome,
+    has_differences: bool,
+    lang: Lang,
+) -> (ToolCallStatus, Option<Vec<ToolCallContent>>) {
+    match outcome {
+        Outcome::Done(_) if has_differences => (ToolCallStatus::Completed, None),
+        Outcome::Done(output) => {
+            let text = shown(&output.data);
+            let content = if text.is_empty() { Vec::new() } else { vec![fenced(&text).into()] };
+            (ToolCallStatus::Completed, Some(content))
+        }
+        Outcome::Failed(failure) => {
+            let mut said = text::for_user(&failure.fault, lang);
+            for advice in text::recommendations(&failure.fault, lang).iter().take(3) {
+                said.push_str("\n- ");
+                said.push_str(advice);
+            }
+            if let Some(output) = failure.data.as_ref().map(shown).filter(|text| !text.is_empty()) {
+                said.push_str("\n\n");
+                said.push_str(&fenced(&output));
+            }
+            (ToolCallStatus::Failed, Some(vec![said.into()]))
+        }
+    }
+}
+
+/// The part of an answer a person wants to read.
+fn shown(data: &Value) -> String {
+    let inner = ["output", "content", "text"].iter().find_map(|key| data[key].as_str());
+    match (data, inner) {
+        (Value::Null, _) => String::new(),
+        (Value::String(text), _) => head(text),
+        (_, Some(text)) => head(text),
+        (other, None) => head(&serde_json::to_string_pretty(other).unwrap_or_default()),
+    }
+}
+
+/// As much of it as is shown.
+fn head(text: &str) -> String {
+    if text.len() <= TEXT_BYTES {
+        return text.to_owned();
+    }
+    let cut = (0..=TEXT_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}\n… {} more bytes", &text[..cut], text.len() - cut)
+}
+
+/// The end of what a running call printed.
+pub(super) fn tail(text: &mut String, most: usize) {
+    if text.len() > most {
+        let from = text.len() - most;
+        let cut = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        text.drain(..cut);
+    }
+}
+
+/// Text that an editor must not read as markup.
+pub(super) fn fenced(text: &str) -> String {
+    let longest = text.split(|character| character != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat((longest + 1).max(3));
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}\n{text}{end}{fence}")
+}

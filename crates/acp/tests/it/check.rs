@@ -1,0 +1,208 @@
+//! What is always true of a conversation with an agent, checked over the whole of it.
+//!
+//! - Every request has exactly one answer.
+//! - Whatever is shown of a prompt (its words, its calls; both carry its name) comes after the prompt and
+//!   before its answer, and while no earlier prompt of the session is unanswered.
+//! - A prompt that ended well was shown its words, all of them, in order, each once; any other a beginning of
+//!   them.
+//! - Every call that was shown came to its end before the prompt's answer.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{
+    editor::{From, Line},
+    stage::words,
+};
+
+/// A prompt of the conversation.
+#[derive(Debug)]
+struct Prompt {
+    session: String,
+    name: String,
+    verb: String,
+    count: usize,
+    id: String,
+    shown: String,
+    calls: BTreeMap<String, String>,
+    answer: Option<Value>,
+}
+
+/// Looks at a whole conversation; what is wrong with it.
+pub(crate) fn transcript(lines: &[Line]) -> Result<(), String> {
+    let mut prompts: Vec<Prompt> = Vec::new();
+    let mut open: BTreeMap<String, Value> = BTreeMap::new();
+    for line in lines {
+        let value = &line.value;
+        let (id, method) = (value.get("id"), value["method"].as_str());
+        match (line.from, id, method) {
+            (From::Editor, Some(id), Some(method)) => {
+                open.insert(id.to_string(), value.clone());
+                if method == "session/prompt" {
+                    prompts.extend(prompt(value));
+                }
+            }
+            (From::Agent, Some(id), None) => {
+                let Some(request) = open.remove(&id.to_string()) else {
+                    return Err(format!("an answer nobody waits for: {value}"));
+                };
+                if request["method"] == "session/prompt" {
+                    answered(&mut prompts, &id.to_string(), value)?;
+                }
+            }
+            (From::Agent, None, Some("session/update")) => updated(&mut prompts, value)?,
+            _ => {}
+        }
+    }
+    match open.values().next() {
+        Some(request) => Err(format!("never answered: {request}")),
+        None => Ok(()),
+    }
+}
+
+fn prompt(value: &Value) -> Option<Prompt> {
+    let text = value["params"]["prompt"][0]["text"].as_str()?;
+    let mut parts = text.split_whitespace();
+    let name = parts.next().filter(|name| name.starts_with('P'))?.to_owned();
+    Some(Prompt {
+        session: value["params"]["sessionId"].as_str()?.to_owned(),
+        name,
+        verb: parts.next().unwrap_or("say").to_owned(),
+        count: parts.next().and_then(|count| count.parse().ok()).unwrap_or(3),
+        id: value["id"].to_string(),
+        shown: String::new(),
+        calls: BTreeMap::new(),
+        answer: None,
+    })
+}
+
+/// The prompt of that name, which must be the one whose turn it is.
+fn current<'a>(
+    prompts: &'a mut [Prompt],
+    session: &str,
+    name: &str,
+    what: &Value,
+) -> Result<&'a mut Prompt, String> {
+    let mine = |prompt: &&mut Prompt| prompt.session == session && prompt.answer.is_none();
+    let oldest = prompts.iter_mut().find(mine);
+    match oldest {
+        Some(prompt) if prompt.name == name => Ok(prompt),
+        other => Err(format!("of {name}, while {:?} is due: {what}", other.map(|p| &p.name))),
+    }
+}
+
+fn updated(prompts: &mut [Prompt], value: &Value) -> Result<(), String> {
+    let session = value["params"]["sessionId"].as_str().unwrap_or_default();
+    let update = &value["params"]["update"];
+    match update["sessionUpdate"].as_str() {
+        Some("agent_message_chunk") => {
+            let text = update["content"]["text"].as_str().unwrap_or_default();
+            for word in text.split_inclusive(' ') {
+                // Sentences of ours (a refusal's) are no words of a prompt.
+                let Some((name, _)) =
+                    word.split_once('.').filter(|(name, _)| name.starts_with('P'))
+                else {
+                    continue;
+                };
+                current(prompts, session, name, value)?.shown.push_str(word);
+            }
+        }
+        Some("tool_call" | "tool_call_update") => {
+            let id = update["toolCallId"].as_str().unwrap_or_default();
+            let is_its =
+                |prompt: &&Prompt| prompt.session == session && prompt.calls.contains_key(id);
+            let name = match update["rawInput"]["name"].as_str() {
+                Some(name) => Some(name.to_owned()),
+                None => prompts.iter().find(is_its).map(|prompt| prompt.name.clone()),
+            };
+            let prompt = current(prompts, session, &name.unwrap_or_default(), value)?;
+            let status = update["status"].as_str();
+            let before = prompt.calls.get(id).cloned();
+            if before.as_deref().is_some_and(is_final) {
+                return Err(format!("a call changed after its end: {value}"));
+            }
+            let status = status.map_or_else(|| before.unwrap_or("pending".into()), str::to_owned);
+            prompt.calls.insert(id.to_owned(), status);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn is_final(status: &str) -> bool {
+    status == "completed" || status == "failed"
+}
+
+fn answered(prompts: &mut [Prompt], id: &str, value: &Value) -> Result<(), String> {
+    let Some(prompt) = prompts.iter_mut().find(|prompt| prompt.id == id) else { return Ok(()) };
+    prompt.answer = Some(value.clone());
+    if let Some((call, status)) = prompt.calls.iter().find(|(_, status)| !is_final(status)) {
+        return Err(format!("{call} is {status} at the end of its turn"));
+    }
+    let said = words(&prompt.name, prompt.count);
+    let is_whole = prompt.shown == said;
+    let fits = match value["result"]["stopReason"].as_str() {
+        Some("end_turn" | "max_tokens") => is_whole,
+        _ => said.starts_with(&prompt.shown) || prompt.verb == "stall",
+    };
+    if fits { Ok(()) } else { Err(format!("{prompt:?} was shown {:?}", prompt.shown)) }
+}
+
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn line(from: From, value: Value) -> Line {
+        Line { from, value }
+    }
+
+    fn asks(id: u64, text: &str) -> Line {
+        let prompt = json!([{"type": "text", "text": text}]);
+        let params = json!({"sessionId": "s", "prompt": prompt});
+        line(From::Editor, json!({"id": id, "method": "session/prompt", "params": params}))
+    }
+
+    fn says(text: &str) -> Line {
+        let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"text": text}});
+        let params = json!({"sessionId": "s", "update": update});
+        line(From::Agent, json!({"method": "session/update", "params": params}))
+    }
+
+    fn calls(id: &str, status: &str) -> Line {
+        let update = json!({"sessionUpdate": "tool_call", "toolCallId": id, "status": status, "rawInput": {"name": "P1"}});
+        let params = json!({"sessionId": "s", "update": update});
+        line(From::Agent, json!({"method": "session/update", "params": params}))
+    }
+
+    fn ends(id: u64) -> Line {
+        line(From::Agent, json!({"id": id, "result": {"stopReason": "end_turn"}}))
+    }
+
+    /// Goal: the checker notices each of the mistakes it is there for.
+    #[test]
+    fn mistakes_are_noticed() {
+        let good = [asks(1, "P1 say 2"), says("P1.1 "), says("P1.2 "), ends(1)];
+        assert_eq!(transcript(&good), Ok(()));
+        let bad: [&[Line]; 8] = [
+            &[asks(1, "P1 say 2"), says("P1.1 P1.2 ")],
+            &[asks(1, "P1 say 1"), says("P1.1 "), ends(1), ends(1)],
+            &[asks(1, "P1 say 2"), says("P1.1 "), ends(1)],
+            &[asks(1, "P1 say 1"), ends(1), says("P1.1 ")],
+            &[asks(1, "P1 say 1"), says("P1.1 P1.1 "), ends(1)],
+            &[asks(1, "P1 say 1"), asks(2, "P2 say 1"), says("P2.1 "), ends(1), ends(2)],
+            &[asks(1, "P1 say 1"), calls("P1-x", "pending"), says("P1.1 "), ends(1)],
+            &[
+                asks(1, "P1 say 1"),
+                calls("P1-x", "failed"),
+                calls("P1-x", "completed"),
+                says("P1.1 "),
+                ends(1),
+            ],
+        ];
+        for lines in bad {
+            assert!(transcript(lines).is_err(), "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Who may call what: modes are enforced, questions are asked, and silence is no consent.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use budao_core::event::{Decision, Event};
+use budao_journal::PageLimits;
+use serde_json::json;
+
+use crate::{
+    editor::{Editor, From, Mood},
+    stage::Stage,
+};
+
+fn is_question(value: &serde_json::Value) -> bool {
+    value["method"] == "session/request_permission"
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_is_to_ask_and_the_question_shows_the_call() {
+    let stage = Stage::new(1);
+    let touched = stage.touched.clone();
+    let (mut editor, session) = Editor::open(stage.bridge).await;
+    let id = editor.prompt(&session, "P1 touch").await;
+    assert_eq!(editor.stop(id).await, "end_turn");
+    assert_eq!(touched.load(Ordering::SeqCst), 1);
+    let lines = editor.hang_up().await;
+    let question = lines.iter().find(|line| is_question(&line.value)).unwrap();
+    insta::assert_json_snapshot!(question.value["params"], {".sessionId" => "[session]"});
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_no_reaches_the_model_and_nothing_runs() {
+    let stage = Stage::new(2);
+    let touched = stage.touched.clone();
+    let (mut editor, session) = Editor::open(stage.bridge).await;
+    editor.mood = Mood::Option("reject");
+    let id = editor.prompt(&session, "P1 touch").await;
+    assert_eq!(editor.stop(id).await, "end_turn");
+    assert_eq!(touched.load(Ordering::SeqCst), 0);
+    assert_eq!(editor.updates("tool_call_update").last().unwrap()["status"], "failed");
+    editor.hang_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_remembered_only_when_the_user_said_so() {
+    for (option, questions, runs) in
+        [("allow", 2, 2), ("allow_always", 1, 2), ("reject", 2, 0), ("reject_always", 1, 0)]
+    {
+        let stage = Stage::new(3);
+        let touched = stage.touched.clone();
+        let (mut editor, session) = Editor::open(stage.bridge).await;
+        editor.mood = Mood::Option(option);
+        for name in ["P1", "P2"] {
+            let id = editor.prompt(&session, &format!("{name} touch")).await;
+            assert_eq!(editor.stop(id).await, "end_turn");
+        }
+        assert_eq!(touched.load(Ordering::SeqCst), runs, "{option}");
+        let lines = editor.hang_up().await;
+        let asked = lines.iter().filter(|line| is_question(&line.value)).count();
+        assert_eq!(asked, questions, "{option}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn plan_mode_does_not_write_and_auto_does_not_ask() {
+    let stage = Stage::new(4);
+    let touched = stage.touched.clone();
+    let (mut editor, session) = Editor::open(stage.bridge).await;
+    for (mode, runs) in [("plan", 0), ("auto", 1)] {
+        let params = json!({"sessionId": session, "modeId": mode});
+        assert!(editor.ask("session/set_mode", params).await["error"].is_null());
+        let id = editor.prompt(&session, &format!("P{mode} touch")).await;
+        assert_eq!(editor.stop(id).await, "end_turn");
+        assert_eq!(touched.load(Ordering::SeqCst), runs, "{mode}");
+        let look = editor.prompt(&session, &format!("Plook{mode} look")).await;
+        assert_eq!(editor.stop(look).await, "end_turn");
+    }
+    let modes = editor.updates("current_mode_update");
+    assert_eq!(modes.len(), 2);
+    let lines = editor.hang_up().await;
+    assert!(!lines.iter().any(|line| is_question(&line.value)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_are_set_together_and_answered_whole() {
+    let (mut editor, session) = Editor::open(Stage::new(5).bridge).await;
+    let set = |option: &str, value: &str| json!({"sessionId": session, "configId": option, "value": value});
+    let sent = [
+        editor.send("session/set_config_option", set("mode", "auto")).await,
+        editor.send("session/set_config_option", set("model", "other")).await,
+        editor.send("session/set_config_option", set("thought_level", "high")).await,
+    ];
+    let mut last = json!(null);
+    for id in sent {
+        last = editor.answer(id).await;
+    }
+    let options = last["result"]["configOptions"].as_array().unwrap();
+    let values: Vec<_> = options.iter().map(|option| &option["currentValue"]).collect();
+    assert_eq!(values, ["auto", "other", "high"]);
+    for (option, value) in [("mode", "yolo"), ("model", "none"), ("colour", "red")] {
+        let answer = editor.ask("session/set_config_option", set(option, value)).await;
+        assert_eq!(answer["error"]["code"], -32602, "{option}");
+    }
+    let params = json!({"sessionId": session, "modeId": "yolo"});
+    assert_eq!(editor.ask("session/set_mode", params).await["error"]["code"], -32602);
+    editor.hang_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_withdrawn_when_its_turn_is_stopped() {
+    let (mut editor, session) = Editor::open(Stage::new(6).bridge).await;
+    editor.mood = Mood::Silent;
+    let id = editor.prompt(&session, "P1 touch").await;
+    let question = editor.until(is_question).await;
+    editor.cancel(&session).await;
+    assert_eq!(editor.stop(id).await, "cancelled");
+    editor.read_for(Duration::from_secs(1)).await;
+    let withdrawn = editor.transcript.iter().any(|line| {
+        line.from == From::Agent
+            && line.value["method"] == "$/cancel_request"
+            && line.value["params"]["requestId"] == question["id"]
+    });
+    assert!(withdrawn, "{:?}", editor.transcript);
+    // An answer that comes too late means nothing to the next prompt.
+    editor.choose(&question, "allow").await;
+    editor.mood = Mood::Option("reject");
+    let next = editor.prompt(&session, "P2 touch").await;
+    assert_eq!(editor.stop(next).await, "end_turn");
+    editor.hang_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_editor_that_is_gone_has_said_no() {
+    let stage = Stage::new(7);
+    let (journal, touched) = (stage.journal.clone(), stage.touched.clone());
+    let (mut editor, session) = Editor::open(stage.bridge).await;
+    editor.mood = Mood::Silent;
+    editor.prompt(&session, "P1 touch").await;
+    editor.until(is_question).await;
+    editor.vanish().await;
+    let page = journal.read(session.parse().unwrap(), 0, PageLimits::default()).await.unwrap();
+    let decided = page.records.iter().find_map(|stored| match stored.event().unwrap() {
+        Event::QuestionAnswered { decision, .. } => Some(decision),
+        _ => None,
+    });
+    assert_eq!(decided, Some(Decision::Deny));
+    assert_eq!(touched.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_makes_no_sense_is_a_no() {
+    let stage = Stage::new(8);
+    let touched = stage.touched.clone();
+    let (mut editor, session) = Editor::open(stage.bridge).await;
+    editor.mood = Mood::Silent;
+    let id = editor.prompt(&session, "P1 touch").await;
+    let question = editor.until(is_question).await;
+    let error = json!({"code": -32601, "message": "no such method"});
+    editor.raw(&json!({"jsonrpc": "2.0", "id": question["id"], "error": error}).to_string()).await;
+    assert_eq!(editor.stop(id).await, "end_turn");
+    assert_eq!(touched.load(Ordering::SeqCst), 0);
+    editor.hang_up().await;
+}

@@ -1,0 +1,177 @@
+//! Coming back to a session: list, load, resume, close, delete.
+
+use budao_core::{
+    engine::Engine,
+    event::{Ask, SessionId},
+    message::Block,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    editor::{Editor, From, Mood},
+    stage::{Stage, words},
+};
+
+/// What was told between a request and its answer.
+fn told_before(editor: &Editor, id: u64) -> Vec<Value> {
+    let lines = &editor.transcript;
+    let asked = lines.iter().position(|line| line.from == From::Editor && line.value["id"] == id);
+    let answered = lines.iter().position(|line| {
+        line.from == From::Agent && line.value["id"] == id && line.value.get("method").is_none()
+    });
+    lines[asked.unwrap()..answered.unwrap()]
+        .iter()
+        .filter(|line| line.from == From::Agent)
+        .map(|line| line.value["params"]["update"].clone())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loaded_session_tells_its_history_first() {
+    let stage = Stage::new(1);
+    let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
+    for prompt in ["P1 say 3", "P2 touch", "P3 break 4", "P4 fail"] {
+        let id = editor.prompt(&session, prompt).await;
+        editor.stop(id).await;
+    }
+    editor.hang_up().await;
+
+    let mut editor = Editor::connect(stage.bridge);
+    editor.initialize().await;
+    let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
+    let id = editor.send("session/load", params).await;
+    let answer = editor.answer(id).await;
+    assert_eq!(answer["result"]["modes"]["currentModeId"], "default");
+    let told = told_before(&editor, id);
+    insta::assert_json_snapshot!(told);
+    let next = editor.prompt(&session, "P5 say 2").await;
+    assert_eq!(editor.stop(next).await, "end_turn");
+    editor.transcript.clear();
+    editor.hang_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_session_tells_nothing_first() {
+    let stage = Stage::new(2);
+    let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
+    let id = editor.prompt(&session, "P1 say 3").await;
+    editor.stop(id).await;
+    editor.hang_up().await;
+
+    let mut editor = Editor::connect(stage.bridge);
+    editor.initialize().await;
+    let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
+    let id = editor.send("session/resume", params).await;
+    assert!(editor.answer(id).await["error"].is_null());
+    assert_eq!(told_before(&editor, id), Vec::<Value>::new());
+    let next = editor.prompt(&session, "P2 say 3").await;
+    assert_eq!(editor.stop(next).await, "end_turn");
+    assert_eq!(editor.text(), words("P2", 3));
+    editor.hang_up().await;
+}
+
+/// Goal: a question that was open when the editor died is asked again of whoever comes back; here the
+/// editor died without saying so, as a killed process does.
+#[tokio::test(start_paused = true)]
+async fn an_open_question_is_asked_again() {
+    let stage = Stage::new(3);
+    let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
+    editor.mood = Mood::Silent;
+    editor.prompt(&session, "P1 touch").await;
+    editor.until(|value| value["method"] == "session/request_permission").await;
+    editor.serving.abort();
+
+    let mut second = Editor::connect(stage.bridge);
+    second.initialize().await;
+    let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
+    let id = second.send("session/load", params).await;
+    second.answer(id).await;
+    second.until(|value| value["params"]["update"]["sessionUpdate"] == "usage_update").await;
+    let next = second.prompt(&session, "P2 say 2").await;
+    assert_eq!(second.stop(next).await, "end_turn");
+    drop(editor);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_do_to_a_session_is_shown_with_their_words() {
+    let stage = Stage::new(4);
+    let (mut editor, session) = Editor::open(stage.bridge).await;
+    let content = vec![Block::Text("Pother say 3".to_owned())];
+    let command = stage.runtime.command("terminal", Ask::Message { content });
+    let id: SessionId = session.parse().unwrap();
+    stage.runtime.submit(id, command).await.unwrap();
+    let mine = editor.prompt(&session, "P1 say 2").await;
+    assert_eq!(editor.stop(mine).await, "end_turn");
+    assert_eq!(editor.text(), words("Pother", 3) + &words("P1", 2));
+    let users = editor.updates("user_message_chunk");
+    assert_eq!(users.len(), 1);
+    assert_eq!(users[0]["content"]["text"], "Pother say 3");
+}
+
+/// Goal: stopping while somebody else's turn runs stops that one, and the prompt that waits behind it.
+#[tokio::test(start_paused = true)]
+async fn a_prompt_behind_another_turn_can_be_stopped() {
+    let stage = Stage::new(5);
+    let (mut editor, session) = Editor::open(stage.bridge).await;
+    let content = vec![Block::Text("Pother stall".to_owned())];
+    let command = stage.runtime.command("terminal", Ask::Message { content });
+    stage.runtime.submit(session.parse().unwrap(), command).await.unwrap();
+    let mine = editor.prompt(&session, "P1 stall").await;
+    editor.cancel(&session).await;
+    let next = editor.prompt(&session, "P2 say 2").await;
+    assert_eq!(editor.stop(mine).await, "cancelled");
+    assert_eq!(editor.stop(next).await, "end_turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_are_listed_by_directory_page_by_page() {
+    let mut editor = Editor::connect(Stage::new(6).bridge);
+    editor.initialize().await;
+    for number in 0..60 {
+        let cwd = if number % 2 == 0 { "/even" } else { "/odd" };
+        editor.ask("session/new", json!({"cwd": cwd, "mcpServers": []})).await;
+    }
+    let even = editor.ask("session/list", json!({"cwd": "/even"})).await;
+    assert_eq!(even["result"]["sessions"].as_array().unwrap().len(), 30);
+    assert!(even["result"].get("nextCursor").is_none_or(Value::is_null));
+    let first = editor.ask("session/list", json!({})).await;
+    assert_eq!(first["result"]["sessions"].as_array().unwrap().len(), 50);
+    let cursor = first["result"]["nextCursor"].clone();
+    let second = editor.ask("session/list", json!({"cursor": cursor})).await;
+    assert_eq!(second["result"]["sessions"].as_array().unwrap().len(), 10);
+    editor.hang_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_session_stops_and_is_no_longer_open() {
+    let (mut editor, session) = Editor::open(Stage::new(7).bridge).await;
+    let running = editor.prompt(&session, "P1 stall").await;
+    let waiting = editor.prompt(&session, "P2 say 2").await;
+    let closed = editor.send("session/close", json!({"sessionId": session})).await;
+    assert!(editor.answer(closed).await["error"].is_null());
+    assert_eq!(editor.stop(running).await, "cancelled");
+    assert_eq!(editor.stop(waiting).await, "cancelled");
+    let again = editor.prompt(&session, "P3 say 2").await;
+    assert_eq!(editor.stop(again).await, "-32002");
+    let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
+    assert!(editor.ask("session/resume", params).await["error"].is_null());
+    let id = editor.prompt(&session, "P4 say 2").await;
+    assert_eq!(editor.stop(id).await, "end_turn");
+    editor.hang_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_session_is_gone_open_or_not() {
+    let (mut editor, session) = Editor::open(Stage::new(8).bridge).await;
+    let other = editor.new_session().await;
+    assert!(editor.ask("session/close", json!({"sessionId": other})).await["error"].is_null());
+    for session in [session, other] {
+        let answer = editor.ask("session/delete", json!({"sessionId": session})).await;
+        assert!(answer["error"].is_null(), "{answer}");
+        let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
+        assert_eq!(editor.ask("session/load", params).await["error"]["code"], -32002);
+    }
+    let left = editor.ask("session/list", json!({})).await;
+    assert_eq!(left["result"]["sessions"], json!([]));
+    editor.hang_up().await;
+}
