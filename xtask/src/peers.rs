@@ -109,6 +109,23 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "acp-sdk",
+        about: "the ACP project's TypeScript library, as an editor",
+        kind: Kind::Npm(&["@agentclientprotocol/sdk@2.4.0"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &[
+                "--input-type=module",
+                "-e",
+                "import * as acp from '@agentclientprotocol/sdk'; \
+                 console.log('acp', acp.PROTOCOL_VERSION)",
+            ],
+            stdin: "",
+            prints: "acp 1",
+        },
+    },
+    Peer {
         name: "schema-js",
         about: "ajv and zod: what JavaScript says to a JSON Schema",
         kind: Kind::Npm(&["ajv@8.17.1", "zod@4.3.6"]),
