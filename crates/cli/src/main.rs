@@ -4,6 +4,8 @@
 //! through a [`Terminal`]: data on stdout, talk on stderr. A mistake of ours that no subcommand caught ends
 //! here, with an exit code of its own.
 
+mod acp;
+mod anomalies;
 mod config;
 mod exit;
 mod explain;
@@ -43,6 +45,7 @@ enum Command {
     Cancel(run::CancelArgs),
     Replay(run::ReplayArgs),
     Serve(serve::Args),
+    Acp(acp::Args),
     Sessions(sessions::Args),
     Journal(journal::Args),
     Backup(journal::BackupArgs),
@@ -69,6 +72,10 @@ fn run(cli: &Cli) -> Exit {
         Command::Cancel(args) => wait(run::cancel(args, lang, &terminal), lang, &terminal),
         Command::Replay(args) => wait(run::replay(args, lang, &terminal), lang, &terminal),
         Command::Serve(args) => wait(serve::run(args, lang, &terminal), lang, &terminal),
+        Command::Acp(args) => {
+            acp::start_log(args);
+            wait(acp::run(args, lang, &terminal), lang, &terminal)
+        }
         Command::Sessions(args) => wait(sessions::run(args, lang, &terminal), lang, &terminal),
         Command::Journal(args) => wait(journal::run(args, lang, &terminal), lang, &terminal),
         Command::Backup(args) => wait(journal::backup(args, lang, &terminal), lang, &terminal),

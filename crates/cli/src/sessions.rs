@@ -10,6 +10,7 @@ use budao_journal::{Filter, Journal, PageLimits, State, Summary};
 use budao_runtime::world;
 
 use crate::{
+    anomalies,
     exit::Exit,
     terminal::{Terminal, pad},
     wiring::JournalArgs,
@@ -18,11 +19,26 @@ use crate::{
 
 /// Lists, shows and deletes sessions.
 #[derive(Debug, clap::Args)]
+#[command(subcommand_negates_reqs = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     journal: JournalArgs,
+
+    /// Finds turns that ended at once or without a word, results that were dropped, messages right after an
+    /// end, silent stretches
+    #[arg(long, required_unless_present = "since")]
+    anomalies: bool,
+
+    /// With --anomalies: only sessions changed at or after this time, in UTC
+    #[arg(long, value_name = "TIME", requires = "anomalies")]
+    since: Option<Timestamp>,
+
+    /// With --anomalies: one JSON object per line on stdout
+    #[arg(long, requires = "anomalies")]
+    json: bool,
+
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -100,7 +116,8 @@ impl ListArgs {
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let journal = args.journal.open(&world::real()).await?;
     let done = match &args.action {
-        Action::List(list) => {
+        None => anomalies::run(&*journal, args.since, args.json, lang, terminal).await,
+        Some(Action::List(list)) => {
             let found = journal.sessions(list.filter()).await?;
             for summary in &found {
                 terminal.data(&if list.json { json(summary)? } else { row(summary, terminal) });
@@ -110,8 +127,10 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
             }
             Ok(Exit::Fine)
         }
-        Action::Show { session, json } => show(&*journal, *session, *json, lang, terminal).await,
-        Action::Delete { sessions } => {
+        Some(Action::Show { session, json }) => {
+            show(&*journal, *session, *json, lang, terminal).await
+        }
+        Some(Action::Delete { sessions }) => {
             let mut exit = Exit::Fine;
             for session in sessions {
                 if journal.delete(*session).await? {

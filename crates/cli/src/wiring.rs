@@ -25,7 +25,7 @@ use budao_tools::{
     pool::Pool,
 };
 
-use crate::{config::Config, holder};
+use crate::{acp::Handed, config::Config, holder};
 
 /// How long a start waits for MCP servers; those that are late join when they are there.
 const SERVERS_READY: Duration = Duration::from_secs(15);
@@ -85,6 +85,8 @@ pub(crate) struct Wired {
     pub(crate) runtime: Runtime,
     shells: builtin::Shells,
     servers: Arc<Servers>,
+    /// Servers an editor handed over.
+    pub(crate) handed: Arc<Handed>,
     /// MCP servers that are not there yet, and why.
     pub(crate) missing: Vec<(String, Fault)>,
 }
@@ -95,18 +97,29 @@ impl Wired {
         self.runtime.shutdown(Duration::ZERO).await;
         self.shells.end_all().await;
         self.servers.shutdown().await;
+        self.handed.shutdown().await;
     }
 }
 
 /// Wires a runtime over a journal.
 pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Wired, Fault> {
+    wire_within(journal, config, SERVERS_READY).await
+}
+
+/// Wires a runtime over a journal, and waits this long for MCP servers.
+pub(crate) async fn wire_within(
+    journal: &JournalArgs,
+    config: Config,
+    ready: Duration,
+) -> Result<Wired, Fault> {
     let world = world::real();
     let Config { limits, mcp, .. } = config;
     let mcp_secrets: Vec<String> =
         mcp.iter().flat_map(|server| server.secrets().map(str::to_owned)).collect();
     let journal = journal.open(&world).await?;
     let servers = Arc::new(Servers::open(mcp, &world, &Arc::new(limits.clone()))?);
-    let missing = servers.ready(&world, SERVERS_READY).await;
+    let missing = servers.ready(&world, ready).await;
+    let handed = Arc::new(Handed::new(world.clone(), Arc::new(limits.clone())));
     let (keys, mut secrets) = keys();
     secrets.extend(mcp_secrets);
     let scrubber = Scrubber::with_secrets(secrets);
@@ -122,6 +135,7 @@ pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Wired,
         pool: Arc::new(Pool::threads()),
         scrubber: scrubber.clone(),
         servers: Arc::clone(&servers),
+        handed: Arc::clone(&handed),
     };
     let retains = Retains { journal: Arc::clone(&journal), age: SESSIONS_KEPT };
     let runtime =
@@ -133,7 +147,7 @@ pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Wired,
             .holder(holder::name())
             .census(Arc::new(holder::Processes))
             .build()?;
-    Ok(Wired { runtime, shells, servers, missing })
+    Ok(Wired { runtime, shells, servers, handed, missing })
 }
 
 /// Makes room on a full disk: sessions that are long over go, and with them the outputs kept for them.
@@ -155,7 +169,7 @@ impl CleanUp for Retains {
 }
 
 /// The keys in the environment, and their texts for the scrubber.
-fn keys() -> (Keys, Vec<String>) {
+pub(crate) fn keys() -> (Keys, Vec<String>) {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (anthropic, openai) = (set("ANTHROPIC_API_KEY"), set("OPENAI_API_KEY"));
     let secrets = [anthropic.clone(), openai.clone()].into_iter().flatten().collect();
@@ -193,11 +207,12 @@ struct Builtin {
     pool: Arc<Pool>,
     scrubber: Scrubber,
     servers: Arc<Servers>,
+    handed: Arc<Handed>,
 }
 
 #[async_trait]
 impl ToolSource for Builtin {
-    async fn toolbox(&self, _session: SessionId, settings: &Settings) -> Result<Toolbox, Fault> {
+    async fn toolbox(&self, session: SessionId, settings: &Settings) -> Result<Toolbox, Fault> {
         let mut toolbox =
             Toolbox::builder().pool(Arc::clone(&self.pool)).scrubber(self.scrubber.clone());
         if let Some(workspace) = &settings.workspace {
@@ -206,7 +221,7 @@ impl ToolSource for Builtin {
                 toolbox = toolbox.add_shared(tool)?;
             }
         }
-        self.servers.offer(&toolbox.build())
+        self.handed.offer(session, &self.servers.offer(&toolbox.build())?)
     }
 
     async fn session_ended(&self, session: SessionId) {
@@ -214,6 +229,6 @@ impl ToolSource for Builtin {
     }
 
     fn generation(&self) -> u64 {
-        self.servers.generation()
+        self.servers.generation() + self.handed.generation()
     }
 }

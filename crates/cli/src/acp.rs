@@ -1,0 +1,193 @@
+//! `budao acp`: an agent for editors, on stdin and stdout.
+//!
+//! Stdout carries the protocol and nothing else. What the operator should know goes into a log file in the
+//! state directory; `budao acp doctor` looks at everything and writes nothing.
+
+mod doctor;
+mod handed;
+mod log;
+
+use std::{sync::Arc, time::Duration};
+
+use budao_acp::{Bridge, Choice, ExecutionError, Offer, SignIn, SlashCommand};
+use budao_core::{
+    Fault, Lang,
+    event::Settings,
+    fault::{Fact, Kind, Operation},
+    tool::{Mode, Permissions},
+};
+use budao_models::{Models, Spec};
+
+use crate::{
+    config::ConfigArgs,
+    exit::Exit,
+    terminal::Terminal,
+    wiring::{self, JournalArgs},
+    words::say,
+};
+
+pub(crate) use handed::Handed;
+
+/// How long what runs may take to be put aside once the editor is gone.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+/// Serves an editor that speaks the Agent Client Protocol, on stdin and stdout.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Checks engine, model, keys, configuration and journal, and writes nothing
+    Doctor(ServeArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ServeArgs {
+    /// A model to choose from, the first is the default: anthropic:NAME, openai:NAME@URL, demo, demo:fast,
+    /// script:FILE
+    #[arg(long = "model", value_name = "SPEC", env = "BUDAO_MODEL", value_delimiter = ',')]
+    models: Vec<String>,
+
+    /// What new sessions begin with: approval (ask), readonly (plan) or auto
+    #[arg(long, default_value = "approval", value_name = "MODE")]
+    permission: String,
+
+    /// Standing instructions
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+
+    /// How a turn that failed is told: error, or refusal, which makes some editors delete the prompt
+    #[arg(long, default_value = "error", value_name = "HOW")]
+    execution_error: String,
+
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    #[command(flatten)]
+    journal: JournalArgs,
+}
+
+impl ServeArgs {
+    fn models(&self) -> Vec<String> {
+        if self.models.is_empty() { vec!["demo".to_owned()] } else { self.models.clone() }
+    }
+
+    fn permissions(&self) -> Result<Permissions, Fault> {
+        let mode: Mode = self
+            .permission
+            .parse()
+            .map_err(|_| wrong("--permission", "auto, approval or readonly", &self.permission))?;
+        Ok(Permissions { mode, ..Permissions::default() })
+    }
+
+    fn execution_error(&self) -> Result<ExecutionError, Fault> {
+        match self.execution_error.as_str() {
+            "error" => Ok(ExecutionError::Error),
+            "refusal" => Ok(ExecutionError::Refusal),
+            other => Err(wrong("--execution-error", "error or refusal", other)),
+        }
+    }
+
+    fn settings(&self, lang: Lang) -> Result<Settings, Fault> {
+        Ok(Settings {
+            language: lang,
+            model: self.models().swap_remove(0),
+            system: self.system.as_deref().map(Into::into),
+            permissions: self.permissions()?,
+            ..Settings::default()
+        })
+    }
+
+    fn offer(&self, lang: Lang, context_tokens: u64) -> Result<Offer, Fault> {
+        let models = self.models();
+        let specs: Vec<Spec> =
+            models.iter().map(|model| Models::parse_spec(model)).collect::<Result<_, Fault>>()?;
+        let needs_key = |spec: &Spec| {
+            matches!(spec, Spec::Anthropic { url: None, .. } | Spec::OpenAi { url: None, .. })
+        };
+        let key = SignIn {
+            id: "environment".to_owned(),
+            name: say(lang, "API key in the environment", "环境变量中的 API 密钥").to_owned(),
+            about: say(
+                lang,
+                "Set ANTHROPIC_API_KEY or OPENAI_API_KEY for this agent in the editor's settings, \
+                 then start it again.",
+                "请在编辑器设置中为此代理设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，然后重新启动。",
+            )
+            .to_owned(),
+        };
+        let plan = SlashCommand {
+            name: "plan".to_owned(),
+            about: say(
+                lang,
+                "Split a question into tasks, solve them, combine the results",
+                "把问题拆成任务，逐一解决后汇总",
+            )
+            .to_owned(),
+            hint: Some(say(lang, "the question", "问题").to_owned()),
+        };
+        Ok(Offer {
+            engine: "native".to_owned(),
+            thinking: specs.iter().any(|spec| matches!(spec, Spec::Anthropic { .. })),
+            models: models.into_iter().map(|id| Choice { name: id.clone(), id }).collect(),
+            context_tokens,
+            commands: vec![plan],
+            sign_ins: if specs.iter().any(needs_key) { vec![key] } else { Vec::new() },
+        })
+    }
+}
+
+fn wrong(key: &str, expected: &str, received: &str) -> Fault {
+    Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+        .with(Fact::ConfigKey, key.to_owned())
+        .with(Fact::Expected, expected.to_owned())
+        .with(Fact::Received, received.chars().take(40).collect::<String>())
+}
+
+/// Where log lines of this subcommand go, before anything is logged.
+pub(crate) fn start_log(args: &Args) {
+    if args.action.is_none() {
+        log::start();
+    }
+}
+
+/// `budao acp`.
+pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    match &args.action {
+        Some(Action::Doctor(checked)) => Ok(doctor::run(checked, lang, terminal).await),
+        None => serve(&args.serve, lang).await,
+    }
+}
+
+async fn serve(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
+    let config = args.config.load()?;
+    let limits = config.limits.clone();
+    let (settings, offer) = (args.settings(lang)?, args.offer(lang, limits.context_tokens)?);
+    let execution_error = args.execution_error()?;
+    // Servers that are late join when they are there: an editor must not wait for them.
+    let wired = wiring::wire_within(&args.journal, config, Duration::ZERO).await?;
+    tracing::info!(engine = offer.engine, models = ?args.models(), "serving an editor");
+    let bridge = Bridge {
+        engine: Arc::new(wired.runtime.clone()),
+        journal: Arc::clone(wired.runtime.journal()),
+        world: wired.runtime.world().clone(),
+        limits,
+        offer,
+        settings,
+        lang,
+        execution_error,
+        host: Arc::clone(&wired.handed) as _,
+    };
+    let served = bridge.serve(tokio::io::stdin(), tokio::io::stdout()).await;
+    if tokio::time::timeout(FAREWELL, wired.close()).await.is_err() {
+        tracing::warn!("what was running was left to its supervisors");
+    }
+    served.map(|()| Exit::Fine)
+}

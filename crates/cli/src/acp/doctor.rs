@@ -1,0 +1,135 @@
+//! `budao acp doctor`: is everything there that an editor's agent needs? It writes nothing.
+
+use std::path::Path;
+
+use budao_core::{Fault, Lang, fault::text, seams::World};
+use budao_journal::{Journal, Sqlite};
+use budao_models::Models;
+use budao_runtime::world;
+
+use super::{ServeArgs, log};
+use crate::{exit::Exit, terminal::Terminal, wiring, words::say};
+
+/// One thing that was looked at.
+struct Finding {
+    what: String,
+    fine: bool,
+    told: String,
+}
+
+/// Looks at everything, and tells it.
+pub(super) async fn run(args: &ServeArgs, lang: Lang, terminal: &Terminal) -> Exit {
+    let world = world::real();
+    let findings = vec![
+        configuration(args, lang),
+        models(args, &world, lang),
+        choices(args, lang),
+        journal(args, &world, lang).await,
+        log_file(lang),
+    ];
+    let is_fine = findings.iter().all(|finding| finding.fine);
+    for Finding { what, fine, told } in findings {
+        let mark = if fine { say(lang, "ok", "正常") } else { say(lang, "WRONG", "有问题") };
+        terminal.data(&format!(
+            "{}  {} {told}\n",
+            crate::terminal::pad(mark, 6),
+            terminal.strong(what)
+        ));
+    }
+    if is_fine { Exit::Fine } else { Exit::Failed }
+}
+
+fn finding(what: &str, found: Result<String, Fault>, lang: Lang) -> Finding {
+    let what = what.to_owned();
+    match found {
+        Ok(told) => Finding { what, fine: true, told },
+        Err(fault) => {
+            let code = fault.row().code;
+            let told = format!("{} (budao explain {code})", text::for_user(&fault, lang));
+            Finding { what, fine: false, told }
+        }
+    }
+}
+
+fn configuration(args: &ServeArgs, lang: Lang) -> Finding {
+    let told = args.config.load().map(|config| match lang {
+        Lang::En => format!("can be read; {} MCP servers", config.mcp.len()),
+        Lang::Zh => format!("可以读取；{} 个 MCP 服务器", config.mcp.len()),
+    });
+    finding(say(lang, "configuration", "配置"), told, lang)
+}
+
+/// Every model can be made, which needs its key.
+fn models(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
+    let limits = args.config.load().map(|config| config.limits).unwrap_or_default();
+    let models = Models::new(world.clone(), limits.into(), wiring::keys().0);
+    let wanted = args.models();
+    let opened = wanted
+        .iter()
+        .try_for_each(|model| models.open(&Models::parse_spec(model)?).map(drop))
+        .map(|()| wanted.join(", "));
+    finding(say(lang, "models", "模型"), opened, lang)
+}
+
+fn choices(args: &ServeArgs, lang: Lang) -> Finding {
+    let told = args
+        .permissions()
+        .and_then(|permissions| args.execution_error().map(|_| permissions.mode.to_string()));
+    finding(say(lang, "permission", "权限"), told, lang)
+}
+
+/// The journal can be read, or there is a place for one.
+async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
+    let what = say(lang, "journal", "日志库");
+    let path = match &args.journal.journal {
+        Some(path) => Some(path.clone()),
+        None => wiring::state_directory().map(|directory| directory.join("journal.db")),
+    };
+    let Some(path) = path else {
+        let told = say(lang, "no home directory: say --journal", "没有主目录：请用 --journal");
+        return Finding { what: what.to_owned(), fine: false, told: told.to_owned() };
+    };
+    if !path.exists() {
+        return not_yet(what, &path, lang);
+    }
+    let told = match Sqlite::open_read_only(&path, world.clone(), budao_journal::Options::default())
+        .await
+    {
+        Ok(journal) => {
+            let found = journal.sessions(budao_journal::Filter::default()).await;
+            journal.close().await;
+            found.map(|_| path.display().to_string())
+        }
+        Err(fault) => Err(fault),
+    };
+    finding(what, told, lang)
+}
+
+/// What is not there yet will be made where it can be.
+fn not_yet(what: &str, path: &Path, lang: Lang) -> Finding {
+    let place = path.ancestors().skip(1).find(|place| place.exists());
+    let fine = place.is_some_and(|place| {
+        std::fs::metadata(place)
+            .is_ok_and(|place| place.is_dir() && !place.permissions().readonly())
+    });
+    let told = match lang {
+        Lang::En => format!("{} will be made", path.display()),
+        Lang::Zh => format!("将创建 {}", path.display()),
+    };
+    Finding { what: what.to_owned(), fine, told }
+}
+
+fn log_file(lang: Lang) -> Finding {
+    let what = say(lang, "log file", "日志文件");
+    match log::path() {
+        Some(path) if path.exists() => {
+            Finding { what: what.to_owned(), fine: true, told: path.display().to_string() }
+        }
+        Some(path) => not_yet(what, &path, lang),
+        None => Finding {
+            what: what.to_owned(),
+            fine: false,
+            told: say(lang, "no home directory", "没有主目录").to_owned(),
+        },
+    }
+}

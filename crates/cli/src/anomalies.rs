@@ -1,0 +1,310 @@
+//! `budao sessions --anomalies`: turns that look like something went wrong though nothing says so.
+//!
+//! Found in the records alone, after the fact: this is what one greps an adapter's log for when prompts seem
+//! to be answered at once, or one turn late.
+
+use std::time::Duration;
+
+use budao_core::{
+    Fault, Lang, Timestamp,
+    event::{Event, Record, SessionId, StopReason, TurnNumber},
+};
+use budao_journal::{Filter, Journal, PageLimits};
+use serde::Serialize;
+
+use crate::{exit::Exit, terminal::Terminal, words::say};
+
+/// A turn that ended sooner ended at once.
+const AT_ONCE: Duration = Duration::from_millis(100);
+/// A message that comes sooner after an end comes right after it.
+const RIGHT_AFTER: Duration = Duration::from_secs(1);
+/// A turn in which nothing is recorded for longer was silent.
+const SILENT: Duration = Duration::from_secs(60);
+/// Sessions looked at together.
+const PAGE: usize = 200;
+
+/// What looks wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum What {
+    /// It ended before a model could have answered.
+    EndedAtOnce,
+    /// It ended well and said nothing.
+    EndedWithoutText,
+    /// Something came for a turn that was over.
+    ResultDropped,
+    /// A message came as soon as a turn had ended.
+    MessageRightAfterEnd,
+    /// Nothing happened in it for a long time.
+    Silence,
+}
+
+impl What {
+    fn told(self, lang: Lang) -> &'static str {
+        match self {
+            Self::EndedAtOnce => say(lang, "ended at once", "立即结束"),
+            Self::EndedWithoutText => say(lang, "ended without a word", "没有任何文字就结束"),
+            Self::ResultDropped => {
+                say(lang, "a result of another turn was dropped", "丢弃了属于其他轮次的结果")
+            }
+            Self::MessageRightAfterEnd => {
+                say(lang, "a message came right after the end", "刚结束就收到新消息")
+            }
+            Self::Silence => say(lang, "nothing happened for a long time", "长时间没有动静"),
+        }
+    }
+}
+
+/// One of them, where and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Anomaly {
+    session: SessionId,
+    at: Timestamp,
+    turn: TurnNumber,
+    seq: u64,
+    what: What,
+    /// How long it took, where that is what looks wrong.
+    elapsed_ms: u64,
+}
+
+/// Looks at the records of one session, one after the other.
+#[derive(Debug, Default)]
+struct Eye {
+    turn: Option<Running>,
+    ended_at: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Running {
+    since: Timestamp,
+    last: Timestamp,
+    has_said: bool,
+    /// Questions that wait for a person: then silence is no wonder.
+    questions: usize,
+}
+
+impl Eye {
+    fn see(&mut self, record: &Record) -> Vec<Anomaly> {
+        let mut found = Vec::new();
+        let mut note = |what, elapsed: Duration| {
+            found.push(Anomaly {
+                session: record.session,
+                at: record.at,
+                turn: record.turn,
+                seq: record.seq,
+                what,
+                elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            });
+        };
+        if let Some(turn) = &mut self.turn {
+            let silent = since(turn.last, record.at);
+            if silent > SILENT && turn.questions == 0 {
+                note(What::Silence, silent);
+            }
+            turn.last = record.at;
+        }
+        match &record.event {
+            Event::TurnStarted { .. } => {
+                let at = record.at;
+                self.turn = Some(Running { since: at, last: at, has_said: false, questions: 0 });
+            }
+            Event::MessageAccepted { .. } => {
+                let after = self.ended_at.map(|end| since(end, record.at));
+                if let Some(after) = after.filter(|after| *after < RIGHT_AFTER) {
+                    note(What::MessageRightAfterEnd, after);
+                }
+            }
+            Event::LateArrivalDropped { .. } => note(What::ResultDropped, Duration::ZERO),
+            Event::TurnEnded { stop, .. } => {
+                self.ended_at = Some(record.at);
+                if let Some(turn) = self.turn.take() {
+                    let took = since(turn.since, record.at);
+                    let is_expected = turn.has_said || *stop == StopReason::Cancelled;
+                    if !is_expected && took < AT_ONCE {
+                        note(What::EndedAtOnce, took);
+                    } else if !is_expected && *stop == StopReason::EndTurn {
+                        note(What::EndedWithoutText, took);
+                    }
+                }
+            }
+            event => {
+                if let Some(turn) = &mut self.turn {
+                    turn.take_up(event);
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Running {
+    fn take_up(&mut self, event: &Event) {
+        match event {
+            Event::TextCame { .. } | Event::CallStarted { .. } | Event::AggregateEnded { .. } => {
+                self.has_said = true;
+            }
+            Event::ModelAnswered { content, .. } => self.has_said |= !content.is_empty(),
+            Event::QuestionAsked { .. } => self.questions += 1,
+            Event::QuestionAnswered { .. } | Event::QuestionExpired { .. } => {
+                self.questions = self.questions.saturating_sub(1);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn since(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::from_micros(u64::try_from(to.as_micros() - from.as_micros()).unwrap_or(0))
+}
+
+/// Looks through every session, newest first.
+pub(crate) async fn run(
+    journal: &dyn Journal,
+    since: Option<Timestamp>,
+    json: bool,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let (mut after, mut total) = (None, 0_usize);
+    loop {
+        let filter = Filter { since, after, limit: PAGE, ..Filter::default() };
+        let page = journal.sessions(filter).await?;
+        let Some(last) = page.last() else { break };
+        after = Some((last.updated_at, last.session));
+        for summary in &page {
+            for anomaly in look(journal, summary.session).await? {
+                total += 1;
+                tell(&anomaly, json, lang, terminal);
+            }
+        }
+    }
+    if total == 0 {
+        terminal.say(say(lang, "Nothing looks wrong.", "没有发现异常。"));
+    }
+    Ok(Exit::Fine)
+}
+
+fn tell(anomaly: &Anomaly, json: bool, lang: Lang, terminal: &Terminal) {
+    let line = if json {
+        serde_json::to_string(anomaly).unwrap_or_default()
+    } else {
+        let Anomaly { session, at, turn, elapsed_ms, what, .. } = anomaly;
+        let (name, told) = (terminal.name(session), what.told(lang));
+        let turn = match lang {
+            Lang::En => format!("turn {turn}"),
+            Lang::Zh => format!("第 {turn} 轮"),
+        };
+        let took = terminal.faint(format!("{elapsed_ms} ms"));
+        format!("{name}  {at}  {turn}  {told} {took}")
+    };
+    terminal.data(&format!("{line}\n"));
+}
+
+async fn look(journal: &dyn Journal, session: SessionId) -> Result<Vec<Anomaly>, Fault> {
+    let (mut eye, mut found, mut seen) = (Eye::default(), Vec::new(), 0);
+    loop {
+        let page = journal.read(session, seen, PageLimits::default()).await?;
+        let Some(last) = page.records.last() else { return Ok(found) };
+        seen = last.seq;
+        for stored in &page.records {
+            found.extend(eye.see(&stored.record()?));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::{
+        event::{CommandId, Epoch, QuestionId},
+        fault::Operation,
+        message::{Block, Usage},
+        trace::Trace,
+    };
+
+    use super::*;
+
+    fn seen(events: &[(i64, Event)]) -> Vec<(What, u64)> {
+        let mut eye = Eye::default();
+        let mut found = Vec::new();
+        for (seq, (millis, event)) in events.iter().enumerate() {
+            let record = Record {
+                session: SessionId(uuid::Uuid::nil()),
+                epoch: Epoch(1),
+                seq: seq as u64 + 1,
+                at: Timestamp::from_micros(millis * 1000),
+                trace: Trace::NONE,
+                turn: 1,
+                event: event.clone(),
+            };
+            let all = eye.see(&record).into_iter();
+            found.extend(all.map(|anomaly| (anomaly.what, anomaly.elapsed_ms)));
+        }
+        found
+    }
+
+    fn message() -> Event {
+        let content = vec![Block::Text("hi".into())];
+        Event::MessageAccepted { command: CommandId::from("m"), content }
+    }
+
+    fn start() -> Event {
+        Event::TurnStarted { message: CommandId::from("m") }
+    }
+
+    fn text() -> Event {
+        Event::TextCame { step: 1, text: "well".into() }
+    }
+
+    fn end(stop: StopReason) -> Event {
+        Event::TurnEnded { stop, fault: None, steps: 1, usage: Usage::default() }
+    }
+
+    #[test]
+    fn the_signature_of_a_turn_answered_by_another_is_found() {
+        // A ends well, B ends at once without a word, C comes right behind it.
+        let found = seen(&[
+            (0, start()),
+            (7_000, text()),
+            (7_884, end(StopReason::EndTurn)),
+            (36_000, message()),
+            (36_000, start()),
+            (36_012, end(StopReason::EndTurn)),
+            (36_500, message()),
+        ]);
+        assert_eq!(found, [(What::EndedAtOnce, 12), (What::MessageRightAfterEnd, 488)]);
+    }
+
+    #[test]
+    fn silence_dropped_results_and_wordless_ends_are_found() {
+        let dropped =
+            Event::LateArrivalDropped { operation: Operation::ToolCall, of_turn: 1, call: None };
+        let found = seen(&[(0, start()), (70_000, dropped), (71_000, end(StopReason::EndTurn))]);
+        let wanted =
+            [(What::Silence, 70_000), (What::ResultDropped, 0), (What::EndedWithoutText, 71_000)];
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn waiting_for_a_person_and_being_stopped_are_no_anomalies() {
+        let question = QuestionId("q".into());
+        let asked = Event::QuestionAsked {
+            question: question.clone(),
+            call: "c".into(),
+            tool: "t".into(),
+            arguments: serde_json::Value::Null,
+            repairs: Vec::new(),
+            digest: "d".into(),
+            idempotent: false,
+            reason: "r".into(),
+            expires_at: Timestamp::from_micros(0),
+        };
+        let answered = Event::QuestionExpired { question, call: "c".into() };
+        let found = seen(&[
+            (0, start()),
+            (10, asked),
+            (900_000, answered),
+            (900_010, end(StopReason::Cancelled)),
+        ]);
+        assert_eq!(found, []);
+    }
+}
