@@ -1,6 +1,6 @@
 //! Sessions over WebSocket, SSE and HTTP: a gateway on any engine.
 //!
-//! Observers are many, the run is one. A session is followed once ([`hub`]), each record becomes one frame
+//! Observers are many, the run is one. A session is followed once (`hub`), each record becomes one frame
 //! ([`project`]) that is encoded once and shared by all who observe it; who comes back gets what it missed
 //! from the journal and then goes on live (`observe`). Nothing here decides anything about a session: what
 //! clients ask becomes commands of the engine, what they see are its records.
