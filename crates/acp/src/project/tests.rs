@@ -277,6 +277,7 @@ fn settings_and_compaction_are_told() {
         by_model: true,
         tokens_before: 100,
         tokens_after: 10,
+        usage: budao_core::message::Usage::default(),
     };
     let events = vec![
         Event::SettingsChanged { settings: settings.clone() },
