@@ -72,7 +72,7 @@ impl Hubs {
             changed: Notify::new(),
         });
         all.insert(start.session, Arc::clone(&hub));
-        let run = Arc::clone(&hub).run(Arc::clone(server), start.projector);
+        let run = Arc::clone(&hub).run(Arc::clone(server), Box::new(start.projector));
         server.world.spawn.spawn(Box::pin(run));
         hub
     }
@@ -259,7 +259,7 @@ impl Hub {
     }
 
     /// Follows the session until nobody has observed it for a while. Whatever happens, it ends.
-    async fn run(self: Arc<Self>, server: Arc<Server>, projector: Projector) {
+    async fn run(self: Arc<Self>, server: Arc<Server>, projector: Box<Projector>) {
         let following = AssertUnwindSafe(self.follow(&server, projector)).catch_unwind();
         let fault = following.await.unwrap_or_else(|_| {
             let fault = Fault::new(Kind::Bug, Operation::FollowRecords)
@@ -269,7 +269,7 @@ impl Hub {
         self.end(&server, fault.as_ref());
     }
 
-    async fn follow(&self, server: &Server, mut projector: Projector) -> Option<Fault> {
+    async fn follow(&self, server: &Server, mut projector: Box<Projector>) -> Option<Fault> {
         let mut records = server.journal.follow(self.session, self.standing().head);
         // Nothing happens for hours in most sessions: no timer runs unless there is something to tidy up.
         let mut idle = Some(server.world.clock.sleep(LINGER));
