@@ -44,6 +44,8 @@ pub(crate) struct Line {
     out: mpsc::Sender<Item>,
     /// Where the thread was torn last; the second tear at one place is a gap.
     torn_at: Option<u64>,
+    /// When a server that stops asked us to come back.
+    come_back: Duration,
 }
 
 /// What a connection has come to.
@@ -64,7 +66,16 @@ impl Line {
         out: mpsc::Sender<Item>,
     ) -> Self {
         let pending = Pending::default();
-        Self { client, thread, opened, pending, asks, out, torn_at: None }
+        Self {
+            client,
+            thread,
+            opened,
+            pending,
+            asks,
+            out,
+            torn_at: None,
+            come_back: Duration::ZERO,
+        }
     }
 
     /// Connects, serves, comes back; ends when nobody is left on this side, or coming back makes no sense.
@@ -93,7 +104,8 @@ impl Line {
                 let fault = fault.attempt(attempt, self.client.retry.tries);
                 return self.end(fault).await;
             };
-            let hint = fault.retry_hint().unwrap_or_default().min(self.client.retry.hint_ceiling);
+            let hint = fault.retry_hint().unwrap_or(std::mem::take(&mut self.come_back));
+            let hint = hint.min(self.client.retry.hint_ceiling);
             if !self.wait(wait.max(hint)).await {
                 return;
             }
@@ -202,6 +214,10 @@ impl Line {
         let heard = self.thread.as_mut().map_or(Heard::New, |thread| thread.hear(&event));
         // Settled even if told before: the answer to a repeated command is a repeat.
         self.pending.settle(&event);
+        if event.meta("action") == "shutdown" {
+            let wait = event.meta("retry_after_ms").as_u64().unwrap_or(0);
+            self.come_back = Duration::from_millis(wait);
+        }
         match heard {
             Heard::New => self.tell(Ok(event)).await,
             Heard::Repeat => {}

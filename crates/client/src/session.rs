@@ -109,7 +109,7 @@ impl Session {
             Decision::ApproveWith(Value::Array(tasks)) => {
                 json!({ "confirmed": true, "tasks": tasks })
             }
-            Decision::ApproveWith(args) => json!({ "confirmed": true, "args": args }),
+            Decision::ApproveWith(args) => json!({ "confirmed": true, "arguments": args }),
             Decision::Deny(None) => json!({ "confirmed": false }),
             Decision::Deny(Some(note)) => json!({ "confirmed": false, "feedback": note }),
         };

@@ -33,6 +33,12 @@ const FRAME_BYTES: usize = 64 * 1024 * 1024;
 /// Little, because most frames are.
 const BUFFER_BYTES: usize = 8 * 1024;
 
+/// Closed because this client read too slowly.
+const TOO_SLOW: u16 = 4408;
+
+/// Closed because this client asked too much at once.
+const TOO_MANY: u16 = 4429;
+
 /// Why a connection is over.
 #[derive(Debug)]
 pub(crate) enum Over {
@@ -120,15 +126,15 @@ fn connecting(kind: Kind, client: &Client) -> Fault {
     Fault::new(kind, Operation::Connect).with(Fact::Endpoint, client.url.clone())
 }
 
-/// The server's own words at the end. A policy of the server will be the same next time; everything else may not.
+/// The server's own words at the end: it says by the code whether coming back makes sense.
 fn closed(frame: Option<CloseFrame>) -> Over {
     let Some(frame) = frame else { return Over::Lost(lost().with(Fact::CloseCode, 1005_u64)) };
     let fault = Fault::new(Kind::ConnectionLost, Operation::Connect)
         .with(Fact::CloseCode, u64::from(u16::from(frame.code)))
         .with(Fact::CloseReason, frame.reason.to_string());
-    match frame.code {
-        CloseCode::Policy | CloseCode::Unsupported | CloseCode::Size => Over::Refused(fault),
-        _ => Over::Lost(fault),
+    match u16::from(frame.code) {
+        1001 | 1005 | 1006 | 1011..=1013 | TOO_SLOW | TOO_MANY => Over::Lost(fault),
+        _ => Over::Refused(fault),
     }
 }
 
