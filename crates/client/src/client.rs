@@ -18,6 +18,7 @@ pub struct Client {
     pub(crate) retry: Policy,
     pub(crate) silence: Duration,
     pub(crate) reply: Duration,
+    pub(crate) inbox: usize,
     pub(crate) seed: Option<u64>,
 }
 
@@ -45,6 +46,7 @@ impl Client {
             },
             silence: Duration::from_secs(40),
             reply: Duration::from_secs(120),
+            inbox: 256,
             seed: None,
         }
     }
@@ -75,6 +77,13 @@ impl Client {
     #[must_use]
     pub fn reply(mut self, reply: Duration) -> Self {
         self.reply = reply;
+        self
+    }
+
+    /// How many events may wait for their reader, 256 unless told, at least 2; then the line is not read either.
+    #[must_use]
+    pub fn inbox(mut self, events: usize) -> Self {
+        self.inbox = events.max(2);
         self
     }
 

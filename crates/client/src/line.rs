@@ -1,11 +1,14 @@
 //! The task that owns the line: one connection after the other, and what has to survive between them.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use budao_core::fault::{Fact, Fault};
 use serde_json::{Value, json};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
     time::Instant,
 };
 use uuid::Uuid;
@@ -33,6 +36,9 @@ pub(crate) type Item = (Result<Event, Fault>, Cursor);
 /// What one frame may become: at most a fault, and itself.
 const ITEMS_PER_FRAME: usize = 2;
 
+/// Events that are kept for a reader who waits for an answer and does not read meanwhile.
+const OVERFLOW: usize = 16 * 1024;
+
 pub(crate) struct Line {
     client: Client,
     /// None until a new session has its id.
@@ -42,6 +48,8 @@ pub(crate) struct Line {
     pending: Pending,
     asks: mpsc::Receiver<Ask>,
     out: mpsc::Sender<Item>,
+    /// What the reader has no room for yet.
+    overflow: VecDeque<Item>,
     /// Where the thread was torn last; the second tear at one place is a gap.
     torn_at: Option<u64>,
     /// When a server that stops asked us to come back.
@@ -65,14 +73,14 @@ impl Line {
         asks: mpsc::Receiver<Ask>,
         out: mpsc::Sender<Item>,
     ) -> Self {
-        let pending = Pending::default();
         Self {
             client,
             thread,
             opened,
-            pending,
+            pending: Pending::default(),
             asks,
             out,
+            overflow: VecDeque::new(),
             torn_at: None,
             come_back: Duration::ZERO,
         }
@@ -117,6 +125,14 @@ impl Line {
         self.pending.has_room() && !(self.asks.is_closed() && self.asks.is_empty())
     }
 
+    /// Has the reader room for what a frame may become? Whoever waits for an answer may not be reading: until it is
+    /// there more is kept for them.
+    fn may_read(&self) -> bool {
+        let is_awaited = self.opened.is_some() || !self.pending.is_empty();
+        let has_room = self.overflow.is_empty() && self.out.capacity() >= ITEMS_PER_FRAME;
+        has_room || self.out.is_closed() || (is_awaited && self.overflow.len() < OVERFLOW)
+    }
+
     /// Waits before the next try and takes commands meanwhile. False when nobody is left.
     async fn wait(&mut self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
@@ -129,6 +145,7 @@ impl Line {
                     }
                 }
                 () = self.out.closed(), if self.asks.is_closed() => return false,
+                () = room(&self.out), if !self.overflow.is_empty() => self.hand_over(),
                 () = tokio::time::sleep_until(until) => return true,
             }
         }
@@ -141,6 +158,11 @@ impl Line {
         }
         let mut deadline = Instant::now() + self.client.silence;
         loop {
+            let may_read = self.may_read();
+            if !may_read {
+                // A reader who takes long is no silence of the line.
+                deadline = Instant::now() + self.client.silence;
+            }
             tokio::select! {
                 biased;
                 ask = self.asks.recv(), if self.may_take() => {
@@ -159,7 +181,8 @@ impl Line {
                     socket.close().await;
                     return None;
                 }
-                heard = hear(&self.out, &mut socket, deadline) => {
+                () = room(&self.out), if !may_read || !self.overflow.is_empty() => self.hand_over(),
+                heard = hear(&mut socket, deadline), if may_read => {
                     deadline = Instant::now() + self.client.silence;
                     let taken = match heard {
                         Ok(event) => self.take(event, &mut socket, stage).await,
@@ -219,7 +242,7 @@ impl Line {
             self.come_back = Duration::from_millis(wait);
         }
         match heard {
-            Heard::New => self.tell(Ok(event)).await,
+            Heard::New => self.tell(Ok(event)),
             Heard::Repeat => {}
             Heard::OtherEpoch(fault) => return Err(Over::Lost(fault)),
             Heard::Torn { to } => return self.torn(event, to).await,
@@ -238,8 +261,8 @@ impl Line {
         }
         let gap = thread.give_up(to, "missing");
         let _ = thread.hear(&event);
-        self.tell(Err(gap)).await;
-        self.tell(Ok(event)).await;
+        self.tell(Err(gap));
+        self.tell(Ok(event));
         Ok(())
     }
 
@@ -255,18 +278,18 @@ impl Line {
             if let Some(opened) = self.opened.take() {
                 let _ = opened.send(Err(Error::Rejected(Box::new(event))));
             } else {
-                self.tell(Ok(event)).await;
+                self.tell(Ok(event));
             }
             return Err(Over::Refused(fault));
         }
         stage.is_established = true;
         if let Some(fault) = self.thread.as_mut().and_then(|thread| thread.resumed(&event)) {
-            self.tell(Err(fault)).await;
+            self.tell(Err(fault));
         }
         if let Some(opened) = self.opened.take() {
             let _ = opened.send(Ok(event.clone()));
         }
-        self.tell(Ok(event)).await;
+        self.tell(Ok(event));
         self.send_again(socket).await
     }
 
@@ -278,13 +301,30 @@ impl Line {
             .with(Fact::LastEventSeq, thread.cursor().seq)
             .with(Fact::UptimeMs, uptime);
         let event = Event::local(&fault, Some(thread.session()));
-        self.tell(Ok(event)).await;
+        self.tell(Ok(event));
     }
 
-    async fn tell(&mut self, told: Result<Event, Fault>) {
+    fn tell(&mut self, told: Result<Event, Fault>) {
         let cursor = self.thread.as_ref().map(|thread| thread.cursor().clone()).unwrap_or_default();
+        let item = (told, cursor);
+        if !self.overflow.is_empty() {
+            return self.overflow.push_back(item);
+        }
         // A reader who left wants nothing more; commands may still be under way.
-        let _ = self.out.send((told, cursor)).await;
+        if let Err(TrySendError::Full(item)) = self.out.try_send(item) {
+            self.overflow.push_back(item);
+        }
+    }
+
+    /// Gives the reader as much of the overflow as it has room for.
+    fn hand_over(&mut self) {
+        while let Some(item) = self.overflow.pop_front() {
+            match self.out.try_send(item) {
+                Ok(()) => {}
+                Err(TrySendError::Full(item)) => return self.overflow.push_front(item),
+                Err(TrySendError::Closed(_)) => self.overflow.clear(),
+            }
+        }
     }
 
     /// Nothing more will come.
@@ -297,21 +337,22 @@ impl Line {
         if let Some(opened) = self.opened.take() {
             let _ = opened.send(Err(Error::Fault(fault.clone())));
         }
-        self.tell(Err(fault)).await;
+        self.tell(Err(fault));
+        while let Some(item) = self.overflow.pop_front() {
+            if self.out.send(item).await.is_err() {
+                return;
+            }
+        }
     }
 }
 
-/// The next event, once the reader has room for it. A line that is silent for too long is lost.
-async fn hear(
-    out: &mpsc::Sender<Item>,
-    socket: &mut Socket,
-    deadline: Instant,
-) -> Result<Event, Over> {
-    let before = Instant::now();
-    // The room is not held: this task is the only one that sends.
+/// Waits until the reader has room for what a frame may become, or has left. The room is not held: one task sends.
+async fn room(out: &mpsc::Sender<Item>) {
     let _ = out.reserve_many(ITEMS_PER_FRAME).await;
-    // A reader who took long is no silence of the line.
-    let deadline = deadline + before.elapsed();
+}
+
+/// The next event. A line that is silent for too long is lost.
+async fn hear(socket: &mut Socket, deadline: Instant) -> Result<Event, Over> {
     match tokio::time::timeout_at(deadline, socket.next()).await {
         Ok(heard) => heard,
         Err(_) => Err(Over::Lost(lost().because("the line was silent for too long"))),

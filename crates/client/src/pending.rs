@@ -35,6 +35,11 @@ impl Pending {
         self.next += 1;
     }
 
+    /// Is everything answered?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
     /// May one more be kept?
     pub(crate) fn has_room(&self) -> bool {
         self.commands.len() < ROOM

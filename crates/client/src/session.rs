@@ -15,9 +15,6 @@ use crate::{
     pending::{self, Reply},
 };
 
-/// Events that wait for their reader; when it is full the line is not read either.
-const INBOX: usize = 256;
-
 /// Commands on their way to the line.
 const ASKS: usize = 64;
 
@@ -179,7 +176,7 @@ fn start(
     opened: Option<oneshot::Sender<Reply>>,
 ) -> (mpsc::Sender<Ask>, Events) {
     let (asks, asked) = mpsc::channel(ASKS);
-    let (out, inbox) = mpsc::channel(INBOX);
+    let (out, inbox) = mpsc::channel(client.inbox);
     let line = Line::new(client.clone(), thread, opened, asked, out);
     tokio::spawn(line.run());
     (asks, Events { inbox, cursor: Cursor::default() })
