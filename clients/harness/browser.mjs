@@ -1,0 +1,49 @@
+// A real browser for tests: Chromium without a window, driven through the peer `web`.
+//
+// `withPage(url, async (page, seen) => …)` opens a page in a fresh profile and closes everything afterwards.
+// `seen.errors` collects what the page threw or logged as an error.
+
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { peer } from "./peers.mjs";
+
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+/** Where Chromium is; undefined if it is not here. */
+export function chromium() {
+  const wanted = [process.env.BUDAO_CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser"];
+  return wanted.find((file) => file !== undefined && file !== "" && fs.existsSync(file));
+}
+
+/** Opens `url` and hands the page over, with what it complained about. */
+export async function withPage(url, use) {
+  const { chromium: driver } = peer("playwright-core");
+  const profile = fs.mkdtempSync(path.join(os.tmpdir(), "budao-browser-"));
+  const context = await driver.launchPersistentContext(profile, {
+    executablePath: chromium(),
+    headless: true,
+    args: FLAGS,
+  });
+  try {
+    const page = context.pages()[0] ?? (await context.newPage());
+    const seen = { errors: [] };
+    page.on("pageerror", (error) => seen.errors.push(String(error)));
+    page.on("console", (line) => {
+      if (line.type() === "error") seen.errors.push(line.text());
+    });
+    await page.goto(url);
+    return await use(page, seen);
+  } finally {
+    await context.close();
+    fs.rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+  }
+}
