@@ -206,6 +206,23 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "web",
+        about: "the TypeScript compiler, a WebSocket for Node, and a driver for Chromium",
+        kind: Kind::Npm(&["typescript@7.0.2", "ws@8.22.2", "playwright-core@1.65.0"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &[
+                "-e",
+                "const { chromium } = require('playwright-core'), { WebSocket } = require('ws'); \
+                 const ts = require('typescript/package.json').version; \
+                 console.log('tsc', ts, typeof WebSocket, typeof chromium.launch)",
+            ],
+            stdin: "",
+            prints: "tsc 7.0.2 function function",
+        },
+    },
+    Peer {
         name: "autoagents",
         about: "another agent framework in Rust, to measure against",
         kind: Kind::Cargo,

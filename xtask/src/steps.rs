@@ -5,6 +5,7 @@
 //! builds anew, because its subject is the release build.
 
 mod cargo;
+mod clients;
 mod dependencies;
 mod examples;
 mod release;
@@ -128,6 +129,22 @@ pub(crate) static STEPS: &[Step] = &[
         when: When::Always,
         needs: &[],
         run: |_| crash::run(KILLS).map(|()| Done::Passed(format!("{KILLS} kills"))),
+    },
+    Step {
+        name: "node",
+        about: "the TypeScript client compiles and keeps its promises in Node",
+        budget: minutes(3),
+        when: When::Always,
+        needs: &[Need::Tool("node"), Need::Peer("web")],
+        run: clients::node,
+    },
+    Step {
+        name: "browser",
+        about: "the TypeScript client keeps its promises in Chromium",
+        budget: minutes(3),
+        when: When::Always,
+        needs: &[Need::Tool("node"), Need::Peer("web")],
+        run: clients::browser,
     },
     Step {
         name: "doctests",
