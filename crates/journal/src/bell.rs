@@ -12,10 +12,11 @@ use std::{
 use budao_core::event::{Seq, SessionId};
 use tokio::sync::watch;
 
-use crate::contract::Stored;
+use crate::contract::{Fresh, Stored};
 
-const RECENT_RECORDS: usize = 512;
-const RECENT_BYTES: usize = 256 * 1024;
+/// Kept for each session somebody listens to: enough for whoever keeps up, little beside the session itself.
+const RECENT_RECORDS: usize = 64;
+const RECENT_BYTES: usize = 64 * 1024;
 
 /// All slots of a journal.
 #[derive(Default)]
@@ -151,6 +152,15 @@ impl Bell {
         }
     }
 
+    /// Has everybody look for their answers.
+    pub(crate) fn all_answered(&self) {
+        // Taken out first: a slot that is dropped while we hold the lock would want it too.
+        let slots: Vec<Arc<Slot>> = lock(&self.slots).values().filter_map(Weak::upgrade).collect();
+        for slot in slots {
+            slot.answers.send_modify(|count| *count += 1);
+        }
+    }
+
     fn slot(&self, session: SessionId) -> Option<Arc<Slot>> {
         lock(&self.slots).get(&session).and_then(Weak::upgrade)
     }
@@ -267,6 +277,10 @@ impl Recent {
     }
 
     fn add(&mut self, batch: Vec<Stored>) {
+        // Whoever keeps up needs the last batch only; what is kept for others is bytes.
+        if let Some(before) = self.batches.back_mut() {
+            before.iter_mut().for_each(|record| record.fresh = Fresh::default());
+        }
         self.records += batch.len();
         self.bytes += size(&batch);
         self.batches.push_back(batch);
@@ -304,7 +318,8 @@ mod tests {
 
     fn stored(seq: Seq) -> Stored {
         let (at, trace, body) = (Timestamp::default(), Trace::NONE, Vec::new().into());
-        Stored { session: ID, epoch: Epoch(1), seq, at, trace, turn: 0, body }
+        let fresh = Fresh::default();
+        Stored { session: ID, epoch: Epoch(1), seq, at, trace, turn: 0, body, fresh }
     }
 
     #[test]

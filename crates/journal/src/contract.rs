@@ -31,7 +31,7 @@
 mod search;
 mod stored;
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -45,6 +45,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::stored::Fresh;
 pub use self::{
     search::{Filter, Rate, RateQuery, Retained, Retention, State, Summary, Unfinished},
     stored::{Digest, Gap, GapReason, Info, LeaseInfo, Page, PageLimits, Snapshot, Stored},
@@ -243,8 +244,8 @@ pub struct Entry {
     pub trace: Trace,
     /// The turn it belongs to, 0 for none.
     pub turn: TurnNumber,
-    /// What happened.
-    pub event: Event,
+    /// What happened. Shared with whoever is told of it in this process.
+    pub event: Arc<Event>,
 }
 
 /// What one append makes durable, all or nothing.
@@ -290,7 +291,7 @@ impl Append {
         self.snapshot.is_none()
             && self.entries.iter().all(|entry| {
                 matches!(
-                    entry.event,
+                    *entry.event,
                     Event::FaultRaised { .. }
                         | Event::RecoveryFailed { .. }
                         | Event::AnswerAbandoned { .. }

@@ -137,7 +137,8 @@ async fn a_deleted_session_leaves_no_byte_behind() {
     let gone = lease(&journal, session(1), "w").await;
     let kept = lease(&journal, session(2), "w").await;
     let mut told = entries(0, 3, 10);
-    told[1].event = budao_core::Event::TextCame { step: 1, text: marker.repeat(400) };
+    let text = marker.repeat(400);
+    told[1].event = budao_core::Event::TextCame { step: 1, text }.into();
     journal.append(Append::new(&gone, 0, told)).await.unwrap();
     append(&journal, &kept, 0, 3).await;
     journal.submit(session(1), message("m", marker)).await.unwrap();
@@ -259,7 +260,11 @@ async fn a_backup_is_made_while_writing_and_restored_as_another_incarnation() {
         records[..],
         read_all(&journal, session(9)).await[..records.len()]
             .iter()
-            .map(|record| budao_journal::Stored { epoch: records[0].epoch, ..record.clone() })
+            .cloned()
+            .map(|mut record| {
+                record.epoch = records[0].epoch;
+                record
+            })
             .collect::<Vec<_>>()[..]
     );
     let fenced = copy.append(Append::new(&held, records.len() as u64, entries(0, 1, 1))).await;

@@ -5,6 +5,7 @@
 //! is thrown away and read back.
 
 mod act;
+mod alarm;
 mod round;
 mod start;
 
@@ -30,6 +31,7 @@ use crate::{
     runtime::{Runtime, Shared},
     work::{self, Known},
 };
+use alarm::Alarm;
 use round::{Round, Taken};
 use start::{Exit, Start, take_lease};
 
@@ -55,15 +57,15 @@ pub(crate) enum Message {
         reply: oneshot::Sender<Result<Answer, Fault>>,
     },
     /// Something to record that no work of this session has to say.
-    Aside(Input),
+    Aside(Box<Input>),
     /// Work reports.
     Report {
         /// In which life of the session the work was started; what an earlier one started is void.
         life: u32,
         /// The work that is over with this.
         over: Option<Work>,
-        /// What it has to say.
-        input: Input,
+        /// What it has to say. Boxed: inputs are large, and a channel keeps room for many messages.
+        input: Box<Input>,
     },
     /// Finish or park.
     Stop { patience: Duration, reply: oneshot::Sender<()> },
@@ -181,6 +183,7 @@ impl Actor {
         self.commit(round).await?;
         self.take_inbox().await?;
         self.act();
+        let mut alarm = Alarm::default();
         loop {
             let now = self.shared.world.clock.now();
             if let Some(exit) = self.reason_to_end(now) {
@@ -195,7 +198,8 @@ impl Actor {
                     self.take_inbox().await?;
                 }
             }
-            let wake = self.shared.world.clock.sleep(self.next_wake(now));
+            let (at, clock) =
+                (now.after(self.next_wake(now)), Arc::clone(&self.shared.world.clock));
             tokio::select! {
                 biased;
                 Some(message) = inputs.recv() => {
@@ -206,7 +210,7 @@ impl Actor {
                     self.take(round).await?;
                 }
                 () = self.watch.changed() => self.take_inbox().await?,
-                () = wake => {}
+                () = alarm.by(at, now, &*clock) => {}
             }
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct Wanted {
 /// Checks the calls of one step.
 pub(crate) struct Checker {
     pub(crate) desk: Desk,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
     pub(crate) ready: Arc<Mutex<BTreeMap<CallId, Ready>>>,
     pub(crate) context: CallContext,

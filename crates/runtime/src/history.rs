@@ -150,7 +150,7 @@ fn copies(parent: SessionId, records: Vec<Record>) -> Vec<Entry> {
             }
             event => event,
         };
-        Entry { at: record.at, trace: record.trace, turn: record.turn, event }
+        Entry { at: record.at, trace: record.trace, turn: record.turn, event: event.into() }
     };
     records.into_iter().map(copy).collect()
 }

@@ -29,7 +29,7 @@ pub(crate) struct Asked {
     turn: TurnNumber,
     step: u32,
     attempt: u32,
-    settings: Settings,
+    settings: Arc<Settings>,
     history: Arc<Vec<Message>>,
     trace: Trace,
     toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
@@ -42,13 +42,13 @@ impl Asked {
         turn: TurnNumber,
         step: u32,
         attempt: u32,
-        tools: &Tools,
+        tools: &mut Tools,
     ) -> Self {
         Self {
             turn,
             step,
             attempt,
-            settings: session.settings.clone(),
+            settings: tools.settings(session),
             history: Arc::clone(&session.history),
             trace: session.trace(),
             toolbox: Arc::clone(&tools.toolbox),
@@ -112,13 +112,18 @@ async fn stream(
             false => {
                 let window = desk.shared.limits.delta_window;
                 let left = window.saturating_sub(desk.shared.world.clock.now().since(words.since));
+                if left.is_zero() {
+                    words.flush(desk, asked).await;
+                    continue;
+                }
+                // What is there already needs no timer; how long words wait was looked at above.
                 tokio::select! {
                     biased;
+                    piece = pieces.next() => piece,
                     () = desk.shared.world.clock.sleep(left) => {
                         words.flush(desk, asked).await;
                         continue;
                     }
-                    piece = pieces.next() => piece,
                 }
             }
         };

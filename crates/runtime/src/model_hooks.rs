@@ -193,7 +193,7 @@ impl Teller {
         history: &Arc<Vec<Message>>,
     ) {
         let Some(known) = &mut self.known else { return };
-        let answers = entries.iter().filter_map(|entry| match &entry.event {
+        let answers = entries.iter().filter_map(|entry| match &*entry.event {
             Event::ModelAnswered { content, usage, .. } => {
                 Some(Told::Answer { content: Arc::new(content.clone()), usage: *usage })
             }

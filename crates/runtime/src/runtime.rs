@@ -16,10 +16,13 @@ use budao_core::{
     session::Session,
     trace::Trace,
 };
-use budao_journal::{Info, Journal, Missing, PageLimits, Submitted, fold};
+use budao_journal::{Info, Journal, Missing, PageLimits, Stored, Submitted, fold};
 use budao_tools::{hooks::Hooks, policy::Policy, pool::Pool};
 use dashmap::DashMap;
-use futures::{StreamExt, stream::BoxStream};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -196,15 +199,16 @@ impl Runtime {
     ) -> Result<TurnResult, Fault> {
         // Asked for when a question comes up: most turns have none.
         let mut head = None;
-        let mut records = self.follow(session, after).await?;
+        let batches = self.shared.journal.follow(session, after);
+        let mut records = batches.flat_map(|batch| stream::iter(each(batch)));
         let mut result: Option<TurnResult> = None;
         let mut open_calls = 0_usize;
         while let Some(record) = records.next().await {
             let record = record?;
             match &mut result {
-                None => result = begun(&record, message),
+                None => result = begun(&record, message)?,
                 Some(result) if record.turn == result.turn => {
-                    if advance(result, &mut open_calls, &record) {
+                    if advance(result, &mut open_calls, &record)? {
                         return Ok(result.clone());
                     }
                 }
@@ -343,8 +347,8 @@ impl Runtime {
         missing: Missing,
         mut message: Message,
     ) -> Result<(), Fault> {
-        if self.sessions.len() >= self.shared.limits.sessions
-            && !self.sessions.contains_key(&session)
+        if !self.sessions.contains_key(&session)
+            && self.sessions.len() >= self.shared.limits.sessions
         {
             return Err(Fault::new(Kind::TooManySessions, Operation::OpenSession)
                 .with(Fact::Limit, self.shared.limits.sessions)
@@ -387,8 +391,16 @@ impl Runtime {
     }
 }
 
-fn begun(record: &Record, message: &CommandId) -> Option<TurnResult> {
-    match &record.event {
+/// The records of a batch, or what went wrong.
+fn each(batch: Result<Vec<Stored>, Fault>) -> Vec<Result<Stored, Fault>> {
+    match batch {
+        Ok(batch) => batch.into_iter().map(Ok).collect(),
+        Err(fault) => vec![Err(fault)],
+    }
+}
+
+fn begun(record: &Stored, message: &CommandId) -> Result<Option<TurnResult>, Fault> {
+    Ok(match &*record.shared_event()? {
         Event::TurnStarted { message: answers } if answers == message => Some(TurnResult {
             turn: record.turn,
             trace: record.trace,
@@ -399,13 +411,17 @@ fn begun(record: &Record, message: &CommandId) -> Option<TurnResult> {
             last: record.seq,
         }),
         _ => None,
-    }
+    })
 }
 
 /// Takes one more record of the turn into account. Is it over?
-fn advance(result: &mut TurnResult, open_calls: &mut usize, record: &Record) -> bool {
+fn advance(
+    result: &mut TurnResult,
+    open_calls: &mut usize,
+    record: &Stored,
+) -> Result<bool, Fault> {
     result.last = record.seq;
-    match &record.event {
+    match &*record.shared_event()? {
         Event::ModelAnswered { content, .. } => {
             result.text = text_of(content);
             let calls = content.iter().filter(|block| matches!(block, Block::ToolUse(_)));
@@ -420,11 +436,11 @@ fn advance(result: &mut TurnResult, open_calls: &mut usize, record: &Record) -> 
             result.stop = Some(*stop);
             result.fault.clone_from(fault);
             result.pending.clear();
-            return true;
+            return Ok(true);
         }
         _ => {}
     }
-    false
+    Ok(false)
 }
 
 #[async_trait]
@@ -458,13 +474,7 @@ impl Engine for Runtime {
         after: Seq,
     ) -> Result<BoxStream<'static, Result<Record, Fault>>, Fault> {
         let batches = self.shared.journal.follow(session, after);
-        let records = batches.flat_map(|batch| {
-            let records: Vec<Result<Record, Fault>> = match batch {
-                Ok(batch) => batch.iter().map(budao_journal::Stored::record).collect(),
-                Err(fault) => vec![Err(fault)],
-            };
-            futures::stream::iter(records)
-        });
-        Ok(records.boxed())
+        let records = batches.flat_map(|batch| stream::iter(each(batch)));
+        Ok(records.map(|stored| stored?.record()).boxed())
     }
 }

@@ -177,7 +177,7 @@ impl Office {
         let Rest { end, usage } = worked.map_err(failure)?;
         let (call, stage, task) = (Some(context.call.clone()), None, None);
         let event = Event::ChildEnded { child: child.id, call, stage, task, usage };
-        let noted = Message::Aside(Input::Noted { turn: context.turn, event });
+        let noted = Message::Aside(Box::new(Input::Noted { turn: context.turn, event }));
         drop(self.runtime.send(self.parent, Missing::Refuse, noted).await);
         match end {
             TaskEnd::Completed { output } => Ok(Value::String(output)),

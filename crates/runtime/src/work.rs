@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use budao_core::{
-    event::{Event, SessionId, TaskEnd, TurnNumber},
+    event::{Event, SessionId, Settings, TaskEnd, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     message::{CallId, ToolUse, Usage},
     session::{CallState, Files, Session},
@@ -58,7 +58,7 @@ impl Desk {
     }
 
     async fn send(&self, over: Option<Work>, input: Input) {
-        let life = self.life;
+        let (life, input) = (self.life, Box::new(input));
         drop(self.sender.send(Message::Report { life, over, input }).await);
     }
 }
@@ -72,6 +72,15 @@ pub(crate) struct Tools {
     pub(crate) toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
     /// Calls that were checked and wait to run.
     pub(crate) ready: Arc<Mutex<BTreeMap<CallId, Ready>>>,
+    /// What the session is set to, for work to share.
+    pub(crate) settings: Option<Arc<Settings>>,
+}
+
+impl Tools {
+    /// The session's settings. Made anew with the tools when they change.
+    pub(crate) fn settings(&mut self, session: &Session) -> Arc<Settings> {
+        Arc::clone(self.settings.get_or_insert_with(|| Arc::new(session.settings.clone())))
+    }
 }
 
 /// What the session remembers for its tools.
@@ -130,8 +139,7 @@ pub(crate) fn start(desk: Desk, work: Work, session: &Session, tools: &mut Tools
     let is_call = matches!(work, Work::Call { .. });
     let spawn = Arc::clone(&desk.shared.world.spawn);
     let last_words = desk.clone();
-    let if_it_panics = of_panic(&work);
-    let over = Some(work.clone());
+    let over = work.clone();
     let task = task(desk, work, session, tools, &cancel);
     let stop = cancel.clone();
     spawn.spawn(Box::pin(async move {
@@ -141,10 +149,9 @@ pub(crate) fn start(desk: Desk, work: Work, session: &Session, tools: &mut Tools
             true => Some(task.await),
             false => stop.run_until_cancelled(task).await,
         };
-        match (ended, if_it_panics) {
-            (Some(Ok(input)), _) => last_words.send(over, input).await,
-            (Some(Err(_)), input) => last_words.send(over, input).await,
-            (None, _) => {}
+        if let Some(ended) = ended {
+            let input = ended.unwrap_or_else(|_| of_panic(&over));
+            last_words.send(Some(over), input).await;
         }
     }));
     Running { cancel, is_call }
@@ -221,7 +228,7 @@ pub(crate) fn task(
         Work::Check { turn, calls } => {
             let wanted = wanted(session, &calls);
             let (box_, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
-            let (settings, trace) = (session.settings.clone(), session.trace());
+            let (settings, trace) = (tools.settings(session), session.trace());
             let context = context(&desk, session, turn, CallId::from(""), 1, cancel.clone());
             Box::pin(async move {
                 let checker = check::Checker { desk, settings, toolbox: box_, ready, context };
@@ -234,7 +241,7 @@ pub(crate) fn task(
             let (toolbox, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
             let (context, notes) =
                 call_context(&desk, session, turn, call.clone(), attempt, cancel.clone());
-            let settings = session.settings.clone();
+            let settings = tools.settings(session);
             Box::pin(async move {
                 let prepared =
                     ready.lock().expect("no code panics while holding this").remove(&call);

@@ -24,27 +24,27 @@ pub fn estimate_tokens(message: &Message) -> u64 {
 /// right before it.
 #[must_use]
 pub fn unpaired(history: &[Message], from: usize) -> Option<usize> {
-    let uses = |message: &Message| -> Vec<CallId> {
-        let ids = message.content.iter().filter_map(|block| match block {
-            Block::ToolUse(call) => Some(call.id.clone()),
-            _ => None,
-        });
-        ids.collect()
-    };
-    let results = |message: &Message| -> Vec<CallId> {
-        let ids = message.content.iter().filter_map(|block| match block {
-            Block::ToolResult { call, .. } => Some(call.clone()),
-            _ => None,
-        });
-        ids.collect()
-    };
     (from..history.len()).find(|&index| {
-        let wanted = uses(&history[index]);
-        let given = history.get(index + 1).map(results).unwrap_or_default();
+        let message = &history[index];
+        let next = history.get(index + 1).map(|next| &next.content[..]).unwrap_or_default();
         let orphans = index == from
             && from > 0
-            && !results(&history[index]).is_empty()
-            && uses(&history[index - 1]).is_empty();
-        wanted != given || orphans
+            && results(&message.content).next().is_some()
+            && uses(&history[index - 1].content).next().is_none();
+        !uses(&message.content).eq(results(next)) || orphans
+    })
+}
+
+fn uses(content: &[Block]) -> impl Iterator<Item = &CallId> {
+    content.iter().filter_map(|block| match block {
+        Block::ToolUse(call) => Some(&call.id),
+        _ => None,
+    })
+}
+
+fn results(content: &[Block]) -> impl Iterator<Item = &CallId> {
+    content.iter().filter_map(|block| match block {
+        Block::ToolResult { call, .. } => Some(call),
+        _ => None,
     })
 }

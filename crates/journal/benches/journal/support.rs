@@ -58,7 +58,7 @@ pub(crate) fn entry(bytes: usize) -> Entry {
     let empty = Event::TextCame { step: 1, text: String::new() }.encode().len();
     let event = Event::TextCame { step: 1, text: "x".repeat(bytes - empty) };
     let at = Real.now();
-    Entry { at, trace: Trace::from_random(0x4bf9_2f35_77b3_4da6), turn: 1, event }
+    Entry { at, trace: Trace::from_random(0x4bf9_2f35_77b3_4da6), turn: 1, event: event.into() }
 }
 
 pub(crate) fn cpu() -> Duration {

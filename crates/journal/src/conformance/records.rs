@@ -46,7 +46,7 @@ pub async fn what_was_appended_is_read_back_byte_for_byte(stage: &Stage) {
         assert_eq!(&stored.body[..], entry.event.encode());
         let record = stored.record().unwrap();
         assert_eq!((record.session, record.epoch), (lease.session, lease.epoch));
-        assert_eq!(record.event, entry.event);
+        assert_eq!(record.event, *entry.event);
         assert_eq!((record.at, record.trace, record.turn), (entry.at, entry.trace, entry.turn));
     }
 }

@@ -138,7 +138,7 @@ impl Stage {
     /// An entry at the clock's time.
     #[must_use]
     pub fn entry(&self, event: Event) -> Entry {
-        Entry { at: self.world.clock.now(), trace: Trace::NONE, turn: 0, event }
+        Entry { at: self.world.clock.now(), trace: Trace::NONE, turn: 0, event: event.into() }
     }
 
     /// `count` entries that say where they belong.

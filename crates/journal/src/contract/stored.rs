@@ -1,6 +1,6 @@
 //! What is read: records, pages, snapshots, kept outputs.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use budao_core::{
     event::{Epoch, Event, Record, Seq, SessionId, TurnNumber},
@@ -29,20 +29,66 @@ pub struct Stored {
     pub turn: TurnNumber,
     /// The event, encoded.
     pub body: Bytes,
+    /// The event itself, while it has only just been recorded by this process.
+    pub(crate) fresh: Fresh,
 }
 
+/// An event that need not be decoded. Says nothing the bytes do not say, so it makes no difference.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fresh(Option<Arc<Event>>);
+
+impl Fresh {
+    /// Of an event as it was handed in. A fault's facts may have several forms that read back as one, so an
+    /// event with a fault is decoded always.
+    pub(crate) fn of(event: &Arc<Event>) -> Self {
+        Self(event.fault().is_none().then(|| Arc::clone(event)))
+    }
+}
+
+impl PartialEq for Fresh {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Fresh {}
+
 impl Stored {
+    /// What happened, without a copy if it has only just happened.
+    ///
+    /// # Errors
+    /// `journal_damaged` when the bytes are no event this version knows.
+    pub fn shared_event(&self) -> Result<Arc<Event>, Fault> {
+        match &self.fresh.0 {
+            Some(event) => Ok(Arc::clone(event)),
+            None => self.decoded().map(Arc::new),
+        }
+    }
+
     /// What happened.
     ///
     /// # Errors
     /// `journal_damaged` when the bytes are no event this version knows.
     pub fn event(&self) -> Result<Event, Fault> {
+        match &self.fresh.0 {
+            Some(event) => Ok(Event::clone(event)),
+            None => self.decoded(),
+        }
+    }
+
+    fn decoded(&self) -> Result<Event, Fault> {
         Event::decode(&self.body).map_err(|error| {
             Fault::new(Kind::JournalDamaged, Operation::ReadRecords)
                 .with(Fact::Session, self.session.to_string())
                 .with(Fact::FromSeq, self.seq)
                 .caused_by(&error)
         })
+    }
+
+    /// As it is kept: bytes alone.
+    pub(crate) fn settled(mut self) -> Self {
+        self.fresh = Fresh::default();
+        self
     }
 
     /// The record.

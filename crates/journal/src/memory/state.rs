@@ -19,9 +19,9 @@ use bytes::Bytes;
 
 use crate::{
     contract::{
-        Append, AppendError, Digest, Filter, Gap, GapReason, Info, Lease, LeaseInfo, LeaseRequest,
-        Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored,
-        Submitted, Summary, Token, Unfinished, new_epoch,
+        Append, AppendError, Digest, Filter, Fresh, Gap, GapReason, Info, Lease, LeaseInfo,
+        LeaseRequest, Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot,
+        Stored, Submitted, Summary, Token, Unfinished, new_epoch,
     },
     faults,
     keep::{self, Weight},
@@ -187,9 +187,10 @@ impl State {
                 trace: entry.trace,
                 turn: entry.turn,
                 body: entry.event.encode().into(),
+                fresh: Fresh::of(&entry.event),
             })
             .collect();
-        session.records.extend(batch.iter().cloned());
+        session.records.extend(batch.iter().cloned().map(Stored::settled));
         session.head += batch.len() as u64;
         if let Some(body) = append.snapshot {
             session.snapshot = Some(Snapshot { seq: session.head, body: body.into() });

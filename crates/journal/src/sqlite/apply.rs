@@ -20,7 +20,9 @@ use super::{
     writer::Effect,
 };
 use crate::{
-    contract::{AppendError, Digest, GapReason, Lease, LeaseRequest, Missing, Submitted, Token},
+    contract::{
+        AppendError, Digest, Fresh, GapReason, Lease, LeaseRequest, Missing, Submitted, Token,
+    },
     faults,
 };
 
@@ -229,6 +231,9 @@ impl Hold {
             batch.reserve(entries.len());
             let place = Place { session, epoch: known.epoch, first, count };
             frame::unpack(place, &body.into(), |record| batch.push(record));
+            for (record, entry) in batch.iter_mut().zip(entries) {
+                record.fresh = entry.event.as_ref().map(Fresh::of).unwrap_or_default();
+            }
         }
         self.effects.push(Effect::Records { session, head: known.head, batch });
         Ok(())

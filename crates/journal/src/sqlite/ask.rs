@@ -76,6 +76,7 @@ impl Prepared {
                 trace: entry.trace,
                 turn: entry.turn,
                 body: entry.event.encode(),
+                event: Some(entry.event),
             })
             .collect();
         let bytes = entries.iter().map(|entry| entry.body.len()).sum();

@@ -10,14 +10,16 @@
 //! and from batch to batch over `previous`. The first record of a batch also covers session, position and
 //! count, so a record that was altered, dropped, swapped or moved to another session is noticed.
 
+use std::sync::Arc;
+
 use budao_core::{
-    event::{Epoch, Seq, SessionId},
+    event::{Epoch, Event, Seq, SessionId},
     time::Timestamp,
     trace::Trace,
 };
 use bytes::Bytes;
 
-use crate::contract::Stored;
+use crate::contract::{Fresh, Stored};
 
 const VERSION: u8 = 1;
 const HEADER: usize = 5;
@@ -31,6 +33,8 @@ pub(crate) struct Encoded {
     pub(crate) trace: Trace,
     pub(crate) turn: u64,
     pub(crate) body: Vec<u8>,
+    /// What the bytes were made from, if that was here.
+    pub(crate) event: Option<Arc<Event>>,
 }
 
 /// Where a chain begins.
@@ -129,6 +133,7 @@ pub(crate) fn unpack(place: Place, body: &Bytes, mut take: impl FnMut(Stored)) -
             trace: state.trace,
             turn: state.turn,
             body: body.slice(record.start..record.end),
+            fresh: Fresh::default(),
         });
         checksum = record.checksum;
         offset = record.end + 4;
@@ -224,7 +229,7 @@ mod tests {
 
     fn entry(at: i64, trace: u128, turn: u64, body: &[u8]) -> Encoded {
         let trace = if trace == 0 { Trace::NONE } else { Trace::from_random(trace) };
-        Encoded { at: Timestamp::from_micros(at), trace, turn, body: body.to_vec() }
+        Encoded { at: Timestamp::from_micros(at), trace, turn, body: body.to_vec(), event: None }
     }
 
     fn sample() -> Vec<Encoded> {

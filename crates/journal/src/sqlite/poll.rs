@@ -36,37 +36,50 @@ pub(super) struct Poller {
 
 #[derive(Debug, Default)]
 struct Signal {
-    state: Mutex<(bool, bool)>,
+    state: Mutex<State>,
     changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_heard: bool,
+    is_over: bool,
+    /// Waking a thread that is on its beat would cost two switches, and it could do nothing.
+    sleeps: bool,
 }
 
 impl Signal {
     /// Somebody listens.
     fn wake(&self) {
-        lock(&self.state).0 = true;
-        self.changed.notify_all();
+        let mut state = lock(&self.state);
+        state.is_heard = true;
+        if state.sleeps {
+            self.changed.notify_all();
+        }
     }
 
     fn stop(&self) {
-        lock(&self.state).1 = true;
+        lock(&self.state).is_over = true;
         self.changed.notify_all();
     }
 
     /// Waits until somebody listens. False when it is over.
     fn sleep(&self) -> bool {
         let mut state = lock(&self.state);
-        while !state.0 && !state.1 {
+        state.sleeps = true;
+        while !state.is_heard && !state.is_over {
             state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        state.0 = false;
-        !state.1
+        state.sleeps = false;
+        state.is_heard = false;
+        !state.is_over
     }
 
     /// Waits one beat. False when it is over.
     fn beat(&self) -> bool {
         let state = lock(&self.state);
-        let waited = self.changed.wait_timeout_while(state, BEAT, |state| !state.1);
-        !waited.unwrap_or_else(std::sync::PoisonError::into_inner).0.1
+        let waited = self.changed.wait_timeout_while(state, BEAT, |state| !state.is_over);
+        !waited.unwrap_or_else(std::sync::PoisonError::into_inner).0.is_over
     }
 }
 
@@ -164,9 +177,7 @@ impl Thread {
         seen.version = now;
         self.hear_records(seen, bell)?;
         self.hear_commands(seen, bell)?;
-        for session in bell.heard() {
-            bell.answered(session);
-        }
+        bell.all_answered();
         seen.has_news = true;
         Ok(())
     }

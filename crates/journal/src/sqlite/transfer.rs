@@ -397,7 +397,7 @@ impl Import<'_> {
                     return Err(self.wrong("a record is missing before this one"));
                 }
                 let body = event.get().as_bytes().to_vec();
-                current.entries.push(Encoded { at, trace, turn, body });
+                current.entries.push(Encoded { at, trace, turn, body, event: None });
                 current.records += 1;
                 if current.entries.len() >= CHUNK {
                     self.flush(current, None).await?;

@@ -78,7 +78,12 @@ pub fn entry(number: u64, weight: usize) -> Entry {
         topic: "test.number".into(),
         data: serde_json::json!({ "number": number, "weight": text }),
     };
-    Entry { at: Real.now(), trace: Trace::from_random(u128::from(number) + 1), turn: 1, event }
+    Entry {
+        at: Real.now(),
+        trace: Trace::from_random(u128::from(number) + 1),
+        turn: 1,
+        event: event.into(),
+    }
 }
 
 /// The number an entry says.

@@ -148,7 +148,10 @@ async fn fill(directory: &Path) {
         head = new;
     }
     say(&format!("full at {head}"));
-    let closing = |event| budao_journal::Entry { event, ..super::support::entry(0, 1) };
+    let closing = |event: budao_core::Event| budao_journal::Entry {
+        event: event.into(),
+        ..super::support::entry(0, 1)
+    };
     let raised =
         budao_core::Event::FaultRaised { fault, scope: budao_core::event::Scope::default() };
     let ended = budao_core::Event::TurnEnded {

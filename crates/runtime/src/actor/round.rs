@@ -80,8 +80,8 @@ impl Actor {
 
     pub(super) async fn decide(&mut self, message: Message, round: &mut Round) {
         match message {
-            Message::Aside(input) => drop(self.step(input, round)),
-            Message::Report { life, over, input } => self.report(life, over, input, round),
+            Message::Aside(input) => drop(self.step(*input, round)),
+            Message::Report { life, over, input } => self.report(life, over, *input, round),
             Message::Open { settings, origin, reply } => self.open(*settings, origin, reply, round),
             Message::Command { command, waits, reply } => {
                 self.command(*command, waits, reply, round).await;
@@ -206,7 +206,7 @@ impl Actor {
                 self.tools = work::Tools { provider, ..work::Tools::default() };
             }
             let core::Entry { at, trace, turn, event } = entry;
-            round.entries.push(Entry { at, trace, turn, event });
+            round.entries.push(Entry { at, trace, turn, event: event.into() });
         }
         decided.answer.map(|(id, answer)| (id, clean::answer(answer, &self.shared.scrubber)))
     }
@@ -235,7 +235,7 @@ impl Actor {
         }
         round.replies.into_iter().for_each(|(reply, answer)| drop(reply.send(Ok(answer))));
         round.opened.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
-        if round.entries.iter().any(|entry| matches!(entry.event, Event::SessionEnded { .. })) {
+        if round.entries.iter().any(|entry| matches!(*entry.event, Event::SessionEnded { .. })) {
             self.shared.let_go_of_tools(self.id);
         }
         let mut teller = std::mem::take(&mut self.teller);
