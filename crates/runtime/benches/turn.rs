@@ -16,7 +16,7 @@ use budao_core::{
     message::{Block, CallId, ModelStop, Piece, Request, ToolUse, Usage},
     tool::{Mode, Permissions},
 };
-use budao_journal::{Journal, Memory, Options, Sqlite};
+use budao_journal::{Journal, Memory, Options, PageLimits, Sqlite};
 use budao_models::{Model, PieceStream};
 use budao_runtime::{Agent, Session, world};
 use budao_testkit::bench::{Better, Measurement, cpu_time, emit};
@@ -254,6 +254,41 @@ async fn idle_sessions() {
     );
 }
 
+/// What a loaded session takes, against the bytes its records have in the journal.
+async fn loaded_sessions() {
+    const LOADED: usize = 128;
+    const GROUP: usize = 16;
+    const LONG: u32 = 40;
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("journal.db");
+    let journal = Sqlite::open(&file, world::real(), Options::default()).await.expect("opens");
+    let journal = Arc::new(journal);
+    let agent = agent(Arc::clone(&journal) as _);
+    // What everything needs once, whoever is loaded.
+    at_once(&agent).await;
+    while agent.runtime().loaded() > 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let before = resident();
+    let opened = futures::future::join_all((0..LOADED).map(|_| agent.session())).await;
+    let sessions: Vec<Session> =
+        opened.into_iter().map(|session| session.expect("opens")).collect();
+    // In groups, so that what turns need while they run does not count for every session.
+    for count in [LONG, 1] {
+        // The second time in case some were evicted meanwhile.
+        for group in sessions.chunks(GROUP) {
+            futures::future::join_all(group.iter().map(|session| turns(session, count))).await;
+        }
+    }
+    assert_eq!(agent.runtime().loaded(), LOADED, "too slow: sessions were evicted");
+    let grown = resident().saturating_sub(before) as f64 / LOADED as f64;
+    let page = PageLimits { records: usize::MAX, ..PageLimits::default() };
+    let page = journal.read(sessions[0].id(), 0, page).await.expect("reads");
+    let packed: usize = page.records.iter().map(|record| record.body.len()).sum();
+    let note = format!("forty turns, {packed} bytes of events, {grown:.0} resident");
+    tell("turn/loaded_session", grown / packed as f64, "x packed", Some(2.0), &note);
+}
+
 /// Resident bytes of this process.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -276,6 +311,9 @@ fn main() {
         }
         if wants("turn/flat") {
             flat().await;
+        }
+        if wants("turn/loaded_session") {
+            loaded_sessions().await;
         }
         if wants("turn/idle_session") {
             idle_sessions().await;
