@@ -533,7 +533,7 @@ impl Actor {
             at: entry.at,
             trace: entry.trace,
             turn: entry.turn,
-            event: entry.event,
+            event: entry.event.into(),
         }));
         round.actions.extend(decided.actions);
         self.flush_at = match (self.machine.has_words(), self.flush_at) {

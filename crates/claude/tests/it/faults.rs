@@ -197,7 +197,10 @@ async fn a_turn_of_which_nothing_was_answered_when_the_engine_died_is_asked_agai
         instead_of: None,
     };
     let victim = desk.journal.take_lease(request).await.unwrap();
-    let entry = |turn, event| Entry { at: desk.world.clock.now(), trace: Trace::NONE, turn, event };
+    let entry = |turn, event: Event| {
+        let (at, event) = (desk.world.clock.now(), event.into());
+        Entry { at, trace: Trace::NONE, turn, event }
+    };
     let content = vec![Block::Text("B".into())];
     let entries = vec![
         entry(0, Event::MessageAccepted { command: message.clone(), content }),
