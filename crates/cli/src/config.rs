@@ -1,4 +1,4 @@
-//! The configuration file, as far as running a session needs it: limits and MCP servers.
+//! The configuration file, as far as running a session needs it: limits, MCP servers and rooms.
 //!
 //! Flags are stronger than the environment, the environment than the file.
 
@@ -12,6 +12,8 @@ use budao_core::{
 use budao_mcp::Config as McpConfig;
 use budao_serve::Limits as ServeLimits;
 use serde::Deserialize;
+
+use crate::smcp::Room;
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -33,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     /// MCP servers.
     pub(crate) mcp: Vec<McpConfig>,
+    /// Rooms whose computers' tools are offered.
+    pub(crate) smcp: Vec<Room>,
     /// Bounds of `budao serve`.
     pub(crate) serve: ServeLimits,
 }

@@ -15,6 +15,7 @@ mod lang;
 mod run;
 mod serve;
 mod sessions;
+mod smcp;
 mod story;
 mod terminal;
 mod watch;
@@ -50,6 +51,7 @@ enum Command {
     Journal(journal::Args),
     Backup(journal::BackupArgs),
     Explain(explain::Args),
+    Smcp(smcp::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -78,6 +80,7 @@ fn run(cli: &Cli) -> Exit {
         }
         Command::Sessions(args) => wait(sessions::run(args, lang, &terminal), lang, &terminal),
         Command::Journal(args) => wait(journal::run(args, lang, &terminal), lang, &terminal),
+        Command::Smcp(args) => wait(smcp::run(args, lang, &terminal), lang, &terminal),
         Command::Backup(args) => wait(journal::backup(args, lang, &terminal), lang, &terminal),
     };
     terminal.finish(exit)

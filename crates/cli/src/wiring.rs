@@ -25,7 +25,7 @@ use budao_tools::{
     pool::Pool,
 };
 
-use crate::{acp::Handed, config::Config, holder};
+use crate::{acp::Handed, config::Config, holder, smcp::Rooms};
 
 /// How long a start waits for MCP servers; those that are late join when they are there.
 const SERVERS_READY: Duration = Duration::from_secs(15);
@@ -87,7 +87,7 @@ pub(crate) struct Wired {
     servers: Arc<Servers>,
     /// Servers an editor handed over.
     pub(crate) handed: Arc<Handed>,
-    /// MCP servers that are not there yet, and why.
+    /// MCP servers and rooms that are not there yet, and why.
     pub(crate) missing: Vec<(String, Fault)>,
 }
 
@@ -113,15 +113,18 @@ pub(crate) async fn wire_within(
     ready: Duration,
 ) -> Result<Wired, Fault> {
     let world = world::real();
-    let Config { limits, mcp, .. } = config;
+    let Config { limits, mcp, smcp, .. } = config;
     let mcp_secrets: Vec<String> =
         mcp.iter().flat_map(|server| server.secrets().map(str::to_owned)).collect();
     let journal = journal.open(&world).await?;
     let servers = Arc::new(Servers::open(mcp, &world, &Arc::new(limits.clone()))?);
-    let missing = servers.ready(&world, ready).await;
+    let mut missing = servers.ready(&world, ready).await;
     let handed = Arc::new(Handed::new(world.clone(), Arc::new(limits.clone())));
     let (keys, mut secrets) = keys();
     secrets.extend(mcp_secrets);
+    secrets.extend(Rooms::secrets(&smcp));
+    let (rooms, absent) = Rooms::join(smcp, &world).await;
+    missing.extend(absent);
     let scrubber = Scrubber::with_secrets(secrets);
     let models = Models::new(world.clone(), Arc::new(limits.clone()), keys);
     let options = builtin::Options {
@@ -136,6 +139,7 @@ pub(crate) async fn wire_within(
         scrubber: scrubber.clone(),
         servers: Arc::clone(&servers),
         handed: Arc::clone(&handed),
+        rooms,
     };
     let retains = Retains { journal: Arc::clone(&journal), age: SESSIONS_KEPT };
     let runtime =
@@ -200,7 +204,7 @@ impl ModelSource for Named {
     }
 }
 
-/// The built-in tools in the session's workspace, and those of MCP servers.
+/// The built-in tools in the session's workspace, and those of MCP servers and rooms.
 #[derive(Debug)]
 struct Builtin {
     options: builtin::Options,
@@ -208,6 +212,7 @@ struct Builtin {
     scrubber: Scrubber,
     servers: Arc<Servers>,
     handed: Arc<Handed>,
+    rooms: Rooms,
 }
 
 #[async_trait]
@@ -221,7 +226,8 @@ impl ToolSource for Builtin {
                 toolbox = toolbox.add_shared(tool)?;
             }
         }
-        self.handed.offer(session, &self.servers.offer(&toolbox.build())?)
+        let toolbox = self.handed.offer(session, &self.servers.offer(&toolbox.build())?)?;
+        Ok(self.rooms.offer(toolbox))
     }
 
     async fn session_ended(&self, session: SessionId) {
@@ -229,6 +235,7 @@ impl ToolSource for Builtin {
     }
 
     fn generation(&self) -> u64 {
-        self.servers.generation() + self.handed.generation()
+        let moved = self.servers.generation() + self.handed.generation();
+        moved.wrapping_add(self.rooms.generation())
     }
 }

@@ -1,0 +1,323 @@
+//! `budao smcp`: the hub, a computer, and an agent by hand.
+
+mod computer;
+mod rooms;
+
+use std::{net::SocketAddr, time::Duration};
+
+use budao_core::{
+    Fault, Lang,
+    fault::{Fact, Kind, Operation, tell},
+    tool::Failure,
+};
+use budao_runtime::world;
+use budao_smcp::{
+    Place,
+    agent::{Agent, Call, Config as AgentConfig, News},
+    server::{Access, Config as HubConfig, Elsewhere, Hub, Limits, Token},
+    wire::{Dialect, Role},
+};
+use serde_json::Value;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use rooms::{Room, Rooms};
+
+use crate::{exit::Exit, terminal::Terminal, words::say};
+
+/// Tools of remote computers, by A2C-SMCP: a hub, a computer, and an agent by hand.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Runs a hub that agents and computers meet in
+    Server(ServerArgs),
+    /// Offers the tools of MCP servers on this machine to a room
+    Computer(computer::ComputerArgs),
+    /// Calls a tool of a computer and prints its result
+    Call(CallArgs),
+    /// Lists the tools of the computers in a room
+    Tools(ToolsArgs),
+    /// Shows what happens in a room
+    Watch(WatchArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ServerArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8920")]
+    listen: SocketAddr,
+    /// What clients must show. May be given more than once, as SECRET, SECRET@ROLE or SECRET@ROLE@ROOM,ROOM
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "BUDAO_SMCP_TOKEN",
+        hide_env_values = true,
+        required_unless_present = "accept_any_token"
+    )]
+    token: Vec<String>,
+    /// Let anybody in
+    #[arg(long, conflicts_with = "token")]
+    accept_any_token: bool,
+    /// How the protocol is spoken: 0.4, or 0.2 for its first draft
+    #[arg(long, default_value = "0.4")]
+    dialect: Dialect,
+    /// Tell callers nothing about rooms and computers that are not theirs
+    #[arg(long)]
+    hide_other_rooms: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Way {
+    /// The hub
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "BUDAO_SMCP_URL",
+        default_value = "http://127.0.0.1:8920"
+    )]
+    url: String,
+    /// What the hub wants to be shown
+    #[arg(long, value_name = "TOKEN", env = "BUDAO_SMCP_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Our name in the room
+    #[arg(long, default_value = "budao")]
+    name: String,
+    /// How the hub speaks: 0.4, or 0.2 for its first draft
+    #[arg(long, default_value = "0.4")]
+    dialect: Dialect,
+}
+
+#[derive(Debug, clap::Args)]
+struct CallArgs {
+    #[command(flatten)]
+    way: Way,
+    /// How long the call may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// The room
+    room: String,
+    /// The computer
+    computer: String,
+    /// The tool, by the name `budao smcp tools` shows
+    tool: String,
+    /// Its arguments, a JSON object
+    #[arg(default_value = "{}")]
+    arguments: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct ToolsArgs {
+    #[command(flatten)]
+    way: Way,
+    /// One JSON object per tool
+    #[arg(long)]
+    json: bool,
+    /// The room
+    room: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct WatchArgs {
+    #[command(flatten)]
+    way: Way,
+    /// The room
+    room: String,
+}
+
+impl Way {
+    async fn join(&self, room: &str) -> Result<Agent, Fault> {
+        Agent::connect(AgentConfig::new(self.place(room)), world::real()).await
+    }
+
+    fn place(&self, room: &str) -> Place {
+        let mut place = Place::new(&self.url, room, &self.name);
+        place.token = self.token.clone().map(Into::into);
+        place.dialect = self.dialect;
+        place
+    }
+}
+
+pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    match &args.action {
+        Action::Server(args) => serve(args, lang, terminal).await,
+        Action::Computer(args) => computer::run(args, lang, terminal).await,
+        Action::Call(args) => call(args, lang, terminal).await,
+        Action::Tools(args) => tools(args, terminal).await,
+        Action::Watch(args) => watch(args, lang, terminal).await,
+    }
+}
+
+async fn serve(args: &ServerArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let access = if args.accept_any_token {
+        Access::Any
+    } else {
+        Access::Tokens(args.token.iter().map(|token| read_token(token)).collect::<Result<_, _>>()?)
+    };
+    let elsewhere = if args.hide_other_rooms { Elsewhere::Hidden } else { Elsewhere::Named };
+    let config = HubConfig { dialect: args.dialect, access, elsewhere, limits: Limits::default() };
+    let listener = tokio::net::TcpListener::bind(args.listen).await.map_err(|error| {
+        Fault::new(Kind::AddressInUse, Operation::StartServer)
+            .with(Fact::Endpoint, args.listen.to_string())
+            .caused_by(&error)
+    })?;
+    let address = listener.local_addr().unwrap_or(args.listen);
+    terminal.say(&format!("{} http://{address}", say(lang, "listening on", "正在监听")));
+    let served = Hub::new(config, world::real()).serve(listener, interrupted()).await;
+    served.map_err(|error| {
+        Fault::new(Kind::NetworkUnavailable, Operation::StartServer).caused_by(&error)
+    })?;
+    Ok(Exit::Fine)
+}
+
+/// Waits until the user or the system wants us to stop.
+async fn interrupted() {
+    let Ok(mut terminate) =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+    else {
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// `SECRET`, `SECRET@ROLE` or `SECRET@ROLE@ROOM,ROOM`.
+fn read_token(text: &str) -> Result<Token, Fault> {
+    let wrong = || {
+        Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+            .with(Fact::ConfigKey, "--token")
+            .with(Fact::Expected, "SECRET, SECRET@ROLE or SECRET@ROLE@ROOM,ROOM")
+    };
+    let mut parts = text.split('@');
+    let secret = parts.next().filter(|secret| !secret.is_empty()).ok_or_else(wrong)?;
+    let role = match parts.next() {
+        None | Some("any") => None,
+        Some("agent") => Some(Role::Agent),
+        Some("computer") => Some(Role::Computer),
+        Some(_) => return Err(wrong()),
+    };
+    let rooms = parts.next().map(|rooms| rooms.split(',').map(str::to_owned).collect());
+    if parts.next().is_some() {
+        return Err(wrong());
+    }
+    Ok(Token { role, rooms, ..Token::shared(secret) })
+}
+
+async fn call(args: &CallArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let params: Value = serde_json::from_str(&args.arguments)
+        .map_err(|error| Fault::new(Kind::MalformedJson, Operation::ToolCall).caused_by(&error))?;
+    let agent = args.way.join(&args.room).await?;
+    let call = Call {
+        computer: args.computer.clone(),
+        tool: args.tool.clone(),
+        params,
+        timeout: Duration::from_secs(args.timeout),
+        req_id: None,
+    };
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone();
+    tokio::spawn(async move {
+        interrupted().await;
+        stop.cancel();
+    });
+    match agent.call(call, &cancel).await {
+        Ok(result) => {
+            terminal.data(&format!("{}\n", shown(&result)));
+            Ok(Exit::Fine)
+        }
+        Err(fault) => Ok(told(fault, lang, terminal)),
+    }
+}
+
+/// The texts of a result, or all of it.
+fn shown(result: &Value) -> String {
+    let items = result.get("content").and_then(Value::as_array);
+    let texts: Option<Vec<&str>> =
+        items.and_then(|items| items.iter().map(|item| item.get("text")?.as_str()).collect());
+    match texts {
+        Some(texts) if !texts.is_empty() => texts.join("\n"),
+        _ => serde_json::to_string_pretty(result).unwrap_or_default(),
+    }
+}
+
+/// Tells a failed call: the sentence, its number, its way, and what a model would read.
+fn told(fault: Fault, lang: Lang, terminal: &Terminal) -> Exit {
+    let row = fault.row();
+    let failure = Failure { fault, data: None, note: None };
+    let model = tell::to_model(&failure, lang);
+    terminal.say(&format!("{} {}", terminal.strong(row.smcp), model.error));
+    for line in &model.recommendations {
+        terminal.say(&format!("  - {line}"));
+    }
+    let hops = failure.fault.hops().iter().map(|hop| format!("{} {}", hop.role, hop.name));
+    let hops: Vec<String> = hops.collect();
+    terminal.say(&terminal.faint(format!("  {}", hops.join(" → "))));
+    terminal.say(&terminal.faint(format!("  trace {}", failure.fault.trace())));
+    terminal.say(&format!("  budao explain {}", row.code));
+    if failure.fault.kind() == Kind::Cancelled { Exit::Stopped } else { Exit::Failed }
+}
+
+async fn tools(args: &ToolsArgs, terminal: &Terminal) -> Result<Exit, Fault> {
+    let agent = args.way.join(&args.room).await?;
+    for computer in agent.computers().await? {
+        for tool in agent.tools(&computer).await? {
+            if args.json {
+                let mut tool = serde_json::to_value(&tool).unwrap_or_default();
+                tool["computer"] = computer.clone().into();
+                terminal.data(&format!("{tool}\n"));
+            } else {
+                let about = tool.description.as_deref().unwrap_or_default();
+                let about = about.lines().next().unwrap_or_default();
+                let name = terminal.name(&tool.name);
+                terminal.data(&format!("{computer}  {name}  {about}\n"));
+            }
+        }
+    }
+    Ok(Exit::Fine)
+}
+
+async fn watch(args: &WatchArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let agent = args.way.join(&args.room).await?;
+    let mut news = agent.news();
+    for member in agent.members().await? {
+        let role: &str = member.role.into();
+        terminal.data(&format!("{} {role} {}\n", say(lang, "here", "在场"), member.name));
+    }
+    loop {
+        let heard = tokio::select! {
+            biased;
+            () = interrupted() => return Ok(Exit::Fine),
+            heard = news.recv() => heard,
+        };
+        let role = |role: &Role| <&str>::from(*role);
+        let line = match heard {
+            Ok(News::Entered(who, name)) => {
+                format!("{} {} {name}", say(lang, "entered", "进入"), role(&who))
+            }
+            Ok(News::Left(who, name)) => {
+                format!("{} {} {name}", say(lang, "left", "离开"), role(&who))
+            }
+            Ok(News::ToolsChanged(computer)) => {
+                format!("{} {computer}", say(lang, "tools changed", "工具已变更"))
+            }
+            Ok(News::Changed(event, computer)) => format!("{event} {computer}"),
+            Ok(News::Joined) => say(lang, "joined again", "已重新加入").to_owned(),
+            Ok(News::Lost(fault)) => {
+                format!("{} {fault}", say(lang, "connection lost", "连接已断开"))
+            }
+            Err(RecvError::Lagged(count)) => {
+                format!("{} {count}", say(lang, "news missed:", "错过的消息："))
+            }
+            Err(RecvError::Closed) => return Ok(Exit::Failed),
+        };
+        terminal.data(&format!("{line}\n"));
+    }
+}

@@ -1,0 +1,161 @@
+//! A hub, a computer and an agent as three processes, as the documentation shows them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stderr, reason = "what was not tested is said")]
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+fn budao(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
+    command
+        .args(args)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("BUDAO_SMCP_TOKEN", "right")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A process that runs until it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a process and waits until its stderr says `word`; gives that line.
+fn start(args: &[&str], word: &str) -> (Running, String) {
+    let mut child = budao(args).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = loop {
+        let line = lines.next().expect("it ended early").unwrap();
+        if line.contains(word) {
+            break line;
+        }
+    };
+    // Whatever else it says is read, so that it never waits for us.
+    std::thread::spawn(move || lines.for_each(drop));
+    (Running(child), line)
+}
+
+fn hub() -> (Running, String) {
+    let (hub, line) = start(&["smcp", "server", "--listen", "127.0.0.1:0"], "listening on");
+    let url = line.split_whitespace().last().unwrap().to_owned();
+    (hub, url)
+}
+
+fn run(url: &str, args: &[&str]) -> Output {
+    budao(&["smcp"]).args(args).env("BUDAO_SMCP_URL", url).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_call_that_cannot_be_is_told_with_its_code() {
+    let (_hub, url) = hub();
+    let nobody = run(&url, &["call", "room", "nobody", "echo"]);
+    let said = text(&nobody.stderr);
+    assert_eq!(nobody.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("404 ") && said.contains("nobody"), "{said}");
+    assert!(said.contains("budao explain ERR_SMCP_005"), "{said}");
+    let wrong = run(&url, &["call", "--token", "wrong", "room", "nobody", "echo"]);
+    assert!(text(&wrong.stderr).contains("budao explain ERR_AUTH_002"), "{}", text(&wrong.stderr));
+    assert_eq!(text(&run(&url, &["tools", "room"]).stdout), "");
+    assert_eq!(run(&url, &["call", "--timeout", "0", "room", "pc", "echo"]).status.code(), Some(2));
+    assert_eq!(run(&url, &["call", "room", "pc", "echo", "not json"]).status.code(), Some(1));
+    let nowhere = run("http://127.0.0.1:1", &["tools", "room"]);
+    assert!(text(&nowhere.stderr).contains("ERR_NET_003"), "{}", text(&nowhere.stderr));
+}
+
+#[test]
+fn a_hub_without_a_secret_wants_to_be_told_so() {
+    let refused = budao(&["smcp", "server"]).env_remove("BUDAO_SMCP_TOKEN").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("--token"), "{}", text(&refused.stderr));
+}
+
+/// The program of the scripted MCP server: an example of another crate.
+fn fake_mcp() -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_BIN_EXE_budao")).parent().unwrap();
+    let found = Some(here.join("examples/fake_mcp")).filter(|path| path.exists());
+    if found.is_none() {
+        let advice = "NOT TESTED: `cargo build -p budao-smcp --example fake_mcp` comes first";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
+        eprintln!("\n*** {advice} ***\n");
+    }
+    found
+}
+
+#[test]
+fn a_tool_answers_then_takes_too_long_then_is_refused() {
+    let Some(program) = fake_mcp() else { return };
+    let (_hub, url) = hub();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("computer.json");
+    let config = serde_json::json!({ "servers": [{
+        "name": "tools", "type": "stdio",
+        "default_tool_meta": { "auto_apply": true },
+        "tool_meta": { "env": { "auto_apply": false } },
+        "server_parameters": { "command": program },
+    }] });
+    std::fs::write(&file, config.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let args = ["smcp", "computer", "--url", &url, "--name", "pc", "--config", file, "room"];
+    let (_computer, _) = start(&args, "joined");
+    let tools = loop {
+        let tools = text(&run(&url, &["tools", "room"]).stdout);
+        if !tools.is_empty() {
+            break tools;
+        }
+    };
+    assert!(tools.lines().any(|line| line.starts_with("pc  tools__echo")), "{tools}");
+
+    let said = run(&url, &["call", "room", "pc", "tools__echo", r#"{"text":"你好"}"#]);
+    assert_eq!((text(&said.stdout).as_str(), said.status.code()), ("你好\n", Some(0)));
+    let late = run(&url, &["call", "--timeout", "1", "room", "pc", "tools__slow"]);
+    assert!(text(&late.stderr).starts_with("4004 "), "{}", text(&late.stderr));
+    let refused = run(&url, &["call", "room", "pc", "tools__env", r#"{"name":"PATH"}"#]);
+    assert!(text(&refused.stderr).starts_with("4005 "), "{}", text(&refused.stderr));
+    let no = run(&url, &["call", "room", "pc", "tools__no"]);
+    let told = text(&no.stderr);
+    assert!(told.starts_with("4003 ") && told.contains("the city is not on the map"), "{told}");
+    assert!(told.contains("mcp_server tools → computer pc → agent budao"), "{told}");
+    a_session_errs_is_told_and_corrects_itself(&url, directory.path());
+    let chinese = run(&url, &["--lang", "zh", "call", "room", "pc", "tools__nothing"]);
+    assert!(text(&chinese.stderr).starts_with("4001 "), "{}", text(&chinese.stderr));
+}
+
+/// The session's model calls a remote tool wrongly, reads why, and calls it rightly.
+fn a_session_errs_is_told_and_corrects_itself(url: &str, directory: &Path) {
+    let room = format!("[[smcp]]\nurl = \"{url}\"\nroom = \"room\"\ntoken = \"right\"\n");
+    std::fs::write(directory.join("budao.toml"), room).unwrap();
+    let script = "[[step]]\n[[step.call]]\ntool = \"pc__tools__no\"\narguments = {}\n\
+                  [[step]]\n[[step.call]]\ntool = \"pc__tools__echo\"\narguments = { text = \"right\" }\n\
+                  [[step]]\ntext = \"done\"\n";
+    std::fs::write(directory.join("script.toml"), script).unwrap();
+    let args = ["run", "--config", "budao.toml", "--permission", "auto", "--json"];
+    let ran = budao(&args)
+        .args(["--model", "script:script.toml", "go"])
+        .current_dir(directory)
+        .env("BUDAO_JOURNAL", directory.join("journal.db"))
+        .output()
+        .unwrap();
+    let records = text(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(0), "{}\n{records}", text(&ran.stderr));
+    assert!(records.contains("the city is not on the map"), "{records}");
+    assert!(
+        records.contains("\"computer\"") && records.contains("\"mcp_server\""),
+        "every hop: {records}"
+    );
+}
