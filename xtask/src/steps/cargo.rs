@@ -72,7 +72,17 @@ pub(super) fn docs(run: &Run) -> Result<Done> {
 pub(super) fn acks(run: &Run) -> Result<Done> {
     for (package, filter) in [("budao-socketio", "acks::"), ("budao-smcp", "chaos::")] {
         let mut cargo = process::cargo(&run.root);
-        cargo.args(["test", "--locked", "-p", package, "--test", "it", filter, "--", "--nocapture"]);
+        cargo.args([
+            "test",
+            "--locked",
+            "-p",
+            package,
+            "--test",
+            "it",
+            filter,
+            "--",
+            "--nocapture",
+        ]);
         cargo.env("BUDAO_FULL", "1").env("BUDAO_PEERS", peers::dir()?);
         process::run(&mut cargo, run.deadline)?;
     }
