@@ -1,6 +1,6 @@
 //! `cargo xtask`: the project's chores. `test` runs every check, `bench` measures, `peers` fetches
 //! the programs of others that tests talk to, `codegen` makes what comes from the fault catalog, `crash`
-//! kills.
+//! kills, `chaos` cuts lines.
 //!
 //! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
 
@@ -8,6 +8,7 @@
 
 mod bench;
 mod catalog;
+mod chaos;
 mod crash;
 mod metadata;
 mod peers;
@@ -44,6 +45,15 @@ enum Chore {
     },
     /// Fetch the programs of others that tests talk to
     Peers(peers::Args),
+    /// Cut the lines between clients and a real server, again and again, and judge what they heard
+    Chaos {
+        /// For how long
+        #[arg(long, default_value_t = 5)]
+        minutes: u32,
+        /// The seed of an earlier storm
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Kill a process that writes a journal, again and again, and judge what is left
     Crash {
         /// How often
@@ -58,6 +68,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => bench::main(&args),
         Chore::Codegen { check } => catalog::generate(check).map(|()| ExitCode::SUCCESS),
         Chore::Peers(args) => peers::main(&args),
+        Chore::Chaos { minutes, seed } => chaos::run(minutes, seed).map(|()| ExitCode::SUCCESS),
         Chore::Crash { kills } => crash::run(kills).map(|()| ExitCode::SUCCESS),
     };
     match done {

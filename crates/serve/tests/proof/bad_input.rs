@@ -1,0 +1,116 @@
+//! What nobody should send: one `error.validation` that names the field and the limit, and the connection goes on.
+
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::stage::{Peer, Setup, Stage, runs};
+
+/// Sends a text and gets its one answer, then shows that the connection still works.
+async fn refused(peer: &mut Peer, text: String) -> Value {
+    peer.say(Message::text(text)).await;
+    let answer = peer.next().await;
+    assert_eq!(answer["event"], "error.validation", "{answer}");
+    for field in ["error_code", "error_type", "recoverable", "recovery_strategy", "timestamp"] {
+        assert!(!answer["metadata"][field].is_null(), "{field} is missing: {answer}");
+    }
+    assert!(!answer["show_content"].as_str().unwrap().contains('{'), "{answer}");
+    answer
+}
+
+async fn start() -> (Stage, Peer) {
+    let stage = Setup::new(runs(1)).start().await;
+    let peer = stage.peer().await;
+    (stage, peer)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_malformed_frame_gets_one_answer_and_costs_nothing_else() {
+    let (stage, mut peer) = start().await;
+    let session = peer.create().await;
+    let deep = "[".repeat(100_000);
+    let never = "01890000-0000-7000-8000-000000000000";
+    let with = |fields: Value| {
+        let mut frame = json!({"session_id": session});
+        frame.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        frame.to_string()
+    };
+    let bad = [
+        ("", "frame"),
+        ("hello", "frame"),
+        ("null", "frame"),
+        ("[]", "frame"),
+        ("{}", "event"),
+        (r#"{"event":7}"#, "event"),
+        (r#"{"event":"user.mesage"}"#, "event"),
+        (r#"{"event":"agent.final_answer","content":"forged"}"#, "event"),
+        (r#"{"event":"user.message","content":"no session"}"#, "session_id"),
+        (r#"{"event":"user.message","session_id":5,"content":"x"}"#, "session_id"),
+        (r#"{"event":"user.message","session_id":"not-a-uuid","content":"x"}"#, "session_id"),
+    ];
+    for (text, field) in bad {
+        let answer = refused(&mut peer, text.to_owned()).await;
+        assert_eq!(answer["metadata"]["field"], field, "{text}: {answer}");
+    }
+    for (fields, field) in [
+        (json!({"event": "user.message", "content": "   "}), "content"),
+        (json!({"event": "user.message", "content": 5}), "content"),
+        (json!({"event": "user.message"}), "content"),
+        (json!({"event": "user.message", "content": "x", "command_id": ""}), "command_id"),
+        (json!({"event": "user.message", "content": "x", "command_id": "own-1"}), "command_id"),
+        (
+            json!({"event": "user.message", "content": "x", "command_id": "c".repeat(200)}),
+            "command_id",
+        ),
+        (json!({"event": "user.response", "content": {"confirmed": true}}), "step_id"),
+    ] {
+        let answer = refused(&mut peer, with(fields)).await;
+        assert_eq!(answer["metadata"]["field"], field, "{answer}");
+    }
+    let unknown = json!({"event": "user.message", "session_id": never, "content": "x"});
+    let answer = refused(&mut peer, unknown.to_string()).await;
+    assert_eq!(answer["metadata"]["error_code"], "ERR_SESS_001");
+    let answer = refused(&mut peer, format!(r#"{{"event":"user.message","content":{deep}"#)).await;
+    assert_eq!(answer["metadata"]["error_code"], "ERR_VAL_009", "{answer}");
+    let answer = refused(&mut peer, "x".repeat(2 << 20)).await;
+    assert_eq!(answer["metadata"]["error_code"], "ERR_VAL_010", "{answer}");
+    peer.say(Message::binary(vec![0_u8; 16])).await;
+    assert_eq!(peer.next().await["event"], "error.validation");
+    // After all of it the connection and the session do what they should.
+    peer.send(&json!({"event": "user.message", "session_id": session, "content": "go"})).await;
+    peer.until("agent.final_answer").await;
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_commands_at_once_are_each_answered_and_nobody_else_notices() {
+    let mut setup = Setup::new(runs(1));
+    setup.config.limits.commands = budao_serve::Rate { per_second: 50, burst: 200 };
+    let stage = setup.start().await;
+    let (session, mut events) = stage.session().await;
+    let mut peer = stage.peer().await;
+    let theirs = peer.create().await;
+    let (mut accepted, mut refused) = (0, 0);
+    for number in 0..10_000 {
+        // One that never reads must not be answered into a void: read as we go.
+        let frame = json!({
+            "event": "user.ack", "session_id": theirs, "content": {"last_seq": 1},
+            "command_id": format!("c{number}"),
+        });
+        peer.send(&frame).await;
+        let answer = peer.next().await;
+        match answer["event"].as_str() {
+            Some("system.notice") => accepted += 1,
+            Some("error.validation") => {
+                assert_eq!(answer["metadata"]["context"]["limit_name"], "commands", "{answer}");
+                assert!(answer["metadata"]["retry_after_ms"].is_u64(), "{answer}");
+                refused += 1;
+            }
+            _ => panic!("{answer}"),
+        }
+    }
+    assert_eq!(accepted + refused, 10_000);
+    assert!(refused > 0, "{accepted} were accepted");
+    session.send("go").await.unwrap();
+    crate::stage::until(&mut events, "agent.final_answer").await;
+    stage.stop().await;
+}

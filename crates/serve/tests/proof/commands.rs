@@ -1,0 +1,183 @@
+//! Commands: each once, each answered, and what they start ends.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use budao_client::{Create, Decision, Error};
+use budao_core::tool::Mode;
+use budao_models::script::Script;
+use budao_testkit::proxy::{Ending, Proxy};
+use serde_json::json;
+
+use crate::stage::{Setup, client_at, long_run, next, runs, told, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_sent_twice_happens_once_and_gets_the_first_answer() {
+    let stage = Setup::new(runs(1)).start().await;
+    let mut peer = stage.peer().await;
+    let session = peer.create().await;
+    let message = json!({"event": "user.message", "session_id": session, "content": "go"});
+    let first = peer.ask(message.clone(), "once").await;
+    let second = peer.ask(message.clone(), "once").await;
+    assert_eq!(
+        (&first["event"], &second["event"]),
+        (&json!("system.notice"), &json!("system.notice"))
+    );
+    let third = stage.peer().await.ask(message, "once").await;
+    assert_eq!(third["metadata"]["status"], "accepted");
+    let mut other = json!({"event": "user.message", "session_id": session, "content": "another"});
+    other["command_id"] = "once".into();
+    let refused = peer.ask(other, "once").await;
+    assert_eq!(refused["event"], "error.validation", "{refused}");
+    let history = stage.history(&session).await;
+    let messages = history.iter().filter(|event| event.event == "user.message").count();
+    assert_eq!(messages, 1);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opening_a_session_twice_under_one_id_gives_one_session() {
+    let stage = Setup::new(runs(1)).start().await;
+    let create = json!({"event": "user.create_session", "content": {}});
+    let one = stage.peer().await.ask(create.clone(), "open").await;
+    let two = stage.peer().await.ask(create, "open").await;
+    assert_eq!(one["session_id"], two["session_id"]);
+    assert_eq!(one["event_id"], two["event_id"]);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_documented_acknowledgement_is_understood_and_one_beyond_the_head_is_refused() {
+    let stage = Setup::new(runs(1)).start().await;
+    let mut peer = stage.peer().await;
+    peer.send(&json!({"event": "user.create_session", "content": {}})).await;
+    let created = peer.until("agent.session_created").await;
+    let (session, seq) = (&created["session_id"], &created["seq"]);
+    let shapes = [
+        json!({"content": {"last_seq": seq}}),
+        json!({"content": seq}),
+        json!({"content": {"last_event_id": created["event_id"]}}),
+        json!({"metadata": {"last_seq": seq}}),
+        json!({"last_seq": seq}),
+    ];
+    for (number, mut shape) in shapes.into_iter().enumerate() {
+        shape["event"] = "user.ack".into();
+        shape["session_id"] = session.clone();
+        let answer = peer.ask(shape.clone(), &format!("ack-{number}")).await;
+        assert_eq!(answer["event"], "system.notice", "{shape} got {answer}");
+    }
+    let beyond =
+        json!({"event": "user.ack", "session_id": session, "content": {"last_seq": 1_000_000_000}});
+    let answer = peer.ask(beyond, "beyond").await;
+    assert_eq!(answer["event"], "error.validation");
+    assert_eq!(answer["metadata"]["field"], "content.last_seq");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_as_content_is_a_message_like_any_other() {
+    let stage = Setup::new(runs(1)).start().await;
+    let mut peer = stage.peer().await;
+    let session = peer.create().await;
+    let content = json!({"text": "go"});
+    let frame = json!({"event": "user.message", "session_id": session, "content": content});
+    let answer = peer.ask(frame, "object").await;
+    assert_eq!(answer["event"], "system.notice", "{answer}");
+    peer.until("agent.final_answer").await;
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancel_leaves_no_call_running_and_the_session_can_be_used_on() {
+    let waits = (0..3).map(|_| ("wait", json!({})));
+    let stage = Setup::new(Script::new().calls(waits).say("Here.")).start().await;
+    let (session, mut events) = stage.session().await;
+    session.send("go").await.unwrap();
+    for _ in 0..3 {
+        until(&mut events, "agent.tool_call").await;
+    }
+    while stage.running.load(Ordering::SeqCst) < 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    session.cancel().await.unwrap();
+    let heard = until(&mut events, "agent.interrupted").await;
+    let results = heard.iter().filter(|event| event.event == "agent.tool_result").count();
+    assert_eq!((results, stage.running.load(Ordering::SeqCst)), (3, 0), "every call has its end");
+    session.send("still there?").await.unwrap();
+    let answer = until(&mut events, "agent.final_answer").await;
+    assert_eq!(answer.last().unwrap().text(), "Here.");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_call_has_its_terminal_event() {
+    let stage = Setup::new(Script::new().call("fail", json!({})).say("It failed.")).start().await;
+    let (session, mut events) = stage.session().await;
+    session.send("go").await.unwrap();
+    let heard = until(&mut events, "agent.final_answer").await;
+    let result = heard.iter().find(|event| event.event == "agent.tool_result").unwrap();
+    assert_eq!(result.meta("status"), "failed");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_survives_the_line_and_is_answered_once() {
+    let script = Script::new().call("wait", json!({})).say("Never mind.");
+    let stage = Setup::new(script).mode(Mode::Approval).start().await;
+    let proxy = Proxy::start(stage.address, 1).await.unwrap();
+    let (session, mut events) = client_at(proxy.address()).create(Create::default()).await.unwrap();
+    session.send("go").await.unwrap();
+    let asked = until(&mut events, "agent.user_confirm").await;
+    let step = asked.last().unwrap().step_id.clone().unwrap();
+    proxy.cut_all(Ending::Reset);
+    // Whoever comes anew is asked as well.
+    let (other, mut seen) = stage.client().attach(session.id(), None).await.unwrap();
+    until(&mut seen, "agent.user_confirm").await;
+    let no = Decision::Deny(Some("not today".into()));
+    session.answer(&step, no.clone()).await.unwrap();
+    let second = other.answer(&step, Decision::Approve).await;
+    assert!(matches!(second, Err(Error::Rejected(_))), "{second:?}");
+    let heard = until(&mut events, "agent.final_answer").await;
+    assert_eq!(heard.last().unwrap().text(), "Never mind.");
+    assert_eq!(stage.running.load(Ordering::SeqCst), 0, "what was denied never ran");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_old_word_for_yes_is_a_yes() {
+    let script = Script::new().call("mark", json!({})).say("Done.");
+    let stage = Setup::new(script).mode(Mode::Approval).start().await;
+    let mut peer = stage.peer().await;
+    let session = peer.create().await;
+    peer.send(&json!({"event": "user.message", "session_id": session, "content": "go"})).await;
+    let asked = peer.until("agent.user_confirm").await;
+    let yes = json!({
+        "event": "user.response", "session_id": session, "step_id": asked["step_id"],
+        "content": {"approved": true},
+    });
+    peer.send(&yes).await;
+    peer.until("agent.final_answer").await;
+    let history = stage.history(&session).await;
+    let result = history.iter().find(|event| event.event == "agent.tool_result").unwrap();
+    assert_eq!((result.meta("status"), result.text()), (&json!("success"), "marked"));
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_observers_of_a_session_hear_the_same() {
+    let stage = Setup::new(long_run()).start().await;
+    let (session, mut events) = stage.session().await;
+    let mut others = Vec::new();
+    for _ in 0..20 {
+        others.push(stage.client().attach(session.id(), None).await.unwrap());
+    }
+    session.send("go").await.unwrap();
+    let heard = told(&until(&mut events, "agent.final_answer").await);
+    for (_, other) in &mut others {
+        let mut seen = Vec::new();
+        while told(&seen).len() < heard.len() {
+            seen.push(next(other).await);
+        }
+        assert_eq!(told(&seen), heard);
+    }
+    stage.stop().await;
+}

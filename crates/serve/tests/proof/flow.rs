@@ -1,0 +1,184 @@
+//! What flows: deltas whole and in order, nobody held up by anybody, nothing kept of who left.
+
+use std::time::{Duration, Instant};
+
+use budao_client::{Create, Event};
+use budao_testkit::proxy::{Ending, Lane, Plan, Proxy};
+use serde_json::json;
+
+use crate::stage::{PATIENCE, Setup, client_at, hundred_pieces, long_run, next, runs, told, until};
+
+/// The words of an answer as they came.
+fn streamed(events: &[Event]) -> String {
+    let pieces = events.iter().filter(|event| event.event == "agent.partial_answer");
+    pieces.map(|event| event.content.as_str().unwrap_or_default()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_deltas_reassemble_exactly_and_nothing_follows_the_final_answer() {
+    let (script, text) = hundred_pieces();
+    let stage = Setup::new(script).start().await;
+    let (session, mut events) = stage.session().await;
+    session.send("go").await.unwrap();
+    let heard = until(&mut events, "agent.final_answer").await;
+    assert_eq!(streamed(&heard), text);
+    assert_eq!(heard.last().unwrap().text(), text);
+    let late = tokio::time::timeout(Duration::from_millis(500), events.next()).await;
+    assert!(late.is_err(), "{late:?}");
+    let seqs: Vec<u64> = heard.iter().filter_map(|event| event.seq).collect();
+    assert!(seqs.is_sorted_by(|one, other| one < other), "{seqs:?}");
+    assert_eq!(told(&heard), told(&stage.history(session.id()).await));
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_observer_is_let_go_and_comes_back_while_the_fast_ones_never_wait() {
+    let stage =
+        Setup::new(runs(60)).gateway(|limits| limits.observer_bytes = 16 * 1024).start().await;
+    let (session, mut fast) = stage.session().await;
+    // The slow one is not read at all from its second kilobyte on, then the line is given up.
+    let proxy = Proxy::start(stage.address, 1).await.unwrap();
+    proxy.plan(|number| match number {
+        0 => Plan::down(Lane::default().cut(2500, Ending::Stall)),
+        _ => Plan::clean(),
+    });
+    let slow = client_at(proxy.address()).silence(Duration::from_secs(2));
+    let (_slow_session, mut slow) = slow.attach(session.id(), None).await.unwrap();
+    let began = Instant::now();
+    let mut heard = Vec::new();
+    for _ in 0..20 {
+        session.send("go").await.unwrap();
+        heard.extend(until(&mut fast, "agent.final_answer").await);
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(60), "the fast one took {took:?}");
+    let mut late = Vec::new();
+    while told(&late).len() < told(&heard).len() {
+        late.push(next(&mut slow).await);
+    }
+    assert_eq!(told(&late)[..told(&heard).len()], told(&heard)[..]);
+    assert!(proxy.accepted() > 1, "the slow one had to come back");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_are_punctual_beside_a_stuck_peer() {
+    let beat = Duration::from_millis(500);
+    let setup = Setup::new(runs(60)).gateway(|limits| {
+        limits.heartbeat = beat;
+        limits.silence = Duration::from_secs(30);
+    });
+    let stage = setup.start().await;
+    let proxy = Proxy::start(stage.address, 1).await.unwrap();
+    proxy.plan(|_| Plan::down(Lane::default().cut(1500, Ending::Stall)));
+    let (busy, _events) = stage.session().await;
+    busy.send("go").await.unwrap();
+    let stuck = client_at(proxy.address());
+    let stuck = tokio::spawn(async move { stuck.attach(busy.id(), None).await.map(|_| busy) });
+    let mut peer = crate::stage::Peer::connect(stage.address).await;
+    let session = peer.create().await;
+    let mut gaps = Vec::new();
+    let mut last = Instant::now();
+    while gaps.len() < 8 {
+        peer.beat().await;
+        gaps.push(last.elapsed());
+        last = Instant::now();
+    }
+    let longest = gaps[1..].iter().max().unwrap();
+    assert!(*longest < beat * 5, "{gaps:?} for {session}");
+    stuck.abort();
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heartbeat_names_the_head_of_every_session_on_the_line() {
+    let setup =
+        Setup::new(long_run()).gateway(|limits| limits.heartbeat = Duration::from_millis(100));
+    let stage = setup.start().await;
+    let mut peer = stage.peer().await;
+    let session = peer.create().await;
+    peer.send(&json!({"event": "user.message", "session_id": session, "content": "go"})).await;
+    let last = peer.until("agent.final_answer").await;
+    let beat = peer.beat().await;
+    let head = &beat["metadata"]["heads"][0];
+    assert_eq!(head["session_id"], session.as_str());
+    assert_eq!(head["last_frame_seq"], last["seq"]);
+    assert!(beat.get("seq").is_none());
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_sessions_come_and_go_and_memory_returns() {
+    // Goal: what a session needs goes with it. Method: the same thousand sessions' worth of work again and again;
+    // after the first rounds, which warm everything up, the process grows no more.
+    let rounds = 10;
+    let setup = Setup::new(runs(1)).gateway(|limits| {
+        limits.retention = Duration::from_millis(1);
+        limits.retention_round = Duration::from_millis(200);
+    });
+    let stage = setup.start().await;
+    let mut sizes = Vec::new();
+    for _ in 0..rounds {
+        let lines = (0..20).map(|_| async {
+            let mut peer = stage.peer().await;
+            for _ in 0..50 {
+                let session = peer.create().await;
+                peer.send(&json!({"event": "user.close_session", "session_id": session})).await;
+                peer.until("agent.session_end").await;
+            }
+        });
+        futures::future::join_all(lines).await;
+        sizes.push(settled(&stage).await);
+    }
+    let (warm, end) = (sizes[2], sizes[rounds - 1]);
+    let grown = end.saturating_sub(warm);
+    // A thousand sessions of 12 KiB would be 12 MiB a round.
+    assert!(grown < 16 << 20, "grew by {} KiB: {sizes:?}", grown >> 10);
+    stage.stop().await;
+}
+
+/// The resident bytes of this process once the journal has let go of what is over.
+async fn settled(stage: &crate::stage::Stage) -> usize {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = stage.journal.sessions(budao_journal::Filter::default()).await.unwrap().len();
+        if left < 100 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{left} sessions are still kept");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopping_server_says_when_to_come_back_and_a_client_does() {
+    let journal = budao_journal::Memory::new(
+        budao_runtime::world::real(),
+        budao_core::limits::Limits::default(),
+    );
+    let journal: std::sync::Arc<dyn budao_journal::Journal> = std::sync::Arc::new(journal);
+    let start = || {
+        let setup = Setup::new(runs(2)).gateway(|limits| {
+            limits.come_back = Duration::from_millis(50);
+            limits.farewell = Duration::from_millis(500);
+        });
+        Setup { journal: Some(std::sync::Arc::clone(&journal)), ..setup }.start()
+    };
+    let first = start().await;
+    let proxy = Proxy::start(first.address, 1).await.unwrap();
+    let (session, mut events) = client_at(proxy.address()).create(Create::default()).await.unwrap();
+    session.send("one").await.unwrap();
+    let mut heard = until(&mut events, "agent.final_answer").await;
+    first.stop().await;
+    let second = start().await;
+    proxy.redirect(second.address);
+    session.send("two").await.unwrap();
+    heard.extend(until(&mut events, "agent.final_answer").await);
+    let notice = heard.iter().find(|event| event.meta("action") == "shutdown").unwrap();
+    assert_eq!(notice.meta("retry_after_ms"), 50);
+    assert_eq!(told(&heard), told(&second.history(session.id()).await));
+    second.stop().await;
+}
