@@ -1,6 +1,8 @@
 // The client against the real server, over lines that break.
 
 import assert from "node:assert/strict";
+import fs from "node:fs";
+import path from "node:path";
 import { after, before, test } from "node:test";
 import { Client, Rejected } from "../../dist/index.js";
 import { peer } from "../../../harness/peers.mjs";
@@ -141,6 +143,35 @@ test("kill -9 of the server in the middle of a run, and the run is heard to its 
   assert.equal(heard.at(-1).content, "All done.");
   const numbers = heard.filter((event) => event.seq !== undefined).map((event) => event.seq);
   assert.deepEqual(numbers, [...new Set(numbers)].sort((a, b) => a - b));
+  session.close();
+  proxy.stop();
+  await victim.stop();
+});
+
+test("a question is asked again after kill -9, and its answer counts", async () => {
+  const call = '[[step.call]]\ntool = "fs_write"\narguments = { path = "done.txt", content = "done" }\n';
+  const asking = `order = "history"\n[[step]]\n${call}[[step]]\ntext = "Written."\nrepeat = "forever"\n`;
+  let victim = await startServer({ script: asking });
+  const { home } = victim;
+  const ports = { now: victim.port };
+  const proxy = await startProxy(() => ports.now);
+  const session = await new Client(`ws://127.0.0.1:${proxy.port}/ws`, options).create();
+  await session.send("go");
+  const asked = [];
+  for await (const event of session.events()) {
+    if (event.event === "agent.final_answer") break;
+    if (event.event !== "agent.user_confirm") continue;
+    asked.push(event.step_id);
+    if (asked.length === 1) {
+      await victim.crash();
+      victim = await startServer({ script: asking, home });
+      ports.now = victim.port;
+    } else {
+      await session.answer(event.step_id, { confirmed: true });
+    }
+  }
+  assert.equal(asked[0], asked[1]);
+  assert.equal(fs.readFileSync(path.join(home, "done.txt"), "utf8"), "done");
   session.close();
   proxy.stop();
   await victim.stop();
