@@ -3,11 +3,12 @@
 //! Stdout carries the protocol and nothing else. What the operator should know goes into a log file in the
 //! state directory; `budao acp doctor` looks at everything and writes nothing.
 
+mod claude;
 mod doctor;
 mod handed;
 mod log;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use budao_acp::{Bridge, Choice, ExecutionError, Offer, SignIn, SlashCommand};
 use budao_core::{
@@ -50,8 +51,17 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct ServeArgs {
+    /// Who does the work: claude (the Claude CLI) or native (our own loop). Otherwise native if a model of
+    /// it is named, else claude if it is installed
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+
+    /// The Claude CLI. Otherwise CLAUDE_CODE_EXECUTABLE, else `claude` on the path
+    #[arg(long, value_name = "PROGRAM")]
+    claude: Option<PathBuf>,
+
     /// A model to choose from, the first is the default: anthropic:NAME, openai:NAME@URL, demo, demo:fast,
-    /// script:FILE
+    /// script:FILE; for the Claude CLI, its own names
     #[arg(long = "model", value_name = "SPEC", env = "BUDAO_MODEL", value_delimiter = ',')]
     models: Vec<String>,
 
@@ -74,7 +84,32 @@ struct ServeArgs {
     journal: JournalArgs,
 }
 
+/// Who does the work.
+enum Engine {
+    Native,
+    /// The Claude CLI at this place.
+    Claude(PathBuf),
+}
+
 impl ServeArgs {
+    fn engine(&self) -> Result<Engine, Fault> {
+        let names_a_model =
+            || self.models.first().is_some_and(|model| Models::parse_spec(model).is_ok());
+        match self.engine.as_deref() {
+            Some("native") => Ok(Engine::Native),
+            Some("claude") => claude::program(self.claude.clone()).map(Engine::Claude),
+            Some(other) => Err(wrong("--engine", "claude or native", other)),
+            None if self.claude.is_none() && names_a_model() => Ok(Engine::Native),
+            None => Ok(claude::program(self.claude.clone()).map_or_else(
+                |fault| {
+                    tracing::warn!(%fault, "the Claude CLI is not there; our own loop is");
+                    Engine::Native
+                },
+                Engine::Claude,
+            )),
+        }
+    }
+
     fn models(&self) -> Vec<String> {
         if self.models.is_empty() { vec!["demo".to_owned()] } else { self.models.clone() }
     }
@@ -167,6 +202,41 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
 }
 
 async fn serve(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
+    match args.engine()? {
+        Engine::Native => serve_native(args, lang).await,
+        Engine::Claude(program) => serve_claude(args, program, lang).await,
+    }
+}
+
+async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<Exit, Fault> {
+    let limits = args.config.load()?.limits;
+    let world = budao_runtime::world::real();
+    let offer = claude::offer(args.models.clone(), lang);
+    // `default` is the CLI's own choice: then it is not told a model.
+    let model = args.models.first().cloned().unwrap_or_default();
+    let settings = Settings { model, ..args.settings(lang)? };
+    let journal = args.journal.open(&world).await?;
+    tracing::info!(engine = offer.engine, program = %program.display(), "serving an editor");
+    let engine = claude::engine(program, Arc::clone(&journal) as _, &world, limits.clone());
+    let bridge = Bridge {
+        engine: Arc::new(engine.clone()),
+        journal,
+        world,
+        limits,
+        offer,
+        settings,
+        lang,
+        execution_error: args.execution_error()?,
+        host: Arc::new(claude::Hosted(engine.clone())),
+    };
+    let served = bridge.serve(tokio::io::stdin(), tokio::io::stdout()).await;
+    if tokio::time::timeout(FAREWELL, engine.shutdown(Duration::ZERO)).await.is_err() {
+        tracing::warn!("what was running was left to its supervisors");
+    }
+    served.map(|()| Exit::Fine)
+}
+
+async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     let config = args.config.load()?;
     let limits = config.limits.clone();
     let (settings, offer) = (args.settings(lang)?, args.offer(lang, limits.context_tokens)?);

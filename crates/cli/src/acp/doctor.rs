@@ -7,7 +7,7 @@ use budao_journal::{Journal, Sqlite};
 use budao_models::Models;
 use budao_runtime::world;
 
-use super::{ServeArgs, log};
+use super::{Engine, ServeArgs, claude, log};
 use crate::{exit::Exit, terminal::Terminal, wiring, words::say};
 
 /// One thing that was looked at.
@@ -20,13 +20,15 @@ struct Finding {
 /// Looks at everything, and tells it.
 pub(super) async fn run(args: &ServeArgs, lang: Lang, terminal: &Terminal) -> Exit {
     let world = world::real();
-    let findings = vec![
-        configuration(args, lang),
-        models(args, &world, lang),
-        choices(args, lang),
-        journal(args, &world, lang).await,
-        log_file(lang),
-    ];
+    let engine = args.engine();
+    let is_native = !matches!(engine, Ok(Engine::Claude(_)));
+    let mut findings = vec![configuration(args, lang), told_engine(engine, lang)];
+    if is_native {
+        findings.push(models(args, &world, lang));
+    } else {
+        findings.push(login(lang));
+    }
+    findings.extend([choices(args, lang), journal(args, &world, lang).await, log_file(lang)]);
     let is_fine = findings.iter().all(|finding| finding.fine);
     for Finding { what, fine, told } in findings {
         let mark = if fine { say(lang, "ok", "正常") } else { say(lang, "WRONG", "有问题") };
@@ -57,6 +59,31 @@ fn configuration(args: &ServeArgs, lang: Lang) -> Finding {
         Lang::Zh => format!("可以读取；{} 个 MCP 服务器", config.mcp.len()),
     });
     finding(say(lang, "configuration", "配置"), told, lang)
+}
+
+/// Which engine, and for the CLI its place and version.
+fn told_engine(engine: Result<Engine, Fault>, lang: Lang) -> Finding {
+    let told = engine.map(|engine| match engine {
+        Engine::Native => "native".to_owned(),
+        Engine::Claude(program) => {
+            let version = std::process::Command::new(&program).arg("--version").output();
+            let version =
+                version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+            let version = version.unwrap_or_default();
+            format!("claude {} ({})", version.trim(), program.display())
+        }
+    });
+    finding(say(lang, "engine", "引擎"), told, lang)
+}
+
+fn login(lang: Lang) -> Finding {
+    let told = claude::signed_in();
+    let advice = say(lang, "run `claude` and type `/login`", "请运行 `claude` 并输入 `/login`");
+    Finding {
+        what: say(lang, "login", "登录").to_owned(),
+        fine: told.is_some(),
+        told: told.unwrap_or_else(|| advice.to_owned()),
+    }
 }
 
 /// Every model can be made, which needs its key.
