@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Sessions at a time; each is heard over a line of its own.
-const SESSIONS: usize = 24;
+const SESSIONS: usize = 128;
 
 /// Messages to one session before another is opened.
 const MESSAGES: usize = 4;
