@@ -132,10 +132,11 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         let words = say(lang, "sessions go on from before", "个会话继续运行");
         terminal.say(&format!("{resumed} {words}"));
     }
+    let stop = told_to_stop();
     announce(&listener, made.as_deref(), lang, terminal);
     let journal = Arc::clone(wired.runtime.journal());
     let engine = Arc::new(wired.runtime.clone());
-    budao_serve::serve(listener, config, engine, journal, world::real(), told_to_stop()).await?;
+    budao_serve::serve(listener, config, engine, journal, world::real(), stop).await?;
     wired.close().await;
     Ok(Exit::Fine)
 }
@@ -159,19 +160,13 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
     })
 }
 
-/// Completes when somebody asks the program to stop.
-async fn told_to_stop() {
-    let mut terminate = signal(SignalKind::terminate()).ok();
-    let terminated = async {
-        match &mut terminate {
-            Some(terminate) => drop(terminate.recv().await),
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        () = terminated => {}
-        _ = tokio::signal::ctrl_c() => {}
+/// Completes when somebody asks the program to stop. From this call on, not only once it is waited for.
+fn told_to_stop() -> impl Future<Output = ()> + Send {
+    let mut signals =
+        [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok());
+    async move {
+        let told = signals.iter_mut().flatten().map(|signal| Box::pin(signal.recv()));
+        futures::future::select_all(told).await;
     }
 }
 
