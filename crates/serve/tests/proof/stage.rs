@@ -17,7 +17,7 @@ use budao_core::{
     tool::{Mode, Permissions},
 };
 use budao_journal::{Journal, Memory};
-use budao_models::script::{Script, Step};
+use budao_models::script::{Order, Script, Step};
 use budao_runtime::{Builder, OneModel, Runtime, world};
 use budao_serve::{Auth, Config, Keyring, Limits};
 use budao_tools::{Options, RawTool, Toolbox, pool::Pool};
@@ -144,11 +144,12 @@ pub(crate) fn long_run() -> Script {
     Script::new().calls(calls).repeat(24).say("All done.")
 }
 
-/// A run like that for every message.
+/// So many calls and an answer for every message, of every session the same.
 pub(crate) fn runs(steps: usize) -> Script {
-    (0..2000).fold(Script::new(), |script, _| {
+    let script = (0..64).fold(Script::new(), |script, _| {
         script.call("echo", json!({"text": "again"})).repeat(steps).say("All done.")
-    })
+    });
+    script.order(Order::History)
 }
 
 /// An answer of 100 pieces, 10 ms apart.
