@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     engine::{Engine, Opening},
-    event::{Answer, Command, Record, Seq, SessionId},
+    event::{Answer, Command, Record, Seq, SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     scrub::Scrubber,
@@ -29,7 +29,7 @@ const REMOTE_ANSWER: Duration = Duration::from_secs(30);
 const TAKE_OVER: Duration = Duration::from_secs(1);
 
 /// The label that says which engine runs a session.
-pub const ENGINE_LABEL: &str = "engine";
+pub const ENGINE_LABEL: &str = Settings::ENGINE;
 /// The label's value for sessions of this engine.
 pub const ENGINE_NAME: &str = "claude";
 

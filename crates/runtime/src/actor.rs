@@ -33,7 +33,7 @@ use crate::{
 };
 use alarm::Alarm;
 use round::{Round, Taken};
-use start::{Exit, Start, take_lease};
+use start::{Exit, Start, busy, take_lease};
 
 /// Messages that may wait for one session.
 const INBOX: usize = 256;
@@ -142,6 +142,10 @@ impl Actor {
             0 => (Session::default(), 0),
             _ => fold(&*shared.journal, start.id).await?,
         };
+        if session.settings.is_foreign() {
+            shared.journal.release(&lease).await?;
+            return Err(busy(start.id));
+        }
         let now = shared.world.clock.now();
         Ok(Self {
             life: start.lives,

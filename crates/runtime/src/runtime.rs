@@ -282,6 +282,7 @@ impl Runtime {
             Ok(None) => true,
             Ok(Some(Info { lease: Some(lease), .. })) if lease.holder == self.shared.holder => true,
             Ok(Some(_)) => match self.state(session).await {
+                Ok(state) if state.settings.is_foreign() => true,
                 Ok(state) => {
                     let waits = self.shared.journal.inbox(session).await;
                     state.turn.is_none()
@@ -305,8 +306,11 @@ impl Runtime {
             let Some(last) = page.last() else { return Ok(taken) };
             after = Some(last.session);
             for unfinished in page {
-                taken += 1;
-                self.touch(unfinished.session);
+                let state = self.state(unfinished.session).await;
+                if !state.is_ok_and(|state| state.settings.is_foreign()) {
+                    taken += 1;
+                    self.touch(unfinished.session);
+                }
             }
         }
     }
@@ -447,6 +451,12 @@ fn advance(
 impl Engine for Runtime {
     async fn open(&self, opening: Opening) -> Result<SessionId, Fault> {
         let session = opening.session.unwrap_or_else(|| SessionId(self.shared.world.uuid()));
+        if opening.settings.is_foreign() {
+            return Err(Fault::new(Kind::ConfigurationWrong, Operation::OpenSession)
+                .with(Fact::ConfigKey, "labels.engine")
+                .with(Fact::Expected, "no such label, which is for sessions of other engines")
+                .with(Fact::Received, "a label"));
+        }
         self.shared.models.model(&opening.settings.model)?;
         let (reply, opened) = oneshot::channel();
         let Opening { settings, origin, .. } = opening;

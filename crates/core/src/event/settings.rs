@@ -86,6 +86,17 @@ impl Thinking {
     }
 }
 
+impl Settings {
+    /// The label that names the engine a session belongs to. Without it, it is the native loop's.
+    pub const ENGINE: &'static str = "engine";
+
+    /// Does the session belong to another engine than the native loop? Then only that one runs it.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.labels.contains_key(Self::ENGINE)
+    }
+}
+
 /// Where a session comes from, if not from a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,16 +1,17 @@
 //! What every session may rely on.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use budao_core::{
     Kind,
-    engine::Engine,
-    event::{Answer, Ask, Command, CommandId, Decision, StopReason},
+    engine::{Engine, Opening},
+    event::{Answer, Ask, Command, CommandId, Decision, Event, SessionId, Settings, StopReason},
     message::Block,
     session::{Status, unpaired},
     tool::{Mode, Permissions},
     trace::Trace,
 };
+use budao_journal::{Append, Entry, LeaseRequest, Missing};
 use budao_models::script::{Script, Step};
 use serde_json::json;
 
@@ -245,4 +246,38 @@ async fn a_session_that_is_set_to_think_asks_its_model_to() {
     let asked: Vec<_> =
         stage.model.requests().iter().map(|request| request.thinking_tokens).collect();
     assert_eq!(asked, [None, Some(8_192)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_of_another_engine_is_left_to_it() {
+    let (stage, _) = Setup::new(Script::new().say("mine")).runtime();
+    let session = SessionId(uuid::Uuid::from_u128(7));
+    let labels = [(Settings::ENGINE.to_owned(), "claude".to_owned())].into();
+    let settings = Settings { labels, ..Settings::default() };
+    let request = LeaseRequest {
+        session,
+        holder: "another engine".into(),
+        ttl: Duration::from_secs(15),
+        missing: Missing::Create,
+        instead_of: None,
+    };
+    let lease = stage.journal.take_lease(request).await.unwrap();
+    let opened = Event::SessionOpened { settings: settings.clone(), origin: None };
+    let content = vec![Block::Text("hi".into())];
+    let accepted = Event::MessageAccepted { command: "theirs".into(), content };
+    let at = stage.runtime.world().clock.now();
+    let entry = |event| Entry { at, trace: Trace::NONE, turn: 0, event: Arc::new(event) };
+    let append = Append::new(&lease, 0, vec![entry(opened), entry(accepted)]);
+    stage.journal.append(append).await.unwrap();
+    stage.journal.release(&lease).await.unwrap();
+
+    assert_eq!(stage.runtime.recover().await.unwrap(), 0);
+    stage.runtime.touch(session);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let info = stage.journal.info(session).await.unwrap().unwrap();
+    assert_eq!((info.head, info.lease), (2, None));
+
+    let opening = Opening { settings, ..Opening::default() };
+    let fault = stage.runtime.open(opening).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::ConfigurationWrong);
 }
