@@ -129,8 +129,8 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     }
     let resumed = wired.runtime.recover().await?;
     if resumed > 0 {
-        let words = say(lang, "sessions go on from before", "个会话继续运行");
-        terminal.say(&format!("{resumed} {words}"));
+        let words = say(lang, "Sessions that go on from before", "继续运行的会话");
+        terminal.say(&format!("{words}: {resumed}"));
     }
     let stop = told_to_stop();
     announce(&listener, made.as_deref(), lang, terminal);
