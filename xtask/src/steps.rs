@@ -109,7 +109,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "clippy",
         about: "no warning in any target",
-        budget: minutes(8),
+        budget: minutes(6),
         when: When::Always,
         needs: &[],
         run: cargo::clippy,
@@ -117,7 +117,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "tests",
         about: "unit and integration tests",
-        budget: minutes(12),
+        budget: minutes(16),
         when: When::Always,
         needs: &[],
         run: cargo::tests,
@@ -125,7 +125,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "crash",
         about: "a process that writes a journal, killed 300 times",
-        budget: minutes(3),
+        budget: minutes(2),
         when: When::Always,
         needs: &[],
         run: |_| crash::run(KILLS).map(|()| Done::Passed(format!("{KILLS} kills"))),
@@ -133,7 +133,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "node",
         about: "the TypeScript client compiles and keeps its promises in Node",
-        budget: minutes(3),
+        budget: minutes(1),
         when: When::Always,
         needs: &[Need::Tool("node"), Need::Peer("web")],
         run: clients::node,
@@ -141,7 +141,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "browser",
         about: "the TypeScript client keeps its promises in Chromium",
-        budget: minutes(3),
+        budget: minutes(1),
         when: When::Always,
         needs: &[Need::Tool("node"), Need::Peer("web")],
         run: clients::browser,
@@ -165,7 +165,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "examples",
         about: "every example builds; those in xtask/examples.toml do what they say",
-        budget: minutes(4),
+        budget: minutes(2),
         when: When::Always,
         needs: &[],
         run: examples::run,
@@ -189,7 +189,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "release",
         about: "the release binary builds",
-        budget: minutes(8),
+        budget: minutes(7),
         when: When::Always,
         needs: &[],
         run: release::build,
