@@ -36,7 +36,8 @@ fn build(run: &Run) -> Result<()> {
     let tsc = peers::find("web").context("the peer `web` is not here")?;
     let tsc = tsc.join("node_modules/typescript/bin/tsc");
     process::run(process::command("node", &home).arg(tsc).args(["-p", "."]), run.deadline)?;
-    run.cargo(&["build", "--locked", "--workspace", "--bins"])
+    // With examples, dependencies have the features the tests were built with: nothing is compiled twice.
+    run.cargo(&["build", "--locked", "--workspace", "--bins", "--examples"])
 }
 
 fn tests(run: &Run, folder: &str) -> Result<Done> {
