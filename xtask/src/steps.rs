@@ -117,7 +117,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "tests",
         about: "unit and integration tests",
-        budget: minutes(16),
+        budget: minutes(15),
         when: When::Always,
         needs: &[],
         run: cargo::tests,
@@ -189,7 +189,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "release",
         about: "the release binary builds",
-        budget: minutes(7),
+        budget: minutes(8),
         when: When::Always,
         needs: &[],
         run: release::build,
