@@ -3,6 +3,7 @@
 mod guard;
 mod openapi;
 mod sessions;
+mod stats;
 mod views;
 
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/v1/sessions/{session}/commands", post(sessions::command))
         .route("/v1/sessions/{session}/events", get(sse::events))
         .route("/v1/sessions/{session}/export", get(sessions::export))
+        .route("/api/stats", get(stats::stats))
         .fallback(nothing_here)
         .layer(middleware::from_fn_with_state(Arc::clone(server), guard::authenticated));
     let public = Router::new()

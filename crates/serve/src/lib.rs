@@ -25,6 +25,7 @@ mod server;
 pub mod signed;
 mod socket;
 mod sse;
+mod stats;
 mod sweep;
 pub mod words;
 

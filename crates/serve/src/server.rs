@@ -29,6 +29,7 @@ use crate::{
     inbound::{self, Creation},
     origin::Welcome,
     outbox::{Budget, Outbox},
+    stats::Stats,
 };
 
 /// What all connections and requests share.
@@ -43,6 +44,7 @@ pub(crate) struct Server {
     pub(crate) door: Arc<Admission>,
     pub(crate) welcome: Welcome,
     pub(crate) cards: Cards,
+    pub(crate) stats: tokio::sync::Mutex<Stats>,
     /// Sessions that nobody observes, and since when.
     pub(crate) unobserved: Mutex<BTreeMap<SessionId, Timestamp>>,
     /// How many sessions each tenant has, as far as it was asked.
@@ -67,6 +69,7 @@ impl Server {
             door: Admission::new(&config.limits),
             welcome: Welcome::new(&config.origins, &config.hosts, is_loopback),
             cards: Cards::default(),
+            stats: tokio::sync::Mutex::default(),
             unobserved: Mutex::default(),
             tenants: Mutex::default(),
             stopping: CancellationToken::new(),

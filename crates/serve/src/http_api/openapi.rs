@@ -7,10 +7,10 @@ use utoipa::{
 };
 
 use super::{
-    sessions,
+    sessions, stats,
     views::{Accepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
 };
-use crate::{problem::Problem, sse};
+use crate::{problem::Problem, sse, stats::Report};
 
 /// The OpenAPI document, as it is served and checked in.
 #[must_use]
@@ -38,10 +38,11 @@ pub fn openapi() -> String {
         sessions::command,
         sessions::export,
         sse::events,
+        stats::stats,
     ),
     components(schemas(
         Accepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView, Problem,
-        NewSession, NewMessage, NewAnswer, NewCancel, NewCommand,
+        Report, NewSession, NewMessage, NewAnswer, NewCancel, NewCommand,
     )),
     modifiers(&Bearer),
     security(("bearer" = [])),

@@ -387,7 +387,7 @@ fn place_of(after: &str) -> Result<(Timestamp, SessionId), Fault> {
     place.ok_or_else(|| bad_query("after is no `next` of a list"))
 }
 
-fn bad_query(received: &str) -> Fault {
+pub(super) fn bad_query(received: &str) -> Fault {
     Fault::new(Kind::BadRequest, Operation::ServeRequest)
         .with(Fact::Field, "query")
         .with(Fact::Received, received.chars().take(200).collect::<String>())

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{PATIENCE, Setup, Stage, assert_whole, seqs, words};
 
-fn client() -> Client {
+pub(crate) fn client() -> Client {
     // No TLS is spoken here, but the library wants to know how.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::new()
@@ -28,7 +28,7 @@ async fn post(stage: &Stage, path: &str, body: Value) -> (u16, Value) {
     (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
 }
 
-async fn get(stage: &Stage, path: &str) -> (u16, Value) {
+pub(crate) async fn get(stage: &Stage, path: &str) -> (u16, Value) {
     let response = client().get(stage.url(path)).send().await.unwrap();
     let status = response.status().as_u16();
     (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())

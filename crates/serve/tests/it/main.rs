@@ -14,5 +14,6 @@ mod input;
 mod lifecycle;
 mod reconnect;
 mod stage;
+mod stats;
 mod talk;
 mod who;

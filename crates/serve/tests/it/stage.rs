@@ -42,6 +42,7 @@ pub(crate) struct Setup {
     pub(crate) journal: Option<Arc<dyn Journal>>,
     pub(crate) config: Config,
     pub(crate) limits: Limits,
+    pub(crate) world: World,
 }
 
 impl Setup {
@@ -51,7 +52,7 @@ impl Setup {
             permissions: Permissions { mode: Mode::Approval, ..Permissions::default() },
             ..Settings::default()
         };
-        Self { script, journal: None, config, limits: Limits::default() }
+        Self { script, journal: None, config, limits: Limits::default(), world: world::real() }
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
@@ -65,7 +66,16 @@ impl Setup {
     }
 
     pub(crate) async fn open(self) -> Stage {
-        let world = world::real();
+        self.assemble(true).await
+    }
+
+    /// Opens it and leaves alone what an engine before it has not finished.
+    pub(crate) async fn open_without_recovery(self) -> Stage {
+        self.assemble(false).await
+    }
+
+    async fn assemble(self, recovers: bool) -> Stage {
+        let world = self.world;
         let journal = self
             .journal
             .unwrap_or_else(|| Arc::new(Memory::new(world.clone(), self.limits.clone())));
@@ -83,7 +93,9 @@ impl Setup {
         .limits(self.limits)
         .build()
         .unwrap();
-        runtime.recover().await.unwrap();
+        if recovers {
+            runtime.recover().await.unwrap();
+        }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -1,0 +1,71 @@
+//! Numbers over HTTP: what went wrong and how it ended.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Json,
+    extract::{Query, State, rejection::QueryRejection},
+    response::{IntoResponse as _, Response},
+};
+use budao_core::{
+    Fault, Kind,
+    fault::{Fact, Operation},
+};
+use serde::Deserialize;
+
+use super::{
+    guard::{Caller, told},
+    sessions::bad_query,
+};
+use crate::{
+    problem::Problem,
+    server::Server,
+    stats::{Report, Window},
+};
+
+/// How far back to look.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(default)]
+pub(super) struct Asked {
+    /// `5m`, `1h`, `24h` or `7d`; `1h` if it is not said.
+    window: Option<String>,
+}
+
+/// What went wrong, how often, and how it ended. For operators.
+#[utoipa::path(
+    get,
+    path = "/api/stats",
+    params(Asked),
+    responses(
+        (status = 200, description = "Counts over the window", body = Report),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn stats(
+    State(server): State<Arc<Server>>,
+    Extension(caller): Extension<Caller>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Response {
+    let report = async {
+        for_operators(&caller, "/api/stats")?;
+        let Query(asked) = asked.map_err(|error| bad_query(&error.body_text()))?;
+        let window = asked.window.as_deref().map(Window::read).transpose()?.unwrap_or_default();
+        let mut stats = server.stats.lock().await;
+        stats.ask(&*server.journal, window, server.now()).await
+    };
+    match report.await {
+        Ok(report) => Json(report).into_response(),
+        Err(fault) => told(&server, fault, &caller),
+    }
+}
+
+/// What tells of everybody's sessions is told to operators alone.
+pub(super) fn for_operators(caller: &Caller, what: &'static str) -> Result<(), Fault> {
+    if caller.who.is_operator {
+        return Ok(());
+    }
+    Err(Fault::new(Kind::NotAllowed, Operation::ServeRequest)
+        .with(Fact::EventName, what)
+        .with(Fact::Reason, "operators only"))
+}

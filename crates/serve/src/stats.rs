@@ -1,0 +1,149 @@
+//! What went wrong, how often, and how it ended: a fold of the journal's records, so that it is the same after
+//! a restart and needs no store of its own.
+//!
+//! Nothing is counted while sessions run. Whoever asks pays: the sessions that changed since the last question
+//! are found in the journal's views, and their new records are counted.
+
+mod fold;
+mod ledger;
+mod report;
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    time::Duration,
+};
+
+use budao_core::{Fault, Kind, Timestamp, event::SessionId};
+use budao_journal::{Filter, Journal, PageLimits, Summary};
+
+pub(crate) use self::report::{Report, Window};
+use self::{
+    fold::Strand,
+    ledger::{KEPT, Ledger, before},
+};
+
+/// Records counted for one question; who has more to count says that it is not complete.
+const RECORDS: usize = 200_000;
+/// Sessions that are remembered, so that nothing of them is counted twice.
+const SESSIONS: usize = 100_000;
+/// Sessions listed at once.
+const LISTED: usize = 256;
+/// Records read at once.
+const PAGE: PageLimits = PageLimits { records: 1024, bytes: 1 << 20 };
+/// A record may become visible this long after the time it bears: other processes have other clocks.
+const OVERLAP: Duration = Duration::from_mins(5);
+
+/// Everything that was counted so far.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    ledger: Ledger,
+    strands: HashMap<SessionId, Strand>,
+    /// All sessions that changed before this are counted.
+    seen: Option<Timestamp>,
+}
+
+impl Stats {
+    /// Counts what is new and answers.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    pub(crate) async fn ask(
+        &mut self,
+        journal: &dyn Journal,
+        window: Window,
+        now: Timestamp,
+    ) -> Result<Report, Fault> {
+        let is_complete = self.catch_up(journal, now).await?;
+        let open = self.strands.values().flat_map(Strand::open_faults);
+        Ok(Report::new(&self.ledger, open, window, now, is_complete))
+    }
+
+    /// Counts what is new, within bounds. Was that all?
+    async fn catch_up(&mut self, journal: &dyn Journal, now: Timestamp) -> Result<bool, Fault> {
+        let oldest = before(now, KEPT);
+        let since = self.seen.map_or(oldest, |seen| before(seen, OVERLAP).max(oldest));
+        let mut budget = RECORDS;
+        let mut after = None;
+        loop {
+            let filter = Filter { since: Some(since), after, limit: LISTED, ..Filter::default() };
+            let page = journal.sessions(filter).await?;
+            for summary in &page {
+                if !self.count(journal, summary, &mut budget).await? {
+                    self.ledger.trim(now);
+                    return Ok(false);
+                }
+            }
+            match page.last().filter(|_| page.len() == LISTED) {
+                Some(last) => after = Some((last.updated_at, last.session)),
+                None => break,
+            }
+        }
+        self.seen = Some(now);
+        // Nothing of a session that has not changed since then is in any window.
+        self.strands.retain(|_, strand| strand.changed >= oldest);
+        self.ledger.trim(now);
+        Ok(true)
+    }
+
+    /// Counts the new records of a session. Was there room for all of them?
+    async fn count(
+        &mut self,
+        journal: &dyn Journal,
+        summary: &Summary,
+        budget: &mut usize,
+    ) -> Result<bool, Fault> {
+        let is_full = self.strands.len() >= SESSIONS;
+        let strand = match self.strands.entry(summary.session) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if is_full => return Ok(false),
+            Entry::Vacant(free) => free.insert(Strand::new(summary.session)),
+        };
+        while strand.after < summary.head {
+            if *budget == 0 {
+                return Ok(false);
+            }
+            match read(journal, strand, &mut self.ledger).await {
+                Ok(read) => *budget = budget.saturating_sub(read.max(1)),
+                Err(fault) => match fault.kind() {
+                    Kind::UnknownSession => {
+                        self.strands.remove(&summary.session);
+                        return Ok(true);
+                    }
+                    // What is there now is another history; what was counted of the old one did happen.
+                    Kind::EpochMismatch => *strand = Strand::new(summary.session),
+                    Kind::JournalDamaged => {
+                        tracing::warn!(session = %summary.session, %fault, "not in the statistics");
+                        strand.after = summary.head;
+                    }
+                    _ => return Err(fault),
+                },
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Counts one page and says how many records it had.
+async fn read(
+    journal: &dyn Journal,
+    strand: &mut Strand,
+    ledger: &mut Ledger,
+) -> Result<usize, Fault> {
+    let page = journal.read(strand.session(), strand.after, PAGE).await?;
+    if strand.epoch.is_some_and(|epoch| epoch != page.epoch) {
+        *strand = Strand::new(strand.session());
+        strand.epoch = Some(page.epoch);
+        return Ok(0);
+    }
+    strand.epoch = Some(page.epoch);
+    for stored in &page.records {
+        if fold::counts(&stored.body) {
+            strand.take(&stored.record()?, ledger);
+        }
+        (strand.after, strand.changed) = (stored.seq, stored.at);
+    }
+    if page.records.is_empty() {
+        strand.after = page.head.max(strand.after);
+    }
+    Ok(page.records.len())
+}

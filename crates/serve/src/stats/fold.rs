@@ -1,0 +1,284 @@
+//! How the records of one session are counted: a pure fold, so that it comes out the same after a restart.
+
+use budao_core::{
+    Event, Fault, Kind, Record, Timestamp,
+    event::{Epoch, Origin, Scope, Seq, SessionId, Stage, StopReason, TaskId},
+    fault::Fact,
+    message::CallId,
+    tool::Outcome,
+};
+
+use super::ledger::{Fate, Ledger, Name, Path, Seen};
+
+/// Faults of one turn that wait for its end to be told how they ended; more are counted as passed.
+const OPEN_FAULTS: usize = 256;
+/// Kinds in a path; what comes after is left out.
+const PATH_KINDS: usize = 6;
+
+/// How events that count begin, as they are kept; the rest need not be decoded.
+const COUNTED: [&str; 12] = [
+    "session_opened",
+    "turn_started",
+    "turn_ended",
+    "step_started",
+    "call_started",
+    "call_ended",
+    "fault_raised",
+    "plan_refused",
+    "retry_scheduled",
+    "recovered",
+    "recovery_failed",
+    "session_ended",
+];
+
+/// Does an event with these bytes count?
+pub(super) fn counts(body: &[u8]) -> bool {
+    let name = body.strip_prefix(b"{\"").unwrap_or_default();
+    COUNTED.iter().any(|counted| {
+        name.strip_prefix(counted.as_bytes()).is_some_and(|rest| rest.starts_with(b"\""))
+    })
+}
+
+/// How far a session was counted, and what of it is not over.
+#[derive(Debug)]
+pub(super) struct Strand {
+    session: SessionId,
+    pub(super) epoch: Option<Epoch>,
+    /// Everything up to here is counted.
+    pub(super) after: Seq,
+    /// When its last record was made.
+    pub(super) changed: Timestamp,
+    stage: Option<Stage>,
+    model: Option<Name>,
+    turn: Option<Box<OpenTurn>>,
+}
+
+/// What a turn met so far.
+#[derive(Debug, Default)]
+struct OpenTurn {
+    faults: Vec<Open>,
+    path: Vec<Kind>,
+    /// What is being tried again.
+    retrying: Vec<About>,
+}
+
+#[derive(Debug)]
+struct Open {
+    seen: Seen,
+    about: About,
+}
+
+/// What a fault is about: a call, a task, or the model if neither.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct About {
+    call: Option<CallId>,
+    task: Option<TaskId>,
+}
+
+impl From<&Scope> for About {
+    fn from(scope: &Scope) -> Self {
+        Self { call: scope.call.clone(), task: scope.task.clone() }
+    }
+}
+
+impl Strand {
+    pub(super) fn new(session: SessionId) -> Self {
+        Self {
+            session,
+            epoch: None,
+            after: 0,
+            changed: Timestamp::default(),
+            stage: None,
+            model: None,
+            turn: None,
+        }
+    }
+
+    pub(super) fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Faults of the turn that has not ended.
+    pub(super) fn open_faults(&self) -> impl Iterator<Item = &Seen> {
+        self.turn.iter().flat_map(|turn| turn.faults.iter().map(|open| &open.seen))
+    }
+
+    /// Takes up a record.
+    pub(super) fn take(&mut self, record: &Record, ledger: &mut Ledger) {
+        let at = record.at;
+        match &record.event {
+            Event::SessionOpened { origin: Some(Origin::Stage { stage, .. }), .. } => {
+                self.stage = Some(*stage);
+            }
+            Event::TurnStarted { .. } => {
+                self.close(ledger);
+                self.turn = Some(Box::default());
+                ledger.at(at).turns += 1;
+            }
+            Event::StepStarted { model, .. } => {
+                let model = ledger.model(model);
+                *ledger.at(at).steps.entry(model.clone()).or_default() += 1;
+                self.model = Some(model);
+            }
+            Event::CallStarted { tool, attempt: 1, .. } => {
+                let tool = ledger.tool(tool);
+                *ledger.at(at).calls.entry(tool).or_default() += 1;
+            }
+            Event::CallEnded { call, tool, outcome, .. } => {
+                let about = About { call: Some(call.clone()), task: None };
+                self.call_ended(at, &about, tool, outcome, ledger);
+            }
+            Event::FaultRaised { fault, scope } => self.met(at, fault, scope, ledger),
+            Event::PlanRefused { fault } => {
+                let scope = Scope { stage: Some(Stage::Planning), ..Scope::default() };
+                self.met(at, fault, &scope, ledger);
+            }
+            Event::RetryScheduled { scope, .. } => {
+                ledger.at(at).retries += 1;
+                let about = About::from(scope);
+                let turn = self.turn_mut();
+                if !turn.retrying.contains(&about) && turn.retrying.len() < OPEN_FAULTS {
+                    turn.retrying.push(about);
+                }
+            }
+            Event::Recovered { elapsed_ms, scope, .. } => {
+                ledger.recovery(at, *elapsed_ms);
+                self.tried(at, &scope.into(), true, ledger);
+            }
+            Event::RecoveryFailed { fault, scope } => self.gave_up(at, fault, scope, ledger),
+            Event::TurnEnded { stop, fault, .. } => self.ended(at, *stop, fault.as_ref(), ledger),
+            Event::SessionEnded { .. } => self.close(ledger),
+            _ => {}
+        }
+    }
+
+    fn turn_mut(&mut self) -> &mut OpenTurn {
+        self.turn.get_or_insert_default()
+    }
+
+    fn met(&mut self, at: Timestamp, fault: &Fault, scope: &Scope, ledger: &mut Ledger) {
+        let computer = fault.hops().iter().rev().find(|hop| hop.role == "computer");
+        let computer = computer
+            .map(|hop| hop.name.as_str())
+            .or_else(|| fault.detail().text(Fact::Computer))
+            .map(|name| ledger.computer(name));
+        let seen = Seen {
+            at,
+            session: self.session,
+            kind: fault.kind(),
+            tool: scope.tool.as_deref().map(|tool| ledger.tool(tool)),
+            model: self.model.clone(),
+            stage: scope.stage.or(self.stage),
+            computer,
+            fate: Fate::Passed,
+        };
+        let turn = self.turn_mut();
+        if turn.path.last() != Some(&seen.kind) && turn.path.len() < PATH_KINDS {
+            turn.path.push(seen.kind);
+        }
+        if turn.faults.len() < OPEN_FAULTS {
+            turn.faults.push(Open { seen, about: scope.into() });
+        } else {
+            ledger.faults([seen]);
+        }
+    }
+
+    /// A call's outcome: a failure, or the end of earlier ones. A call that works after one of the same tool
+    /// did not is the model's correction.
+    fn call_ended(
+        &mut self,
+        at: Timestamp,
+        about: &About,
+        tool: &str,
+        outcome: &Outcome,
+        ledger: &mut Ledger,
+    ) {
+        if let Some(fault) = outcome.fault() {
+            let scope =
+                Scope { call: about.call.clone(), tool: Some(tool.to_owned()), ..Scope::default() };
+            self.tried(at, about, false, ledger);
+            return self.met(at, fault, &scope, ledger);
+        }
+        let mut first = None;
+        for open in &mut self.turn_mut().faults {
+            let is_same = open.about.call.is_some() && open.seen.tool.as_deref() == Some(tool);
+            if is_same && open.seen.fate == Fate::Passed {
+                open.seen.fate = Fate::Recovered;
+                first = first.or(Some(open.seen.at));
+            }
+        }
+        if let Some(first) = first {
+            let millis = u64::try_from(at.since(first).as_millis()).unwrap_or(u64::MAX);
+            ledger.recovery(at, millis);
+        }
+    }
+
+    /// What was tried again worked, or will not be tried once more.
+    fn tried(&mut self, at: Timestamp, about: &About, worked: bool, ledger: &mut Ledger) {
+        let turn = self.turn_mut();
+        if worked {
+            turn.end_all(|open| open.about == *about, Fate::Recovered);
+        }
+        let before = turn.retrying.len();
+        turn.retrying.retain(|retried| retried != about);
+        if turn.retrying.len() < before {
+            let minute = ledger.at(at);
+            *(if worked { &mut minute.succeeded } else { &mut minute.failed }) += 1;
+        }
+    }
+
+    fn gave_up(&mut self, at: Timestamp, fault: &Fault, scope: &Scope, ledger: &mut Ledger) {
+        let about = About::from(scope);
+        self.tried(at, &about, false, ledger);
+        let is_known = self
+            .turn_mut()
+            .faults
+            .iter()
+            .any(|open| open.seen.kind == fault.kind() && open.seen.fate == Fate::Passed);
+        if !is_known {
+            self.met(at, fault, scope, ledger);
+        }
+        let kind = fault.kind();
+        let turn = self.turn_mut();
+        turn.end_all(|open| open.about == about || open.seen.kind == kind, Fate::GivenUp);
+    }
+
+    fn ended(
+        &mut self,
+        at: Timestamp,
+        stop: StopReason,
+        fault: Option<&Fault>,
+        ledger: &mut Ledger,
+    ) {
+        if let Some(fault) = fault {
+            let kind = fault.kind();
+            let turn = self.turn_mut();
+            let is_known = |open: &Open| open.seen.kind == kind && open.seen.fate == Fate::GivenUp;
+            if !turn.faults.iter().any(is_known) {
+                self.gave_up(at, fault, &Scope::default(), ledger);
+            }
+        }
+        let kinds = std::mem::take(&mut self.turn_mut().path);
+        if !kinds.is_empty() {
+            ledger.path(at, Path { kinds, end: stop });
+        }
+        self.close(ledger);
+    }
+
+    /// Nothing of the turn follows.
+    fn close(&mut self, ledger: &mut Ledger) {
+        if let Some(turn) = self.turn.take() {
+            ledger.faults(turn.faults.into_iter().map(|open| open.seen));
+        }
+    }
+}
+
+impl OpenTurn {
+    fn end_all(&mut self, is_meant: impl Fn(&Open) -> bool, fate: Fate) {
+        for open in &mut self.faults {
+            if open.seen.fate == Fate::Passed && is_meant(open) {
+                open.seen.fate = fate;
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! `/api/stats` on records that are known to the letter.
+
+use std::{sync::Arc, time::Duration};
+
+use budao_core::{
+    Event, Fault, Kind, Timestamp,
+    event::{Origin, Scope, SessionId, Settings, Stage as PlanStage, StopReason},
+    fault::{Fact, Operation},
+    message::{CallId, Usage},
+    seams::{Clock, World},
+    tool::{Failure, Outcome, Output},
+    trace::Trace,
+};
+use budao_journal::{Append, Entry, Journal, LeaseRequest, Missing, RateQuery};
+use budao_models::Script;
+use budao_runtime::world;
+use budao_serve::Auth;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::{
+    http::{client, get},
+    stage::{Setup, Stage, memory, sqlite},
+};
+
+/// 2026-11-15T08:00:00Z, which is when these tests happen.
+const NOW: Timestamp = Timestamp::from_micros(1_794_729_600_000_000);
+
+/// Always the same time; waits are real.
+#[derive(Debug)]
+struct Stopped(Arc<dyn Clock>);
+
+impl Clock for Stopped {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        self.0.sleep(wait)
+    }
+}
+
+fn stopped() -> World {
+    let real = world::real();
+    World { clock: Arc::new(Stopped(Arc::clone(&real.clock))), ..real }
+}
+
+/// Writes a session's records, a second apart.
+struct Writer {
+    session: SessionId,
+    at: Timestamp,
+    entries: Vec<Entry>,
+}
+
+impl Writer {
+    fn new(number: u128, ago: Duration, origin: Option<Origin>) -> Self {
+        let id = 0x0190_0000_0000_7000_8000_0000_0000_0000 + number;
+        let micros = i64::try_from(ago.as_micros()).unwrap();
+        let at = Timestamp::from_micros(NOW.as_micros() - micros);
+        let mut writer =
+            Self { session: SessionId(uuid::Uuid::from_u128(id)), at, entries: vec![] };
+        writer.put(Event::SessionOpened { settings: Settings::default(), origin });
+        writer.put(Event::TurnStarted { message: "m".into() });
+        writer.put(Event::StepStarted { step: 1, attempt: 1, model: "demo".to_owned() });
+        writer
+    }
+
+    fn put(&mut self, event: Event) {
+        let (at, trace) = (self.at, Trace::from_random(7));
+        self.entries.push(Entry { at, trace, turn: 1, event: Arc::new(event) });
+        self.at = at.after(Duration::from_secs(1));
+    }
+
+    fn model_fails(&mut self, kind: Kind, attempt: u32) {
+        let fault = Fault::new(kind, Operation::ModelRequest)
+            .with(Fact::Service, "demo")
+            .with(Fact::Model, "demo");
+        self.put(Event::FaultRaised { fault, scope: in_step() });
+        self.put(Event::RetryScheduled {
+            operation: Operation::ModelRequest,
+            kind,
+            attempt,
+            next_attempt: attempt + 1,
+            max_attempts: 4,
+            wait_ms: 900,
+            due_at: self.at,
+            scope: in_step(),
+        });
+    }
+
+    fn call(&mut self, id: &str, tool: &str, outcome: Outcome) {
+        let (call, tool) = (CallId::from(id), tool.to_owned());
+        self.put(Event::CallStarted {
+            call: call.clone(),
+            tool: tool.clone(),
+            arguments: json!({}),
+            repairs: vec![],
+            attempt: 1,
+            idempotent: true,
+        });
+        self.put(Event::CallEnded { call, tool, outcome, duration_ms: 10 });
+    }
+
+    fn end(&mut self, stop: StopReason, fault: Option<Fault>) {
+        self.put(Event::TurnEnded { stop, fault, steps: 1, usage: Usage::default() });
+    }
+
+    async fn write(self, journal: &Arc<dyn Journal>) {
+        let request = LeaseRequest {
+            session: self.session,
+            holder: "test".to_owned(),
+            ttl: Duration::from_secs(5),
+            missing: Missing::Create,
+            instead_of: None,
+        };
+        let lease = journal.take_lease(request).await.unwrap();
+        journal.append(Append::new(&lease, lease.head, self.entries)).await.unwrap();
+        journal.release(&lease).await.unwrap();
+    }
+}
+
+fn in_step() -> Scope {
+    Scope { step: Some(1), ..Scope::default() }
+}
+
+fn failed(fault: Fault) -> Outcome {
+    Outcome::Failed(Failure { fault, data: None, note: None })
+}
+
+fn minutes(count: u64) -> Duration {
+    Duration::from_secs(60 * count)
+}
+
+/// A rate limit that passes after two more tries.
+fn limited_then_fine(number: u128) -> Writer {
+    let mut writer = Writer::new(number, minutes(10), None);
+    writer.model_fails(Kind::ModelRateLimited, 1);
+    writer.model_fails(Kind::ModelRateLimited, 2);
+    writer.put(Event::Recovered {
+        operation: Operation::ModelRequest,
+        kind: Kind::ModelRateLimited,
+        attempts: 3,
+        elapsed_ms: 4_200,
+        scope: in_step(),
+    });
+    writer.end(StopReason::EndTurn, None);
+    writer
+}
+
+/// A call that does not fit, which the model corrects; then another tool that says no, and a way around it.
+fn corrected() -> Writer {
+    let mut writer = Writer::new(3, minutes(4), None);
+    let wrong = Fault::new(Kind::InvalidArguments, Operation::ToolCall);
+    writer.call("call_1", "fs_read", failed(wrong));
+    writer.call("call_2", "fs_read", Outcome::Done(Output::default()));
+    let no = Fault::new(Kind::ToolSaidNo, Operation::ToolCall);
+    writer.call("call_3", "book_table", failed(no));
+    writer.end(StopReason::EndTurn, None);
+    writer
+}
+
+/// A planner whose key is wrong.
+fn refused_planner() -> Writer {
+    let parent = SessionId(uuid::Uuid::nil());
+    let origin = Origin::Stage { parent, stage: PlanStage::Planning, task: None, depth: 1 };
+    let mut writer = Writer::new(4, minutes(3), Some(origin));
+    let fault =
+        Fault::new(Kind::ModelAuthentication, Operation::ModelRequest).with(Fact::Service, "demo");
+    writer.put(Event::FaultRaised { fault: fault.clone(), scope: in_step() });
+    writer.put(Event::RecoveryFailed { fault: fault.clone(), scope: in_step() });
+    writer.end(StopReason::Failed, Some(fault));
+    writer
+}
+
+/// A computer that is gone; the turn is not over.
+fn computer_gone() -> Writer {
+    let mut writer = Writer::new(5, minutes(2), None);
+    let fault = Fault::new(Kind::ComputerGone, Operation::ToolCall)
+        .with(Fact::Computer, "workbench")
+        .via("computer", "workbench");
+    writer.call("call_1", "bash_run", failed(fault));
+    writer
+}
+
+/// Steps used up, two hours ago: told at the end alone.
+fn exhausted() -> Writer {
+    let mut writer = Writer::new(6, minutes(120), None);
+    let fault = Fault::new(Kind::StepsExhausted, Operation::RunTurn).with(Fact::Limit, 8);
+    writer.put(Event::RecoveryFailed { fault: fault.clone(), scope: in_step() });
+    writer.end(StopReason::Failed, Some(fault));
+    writer
+}
+
+async fn known(journal: &Arc<dyn Journal>) {
+    for writer in [
+        limited_then_fine(1),
+        limited_then_fine(2),
+        corrected(),
+        refused_planner(),
+        computer_gone(),
+        exhausted(),
+    ] {
+        writer.write(journal).await;
+    }
+}
+
+async fn stage_on(journal: &Arc<dyn Journal>) -> Stage {
+    let mut setup = Setup::new(Script::new().say("fine").forever()).on(journal);
+    setup.world = stopped();
+    setup.config.auth = Auth::open();
+    // What was written by hand is to be counted, not to be run.
+    setup.open_without_recovery().await
+}
+
+async fn stats(stage: &Stage, window: &str) -> Value {
+    let (status, body) = get(stage, &format!("/api/stats?window={window}")).await;
+    assert_eq!(status, 200, "{body}");
+    body
+}
+
+#[tokio::test]
+async fn statistics_say_what_went_wrong_how_often_and_how_it_ended() {
+    let journal = memory();
+    known(&journal).await;
+    let stage = stage_on(&journal).await;
+    let mut hour = stats(&stage, "1h").await;
+    let buckets = hour["buckets"].as_array_mut().unwrap();
+    assert_eq!(buckets.len(), 61, "a minute each, and the one that has begun");
+    buckets.retain(|bucket| bucket["by_kind"] != json!({}));
+    insta::assert_json_snapshot!(hour);
+}
+
+#[tokio::test]
+async fn a_window_counts_what_is_in_it() {
+    let journal = memory();
+    known(&journal).await;
+    let stage = stage_on(&journal).await;
+    for (window, faults, buckets) in [("5m", 4, 21), ("1h", 8, 61), ("24h", 9, 49), ("7d", 9, 57)] {
+        let stats = stats(&stage, window).await;
+        assert_eq!(stats["window"], window);
+        assert_eq!(stats["faults"], faults, "{window}: {stats}");
+        let told = stats["buckets"].as_array().unwrap();
+        assert_eq!(told.len(), buckets, "{window}");
+        let counts = told.iter().flat_map(|bucket| bucket["by_kind"].as_object().unwrap().values());
+        assert_eq!(counts.map(|count| count.as_u64().unwrap()).sum::<u64>(), faults, "{window}");
+    }
+}
+
+#[tokio::test]
+async fn statistics_are_the_same_after_a_restart_and_agree_with_the_journals_own_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let before = {
+        let journal = sqlite(&directory).await;
+        known(&journal).await;
+        let stage = stage_on(&journal).await;
+        let first = stats(&stage, "24h").await;
+        assert_eq!(first, stats(&stage, "24h").await, "asking changes nothing");
+        stage.stop().await;
+        first
+    };
+    let journal = sqlite(&directory).await;
+    let stage = stage_on(&journal).await;
+    assert_eq!(stats(&stage, "24h").await, before);
+    let (since, until) = (Timestamp::default(), NOW.after(minutes(1)));
+    let query = RateQuery { since, until, bucket: minutes(1), code: None };
+    let rates = journal.rates(query).await.unwrap();
+    for kind in before["kinds"].as_array().unwrap() {
+        let counted = rates.iter().filter(|rate| kind["code"] == *rate.code);
+        // A fault that is told at the end alone was never raised by itself.
+        let (raised, ended) =
+            counted.fold((0, 0), |sum, rate| (sum.0 + rate.raised, sum.1 + rate.ended));
+        assert_eq!(kind["count"], if raised > 0 { raised } else { ended }, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn what_happens_later_is_counted_later_and_once() {
+    let journal = memory();
+    limited_then_fine(1).write(&journal).await;
+    let stage = stage_on(&journal).await;
+    assert_eq!(stats(&stage, "1h").await["faults"], 2);
+    let mut more = corrected();
+    let end = more.entries.split_off(5);
+    let session = more.session;
+    more.write(&journal).await;
+    let open = stats(&stage, "1h").await;
+    assert_eq!((&open["faults"], &open["kinds"][1]["recovered"]), (&json!(3), &json!(0)));
+    Writer { session, at: NOW, entries: end }.write(&journal).await;
+    let closed = stats(&stage, "1h").await;
+    assert_eq!((&closed["faults"], &closed["kinds"][1]["recovered"]), (&json!(4), &json!(1)));
+    assert_eq!(closed["kinds"][1]["kind"], "invalid_arguments");
+}
+
+#[tokio::test]
+async fn a_window_nobody_knows_is_refused_and_strangers_are_not_told() {
+    let stage = Setup::new(Script::new())
+        .with(|config| {
+            let mut auth = Auth::default();
+            auth.add_tokens("of-ann acme ann\nof-op ops op operator\n").unwrap();
+            config.auth = auth;
+        })
+        .open()
+        .await;
+    let ask = async |path: &str, token: &str| {
+        let response = client().get(stage.url(path)).bearer_auth(token).send().await.unwrap();
+        let status = response.status().as_u16();
+        let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+        (status, body["code"].clone())
+    };
+    assert_eq!(ask("/api/stats", "of-ann").await, (403, json!("ERR_PERM_008")));
+    assert_eq!(ask("/api/stats", "of-op").await, (200, Value::Null));
+    assert_eq!(ask("/api/stats?window=1y", "of-op").await.0, 400);
+}
