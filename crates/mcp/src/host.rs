@@ -21,13 +21,13 @@ use rmcp::{
         ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult,
         ElicitRequestParams, ElicitResult, ElicitationAction, ErrorCode, Implementation,
         ListRootsResult, LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken,
-        Root, RootsCapabilities,
+        ResourceUpdatedNotificationParam, Root, RootsCapabilities,
     },
     service::{NotificationContext, RequestContext},
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, broadcast};
 
-use crate::{config::Config, trouble::bounded};
+use crate::{config::Config, resources::ResourceNews, trouble::bounded};
 
 /// Our side towards one server.
 #[derive(Debug)]
@@ -37,6 +37,7 @@ pub(crate) struct Host {
     scrubber: Scrubber,
     /// Rung when the server says that its tools have changed. Rings that come together are one.
     pub(crate) changed: Arc<Notify>,
+    news: broadcast::Sender<ResourceNews>,
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -70,7 +71,11 @@ impl Drop for Following {
 }
 
 impl Host {
-    pub(crate) fn new(config: &Config, scrubber: Scrubber) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        scrubber: Scrubber,
+        news: broadcast::Sender<ResourceNews>,
+    ) -> Self {
         let roots = config.roots.iter().filter_map(|path| {
             let uri = Url::from_directory_path(path).ok()?;
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -85,6 +90,7 @@ impl Host {
             roots: roots.collect(),
             scrubber,
             changed: Arc::default(),
+            news,
             progress: Arc::default(),
         }
     }
@@ -131,6 +137,19 @@ impl ClientHandler for Host {
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
         self.changed.notify_one();
+    }
+
+    async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        // Nobody listening is fine.
+        let _ = self.news.send(ResourceNews::Listed);
+    }
+
+    async fn on_resource_updated(
+        &self,
+        params: ResourceUpdatedNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
+        let _ = self.news.send(ResourceNews::Updated(params.uri));
     }
 
     async fn on_progress(

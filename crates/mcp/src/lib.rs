@@ -14,6 +14,7 @@ mod line;
 mod link;
 mod name;
 mod process;
+mod resources;
 mod server;
 mod servers;
 mod sse;
@@ -25,5 +26,6 @@ mod web;
 
 pub use config::{Address, Config, Stdio, Timeouts, Transport};
 pub use name::of as tool_name;
+pub use resources::{ResourceNews, ResourcePage};
 pub use server::{Server, State};
 pub use servers::Servers;

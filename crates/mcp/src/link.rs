@@ -43,7 +43,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Link {
-    peer: Peer<RoleClient>,
+    pub(crate) peer: Peer<RoleClient>,
     service: Mutex<Option<RunningService<RoleClient, Host>>>,
     process: Option<Arc<Process>>,
     /// Set when nothing more will come.
@@ -151,7 +151,7 @@ impl Link {
         wire: T,
         process: Option<Arc<Process>>,
     ) -> Result<Self, Trouble> {
-        let host = Host::new(config, around.scrubber.clone());
+        let host = Host::new(config, around.scrubber.clone(), around.news.clone());
         let (changed, progress) = (host.changed.clone(), host.progress.clone());
         let gone = CancellationToken::new();
         let watched = Watched { wire, gone: gone.clone() };

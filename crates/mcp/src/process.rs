@@ -16,12 +16,13 @@ use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
 use secrecy::ExposeSecret;
 use tokio::{
     process::{ChildStdin, ChildStdout, Command},
-    sync::watch,
+    sync::{broadcast, watch},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{Stdio, matches},
+    resources::ResourceNews,
     tail::{self, Tail},
 };
 
@@ -71,6 +72,8 @@ pub(crate) struct Around {
     pub(crate) world: World,
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,
+    /// Where news about resources go.
+    pub(crate) news: broadcast::Sender<ResourceNews>,
     /// Set when nobody wants the server any more.
     pub(crate) stop: CancellationToken,
 }

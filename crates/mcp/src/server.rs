@@ -16,13 +16,14 @@ use budao_core::{
     tool::ToolSpec,
 };
 use budao_tools::{Tool, Toolbox};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Config,
     link::{Link, starting},
     process::Around,
+    resources::{NEWS_MAX, ResourceNews},
     tool::McpTool,
     trouble::{About, Trouble},
 };
@@ -30,7 +31,7 @@ use crate::{
 /// A server. When the last handle is dropped, the server is ended.
 #[derive(Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     stop: CancellationToken,
 }
 
@@ -60,6 +61,9 @@ pub enum State {
 pub(crate) struct Shared {
     pub(crate) name: Arc<str>,
     pub(crate) scrubber: Scrubber,
+    pub(crate) world: World,
+    /// What is new about its resources.
+    pub(crate) news: broadcast::Sender<ResourceNews>,
     live: Mutex<Live>,
     state: watch::Sender<State>,
     /// Moves when tools come or go; shared by the servers of a set.
@@ -114,6 +118,8 @@ impl Server {
         let shared = Arc::new(Shared {
             name: config.name.as_str().into(),
             scrubber: config.scrubber(),
+            world: world.clone(),
+            news: broadcast::Sender::new(NEWS_MAX),
             live: Mutex::default(),
             state: watch::Sender::new(State::Starting),
             generation,
@@ -125,6 +131,7 @@ impl Server {
             world: world.clone(),
             limits: limits.clone(),
             scrubber: shared.scrubber.clone(),
+            news: shared.news.clone(),
             stop: stop.clone(),
         };
         let keeper = Keeper { config, shared: shared.clone(), around };
@@ -199,7 +206,7 @@ impl Server {
             Ok(State::Down { fault, .. }) => Err(fault),
             Ok(State::Ready { .. }) => Ok(()),
             Ok(State::Starting | State::Stopped) | Err(_) => {
-                let about = About { server: &self.shared.name, ..BARE };
+                let about = About::bare(&self.shared.name, Operation::StartMcpServer);
                 Err(Trouble::Down.fault(&about))
             }
         }
@@ -223,15 +230,6 @@ impl Drop for Server {
         self.stop.cancel();
     }
 }
-
-const BARE: About<'static> = About {
-    operation: Operation::StartMcpServer,
-    server: "",
-    tool: None,
-    called: "",
-    idempotent: true,
-    limit: 0,
-};
 
 impl Shared {
     /// The connection, if there is one.
@@ -260,6 +258,11 @@ impl Shared {
 
     fn say(&self, state: State) {
         self.state.send_replace(state);
+    }
+
+    fn told(&self, news: ResourceNews) {
+        // Nobody listening is fine.
+        let _ = self.news.send(news);
     }
 }
 
@@ -308,6 +311,7 @@ impl Keeper {
         };
         let end = self.attend(&link).await;
         self.shared.publish(None, Offered::default());
+        self.shared.told(ResourceNews::Listed);
         link.close(&self.around).await;
         end
     }
@@ -317,6 +321,7 @@ impl Keeper {
         if let Err(trouble) = self.list(link, self.config.timeouts.start).await {
             return self.ended(link, trouble).await;
         }
+        self.shared.told(ResourceNews::Listed);
         let mut stale = false;
         loop {
             tokio::select! {

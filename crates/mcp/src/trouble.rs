@@ -67,6 +67,13 @@ pub(crate) struct About<'a> {
     pub(crate) limit: usize,
 }
 
+impl<'a> About<'a> {
+    /// What is about a server and none of its tools.
+    pub(crate) fn bare(server: &'a str, operation: Operation) -> Self {
+        Self { operation, server, tool: None, called: "", idempotent: true, limit: 0 }
+    }
+}
+
 impl About<'_> {
     /// A fault of this kind about them.
     pub(crate) fn fault(&self, kind: Kind) -> Fault {

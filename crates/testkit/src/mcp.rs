@@ -34,11 +34,13 @@ pub struct Behaviour {
     pub parent: bool,
     /// Offers a tool whose schema no client can use.
     pub bad_schema: bool,
+    /// Has the resources of this file: a JSON list, each as it is listed and with its `contents`.
+    pub resources: Option<PathBuf>,
 }
 
 impl Behaviour {
     /// Reads `--mute`, `--unwilling`, `--needs FILE`, `--dies-listing`, `--lists-once`, `--page N`, `--more N`, `--lingers`,
-    /// `--parent`, `--bad-schema`.
+    /// `--parent`, `--bad-schema`, `--resources FILE`.
     #[must_use]
     pub fn from_args(args: impl IntoIterator<Item = String>) -> Self {
         let mut args = args.into_iter();
@@ -56,6 +58,7 @@ impl Behaviour {
                 "--lingers" => behaviour.lingers = true,
                 "--parent" => behaviour.parent = true,
                 "--bad-schema" => behaviour.bad_schema = true,
+                "--resources" => behaviour.resources = Some(value().into()),
                 other => panic!("no such behaviour: {other}"),
             }
         }
@@ -136,7 +139,14 @@ impl<W: Write> Session<W> {
                 self.error(id, -32603, "not today")?;
                 Ok(Flow::On)
             }
-            Some("initialize") => self.answer(id, initialized(&message["params"])),
+            Some("initialize") => {
+                let mut said = initialized(&message["params"]);
+                if self.behaviour.resources.is_some() {
+                    said["capabilities"]["resources"] =
+                        json!({ "subscribe": true, "listChanged": true });
+                }
+                self.answer(id, said)
+            }
             Some("ping") => self.answer(id, json!({})),
             Some("tools/list") if self.behaviour.dies_listing => {
                 complain("fatal: the list is lost");
@@ -146,9 +156,25 @@ impl<W: Write> Session<W> {
                 Ok(Flow::On)
             }
             Some("tools/list") => {
-                let page = self.page(&message["params"]["cursor"]);
+                let page = self.page("tools", &self.tools(), &message["params"]["cursor"]);
                 self.answer(id, page)
             }
+            Some("resources/list") if self.behaviour.resources.is_some() => {
+                let mut all = self.resources();
+                all.iter_mut().filter_map(Value::as_object_mut).for_each(|it| {
+                    it.remove("contents");
+                });
+                let page = self.page("resources", &all, &message["params"]["cursor"]);
+                self.answer(id, page)
+            }
+            Some("resources/read") => {
+                let uri = &message["params"]["uri"];
+                match self.resources().iter().find(|it| it["uri"] == *uri) {
+                    Some(found) => self.answer(id, json!({ "contents": found["contents"] })),
+                    None => self.error(id, -32002, "Resource not found"),
+                }
+            }
+            Some("resources/subscribe") => self.answer(id, json!({})),
             Some("tools/call") => self.call(id, &message["params"]),
             Some(method) if method.starts_with("notifications/") => Ok(Flow::On),
             Some(_) => self.error(id, -32601, "Method not found"),
@@ -160,12 +186,18 @@ impl<W: Write> Session<W> {
         self.seen.iter().filter(|message| message["method"] == method).count()
     }
 
-    fn page(&self, cursor: &Value) -> Value {
-        let all = self.tools();
+    /// Read anew each time, so that a test can change them.
+    fn resources(&self) -> Vec<Value> {
+        let path = self.behaviour.resources.iter();
+        let text = path.filter_map(|path| std::fs::read_to_string(path).ok()).next();
+        text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+
+    fn page(&self, what: &str, all: &[Value], cursor: &Value) -> Value {
         let size = self.behaviour.page.unwrap_or(all.len()).max(1);
         let from: usize = cursor.as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
         let to = (from + size).min(all.len());
-        let mut page = Map::from_iter([("tools".to_owned(), all[from.min(to)..to].into())]);
+        let mut page = Map::from_iter([(what.to_owned(), all[from.min(to)..to].into())]);
         if to < all.len() {
             page.insert("nextCursor".into(), to.to_string().into());
         }
@@ -177,6 +209,9 @@ impl<W: Write> Session<W> {
         tools.extend((0..self.behaviour.more).map(|index| tool(&format!("more_{index}"))));
         if self.extra {
             tools.push(tool("extra"));
+        }
+        if self.behaviour.resources.is_some() {
+            tools.push(tool("tell"));
         }
         if self.behaviour.bad_schema {
             let schema =
@@ -219,6 +254,11 @@ impl<W: Write> Session<W> {
                 let code = given["code"].as_i64().unwrap_or(-32603);
                 self.error(id, code, given["message"].as_str().unwrap_or("no"))
             }
+            "tell" => {
+                let (method, params) = (&given["method"], &given["params"]);
+                self.say(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))?;
+                self.answer(id, text("told"))
+            }
             "grow" => self.grow(id, true),
             "shrink" => self.grow(id, false),
             "ask" => {
@@ -233,7 +273,10 @@ impl<W: Write> Session<W> {
                 self.answer(id, text(&found))
             }
             "picture" => {
-                let image = json!({ "type": "image", "data": "AAAA", "mimeType": "image/png" });
+                // As large as it is asked to be, in base64.
+                let data =
+                    "A".repeat(given["base64"].as_u64().unwrap_or(4).try_into().unwrap_or(4));
+                let image = json!({ "type": "image", "data": data, "mimeType": "image/png" });
                 self.answer(id, json!({ "content": [image] }))
             }
             other => self.error(id, -32602, &format!("Unknown tool: {other}")),

@@ -8,3 +8,4 @@ mod common;
 mod everything;
 mod life;
 mod net;
+mod resources;

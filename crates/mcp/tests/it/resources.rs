@@ -1,0 +1,67 @@
+//! What a server has to read besides its tools.
+
+use std::time::Duration;
+
+use budao_core::fault::{Fact, Kind};
+use budao_mcp::ResourceNews;
+use serde_json::{Value, json};
+
+use crate::common::{call, connect, done, fake, within};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn resource(uri: &str, text: &str) -> Value {
+    json!({ "uri": uri, "name": uri, "contents": [{ "uri": uri, "text": text }] })
+}
+
+#[tokio::test]
+async fn resources_are_listed_by_the_page_and_read_by_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("resources.json");
+    let all = ["a:1", "a:2", "a:3"].map(|uri| resource(uri, &uri.to_uppercase()));
+    std::fs::write(&file, json!(all).to_string()).unwrap();
+    let args = ["--page", "2", "--resources", file.to_str().unwrap()];
+    let server = connect(fake(&args)).await;
+    assert_eq!(server.has_resources(), Some(true));
+    let uris = |page: &[Value]| page.iter().map(|it| it["uri"].clone()).collect::<Vec<_>>();
+    let first = within(server.resources(None, LIMIT)).await.unwrap();
+    assert_eq!(uris(&first.resources), ["a:1", "a:2"]);
+    let second = within(server.resources(first.next, LIMIT)).await.unwrap();
+    assert_eq!((uris(&second.resources), second.next), (vec![json!("a:3")], None));
+    let read = within(server.read_resource("a:3", LIMIT)).await.unwrap();
+    assert_eq!(read[0]["text"], "A:3");
+    let none = within(server.read_resource("a:4", LIMIT)).await.unwrap_err();
+    assert_eq!(none.detail().text(Fact::Uri), Some("a:4"), "{none}");
+    assert_eq!(none.hops()[0].name, "fake");
+    within(server.shutdown()).await;
+    let gone = within(server.resources(None, LIMIT)).await.unwrap_err();
+    assert_eq!(gone.kind(), Kind::McpServerFailed);
+}
+
+#[tokio::test]
+async fn news_about_resources_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("resources.json");
+    std::fs::write(&file, "[]").unwrap();
+    let server = connect(fake(&["--resources", file.to_str().unwrap()])).await;
+    let mut news = server.resource_news();
+    within(server.follow_resource("a:1", LIMIT)).await.unwrap();
+    let listed = json!({ "method": "notifications/resources/list_changed", "params": {} });
+    done(call(&server, "tell", listed).await);
+    assert_eq!(within(news.recv()).await, Ok(ResourceNews::Listed));
+    let updated =
+        json!({ "method": "notifications/resources/updated", "params": { "uri": "a:1" } });
+    done(call(&server, "tell", updated).await);
+    assert_eq!(within(news.recv()).await, Ok(ResourceNews::Updated("a:1".into())));
+    within(server.shutdown()).await;
+    assert_eq!(within(news.recv()).await, Ok(ResourceNews::Listed), "it has none any more");
+}
+
+#[tokio::test]
+async fn a_server_without_resources_says_so_at_once() {
+    let server = connect(fake(&[])).await;
+    assert_eq!(server.has_resources(), Some(false));
+    let fault = within(server.resources(None, LIMIT)).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::CapabilityUnsupported);
+    within(server.shutdown()).await;
+}
