@@ -5,26 +5,74 @@ use std::{
     fmt,
     num::NonZeroU32,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
-use budao_core::fault::{Fact, Fault, Kind, Operation};
-use governor::{
-    DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter, clock::Clock as _,
-    clock::DefaultClock,
+use budao_core::{
+    Timestamp,
+    fault::{Fact, Fault, Kind, Operation},
+    seams::Clock,
 };
+use governor::{NotUntil, Quota, RateLimiter};
 
 use crate::config::{Limits, Rate};
 
 /// Tenants whose rates are remembered before those that are idle are forgotten.
 const TENANTS_REMEMBERED: usize = 10_000;
 
+type Direct = RateLimiter<
+    governor::state::NotKeyed,
+    governor::state::InMemoryState,
+    Steady,
+    governor::middleware::NoOpMiddleware<Duration>,
+>;
+type Keyed = RateLimiter<
+    String,
+    governor::state::keyed::DefaultKeyedStateStore<String>,
+    Steady,
+    governor::middleware::NoOpMiddleware<Duration>,
+>;
+
+/// The clock that was handed in, as the limiters want it: never backwards. When it is set back, time goes on from where it
+/// was, so that nobody waits for the clock to come by again.
+#[derive(Clone, Debug)]
+struct Steady(Arc<Ticking>);
+
+#[derive(Debug)]
+struct Ticking {
+    clock: Arc<dyn Clock>,
+    /// When it was last looked at, and what that was for the limiters.
+    seen: Mutex<(Timestamp, Duration)>,
+}
+
+impl Steady {
+    fn new(clock: Arc<dyn Clock>) -> Self {
+        let seen = Mutex::new((clock.now(), Duration::ZERO));
+        Self(Arc::new(Ticking { clock, seen }))
+    }
+}
+
+impl governor::clock::Clock for Steady {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        let now = self.0.clock.now();
+        let mut seen = self.0.seen.lock().expect("no code panics while holding this");
+        // Nothing if it went backwards.
+        let passed = now.since(seen.0);
+        *seen = (now, seen.1 + passed);
+        seen.1
+    }
+}
+
 /// The door: counts who is in and how fast they ask.
 pub(crate) struct Admission {
     limits: Limits,
+    clock: Steady,
     inside: Mutex<Inside>,
-    all_commands: DefaultDirectRateLimiter,
-    tenant_commands: DefaultKeyedRateLimiter<String>,
-    tenant_bytes: DefaultKeyedRateLimiter<String>,
+    all_commands: Direct,
+    tenant_commands: Keyed,
+    tenant_bytes: Keyed,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +92,7 @@ impl fmt::Debug for Admission {
 pub(crate) struct Ticket {
     door: Arc<Admission>,
     tenant: String,
-    commands: DefaultDirectRateLimiter,
+    commands: Direct,
 }
 
 impl Drop for Ticket {
@@ -61,12 +109,15 @@ impl Drop for Ticket {
 }
 
 impl Admission {
-    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+    pub(crate) fn new(limits: &Limits, clock: &Arc<dyn Clock>) -> Arc<Self> {
+        let clock = Steady::new(Arc::clone(clock));
+        let keyed = |rate| RateLimiter::dashmap_with_clock(quota(rate), clock.clone());
         Arc::new(Self {
             inside: Mutex::default(),
-            all_commands: RateLimiter::direct(quota(limits.all_commands)),
-            tenant_commands: RateLimiter::keyed(quota(limits.tenant_commands)),
-            tenant_bytes: RateLimiter::keyed(quota(limits.tenant_bytes)),
+            all_commands: RateLimiter::direct_with_clock(quota(limits.all_commands), clock.clone()),
+            tenant_commands: keyed(limits.tenant_commands),
+            tenant_bytes: keyed(limits.tenant_bytes),
+            clock,
             limits: limits.clone(),
         })
     }
@@ -94,7 +145,10 @@ impl Admission {
         Ok(Ticket {
             door: Arc::clone(self),
             tenant: tenant.to_owned(),
-            commands: RateLimiter::direct(quota(self.limits.commands)),
+            commands: RateLimiter::direct_with_clock(
+                quota(self.limits.commands),
+                self.clock.clone(),
+            ),
         })
     }
 
@@ -111,16 +165,20 @@ impl Admission {
         let limits = &self.limits;
         self.tenant_commands
             .check_key(&tenant)
-            .map_err(|no| fast("tenant_commands", limits.tenant_commands, &no))?;
+            .map_err(|no| fast("tenant_commands", limits.tenant_commands, &no, &self.clock))?;
         let size = NonZeroU32::new(u32::try_from(bytes).unwrap_or(u32::MAX));
         if let Some(size) = size {
             match self.tenant_bytes.check_key_n(&tenant, size) {
                 Ok(Ok(())) => {}
-                Ok(Err(no)) => return Err(fast("tenant_bytes", limits.tenant_bytes, &no)),
+                Ok(Err(no)) => {
+                    return Err(fast("tenant_bytes", limits.tenant_bytes, &no, &self.clock));
+                }
                 Err(_) => return Err(full("tenant_bytes", limits.tenant_bytes.burst as usize)),
             }
         }
-        self.all_commands.check().map_err(|no| fast("all_commands", limits.all_commands, &no))
+        self.all_commands
+            .check()
+            .map_err(|no| fast("all_commands", limits.all_commands, &no, &self.clock))
     }
 }
 
@@ -130,7 +188,9 @@ impl Ticket {
     /// # Errors
     /// `limit_reached`, with the name of the limit and when to come back.
     pub(crate) fn command(&self, bytes: usize) -> Result<(), Fault> {
-        self.commands.check().map_err(|no| fast("commands", self.door.limits.commands, &no))?;
+        self.commands
+            .check()
+            .map_err(|no| fast("commands", self.door.limits.commands, &no, &self.door.clock))?;
         self.door.command(&self.tenant, bytes)
     }
 }
@@ -146,18 +206,38 @@ fn full(name: &'static str, limit: usize) -> Fault {
         .with(Fact::LimitName, name)
 }
 
-fn fast(
-    name: &'static str,
-    rate: Rate,
-    no: &governor::NotUntil<<DefaultClock as governor::clock::Clock>::Instant>,
-) -> Fault {
-    let wait = no.wait_time_from(DefaultClock::default().now());
-    full(name, rate.per_second as usize).retry_after(wait)
+fn fast(name: &'static str, rate: Rate, no: &NotUntil<Duration>, clock: &Steady) -> Fault {
+    use governor::clock::Clock as _;
+    full(name, rate.per_second as usize).retry_after(no.wait_time_from(clock.now()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use futures::future::BoxFuture;
+
     use super::*;
+
+    /// A clock that stands still until it is moved.
+    #[derive(Debug, Default)]
+    struct Hands(AtomicI64);
+
+    impl Clock for Hands {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_micros(self.0.load(Ordering::SeqCst))
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    fn door(limits: &Limits) -> (Arc<Admission>, Arc<Hands>) {
+        let hands = Arc::new(Hands(AtomicI64::new(1_000_000_000_000)));
+        let clock: Arc<dyn Clock> = Arc::clone(&hands) as _;
+        (Admission::new(limits, &clock), hands)
+    }
 
     fn name_of(fault: &Fault) -> String {
         fault.detail().get(Fact::LimitName).unwrap().to_string()
@@ -166,7 +246,7 @@ mod tests {
     #[test]
     fn a_tenant_cannot_take_everybodys_place() {
         let limits = Limits { connections: 3, tenant_connections: 2, ..Limits::default() };
-        let door = Admission::new(&limits);
+        let (door, _) = door(&limits);
         let first = door.enter("acme").unwrap();
         let _second = door.enter("acme").unwrap();
         assert_eq!(name_of(&door.enter("acme").unwrap_err()), "tenant_connections");
@@ -178,19 +258,33 @@ mod tests {
 
     #[test]
     fn a_burst_is_let_through_and_the_rest_told_when_to_come_back() {
-        let door = Admission::new(&Limits::default());
+        let (door, hands) = door(&Limits::default());
         let ticket = door.enter("acme").unwrap();
-        let accepted = (0..1000).filter(|_| ticket.command(100).is_ok()).count();
-        assert!((200..300).contains(&accepted), "{accepted}");
+        let burst = |ticket: &Ticket| (0..1000).filter(|_| ticket.command(100).is_ok()).count();
+        assert_eq!(burst(&ticket), 200);
         let fault = ticket.command(100).unwrap_err();
         assert_eq!(name_of(&fault), "commands");
-        assert!(fault.retry_hint().is_some());
+        assert_eq!(fault.retry_hint(), Some(Duration::from_millis(20)));
+        hands.0.fetch_add(1_000_000, Ordering::SeqCst);
+        assert_eq!(burst(&ticket), 50, "a second later");
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_stops_nobody() {
+        let (door, hands) = door(&Limits::default());
+        let ticket = door.enter("acme").unwrap();
+        let burst = |ticket: &Ticket| (0..1000).filter(|_| ticket.command(100).is_ok()).count();
+        assert_eq!(burst(&ticket), 200);
+        hands.0.fetch_sub(3_600_000_000, Ordering::SeqCst);
+        assert_eq!(burst(&ticket), 0);
+        hands.0.fetch_add(1_000_000, Ordering::SeqCst);
+        assert_eq!(burst(&ticket), 50);
     }
 
     #[test]
     fn bytes_are_counted_per_tenant() {
         let rate = Rate { per_second: 1_000, burst: 1_000 };
-        let door = Admission::new(&Limits { tenant_bytes: rate, ..Limits::default() });
+        let (door, _) = door(&Limits { tenant_bytes: rate, ..Limits::default() });
         let (one, two) = (door.enter("acme").unwrap(), door.enter("other").unwrap());
         one.command(900).unwrap();
         assert_eq!(name_of(&one.command(900).unwrap_err()), "tenant_bytes");

@@ -66,7 +66,7 @@ impl Server {
         Arc::new(Self {
             hubs: Hubs::default(),
             budget: Budget::new(config.limits.all_observer_bytes),
-            door: Admission::new(&config.limits),
+            door: Admission::new(&config.limits, &world.clock),
             welcome: Welcome::new(&config.origins, &config.hosts, is_loopback),
             cards: Cards::default(),
             stats: tokio::sync::Mutex::default(),
