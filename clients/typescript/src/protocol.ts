@@ -1834,6 +1834,10 @@ export type UserReconnectWithStateCommand = {
     epoch?: string;
     signed_state?: string;
     session_id?: string;
+    preferences?: {
+      language?: string;
+      theme?: string;
+    };
   } | null);
 };
 
@@ -1852,6 +1856,10 @@ export type UserReconnectCommand = {
     last_event_id?: string;
     epoch?: string;
     session_id?: string;
+    preferences?: {
+      language?: string;
+      theme?: string;
+    };
   } | null);
 };
 

@@ -1,9 +1,14 @@
 //! What a client's request asks of a session, and what else its answer says.
 
-use budao_core::{event::Ask, message::text_of};
+use budao_core::{
+    Event, Fault,
+    event::{Ask, Seq, SessionId},
+    message::text_of,
+};
+use budao_journal::{Journal, PageLimits, Stored};
 use serde_json::{Map, Value, json};
 
-use crate::{card::Card, inbound::Request};
+use crate::{card::Card, inbound::Request, words::brief};
 
 /// The command a request stands for; none when the gateway itself answers it.
 pub(crate) fn ask_of(request: Request, card: &Card) -> Option<Ask> {
@@ -42,5 +47,27 @@ pub(crate) fn more_of(request: &Request) -> Map<String, Value> {
     match more {
         Value::Object(fields) => fields,
         _ => Map::new(),
+    }
+}
+
+/// How a wish for another plan was taken up: the first record it led to says. `in_run` when the run that is under way
+/// plans anew, `restart` when a run begins with this question.
+pub(crate) async fn replanned(
+    journal: &dyn Journal,
+    session: SessionId,
+    at: Seq,
+) -> Result<Map<String, Value>, Fault> {
+    let page = journal.read(session, at, PageLimits { records: 1, bytes: 1 }).await?;
+    let first = page.records.first().filter(|_| page.gap.is_none());
+    let more = match first.map(Stored::event).transpose()? {
+        Some(Event::ReplanRequested { .. }) => json!({ "mode": "in_run" }),
+        Some(Event::PipelineAccepted { question, .. }) => {
+            json!({ "mode": "restart", "question": brief(&question) })
+        }
+        _ => json!({}),
+    };
+    match more {
+        Value::Object(fields) => Ok(fields),
+        _ => Ok(Map::new()),
     }
 }

@@ -1,5 +1,7 @@
 //! One client: what it asks, and the sessions it observes.
 
+mod watching;
+
 use std::{
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -18,16 +20,15 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admission::Ticket,
     auth::Who,
-    card::Card,
-    commands::{ask_of, more_of},
+    commands::{ask_of, more_of, replanned},
     frame::{
-        Frame,
+        Frame, close,
         connection::{self as frames, Asked, Exported, Head},
     },
     hub::Hub,
     inbound::{self, Creation, Cursor, Inbound, Refusal, Request},
-    observe::{Failed, How, Wish, observe},
-    outbox::{Closed, Encoded, Outbox},
+    observe::{How, Wish},
+    outbox::{Closed, Encoded, Goodbye, Outbox},
     server::{Order, Server},
     signed::State,
 };
@@ -40,6 +41,9 @@ pub(crate) struct Connection {
     pub(crate) who: Who,
     pub(crate) outbox: Outbox,
     pub(crate) since: Timestamp,
+    /// The language its requests ask for, and the one it named itself.
+    lang: Lang,
+    said: Mutex<Option<Lang>>,
     ticket: Ticket,
     watched: Mutex<Vec<Watched>>,
 }
@@ -66,9 +70,21 @@ pub(crate) enum Departure {
     Lost { code: u16, reason: String },
 }
 
+impl Departure {
+    /// How somebody went to whom we said this.
+    pub(crate) fn of(goodbye: Goodbye) -> Self {
+        match goodbye.code {
+            close::RESTARTING | close::NORMAL => Self::Orderly,
+            code => Self::Lost { code, reason: goodbye.reason },
+        }
+    }
+}
+
 impl Connection {
-    pub(crate) fn new(server: Arc<Server>, who: Who, ticket: Ticket) -> Arc<Self> {
+    pub(crate) fn new(server: Arc<Server>, who: Who, lang: Lang, ticket: Ticket) -> Arc<Self> {
         Arc::new(Self {
+            lang,
+            said: Mutex::default(),
             id: server.world.uuid().to_string(),
             outbox: server.outbox(),
             since: server.now(),
@@ -87,6 +103,22 @@ impl Connection {
         self.server.now().since(self.since)
     }
 
+    /// The language the client named in a command, if it did.
+    fn said(&self) -> Option<Lang> {
+        *self.said.lock().expect("no code panics while holding this")
+    }
+
+    fn hear_language(&self, language: Option<Lang>) {
+        if language.is_some() {
+            *self.said.lock().expect("no code panics while holding this") = language;
+        }
+    }
+
+    /// The language the client reads.
+    pub(crate) fn lang(&self) -> Lang {
+        self.said().unwrap_or(self.lang)
+    }
+
     async fn reply(&self, frame: &Frame) -> Result<(), Closed> {
         self.outbox.send(Encoded::from(frame)).await
     }
@@ -103,7 +135,7 @@ impl Connection {
             frame_bytes: config.core.frame_bytes,
             json_depth: config.core.json_depth,
         };
-        self.reply(&frames::connected(self.server.now(), &hello, config.settings.language)).await
+        self.reply(&frames::connected(self.server.now(), &hello, self.lang())).await
     }
 
     /// `system.heartbeat`, with where each observed session stands.
@@ -117,8 +149,8 @@ impl Connection {
                 Some(Head { session, epoch, seq: standing.head, frame: standing.frame })
             })
             .collect();
-        let lang = self.server.config.settings.language;
-        frames::heartbeat(self.server.now(), &heads, self.server.uptime().as_secs(), lang)
+        let uptime = self.server.uptime().as_secs();
+        frames::heartbeat(self.server.now(), &heads, uptime, self.lang())
     }
 
     /// Frames were handed to the transport.
@@ -155,15 +187,16 @@ impl Connection {
     }
 
     async fn refuse(&self, refusal: Refusal, trace: Trace) -> Result<(), Closed> {
-        let Refusal { fault, action, session, command } = refusal;
+        let Refusal { fault, action, session, command, language } = refusal;
+        self.hear_language(language);
         let fault = self.server.clean(fault, trace);
         let asked = Asked { action: action.unwrap_or("frame"), session, command: command.as_ref() };
-        let lang = self.server.config.settings.language;
-        self.reply(&frames::rejected(self.server.now(), asked, &fault, lang)).await
+        self.reply(&frames::rejected(self.server.now(), asked, &fault, self.lang())).await
     }
 
     async fn take_up(self: &Arc<Self>, inbound: Inbound) -> Result<(), Closed> {
         let trace = inbound.trace;
+        self.hear_language(inbound.language);
         let asked = refusal_of(&inbound, Fault::new(Kind::Bug, Operation::SubmitCommand));
         match self.perform(inbound).await {
             Ok(None) => Ok(()),
@@ -174,7 +207,7 @@ impl Connection {
 
     /// Does what was asked. The frame that answers it, unless that comes later or as a record.
     async fn perform(self: &Arc<Self>, inbound: Inbound) -> Result<Option<Frame>, Fault> {
-        let Inbound { session, command, trace, request } = inbound;
+        let Inbound { session, command, trace, request, .. } = inbound;
         let session = match request {
             Request::CreateSession(creation) => {
                 self.create(*creation, command.as_ref()).await?;
@@ -198,19 +231,24 @@ impl Connection {
             }
             Request::Ack(cursor) => {
                 self.acknowledge(session, cursor).await?;
-                let answer =
-                    |_| frames::accepted(self.server.now(), asked, Map::new(), card.language);
+                let lang = self.said().unwrap_or(card.language);
+                let answer = |_| frames::accepted(self.server.now(), asked, Map::new(), lang);
                 Ok(command.as_ref().map(answer))
             }
             Request::RequestState => {
-                self.export(session, command.as_ref(), card.language).await.map(Some)
+                let lang = self.said().unwrap_or(card.language);
+                self.export(session, command.as_ref(), lang).await.map(Some)
             }
             request => {
-                let more = more_of(&request);
+                let mut more = more_of(&request);
+                let replans = matches!(request, Request::Replan { .. });
                 let Some(ask) = ask_of(request, &card) else { return Ok(None) };
                 let order = Order { by: self.who.name(), command: command.clone(), trace, ask };
                 let at = self.server.submit(session, order).await?;
-                let lang = card.language;
+                if replans {
+                    more.extend(replanned(&*self.server.journal, session, at).await?);
+                }
+                let lang = self.said().unwrap_or(card.language);
                 if !self.is_watching(session) {
                     // Whoever sends something wants to see what comes of it.
                     let wish = Wish { after: at, ..Wish::new(session, None, How::Plainly) };
@@ -361,101 +399,6 @@ impl Connection {
             .with(Fact::Limit, limit)
             .with(Fact::LimitName, "sessions_per_connection"))
     }
-
-    /// Observes a session from somewhere on, beside everything else. Who asks again starts again.
-    pub(crate) fn watch(self: &Arc<Self>, card: Card, wish: Wish) -> Result<(), Fault> {
-        self.room_for_one_more(Some(wish.session))?;
-        let cancel = CancellationToken::new();
-        let mut watched = self.watched();
-        watched.retain(|known| {
-            let is_same = known.session == wish.session;
-            if is_same {
-                known.cancel.cancel();
-            }
-            !is_same
-        });
-        watched.push(Watched {
-            session: wish.session,
-            hub: None,
-            cancel: cancel.clone(),
-            sent: wish.after,
-            acked: None,
-        });
-        drop(watched);
-        let connection = Arc::clone(self);
-        let watching = async move {
-            tokio::select! {
-                biased;
-                () = cancel.cancelled() => {}
-                () = connection.follow(card, &wish, &cancel) => {}
-            }
-        };
-        self.server.world.spawn.spawn(Box::pin(watching));
-        Ok(())
-    }
-
-    async fn follow(self: &Arc<Self>, card: Card, wish: &Wish, cancel: &CancellationToken) {
-        match observe(&self.server, &self.outbox, &card, wish).await {
-            Ok(hub) => self.joined(hub, cancel),
-            Err(Failed::Left) => {}
-            Err(Failed::Fault(fault)) => {
-                self.watched().retain(|known| known.session != wish.session);
-                let action = Some(match wish.how {
-                    How::Plainly => "create_session",
-                    How::Resuming => "reconnect",
-                    How::Restoring => "reconnect_with_state",
-                });
-                let (session, command) = (Some(wish.session), wish.command.clone());
-                let refusal = Refusal { fault, action, session, command };
-                let _ = self.refuse(refusal, self.server.world.trace()).await;
-            }
-        }
-    }
-
-    fn joined(&self, hub: Arc<Hub>, cancel: &CancellationToken) {
-        self.server.observed(hub.session);
-        let mut watched = self.watched();
-        let own = watched
-            .iter_mut()
-            .find(|known| known.session == hub.session && !known.cancel.is_cancelled());
-        match own {
-            Some(known) if !cancel.is_cancelled() && self.outbox.goodbye().is_none() => {
-                known.hub = Some(hub);
-            }
-            _ => {
-                drop(watched);
-                if hub.leave(&self.outbox) {
-                    self.server.left(&hub);
-                }
-            }
-        }
-    }
-
-    /// The client is gone: nobody is held up by it any more, and who was lost is recorded.
-    pub(crate) async fn depart(&self, departure: &Departure) {
-        let watched = std::mem::take(&mut *self.watched());
-        for known in watched {
-            known.cancel.cancel();
-            let Some(hub) = known.hub else { continue };
-            let nobody_left = hub.leave(&self.outbox);
-            if let Departure::Lost { code, reason } = departure {
-                let ask = Ask::ObserverLost {
-                    close_code: *code,
-                    close_reason: reason.clone(),
-                    last_seq: known.acked.unwrap_or(known.sent),
-                    uptime_ms: u64::try_from(self.uptime().as_millis()).unwrap_or(u64::MAX),
-                };
-                let trace = self.server.world.trace();
-                let order = Order { by: self.who.name(), command: None, trace, ask };
-                if let Err(fault) = self.server.submit(known.session, order).await {
-                    tracing::warn!(session = %known.session, %fault, "a lost observer was not recorded");
-                }
-            }
-            if nobody_left {
-                self.server.left(&hub);
-            }
-        }
-    }
 }
 
 /// As much of a request as its answer names.
@@ -465,6 +408,7 @@ fn refusal_of(inbound: &Inbound, fault: Fault) -> Refusal {
         action: Some(inbound.request.action()),
         session: inbound.session,
         command: inbound.command.clone(),
+        language: inbound.language,
     }
 }
 

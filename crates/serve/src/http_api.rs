@@ -122,7 +122,7 @@ async fn web_socket(
         .max_frame_size(hard);
     let running = server.running.token();
     upgrade.on_upgrade(move |web_socket| async move {
-        let connection = Connection::new(server, caller.who, ticket);
+        let connection = Connection::new(server, caller.who, caller.lang, ticket);
         socket::attend(connection, web_socket).await;
         drop((place, running));
     })

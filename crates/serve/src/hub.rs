@@ -12,7 +12,7 @@ use std::{
 };
 
 use budao_core::{
-    Event, Fault, Kind, Timestamp,
+    Event, Fault, Kind, Lang, Timestamp,
     event::{Epoch, Seq, SessionId},
     fault::{Fact, Operation},
 };
@@ -35,28 +35,40 @@ const LINGER: Duration = Duration::from_secs(5);
 const REMEMBERED: usize = 256;
 const REMEMBERED_BYTES: usize = 64 * 1024;
 
-/// Every session that is observed.
+/// The language observers of a hub read; none is the session's own.
+type Tongue = Option<Lang>;
+
+/// Every session that is observed. One that is read in two languages has two hubs.
 #[derive(Debug, Default)]
-pub(crate) struct Hubs(Mutex<HashMap<SessionId, Arc<Hub>>>);
+pub(crate) struct Hubs(Mutex<HashMap<(SessionId, Tongue), Arc<Hub>>>);
 
 impl Hubs {
-    fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Hub>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<(SessionId, Tongue), Arc<Hub>>> {
         self.0.lock().expect("no code panics while holding this")
     }
 
-    /// The hub of a session, if it has one.
-    pub(crate) fn get(&self, session: SessionId) -> Option<Arc<Hub>> {
-        self.all().get(&session).cloned()
+    /// The hubs of a session, one for each language it is read in.
+    pub(crate) fn of(&self, session: SessionId) -> Vec<Arc<Hub>> {
+        let all = self.all();
+        let tongues = [None, Some(Lang::En), Some(Lang::Zh)];
+        tongues.into_iter().filter_map(|tongue| all.get(&(session, tongue)).cloned()).collect()
+    }
+
+    /// How many observe a session, in whatever language.
+    pub(crate) fn observers(&self, session: SessionId) -> usize {
+        self.of(session).iter().map(|hub| hub.observers()).sum()
     }
 
     /// The hub of a session; started from this place if it has none.
     pub(crate) fn get_or_start(&self, server: &Arc<Server>, start: Start) -> Arc<Hub> {
         let mut all = self.all();
-        if let Some(hub) = all.get(&start.session) {
+        let key = (start.session, start.language);
+        if let Some(hub) = all.get(&key) {
             return Arc::clone(hub);
         }
         let hub = Arc::new(Hub {
             session: start.session,
+            language: start.language,
             on_disconnect: start.on_disconnect,
             state: Mutex::new(State {
                 epoch: start.epoch,
@@ -71,7 +83,7 @@ impl Hubs {
             }),
             changed: Notify::new(),
         });
-        all.insert(start.session, Arc::clone(&hub));
+        all.insert(key, Arc::clone(&hub));
         let run = Arc::clone(&hub).run(Arc::clone(server), Box::new(start.projector));
         server.world.spawn.spawn(Box::pin(run));
         hub
@@ -79,8 +91,9 @@ impl Hubs {
 
     fn remove(&self, hub: &Arc<Hub>) {
         let mut all = self.all();
-        if all.get(&hub.session).is_some_and(|known| Arc::ptr_eq(known, hub)) {
-            all.remove(&hub.session);
+        let key = (hub.session, hub.language);
+        if all.get(&key).is_some_and(|known| Arc::ptr_eq(known, hub)) {
+            all.remove(&key);
         }
     }
 }
@@ -89,6 +102,7 @@ impl Hubs {
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) session: SessionId,
+    pub(crate) language: Tongue,
     pub(crate) epoch: Option<Epoch>,
     /// It has seen everything up to here.
     pub(crate) at: Seq,
@@ -102,6 +116,7 @@ pub(crate) struct Start {
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) session: SessionId,
+    pub(crate) language: Tongue,
     pub(crate) on_disconnect: OnDisconnect,
     state: Mutex<State>,
     /// Observers came or went.
@@ -193,7 +208,7 @@ impl Hub {
         })
     }
 
-    /// Lets an observer join who has everything up to `after`.
+    /// Lets an observer join who has everything up to `after`. `others` observe the session in another language.
     ///
     /// # Errors
     /// `limit_reached` when the session has too many.
@@ -201,6 +216,7 @@ impl Hub {
         &self,
         outbox: &Outbox,
         after: Seq,
+        others: usize,
         limits: &Limits,
         now: Timestamp,
     ) -> Result<Joined, Fault> {
@@ -217,7 +233,8 @@ impl Hub {
             state.observers.remove(index);
         }
         state.observers.retain(|known| known.outbox.goodbye().is_none());
-        if state.observers.len() >= limits.observers && !state.dismiss_silent(limits, now) {
+        let count = state.observers.len() + others;
+        if count >= limits.observers && !state.dismiss_silent(limits, now) {
             return Err(too_many(self.session, limits));
         }
         for frame in state.remembered.iter().filter(|frame| position(frame) > after) {
@@ -235,9 +252,15 @@ impl Hub {
     ///
     /// # Errors
     /// `limit_reached` when not.
-    pub(crate) fn check_room(&self, limits: &Limits, now: Timestamp) -> Result<(), Fault> {
+    pub(crate) fn check_room(
+        &self,
+        others: usize,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<(), Fault> {
         let mut state = self.state();
-        if state.observers.len() < limits.observers || state.dismiss_silent(limits, now) {
+        let count = state.observers.len() + others;
+        if count < limits.observers || state.dismiss_silent(limits, now) {
             return Ok(());
         }
         Err(too_many(self.session, limits))
@@ -350,7 +373,7 @@ impl Hub {
         drop(state);
         let Some(fault) = fault else { return };
         tracing::warn!(session = %self.session, %fault, "the session can no longer be followed");
-        let lang = server.config.settings.language;
+        let lang = self.language.unwrap_or(server.config.settings.language);
         let frame = connection::error(server.world.clock.now(), Some(self.session), fault, lang);
         let frame = Encoded::from(&frame);
         for observer in observers {

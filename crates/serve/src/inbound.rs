@@ -54,6 +54,8 @@ pub struct Inbound {
     pub command: Option<CommandId>,
     /// The trace the client brought (`metadata.traceparent`).
     pub trace: Trace,
+    /// The language its sender wants to read (`content.preferences.language`), when it is one we speak.
+    pub language: Option<Lang>,
     /// What it asks for.
     pub request: Request,
 }
@@ -220,11 +222,13 @@ pub struct Refusal {
     pub session: Option<SessionId>,
     /// The id the client gave it.
     pub command: Option<CommandId>,
+    /// The language its sender wants to read.
+    pub language: Option<Lang>,
 }
 
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
-        Self { fault, action: None, session: None, command: None }
+        Self { fault, action: None, session: None, command: None, language: None }
     }
 }
 
@@ -257,11 +261,13 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
     // Whatever can be read of these goes into the answer, also when something else is wrong.
     let command = command_id(&fields, limits);
     let session = session_id(&fields);
+    let language = language(&fields);
     let mut refusal = Refusal {
         fault: Fault::new(Kind::BadRequest, Operation::AcceptFrame),
         action: None,
         session: session.clone().ok().flatten(),
         command: command.clone().ok().flatten(),
+        language,
     };
     let read = || -> Result<Inbound, Fault> {
         let event = known_event(&fields)?;
@@ -269,7 +275,7 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
         let (command, session) = (command?, session?);
         let trace = fields.object("metadata")?.and_then(|metadata| trace(&metadata));
         let (session, request) = read::request(event, &fields, session)?;
-        Ok(Inbound { session, command, trace: trace.unwrap_or(Trace::NONE), request })
+        Ok(Inbound { session, command, trace: trace.unwrap_or(Trace::NONE), language, request })
     };
     read().map_err(|fault| {
         let named = refusal.action.map(|action| format!("user.{action}"));
@@ -382,6 +388,11 @@ fn command_id(fields: &Fields<'_>, limits: &Limits) -> Result<Option<CommandId>,
         return Ok(Some(id));
     };
     Err(fields::violated("command_id", rule, &id.0))
+}
+
+fn language(fields: &Fields<'_>) -> Option<Lang> {
+    let preferences = fields.get("content")?.get("preferences")?;
+    Lang::from_tag(preferences.get("language")?.as_str()?)
 }
 
 fn trace(metadata: &Fields<'_>) -> Option<Trace> {

@@ -45,13 +45,15 @@ pub(crate) struct Wish {
     pub(crate) after: Seq,
     pub(crate) command: Option<CommandId>,
     pub(crate) how: How,
+    /// The language they read; none is the session's.
+    pub(crate) language: Option<Lang>,
 }
 
 impl Wish {
     /// From the beginning, or from a cursor.
     pub(crate) fn new(session: SessionId, cursor: Option<Cursor>, how: How) -> Self {
         let (epoch, after) = cursor.map_or((None, 0), |cursor| (cursor.epoch, cursor.seq));
-        Self { session, epoch, after, command: None, how }
+        Self { session, epoch, after, command: None, how, language: None }
     }
 }
 
@@ -96,18 +98,29 @@ pub(crate) async fn observe(
     wish: &Wish,
 ) -> Result<Arc<Hub>, Failed> {
     let limits = &server.config.limits;
-    if let Some(hub) = server.hubs.get(wish.session) {
+    let (mut own, mut others) = (None, 0);
+    for hub in server.hubs.of(wish.session) {
         hub.leave(outbox);
-        hub.check_room(limits, server.now())?;
+        if hub.language == wish.language {
+            own = Some(hub);
+        } else {
+            others += hub.observers();
+        }
+    }
+    if let Some(hub) = own {
+        hub.check_room(others, limits, server.now())?;
         if wish.how != How::Restoring
             && hub.remembers(wish.after)
-            && let Some(hub) = at_once(server, outbox, card, wish, hub).await?
+            && let Some(hub) = at_once(server, outbox, card, wish, hub, others).await?
         {
             return Ok(hub);
         }
     }
     let plan = plan(server, wish).await?;
     let mut projector = Projector::new(&plan.state, plan.start);
+    if let Some(language) = wish.language {
+        projector = projector.speaking(language);
+    }
     let lang = projector.language();
     answer(server, outbox, wish, &plan, lang).await?;
     if plan.coverage == Coverage::Expired {
@@ -128,6 +141,7 @@ pub(crate) async fn observe(
     loop {
         let start = Start {
             session: wish.session,
+            language: wish.language,
             epoch: Some(plan.info.epoch).filter(|_| until > 0),
             at,
             frame: projector.last(),
@@ -135,7 +149,7 @@ pub(crate) async fn observe(
             on_disconnect: card.on_disconnect,
         };
         let hub = server.hubs.get_or_start(server, start);
-        match hub.join(outbox, at, limits, server.now())? {
+        match hub.join(outbox, at, others, limits, server.now())? {
             Joined::Live => return Ok(hub),
             Joined::Over => tokio::task::yield_now().await,
             Joined::Behind => {
@@ -152,6 +166,7 @@ async fn at_once(
     card: &Card,
     wish: &Wish,
     hub: Arc<Hub>,
+    others: usize,
 ) -> Result<Option<Arc<Hub>>, Failed> {
     let standing = hub.standing();
     let Some(epoch) = standing.epoch else { return Ok(None) };
@@ -160,13 +175,13 @@ async fn at_once(
     }
     let limits = &server.config.limits;
     if wish.how == How::Plainly {
-        return Ok(
-            (hub.join(outbox, wish.after, limits, server.now())? == Joined::Live).then_some(hub)
-        );
+        let joined = hub.join(outbox, wish.after, others, limits, server.now())?;
+        return Ok((joined == Joined::Live).then_some(hub));
     }
     // The answer comes first, so what is remembered is asked for, not pushed.
     let Some(Missed { frames, asked, standing }) = hub.missed(wish.after) else { return Ok(None) };
     let now = server.now();
+    let language = wish.language.unwrap_or(card.language);
     let resumption = Resumption {
         session: wish.session,
         command: wish.command.as_ref(),
@@ -176,7 +191,7 @@ async fn at_once(
         coverage: Coverage::Complete,
         restored: None,
     };
-    outbox.send(Encoded::from(&resuming(now, &resumption, card.language))).await?;
+    outbox.send(Encoded::from(&resuming(now, &resumption, language))).await?;
     let count = frames.len() as u64;
     for frame in frames.into_iter().chain(asked) {
         outbox.send(frame).await?;
@@ -187,9 +202,9 @@ async fn at_once(
         seq: standing.head,
         frame: standing.frame.max(wish.after.min(standing.head)),
     };
-    let frame = replayed(now, head, count, Coverage::Complete, card.language);
+    let frame = replayed(now, head, count, Coverage::Complete, language);
     outbox.send(Encoded::from(&frame)).await?;
-    match hub.join(outbox, standing.head, limits, server.now())? {
+    match hub.join(outbox, standing.head, others, limits, server.now())? {
         Joined::Live => Ok(Some(hub)),
         // It went on too fast or ended: what is missed is read, the answer has been given.
         Joined::Behind | Joined::Over => {

@@ -31,7 +31,7 @@ const GOING_AWAY: u16 = 1001;
 /// A frame broke the rules of framing.
 const PROTOCOL_ERROR: u16 = 1002;
 /// The line went without a word.
-const ABNORMAL: u16 = 1006;
+pub(crate) const ABNORMAL: u16 = 1006;
 /// A close frame has room for this much of a reason.
 const REASON_BYTES: usize = 123;
 
@@ -116,10 +116,7 @@ impl End {
         match self {
             Self::Closed(close::NORMAL | GOING_AWAY, _) => Departure::Orderly,
             Self::Closed(code, reason) => Departure::Lost { code, reason },
-            Self::Dismissed(Goodbye { code: close::RESTARTING | close::NORMAL, .. }) => {
-                Departure::Orderly
-            }
-            Self::Dismissed(Goodbye { code, reason }) => Departure::Lost { code, reason },
+            Self::Dismissed(goodbye) => Departure::of(goodbye),
             Self::Broken(reason) => Departure::Lost { code: ABNORMAL, reason },
         }
     }
@@ -163,8 +160,8 @@ where
 /// The server stops: says when to come back.
 async fn stop(connection: &Connection) -> End {
     let server = &connection.server;
-    let (wait, lang) = (server.config.limits.come_back, server.config.settings.language);
-    let frame = shutting_down(server.now(), wait, lang);
+    let wait = server.config.limits.come_back;
+    let frame = shutting_down(server.now(), wait, connection.lang());
     let _ = connection.outbox.deliver(Encoded::from(&frame));
     let reason = format!("restarting; come back in {} ms with your cursor", wait.as_millis());
     End::Dismissed(Goodbye::new(close::RESTARTING, reason))

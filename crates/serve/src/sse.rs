@@ -19,13 +19,14 @@ use serde::Deserialize;
 
 use crate::{
     connection::{Connection, Departure},
-    frame::connection::shutting_down,
+    frame::{close, connection::shutting_down},
     http_api::{Caller, told},
     inbound::{self, Cursor},
     observe::{How, Wish},
-    outbox::{Encoded, Goodbye},
+    outbox::{Encoded, Goodbye, Rest},
     problem::Problem,
     server::Server,
+    socket::ABNORMAL,
 };
 
 /// From where events are wanted.
@@ -100,7 +101,7 @@ async fn begin(
     let card = server.cards.check(&*server.journal, session, &caller.who).await?;
     let cursor = cursor_of(session, from, headers)?;
     let ticket = server.door.enter(&caller.who.tenant)?;
-    let connection = Connection::new(Arc::clone(server), caller.who.clone(), ticket);
+    let connection = Connection::new(Arc::clone(server), caller.who.clone(), caller.lang, ticket);
     let _ = connection.greet().await;
     connection.watch(card, Wish::new(session, cursor, How::Resuming))?;
     Ok(connection)
@@ -127,17 +128,21 @@ fn cursor_of(
     })
 }
 
-/// Leaves when the response is dropped, whyever.
+/// Leaves when the response is dropped, whyever. A stream has no good-bye of its own: unless we ended it in good order, its
+/// reader was lost.
 struct Guest(Arc<Connection>);
 
 impl Drop for Guest {
     fn drop(&mut self) {
         let connection = Arc::clone(&self.0);
-        connection
-            .outbox
-            .close(Goodbye::new(crate::frame::close::NORMAL, "gone"), crate::outbox::Rest::Dropped);
+        let gone = Goodbye::new(ABNORMAL, "the event stream was left");
+        let goodbye = match connection.server.stopping.is_cancelled() {
+            true => Goodbye::new(close::RESTARTING, "restarting"),
+            false => connection.outbox.goodbye().unwrap_or(gone),
+        };
+        connection.outbox.close(goodbye.clone(), Rest::Dropped);
         let spawn = Arc::clone(&connection.server.world.spawn);
-        spawn.spawn(Box::pin(async move { connection.depart(&Departure::Orderly).await }));
+        spawn.spawn(Box::pin(async move { connection.depart(&Departure::of(goodbye)).await }));
     }
 }
 
@@ -164,9 +169,8 @@ impl Streaming {
             biased;
             () = server.stopping.cancelled() => {
                 self.over = true;
-                let limits = &server.config.limits;
-                let lang = server.config.settings.language;
-                let frame = shutting_down(server.now(), limits.come_back, lang);
+                let wait = server.config.limits.come_back;
+                let frame = shutting_down(server.now(), wait, connection.lang());
                 chunk(&[Encoded::from(&frame)])
             }
             () = &mut self.beat => {

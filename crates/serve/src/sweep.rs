@@ -34,15 +34,15 @@ impl Server {
 
     /// Something was asked of a session: if nobody observes what comes of it, its time begins.
     pub(crate) fn asked(&self, session: SessionId) {
-        if self.hubs.get(session).is_none_or(|hub| hub.observers() == 0) {
+        if self.hubs.observers(session) == 0 {
             let now = self.now();
             self.unobserved().entry(session).or_insert(now);
         }
     }
 
-    /// The last observer of a session left.
+    /// The last observer of a hub left. In another language somebody may still be there.
     pub(crate) fn left(self: &Arc<Self>, hub: &Hub) {
-        if self.stopping.is_cancelled() {
+        if self.stopping.is_cancelled() || self.hubs.observers(hub.session) > 0 {
             return;
         }
         match hub.on_disconnect {
@@ -78,8 +78,7 @@ impl Server {
             due
         };
         for session in due {
-            let is_observed = self.hubs.get(session).is_some_and(|hub| hub.observers() > 0);
-            if !is_observed {
+            if self.hubs.observers(session) == 0 {
                 self.cancel(session, "nobody has observed the run for too long").await;
             }
         }

@@ -116,7 +116,7 @@ pub fn commands() -> Vec<Command> {
                 "user.reconnect_with_state",
                 "Comes back with a signed state, or as the owner with a session and a cursor.",
                 either(
-                    object(&[CURSOR, "signed_state:str session_id:uuid"]),
+                    with_preferences(object(&[CURSOR, "signed_state:str session_id:uuid"])),
                     json!({ "type": "null" }),
                 ),
             ),
@@ -126,18 +126,25 @@ pub fn commands() -> Vec<Command> {
             command(
                 "user.reconnect",
                 "Comes back with a session and a cursor; also a way to watch it.",
-                either(object(&[CURSOR, "session_id:uuid"]), json!({ "type": "null" })),
+                either(
+                    with_preferences(object(&[CURSOR, "session_id:uuid"])),
+                    json!({ "type": "null" }),
+                ),
             ),
             "last_seq:int last_event_id:str epoch:epoch",
         ),
     ]
 }
 
-fn creation() -> Value {
-    let mut content = object(&[
-        "session_name:str project_name:str client_id:str client_version:str app_version:str",
-    ]);
+fn with_preferences(mut content: Value) -> Value {
     content["properties"]["preferences"] = object(&["language:str theme:str"]);
+    content
+}
+
+fn creation() -> Value {
+    let mut content = with_preferences(object(&[
+        "session_name:str project_name:str client_id:str client_version:str app_version:str",
+    ]));
     let mut config = object(&["model:str system:str tools:strs max_steps:int confirm:bool"]);
     config["properties"]["permission_mode"] = json!({ "enum": ["auto", "approval", "readonly"] });
     config["properties"]["on_disconnect"] = json!({ "enum": ["continue", "cancel"] });

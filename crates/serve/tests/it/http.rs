@@ -236,3 +236,16 @@ async fn the_openapi_page_is_what_is_served() {
     let served = served.text().await.unwrap();
     assert!(served == std::fs::read_to_string(page).unwrap(), "docs/openapi.json is stale");
 }
+
+#[tokio::test]
+async fn a_reader_of_the_event_stream_that_is_lost_is_told_to_the_others() {
+    let stage = Setup::new(Script::new().say("four")).open().await;
+    let mut other = stage.client().await;
+    let session = other.create(json!({})).await;
+    let (read, id) = events(&stage, &session, None, "agent.session_created").await;
+    assert_eq!(read.last().unwrap()["event_id"], id);
+    let frames = other.until("error.connection_lost").await;
+    let lost = frames.last().unwrap();
+    assert_eq!(lost["metadata"]["close_code"], 1006, "{lost}");
+    assert_eq!(lost["metadata"]["last_event_seq"], 1, "{lost}");
+}

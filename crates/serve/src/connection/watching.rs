@@ -1,0 +1,114 @@
+//! The sessions a client observes: how it comes to them, and what becomes of them when it is gone.
+
+use std::sync::Arc;
+
+use budao_core::{Fault, event::Ask};
+use tokio_util::sync::CancellationToken;
+
+use super::{Connection, Departure, Watched};
+use crate::{
+    card::Card,
+    hub::Hub,
+    inbound::Refusal,
+    observe::{Failed, How, Wish, observe},
+    server::Order,
+};
+
+impl Connection {
+    /// Observes a session from somewhere on, beside everything else. Who asks again starts again.
+    pub(crate) fn watch(self: &Arc<Self>, card: Card, wish: Wish) -> Result<(), Fault> {
+        self.room_for_one_more(Some(wish.session))?;
+        // Whoever said what it reads gets that, whoever made the session.
+        let wish = Wish { language: self.said().filter(|said| *said != card.language), ..wish };
+        let cancel = CancellationToken::new();
+        let mut watched = self.watched();
+        watched.retain(|known| {
+            let is_same = known.session == wish.session;
+            if is_same {
+                known.cancel.cancel();
+            }
+            !is_same
+        });
+        watched.push(Watched {
+            session: wish.session,
+            hub: None,
+            cancel: cancel.clone(),
+            sent: wish.after,
+            acked: None,
+        });
+        drop(watched);
+        let connection = Arc::clone(self);
+        let watching = async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {}
+                () = connection.follow(card, &wish, &cancel) => {}
+            }
+        };
+        self.server.world.spawn.spawn(Box::pin(watching));
+        Ok(())
+    }
+
+    async fn follow(self: &Arc<Self>, card: Card, wish: &Wish, cancel: &CancellationToken) {
+        match observe(&self.server, &self.outbox, &card, wish).await {
+            Ok(hub) => self.joined(hub, cancel),
+            Err(Failed::Left) => {}
+            Err(Failed::Fault(fault)) => {
+                self.watched().retain(|known| known.session != wish.session);
+                let action = Some(match wish.how {
+                    How::Plainly => "create_session",
+                    How::Resuming => "reconnect",
+                    How::Restoring => "reconnect_with_state",
+                });
+                let (session, command) = (Some(wish.session), wish.command.clone());
+                let refusal = Refusal { fault, action, session, command, language: None };
+                let _ = self.refuse(refusal, self.server.world.trace()).await;
+            }
+        }
+    }
+
+    fn joined(&self, hub: Arc<Hub>, cancel: &CancellationToken) {
+        self.server.observed(hub.session);
+        let mut watched = self.watched();
+        let own = watched
+            .iter_mut()
+            .find(|known| known.session == hub.session && !known.cancel.is_cancelled());
+        match own {
+            Some(known) if !cancel.is_cancelled() && self.outbox.goodbye().is_none() => {
+                known.hub = Some(hub);
+            }
+            _ => {
+                drop(watched);
+                if hub.leave(&self.outbox) {
+                    self.server.left(&hub);
+                }
+            }
+        }
+    }
+
+    /// The client is gone: nobody is held up by it any more, and who was lost is recorded.
+    pub(crate) async fn depart(&self, departure: &Departure) {
+        let watched = std::mem::take(&mut *self.watched());
+        for known in watched {
+            known.cancel.cancel();
+            let Some(hub) = known.hub else { continue };
+            let nobody_left = hub.leave(&self.outbox);
+            if let Departure::Lost { code, reason } = departure {
+                let ask = Ask::ObserverLost {
+                    close_code: *code,
+                    close_reason: reason.clone(),
+                    last_seq: known.acked.unwrap_or(known.sent),
+                    uptime_ms: u64::try_from(self.uptime().as_millis()).unwrap_or(u64::MAX),
+                };
+                let trace = self.server.world.trace();
+                let order = Order { by: self.who.name(), command: None, trace, ask };
+                if let Err(fault) = self.server.submit(known.session, order).await {
+                    tracing::warn!(session = %known.session, %fault, "a lost observer was not recorded");
+                }
+            }
+            if nobody_left {
+                self.server.left(&hub);
+            }
+        }
+    }
+}
