@@ -1,5 +1,7 @@
 //! What nobody should send: one `error.validation` that names the field and the limit, and the connection goes on.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -81,35 +83,58 @@ async fn every_malformed_frame_gets_one_answer_and_costs_nothing_else() {
     stage.stop().await;
 }
 
+/// Many connections, and commands each sends before it reads anything.
+const CONNECTIONS: usize = 100;
+const COMMANDS: usize = 100;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_commands_at_once_are_each_answered_and_nobody_else_notices() {
+async fn ten_thousand_commands_at_once_are_each_answered_once_and_nobody_else_notices() {
     let mut setup = Setup::new(runs(1));
-    setup.config.limits.commands = budao_serve::Rate { per_second: 50, burst: 200 };
+    setup.config.limits.commands = budao_serve::Rate { per_second: 5, burst: 40 };
     let stage = setup.start().await;
     let (session, mut events) = stage.session().await;
-    let mut peer = stage.peer().await;
-    let theirs = peer.create().await;
-    let (mut accepted, mut refused) = (0, 0);
-    for number in 0..10_000 {
-        // One that never reads must not be answered into a void: read as we go.
-        let frame = json!({
-            "event": "user.ack", "session_id": theirs, "content": {"last_seq": 1},
-            "command_id": format!("c{number}"),
-        });
-        peer.send(&frame).await;
-        let answer = peer.next().await;
-        match answer["event"].as_str() {
-            Some("system.notice") => accepted += 1,
-            Some("error.validation") => {
-                assert_eq!(answer["metadata"]["context"]["limit_name"], "commands", "{answer}");
-                assert!(answer["metadata"]["retry_after_ms"].is_u64(), "{answer}");
-                refused += 1;
-            }
-            _ => panic!("{answer}"),
+    let opened = (0..CONNECTIONS).map(|_| async {
+        let mut peer = stage.peer().await;
+        let session = peer.create().await;
+        (peer, session)
+    });
+    let mut peers = futures::future::join_all(opened).await;
+    // All of them are on their way before the first answer is read.
+    let asking = peers.iter_mut().map(|(peer, session)| async move {
+        for number in 0..COMMANDS {
+            let frame = json!({
+                "event": "user.ack", "session_id": session, "content": {"last_seq": 1},
+                "command_id": format!("c{number}"),
+            });
+            peer.send(&frame).await;
         }
-    }
-    assert_eq!(accepted + refused, 10_000);
-    assert!(refused > 0, "{accepted} were accepted");
+    });
+    futures::future::join_all(asking).await;
+    let hearing = peers.into_iter().map(|(mut peer, _)| async move {
+        let (mut accepted, mut answered) = (0, BTreeSet::new());
+        while answered.len() < COMMANDS {
+            let answer = peer.next().await;
+            let id = answer["metadata"]["command_id"].as_str().unwrap().to_owned();
+            assert!(answered.insert(id), "answered twice: {answer}");
+            match answer["event"].as_str() {
+                Some("system.notice") => accepted += 1,
+                Some("error.validation") => {
+                    assert_eq!(answer["metadata"]["context"]["limit_name"], "commands", "{answer}");
+                    assert!(answer["metadata"]["retry_after_ms"].is_u64(), "{answer}");
+                }
+                _ => panic!("{answer}"),
+            }
+        }
+        // One more question, so that nothing came after the last answer.
+        peer.send(&json!({"event": "user.nothing"})).await;
+        assert_eq!(peer.next().await["metadata"]["field"], "event");
+        (accepted, answered.len())
+    });
+    let heard = futures::future::join_all(hearing).await;
+    let accepted: usize = heard.iter().map(|(accepted, _)| accepted).sum();
+    let answered: usize = heard.iter().map(|(_, answered)| answered).sum();
+    assert_eq!(answered, CONNECTIONS * COMMANDS);
+    assert!((1..answered).contains(&accepted), "{accepted} were accepted");
     session.send("go").await.unwrap();
     crate::stage::until(&mut events, "agent.final_answer").await;
     stage.stop().await;

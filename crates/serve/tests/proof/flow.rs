@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use budao_client::{Create, Event};
+use budao_models::script::{Order, Script};
 use budao_testkit::proxy::{Ending, Lane, Plan, Proxy};
 use serde_json::json;
 
@@ -58,6 +59,47 @@ async fn a_slow_observer_is_let_go_and_comes_back_while_the_fast_ones_never_wait
     }
     assert_eq!(told(&late)[..told(&heard).len()], told(&heard)[..]);
     assert!(proxy.accepted() > 1, "the slow one had to come back");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_that_does_not_read_is_closed_with_4408_and_resumes_where_it_was() {
+    // Goal: the close code itself. Method: a plain client that reads nothing while more is said than the line and its
+    // outbox hold, and then everything that is left of its connection.
+    let large = "large ".repeat(20_000);
+    let script = (0..60).fold(Script::new(), |script, _| script.say(large.clone()));
+    let setup = Setup::new(script.order(Order::History)).gateway(|limits| {
+        limits.observer_bytes = 512 * 1024;
+        // The close frame waits behind what the line holds, until that is read.
+        limits.farewell = Duration::from_secs(60);
+    });
+    let stage = setup.start().await;
+    let (session, mut fast) = stage.session().await;
+    let mut slow = stage.peer().await;
+    let reconnect = |seq: u64| json!({"event": "user.reconnect", "session_id": session.id(), "content": {"last_seq": seq}});
+    slow.send(&reconnect(0)).await;
+    slow.until("system.notice").await;
+    for _ in 0..60 {
+        session.send("go").await.unwrap();
+        until(&mut fast, "agent.final_answer").await;
+    }
+    let mut last = 0;
+    let close = loop {
+        match slow.hear().await {
+            Ok(event) => last = event["seq"].as_u64().unwrap_or(last),
+            Err(close) => break close.expect("a close frame"),
+        }
+    };
+    assert_eq!(u16::from(close.code), 4408, "{close:?}");
+    assert!(budao_serve::frame::close::is_resumable(close.code.into()));
+    let head = told(&stage.history(session.id()).await).len();
+    let mut back = stage.peer().await;
+    back.send(&reconnect(last)).await;
+    let resumed = back.until("system.notice").await;
+    assert_eq!(resumed["metadata"]["status"], "complete", "{resumed}");
+    let next = back.next().await;
+    assert_eq!(next["prev"], last, "it goes on after the last frame that came of {head}");
+    drop((slow, back));
     stage.stop().await;
 }
 

@@ -1,73 +1,15 @@
 //! The real program, killed with SIGKILL in the middle of a run and started again.
 
-use std::{
-    io::{BufRead as _, BufReader},
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-};
+use std::path::Path;
 
 use budao_client::{Create, Decision};
 use budao_testkit::proxy::Proxy;
+use serde_json::json;
 
-use crate::stage::{client_at, next, told, until};
-
-/// Where the program is: beside this test, in the same target folder.
-fn program() -> Option<PathBuf> {
-    let test = std::env::current_exe().unwrap();
-    let program = test.parent()?.parent()?.join("budao");
-    if program.exists() {
-        return Some(program);
-    }
-    let missing = "NOT TESTED: the program is not built; `cargo build --bin budao`";
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{missing}");
-    eprintln!("{missing}");
-    None
-}
-
-/// A running server.
-struct Server {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Server {
-    fn start(program: &Path, home: &Path, model: &str) -> Self {
-        let mut child = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--no-auth", "--journal", "journal.db"])
-            .args(["--permission", "approval", "--model", model])
-            .current_dir(home)
-            .env_clear()
-            .env("HOME", home)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address =
-            lines.by_ref().find_map(|line| address_in(&line.unwrap())).expect("an address");
-        Self { child, address }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn address_in(line: &str) -> Option<SocketAddr> {
-    let start = line.find("127.0.0.1:")?;
-    let rest = &line[start..];
-    let end = rest.find(|c: char| !(c.is_ascii_digit() || ".:".contains(c))).unwrap_or(rest.len());
-    rest[..end].parse().ok()
-}
+use crate::{
+    program::{Server, program},
+    stage::{Peer, client_at, next, told, until},
+};
 
 /// Reads files one after the other, slowly enough to be killed in between; a file is written in the middle.
 fn script(home: &Path) -> String {
@@ -96,7 +38,7 @@ async fn kill_9_in_the_middle_of_a_run_and_the_client_hears_it_finish() {
     let Some(program) = program() else { return };
     let home = tempfile::tempdir().unwrap();
     let model = script(home.path());
-    let mut server = Server::start(&program, home.path(), &model);
+    let mut server = Server::start(&program, home.path(), &model, "approval");
     let proxy = Proxy::start(server.address, 1).await.unwrap();
     let (session, mut events) = client_at(proxy.address()).create(Create::default()).await.unwrap();
     session.send("go").await.unwrap();
@@ -121,7 +63,7 @@ async fn kill_9_in_the_middle_of_a_run_and_the_client_hears_it_finish() {
             _ => continue,
         }
         server.kill();
-        server = Server::start(&program, home.path(), &model);
+        server = Server::start(&program, home.path(), &model, "approval");
         proxy.redirect(server.address);
     }
     assert_eq!((kills, heard.last().unwrap().text()), (3, "All read."));
@@ -129,4 +71,58 @@ async fn kill_9_in_the_middle_of_a_run_and_the_client_hears_it_finish() {
     let (_other, mut whole) = client_at(server.address).attach(session.id(), None).await.unwrap();
     let all = told(&until(&mut whole, "agent.final_answer").await);
     assert_eq!(told(&heard), all);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_outlives_kill_9_is_answered_once_and_only_for_what_was_asked() {
+    let Some(program) = program() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let script = r#"
+order = "history"
+[[step]]
+[[step.call]]
+tool = "bash_run"
+arguments = { cmd = "echo done >> done.txt" }
+[[step]]
+text = "It is done."
+"#;
+    std::fs::write(home.path().join("script.toml"), script).unwrap();
+    let start = || Server::start(&program, home.path(), "script:script.toml", "approval");
+    let mut server = start();
+    let mut peer = Peer::connect(server.address).await;
+    let session = peer.create().await;
+    peer.send(&json!({"event": "user.message", "session_id": session, "content": "go"})).await;
+    let asked = peer.until("agent.user_confirm").await;
+    server.kill();
+    server = start();
+    let mut peer = Peer::connect(server.address).await;
+    let back = json!({
+        "event": "user.reconnect", "session_id": session, "content": {"last_seq": asked["seq"]},
+    });
+    peer.send(&back).await;
+    let again = peer.until("agent.user_confirm").await;
+    let same = |field: &str| (&asked["metadata"][field], &again["metadata"][field]);
+    assert_eq!((&asked["step_id"], &asked["content"]), (&again["step_id"], &again["content"]));
+    assert!(asked["metadata"]["digest"].is_string(), "{asked}");
+    assert_eq!(same("digest").0, same("digest").1);
+    let answer = |digest: &serde_json::Value| {
+        json!({
+            "event": "user.response", "session_id": session, "step_id": asked["step_id"],
+            "content": {"confirmed": true, "digest": digest},
+        })
+    };
+    let other = peer.ask(answer(&json!("0".repeat(32))), "for something else").await;
+    assert_eq!(other["event"], "error.validation", "{other}");
+    let ours = answer(&asked["metadata"]["digest"]);
+    let first = peer.ask(ours.clone(), "yes").await;
+    assert_eq!(first["event"], "system.notice", "{first}");
+    let repeated = peer.ask(ours.clone(), "yes").await;
+    assert_eq!(repeated["metadata"]["status"], "accepted", "the same command, the same answer");
+    let second = peer.ask(ours, "yes, again").await;
+    assert_eq!(second["event"], "error.validation", "a question takes one answer: {second}");
+    let mut watching = Peer::connect(server.address).await;
+    let whole = json!({"event": "user.reconnect", "session_id": session});
+    watching.send(&whole).await;
+    watching.until("agent.final_answer").await;
+    assert_eq!(std::fs::read_to_string(home.path().join("done.txt")).unwrap(), "done\n");
 }

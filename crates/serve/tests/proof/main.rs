@@ -7,11 +7,15 @@
 
 mod bad_input;
 mod chaos;
+mod children;
 mod commands;
 mod cuts;
 mod flow;
 mod framing;
 mod gaps;
 mod killing;
+mod languages;
+mod pipeline;
+mod program;
 mod stage;
 mod states;

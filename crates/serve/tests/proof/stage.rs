@@ -17,7 +17,10 @@ use budao_core::{
     tool::{Mode, Permissions},
 };
 use budao_journal::{Journal, Memory};
-use budao_models::script::{Order, Script, Step};
+use budao_models::{
+    Model,
+    script::{Order, Script, Step},
+};
 use budao_runtime::{Builder, OneModel, Runtime, world};
 use budao_serve::{Auth, Config, Keyring, Limits};
 use budao_tools::{Options, RawTool, Toolbox, pool::Pool};
@@ -26,7 +29,9 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tokio_tungstenite::{
     MaybeTlsStream, WebSocketStream, connect_async,
-    tungstenite::{Message, client::IntoClientRequest as _, protocol::CloseFrame},
+    tungstenite::{
+        Message, client::IntoClientRequest as _, handshake::client::Request, protocol::CloseFrame,
+    },
 };
 
 /// Longer than anything here takes, however busy the machine is.
@@ -39,6 +44,8 @@ pub(crate) struct Setup {
     pub(crate) limits: CoreLimits,
     pub(crate) mode: Mode,
     pub(crate) journal: Option<Arc<dyn Journal>>,
+    /// In place of the script.
+    pub(crate) model: Option<Arc<dyn Model>>,
 }
 
 impl Setup {
@@ -51,7 +58,8 @@ impl Setup {
             all_commands: many,
             ..Limits::default()
         };
-        Self { script, config, limits: CoreLimits::default(), mode: Mode::Auto, journal: None }
+        let limits = CoreLimits::default();
+        Self { script, config, limits, mode: Mode::Auto, journal: None, model: None }
     }
 
     pub(crate) fn gateway(mut self, change: impl FnOnce(&mut Limits)) -> Self {
@@ -74,8 +82,9 @@ impl Setup {
         for tool in tools(&running) {
             toolbox = toolbox.add(tool).unwrap();
         }
-        let model = self.script.model(Arc::clone(&world.clock));
-        let models = Arc::new(OneModel(Arc::new(model)));
+        let clock = Arc::clone(&world.clock);
+        let model = self.model.unwrap_or_else(|| Arc::new(self.script.model(clock)));
+        let models = Arc::new(OneModel(model));
         let runtime = Builder::new(Arc::clone(&journal), models, Arc::new(toolbox.build()))
             .world(world.clone())
             .limits(self.limits)
@@ -268,6 +277,10 @@ impl Peer {
         let mut request = format!("ws://{address}/ws").into_client_request().unwrap();
         let value = format!("Bearer {token}").parse().unwrap();
         request.headers_mut().insert("authorization", value);
+        Self::connect_with(request).await
+    }
+
+    pub(crate) async fn connect_with(request: Request) -> Self {
         let mut peer = Self(connect_async(request).await.unwrap().0);
         assert_eq!(peer.next().await["event"], "system.connected");
         peer

@@ -1,0 +1,100 @@
+//! Plan, solve, aggregate over the line: every task that starts has its end, whatever becomes of the others.
+
+use std::sync::Arc;
+
+use budao_client::Event;
+use budao_core::{
+    Fault, Kind,
+    fault::Operation,
+    message::{Block, ModelStop, Piece, Request, Usage, text_of},
+};
+use budao_models::{Model, PieceStream, script::Script};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::stage::{Setup, next};
+
+/// Solves what it is asked, fails for plums, and puts results together.
+#[derive(Debug)]
+struct Cast;
+
+#[async_trait::async_trait]
+impl Model for Cast {
+    fn provider(&self) -> &str {
+        "cast"
+    }
+
+    fn name(&self) -> &str {
+        "cast"
+    }
+
+    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+        let asked: String = request.messages.iter().map(|said| text_of(&said.content)).collect();
+        let aggregates = asked.contains("Task 1");
+        if asked.contains("Count the plums") && !aggregates {
+            return Err(Fault::new(Kind::ModelBadRequest, Operation::ModelRequest));
+        }
+        let text = if aggregates { "Seven, five and unknown." } else { "A number." };
+        let end = Piece::End { stop: ModelStop::EndTurn, usage: Usage::default() };
+        let pieces = [Piece::Text(text.into()), Piece::Block(Block::Text(text.into())), end];
+        Ok(futures::stream::iter(pieces.map(Ok)).boxed())
+    }
+}
+
+/// The events of a stage with the task each is about.
+fn about(events: &[Event], name: &str) -> Vec<Value> {
+    let named = events.iter().filter(|event| event.event == name);
+    let mut tasks: Vec<Value> = named.map(|event| event.content["task"]["id"].clone()).collect();
+    tasks.sort_by_key(ToString::to_string);
+    tasks
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_task_has_its_terminal_event_and_the_others_go_on() {
+    let setup = Setup { model: Some(Arc::new(Cast)), ..Setup::new(Script::new()) };
+    let stage = setup.start().await;
+    let mut peer = stage.peer().await;
+    let session = peer.create().await;
+    let (_observer, mut events) = stage.client().attach(&session, None).await.unwrap();
+    let tasks = json!(["Count the apples", "Count the plums", "Count the pears"]);
+    let solve = json!({
+        "event": "user.solve_tasks", "session_id": session,
+        "content": {"question": "How much fruit is there?", "tasks": tasks},
+    });
+    assert_eq!(peer.ask(solve, "solve").await["event"], "system.notice");
+    let mut heard = Vec::new();
+    while heard.last().is_none_or(|event: &Event| event.event != "agent.final_answer") {
+        heard.push(next(&mut events).await);
+    }
+    let started = about(&heard, "solver.start");
+    assert_eq!(started.len(), 3, "{started:?}");
+    let (failed, completed) = (about(&heard, "solver.failed"), about(&heard, "solver.completed"));
+    assert_eq!((failed.len(), completed.len()), (1, 2));
+    let mut ended = [failed, completed].concat();
+    ended.sort_by_key(ToString::to_string);
+    assert_eq!(ended, started, "every task that started has exactly one end");
+    let fault = heard.iter().find(|event| event.event == "solver.failed").unwrap();
+    assert!(fault.meta("error_code").as_str().is_some_and(|code| code.starts_with("ERR_")));
+    assert_eq!(fault.meta("stage"), "solving");
+    let over = heard.iter().find(|event| event.event == "pipeline.completed").unwrap();
+    assert_eq!(over.meta("status"), "partial_success");
+    assert_eq!(heard.last().unwrap().text(), "Seven, five and unknown.");
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_plan_is_answered_with_how_it_was_taken_up() {
+    let setup = Setup { model: Some(Arc::new(Cast)), ..Setup::new(Script::new()) };
+    let stage = setup.start().await;
+    let mut peer = stage.peer().await;
+    let session = peer.create().await;
+    let question = format!("Which {} are there?", "very ".repeat(60));
+    let replan = json!({
+        "event": "user.replan", "session_id": session, "content": {"question": question},
+    });
+    let notice = peer.ask(replan, "anew").await;
+    assert_eq!(notice["metadata"]["mode"], "restart", "{notice}");
+    let told = notice["metadata"]["question"].as_str().unwrap();
+    assert_eq!(told.chars().count(), 120);
+    stage.stop().await;
+}
