@@ -1,8 +1,11 @@
 //! Examples: all are built, and those listed in `xtask/examples.toml` are run and held to their word.
 
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::{Done, Run};
@@ -28,8 +31,40 @@ struct Example {
     /// Texts its standard output must hold.
     #[serde(default)]
     contains: Vec<String>,
+    /// What a server for it is started with: `budao serve` and these. `{server}` in its arguments is the server's address.
+    serve: Option<Vec<String>>,
     /// Longer is a failure.
     limit_s: u64,
+}
+
+/// A server for an example; it ends with this.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(program: &Path, args: &[String]) -> Result<Self> {
+        let home = std::env::temp_dir().join(format!("budao-example-{}", std::process::id()));
+        std::fs::create_dir_all(&home).context("make a home folder for the server")?;
+        let mut command = process::command(&program.to_string_lossy(), &home);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--no-auth", "--journal", "journal.db"]);
+        command.args(args).stdout(Stdio::piped());
+        println!("$ {}", process::shown(&command));
+        let mut child = command.spawn().context("start a server for the example")?;
+        let mut line = String::new();
+        let out = child.stdout.take().context("the server's output is piped")?;
+        BufReader::new(out).read_line(&mut line).context("hear where the server listens")?;
+        let url = line.trim().replacen("http://", "ws://", 1) + "ws";
+        Ok(Self { child, url })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 pub(super) fn run(run: &Run) -> Result<Done> {
@@ -47,12 +82,16 @@ pub(super) fn run(run: &Run) -> Result<Done> {
     if built.is_empty() {
         return Ok(Done::Passed("there is none yet".to_owned()));
     }
-    run.cargo(&["build", "--locked", "--workspace", "--examples"])?;
+    run.cargo(&["build", "--locked", "--workspace", "--examples", "--bins"])?;
+    let built_in = metadata.target_directory.join("debug");
     let mut wrong = Vec::new();
     for example in &table.examples {
-        let path = metadata.target_directory.join("debug/examples").join(&example.name);
+        let path = built_in.join("examples").join(&example.name);
         let mut command = process::command(&path.to_string_lossy(), &run.root);
-        command.args(&example.args);
+        let start = |args: &Vec<String>| Server::start(&built_in.join("budao"), args);
+        let server = example.serve.as_ref().map(start).transpose()?;
+        let url = server.as_ref().map_or("", |server| &server.url);
+        command.args(example.args.iter().map(|arg| arg.replace("{server}", url)));
         println!("$ {}", process::shown(&command));
         let said = process::capture(&mut command, Duration::from_secs(example.limit_s));
         match said {
