@@ -266,7 +266,7 @@ fn known_wire(error: &(dyn Error + 'static), about: &About<'_>) -> Option<Fault>
     }
     if error.is::<InsufficientScopeError>() {
         let fault = about.fault(Kind::UpstreamSignInRefused);
-        return Some(fault.with(Fact::AuthAction, "user_authorization_required"));
+        return Some(fault.with(Fact::AuthAction, "token_refresh_required"));
     }
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return Some(match error.kind() {

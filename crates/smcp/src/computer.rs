@@ -1,45 +1,45 @@
 //! The side that has the tools: MCP servers behind one connection to a hub.
 //!
-//! It offers tools. It has no windows, resources, skills or stored data to offer, and says so in the protocol's
-//! words: empty lists, and for what is asked by name the code for what is not there.
+//! It offers their tools, their resources and windows, skills, and data in pieces both ways. Everything it has comes
+//! and goes while it runs, and the room is told.
 
+mod blob;
 mod call;
+mod confirm;
+mod desk;
+mod desktop;
+mod fit;
+mod history;
 mod inputs;
+mod news;
 mod offer;
 mod settings;
+mod skills;
+mod upload;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use budao_core::{
-    fault::{Fact, Fault, Kind, Operation},
-    limits::Limits,
-    scrub::Scrubber,
-    seams::World,
-};
-use budao_mcp::State;
+use budao_core::{fault::Fault, limits::Limits, seams::World};
+use budao_mcp::{Server, State};
 use budao_socketio::Payload;
-use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc;
 
+pub use confirm::{Answer, Confirm, Nobody, Question};
+pub use history::Record;
 pub use inputs::Values;
 pub use settings::{Choice, Described, Input, McpServer, Settings, Sort, ToolMeta, variable};
+pub use upload::UploadBounds;
 
 use crate::{
     office::{self, Heard, Office, Place},
     wire::{
-        Role, error,
+        Role,
         event::{self, Ask, Tell},
-        request::Fields,
-        trace_of,
     },
 };
+use call::Caller;
+use desk::Desk;
 use offer::Offer;
 
 /// Where to go, as whom, and how careful to be.
@@ -49,48 +49,49 @@ pub struct Config {
     pub place: Place,
     /// Calls that may run at once.
     pub calls_max: usize,
-    /// Bytes of a result; more is refused with its size.
+    /// Bytes of an answer. What is more goes aside as data in pieces, or is refused with its size.
     pub result_bytes_max: usize,
+    /// Bytes of a picture or a file that may stand in an answer as it is.
+    pub inline_bytes_max: usize,
+    /// Bytes of one piece of data.
+    pub chunk_bytes_max: usize,
+    /// Bytes of results that are kept to be fetched; the oldest go first.
+    pub kept_bytes_max: usize,
+    /// Bytes of a file of a skill.
+    pub file_bytes_max: u64,
+    /// Calls that are remembered.
+    pub history_max: usize,
+    /// How long a question to an MCP server may take, other than a call.
+    pub question: Duration,
     /// Who is asked before a tool runs that is not applied by itself.
     pub confirm: Arc<dyn Confirm>,
+    /// The folder with skills, one in each of its folders.
+    pub skills: Option<PathBuf>,
+    /// The folder for data that agents send. Without one nothing is taken.
+    pub landing: Option<PathBuf>,
+    /// How much they may send.
+    pub upload: UploadBounds,
 }
 
 impl Config {
-    /// With the usual bounds, and nobody to ask.
+    /// With the usual bounds, nobody to ask, no skills, and no folder to write to.
     #[must_use]
     pub fn new(place: Place) -> Self {
-        Self { place, calls_max: 64, result_bytes_max: 2 << 20, confirm: Arc::new(Nobody) }
-    }
-}
-
-/// Decides whether a tool may run.
-#[async_trait]
-pub trait Confirm: Send + Sync + fmt::Debug {
-    /// Yes, no, or nothing when nobody could be asked.
-    async fn confirm(&self, question: &Question<'_>) -> Option<bool>;
-}
-
-/// A tool that wants to run.
-#[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
-    /// The request.
-    pub req_id: &'a str,
-    /// The MCP server.
-    pub bundle_id: &'a str,
-    /// The tool.
-    pub tool: &'a str,
-    /// Its arguments.
-    pub params: &'a Value,
-}
-
-/// Nobody can be asked.
-#[derive(Clone, Copy, Debug)]
-pub struct Nobody;
-
-#[async_trait]
-impl Confirm for Nobody {
-    async fn confirm(&self, _: &Question<'_>) -> Option<bool> {
-        None
+        Self {
+            place,
+            calls_max: 64,
+            result_bytes_max: 768 * 1024,
+            inline_bytes_max: 32 * 1024,
+            chunk_bytes_max: 256 * 1024,
+            kept_bytes_max: 64 << 20,
+            file_bytes_max: 100 << 20,
+            history_max: 200,
+            question: Duration::from_secs(20),
+            confirm: Arc::new(Nobody),
+            skills: None,
+            landing: None,
+            upload: UploadBounds::default(),
+        }
     }
 }
 
@@ -99,18 +100,6 @@ impl Confirm for Nobody {
 pub struct Computer {
     desk: Arc<Desk>,
     office: Office,
-}
-
-/// What a question is answered from.
-#[derive(Debug)]
-struct Desk {
-    config: Config,
-    world: World,
-    limits: Arc<Limits>,
-    scrubber: Scrubber,
-    offer: Offer,
-    /// Calls that run, by request.
-    calls: Mutex<BTreeMap<String, CancellationToken>>,
 }
 
 impl Computer {
@@ -125,7 +114,12 @@ impl Computer {
         world: World,
     ) -> Result<Self, Fault> {
         let limits = Arc::new(Limits::default());
-        let offer = Offer::start(settings, values, &world, &limits).await;
+        let offer = Offer::new(settings);
+        for id in offer.enabled() {
+            if let Err(fault) = offer.start(&id, values, &world, &limits).await {
+                tracing::warn!(server = id, %fault, "a server cannot be started");
+            }
+        }
         let joined = office::enter(config.place.clone(), Role::Computer, world.clone()).await;
         let (office, heard) = match joined {
             Ok(joined) => joined,
@@ -134,27 +128,126 @@ impl Computer {
                 return Err(fault);
             }
         };
-        let secrets = config.place.token.iter().map(|token| token.expose_secret().to_owned());
-        let desk = Arc::new(Desk {
-            scrubber: Scrubber::with_secrets(secrets.collect::<Vec<_>>()),
-            config,
-            limits,
-            offer,
-            calls: Mutex::default(),
-            world: world.clone(),
-        });
+        let desk = Arc::new(Desk::new(config, offer, limits, world.clone()));
         world.spawn.spawn(Box::pin(answer(desk.clone(), heard)));
-        for server in desk.offer.servers() {
-            let task = announce(desk.clone(), office.clone(), server.watch());
-            world.spawn.spawn(Box::pin(task));
+        let computer = Self { desk, office };
+        for (_, server) in computer.desk.offer.servers() {
+            computer.follow(server);
         }
-        Ok(Self { desk, office })
+        Ok(computer)
+    }
+
+    fn follow(&self, server: Arc<Server>) {
+        let following = news::follow(self.desk.clone(), self.office.clone(), server);
+        self.desk.world.spawn.spawn(Box::pin(following));
     }
 
     /// What each MCP server is up to.
     #[must_use]
     pub fn states(&self) -> Vec<(String, State)> {
         self.desk.offer.states()
+    }
+
+    /// The tools that are offered, as an agent sees them.
+    #[must_use]
+    pub fn tools(&self) -> Vec<Value> {
+        self.desk.offer.listed()
+    }
+
+    /// The last calls, oldest first, without secrets.
+    #[must_use]
+    pub fn history(&self) -> Vec<Record> {
+        self.desk.history.all()
+    }
+
+    /// The room we are in or on the way to.
+    #[must_use]
+    pub fn room(&self) -> Option<String> {
+        self.office.wanted().get()
+    }
+
+    /// Adds a server, in the place of one of the same id, and starts it; its id.
+    ///
+    /// # Errors
+    /// If it cannot work. If only its start failed, it is there all the same.
+    pub async fn add(&self, server: &Value, values: &dyn Values) -> Result<String, Fault> {
+        let id = self.desk.offer.add(server)?;
+        self.desk.offer.stop(&id).await?;
+        news::tell(&self.desk, &self.office, Tell::UpdateConfig).await;
+        if self.desk.offer.enabled().contains(&id) {
+            self.start_server(&id, values).await?;
+        }
+        Ok(id)
+    }
+
+    /// Ends a server and forgets it.
+    ///
+    /// # Errors
+    /// If there is no such server.
+    pub async fn remove(&self, bundle_id: &str) -> Result<(), Fault> {
+        self.desk.offer.stop(bundle_id).await?;
+        self.desk.offer.remove(bundle_id);
+        news::tell(&self.desk, &self.office, Tell::UpdateConfig).await;
+        Ok(())
+    }
+
+    /// Starts a server that was stopped, or tries one that is down at once.
+    ///
+    /// # Errors
+    /// If there is no such server, or it cannot be started like this.
+    pub async fn start_server(&self, bundle_id: &str, values: &dyn Values) -> Result<(), Fault> {
+        let desk = &self.desk;
+        let did_run = desk.offer.server(bundle_id).is_some();
+        let server = desk.offer.start(bundle_id, values, &desk.world, &desk.limits).await?;
+        desk.learn();
+        if !did_run {
+            self.follow(server);
+        }
+        Ok(())
+    }
+
+    /// Ends a server. It can be started again.
+    ///
+    /// # Errors
+    /// If there is no such server.
+    pub async fn stop_server(&self, bundle_id: &str) -> Result<(), Fault> {
+        self.desk.offer.stop(bundle_id).await
+    }
+
+    /// Calls a tool for whoever has the computer, who is not asked.
+    ///
+    /// # Errors
+    /// As an agent would be told.
+    pub async fn call(&self, tool: &str, params: Value, timeout: Duration) -> Result<Value, Fault> {
+        let req_id = self.desk.world.trace().to_string();
+        let request = json!({
+            "req_id": req_id, "tool_name": tool, "params": params, "timeout": timeout.as_secs(),
+        });
+        let result = self.desk.call(&request, &req_id, Caller::Owner).await;
+        result.map_err(|fault| self.desk.finish(fault, Ask::ToolCall.into(), &req_id))
+    }
+
+    /// Goes to another room. What was for the old one is forgotten, and its calls end.
+    ///
+    /// # Errors
+    /// If the hub refuses; we stay where we were.
+    pub async fn join(&self, room: &str) -> Result<(), Fault> {
+        let before = self.room();
+        self.office.join(room).await?;
+        if before.as_deref() != Some(room) {
+            self.desk.leave_room().await;
+        }
+        Ok(())
+    }
+
+    /// Leaves the room and stays connected.
+    ///
+    /// # Errors
+    /// If the hub does not say so.
+    pub async fn leave(&self) -> Result<(), Fault> {
+        let left = self.office.leave().await;
+        self.desk.leave_room().await;
+        left
     }
 
     /// Waits until the connection is gone for good, and says why.
@@ -165,21 +258,8 @@ impl Computer {
     /// Leaves, and ends the servers.
     pub async fn shutdown(&self) {
         self.office.close();
-        for cancel in self.desk.calls().values() {
-            cancel.cancel();
-        }
+        self.desk.leave_room().await;
         self.desk.offer.shutdown().await;
-    }
-}
-
-/// Tells the room whenever tools come or go.
-async fn announce(desk: Arc<Desk>, office: Office, mut changes: watch::Receiver<u64>) {
-    while changes.changed().await.is_ok() {
-        let news = json!({ "computer": desk.config.place.name });
-        let told = office.client().emit(Tell::UpdateTools.into(), Payload::of(news)).await;
-        if told.is_err() && office.client().ended().is_some() {
-            return;
-        }
     }
 }
 
@@ -200,100 +280,4 @@ async fn answer(desk: Arc<Desk>, mut heard: mpsc::Receiver<Heard>) {
             }
         }));
     }
-}
-
-impl Desk {
-    fn calls(&self) -> MutexGuard<'_, BTreeMap<String, CancellationToken>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the call of this request; somebody else's is not ours to know.
-    fn cancel(&self, payload: &Value) {
-        let id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default();
-        if let Some(cancel) = self.calls().get(id) {
-            cancel.cancel();
-        }
-    }
-
-    /// The answer to a question, whatever it is.
-    async fn said(&self, name: &str, request: Value) -> Value {
-        let dialect = self.config.place.dialect;
-        let req_id = request.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let ask = name.parse::<Ask>().ok();
-        if ask == Some(Ask::ToolCall) {
-            return match self.call(&request, &req_id).await {
-                Ok(result) => result,
-                Err(fault) => error::result(&self.finish(fault, name, &req_id), dialect),
-            };
-        }
-        match self.question(ask, name, &request, &req_id) {
-            Ok(answer) => answer,
-            Err(fault) => error::flat(&self.finish(fault, name, &req_id), dialect),
-        }
-    }
-
-    /// Gives a fault its trace and its hop, takes secrets out, and logs it.
-    fn finish(&self, fault: Fault, event: &str, req_id: &str) -> Fault {
-        let fault = if req_id.is_empty() { fault } else { fault.traced(trace_of(req_id)) };
-        let fault = fault.via("computer", self.config.place.name.clone()).scrubbed(&self.scrubber);
-        tracing::warn!(
-            req_id, event, error_code = fault.row().smcp, error_message = %fault,
-            computer = self.config.place.name, trace_id = %fault.trace(), "a question failed"
-        );
-        fault
-    }
-
-    fn question(
-        &self,
-        ask: Option<Ask>,
-        name: &str,
-        request: &Value,
-        req_id: &str,
-    ) -> Result<Value, Fault> {
-        let fields = Fields::new(name, Operation::RelayCall, request)?;
-        let new = |kind| Fault::new(kind, Operation::RelayCall);
-        match ask {
-            Some(Ask::GetTools) => Ok(json!({ "tools": self.offer.listed(), "req_id": req_id })),
-            Some(Ask::GetConfig) => Ok(self.offer.settings.shown()),
-            Some(Ask::GetDesktop) => Ok(json!({ "desktops": [], "req_id": req_id })),
-            Some(Ask::GetSkills) => Ok(json!({ "skills": [], "req_id": req_id })),
-            Some(Ask::GetResources) => {
-                let server = fields.name("mcp_server")?;
-                let kind = if self.offer.has(&server) {
-                    Kind::CapabilityUnsupported
-                } else {
-                    Kind::McpServerNotFound
-                };
-                Err(new(kind).with(Fact::McpServer, server).with(Fact::Capability, "resources"))
-            }
-            Some(Ask::GetSkill) => Err(skill(&fields.name("name")?)),
-            Some(Ask::GetBlob) => {
-                Err(new(Kind::BlobUnavailable).with(Fact::Reason, "invalid_handle"))
-            }
-            Some(Ask::PutBlob) => Err(new(Kind::BlobWriteFailed).with(Fact::Reason, "forbidden")),
-            _ => Err(new(Kind::UnknownEvent).with(Fact::EventName, name.to_owned())),
-        }
-    }
-}
-
-/// There are no skills: a name is either none, or that of something that is not here.
-fn skill(name: &str) -> Fault {
-    let is_segment = |part: &str| {
-        let is_kebab =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        (1..=64).contains(&part.len())
-            && part.bytes().all(is_kebab)
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-            && !part.contains("--")
-    };
-    let parts: Vec<&str> = name.split(':').collect();
-    let fits = match parts.as_slice() {
-        [skill] => is_segment(skill),
-        [plugin, skill] => is_segment(plugin) && is_segment(skill),
-        ["mcp", _, skill] => is_segment(skill),
-        _ => false,
-    };
-    let kind = if fits { Kind::SkillNotFound } else { Kind::SkillNameInvalid };
-    Fault::new(kind, Operation::ReadSkill).with(Fact::Skill, name.to_owned())
 }

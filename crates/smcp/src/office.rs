@@ -3,7 +3,10 @@
 //! The hub may still hold the place of a connection that was lost. Whoever was in the room before tries until it is
 //! free; whoever was never in is told at once.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
@@ -65,6 +68,23 @@ impl Place {
 pub(crate) struct Office {
     client: Client,
     presence: watch::Receiver<Presence>,
+    place: Arc<Place>,
+    role: Role,
+    wanted: Wanted,
+}
+
+/// The room to be in, which may change while we are connected; none after leaving.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted(Arc<Mutex<Option<String>>>);
+
+impl Wanted {
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, room: Option<String>) -> Option<String> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), room)
+    }
 }
 
 /// Are we in the room?
@@ -115,6 +135,30 @@ impl Office {
         }
     }
 
+    /// The room we want to be in.
+    pub(crate) fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// Goes to a room, out of the one we are in. A refusal leaves everything as it was.
+    pub(crate) async fn join(&self, room: &str) -> Result<(), Fault> {
+        let before = self.wanted.replace(Some(room.to_owned()));
+        let joined = join(&self.client, &self.place, room, self.role).await;
+        if joined.is_err() {
+            self.wanted.replace(before);
+        }
+        joined
+    }
+
+    /// Leaves the room and stays connected; a new connection does not go back there.
+    pub(crate) async fn leave(&self) -> Result<(), Fault> {
+        let Some(room) = self.wanted.replace(None) else { return Ok(()) };
+        let wish = Payload::of(json!({ "office_id": room }));
+        let answer = self.client.call(Tell::Leave.into(), wish, self.place.question).await;
+        let answer = answer.map_err(|error| error.to_fault())?;
+        told(&answer, Operation::LeaveRoom, &self.place)
+    }
+
     pub(crate) fn close(&self) {
         self.client.close();
     }
@@ -128,13 +172,22 @@ pub(crate) async fn enter(
 ) -> Result<(Office, mpsc::Receiver<Heard>), Fault> {
     let connected = Client::connect(dial(&place)?, world.clone()).await;
     let (client, events) = connected.map_err(|error| refused(&error))?;
-    join(&client, &place, role).await?;
+    join(&client, &place, &place.room, role).await?;
+    let wanted = Wanted(Arc::new(Mutex::new(Some(place.room.clone()))));
+    let place = Arc::new(place);
     let (presence, seen) = watch::channel(Presence::Inside);
     let (heard, receiver) = mpsc::channel(HEARD_MAX);
-    let keeper =
-        Keeper { place, role, world: world.clone(), client: client.clone(), heard, presence };
+    let keeper = Keeper {
+        place: place.clone(),
+        role,
+        wanted: wanted.clone(),
+        world: world.clone(),
+        client: client.clone(),
+        heard,
+        presence,
+    };
     world.spawn.spawn(Box::pin(keeper.run(events)));
-    Ok((Office { client, presence: seen }, receiver))
+    Ok((Office { client, presence: seen, place, role, wanted }, receiver))
 }
 
 fn dial(place: &Place) -> Result<Dial, Fault> {
@@ -163,25 +216,31 @@ fn refused(error: &Error) -> Fault {
         .with(Fact::Supported, vec![supported.to_owned()])
 }
 
-async fn join(client: &Client, place: &Place, role: Role) -> Result<(), Fault> {
-    let wish = json!({ "role": role, "name": place.name, "office_id": place.room });
+async fn join(client: &Client, place: &Place, room: &str, role: Role) -> Result<(), Fault> {
+    let wish = json!({ "role": role, "name": place.name, "office_id": room });
     let answer = client.call(Tell::Join.into(), Payload::of(wish), place.question).await;
     let answer = answer.map_err(|error| error.to_fault())?;
+    told(&answer, Operation::JoinRoom, place)
+}
+
+/// What a hub says to coming and going: yes, or no with words and perhaps an error.
+fn told(answer: &Payload, operation: Operation, place: &Place) -> Result<(), Fault> {
     if answer.first() == &Value::Bool(true) {
         return Ok(());
     }
     let about = reading::About { agent: &place.name, ..reading::About::default() };
     let error = answer.args().get(2).cloned().unwrap_or_default();
-    Err(reading::fault_of(&error, Operation::JoinRoom, &about).unwrap_or_else(|| {
+    Err(reading::fault_of(&error, operation, &about).unwrap_or_else(|| {
         let words = answer.args().get(1).and_then(Value::as_str).unwrap_or("no reason given");
-        Fault::new(Kind::NotAllowed, Operation::JoinRoom).because(words)
+        Fault::new(Kind::NotAllowed, operation).because(words)
     }))
 }
 
 /// Keeps us in the room and hands out what is heard there.
 struct Keeper {
-    place: Place,
+    place: Arc<Place>,
     role: Role,
+    wanted: Wanted,
     world: World,
     client: Client,
     heard: mpsc::Sender<Heard>,
@@ -233,7 +292,9 @@ impl Keeper {
     async fn rejoin(&self) -> Result<(), Fault> {
         let mut attempt = 0;
         loop {
-            match join(&self.client, &self.place, self.role).await {
+            // Whoever left stays outside, connected or not.
+            let Some(room) = self.wanted.get() else { return Ok(()) };
+            match join(&self.client, &self.place, &room, self.role).await {
                 Ok(()) => {
                     self.presence.send_replace(Presence::Inside);
                     self.tell(Heard::Back).await;

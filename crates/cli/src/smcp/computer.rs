@@ -1,12 +1,10 @@
 //! `budao smcp computer`: MCP servers of this machine for the agent of a room.
 
-use std::{
-    io::{BufRead as _, IsTerminal as _, Write as _},
-    path::PathBuf,
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+mod command;
+mod confirm;
+mod console;
+
+use std::{path::PathBuf, pin::pin, process::Stdio, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -15,26 +13,41 @@ use budao_core::{
 };
 use budao_mcp::State;
 use budao_runtime::world;
-use budao_smcp::computer::{Computer, Config, Confirm, Input, Question, Settings, Sort, Values};
+use budao_smcp::computer::{Computer, Config, Confirm, Input, Nobody, Settings, Sort, Values};
 
 use crate::{exit::Exit, terminal::Terminal, words::say};
+use command::{Desk, Flow};
+use confirm::{AtTerminal, Program, Service};
+use console::Console;
 
-/// A program that says a value, or decides about a call, has this long.
+/// A program that says a value has this long.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ComputerArgs {
     #[command(flatten)]
     way: super::Way,
-    /// The MCP servers, as JSON
+    /// The MCP servers, as JSON; without it there are none until `add`
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
     /// What happens when a tool wants to run that is not applied by itself: ask at the terminal, or no
-    #[arg(long, value_name = "WHO", default_value = "ask", conflicts_with = "confirm_command")]
+    #[arg(long, value_name = "WHO", default_value = "ask", conflicts_with_all = ["confirm_command", "confirm_url"])]
     confirm: Asked,
-    /// A program that decides: it is given the call as JSON on its input, and ends with 0 for yes
-    #[arg(long, value_name = "COMMAND")]
+    /// A program that decides: it is given the call as JSON on its input, and ends with 0 for yes and 1 for no
+    #[arg(long, value_name = "COMMAND", conflicts_with = "confirm_url")]
     confirm_command: Option<String>,
+    /// A service that decides: it is posted the call as JSON, and answers `{"allow": true}` or false
+    #[arg(long, value_name = "URL")]
+    confirm_url: Option<String>,
+    /// How long a program or a service may take to decide
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    confirm_timeout: u64,
+    /// A folder with skills, one in each of its folders
+    #[arg(long, value_name = "FOLDER")]
+    skills: Option<PathBuf>,
+    /// A folder for data that agents send; without it they cannot
+    #[arg(long, value_name = "FOLDER")]
+    uploads: Option<PathBuf>,
     /// The room
     room: String,
 }
@@ -48,27 +61,45 @@ enum Asked {
     Never,
 }
 
+impl ComputerArgs {
+    fn settings(&self) -> Result<Settings, Fault> {
+        let Some(path) = &self.config else { return Ok(Settings::default()) };
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Fault::new(Kind::FileNotFound, Operation::LoadConfig)
+                .with(Fact::Path, path.display().to_string())
+                .caused_by(&error)
+        })?;
+        Settings::read(&text)
+    }
+
+    fn confirm(&self, console: &Console, lang: Lang) -> Result<Arc<dyn Confirm>, Fault> {
+        let limit = Duration::from_secs(self.confirm_timeout);
+        Ok(match (&self.confirm_command, &self.confirm_url, self.confirm) {
+            (Some(command), _, _) => Arc::new(Program::new(command, limit)?),
+            (None, Some(url), _) => Arc::new(Service::new(url, limit)?),
+            (None, None, Asked::Ask) => Arc::new(AtTerminal { console: console.clone(), lang }),
+            (None, None, Asked::Never) => Arc::new(Nobody),
+        })
+    }
+}
+
 pub(super) async fn run(
     args: &ComputerArgs,
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
-    let text = std::fs::read_to_string(&args.config).map_err(|error| {
-        Fault::new(Kind::FileNotFound, Operation::LoadConfig)
-            .with(Fact::Path, args.config.display().to_string())
-            .caused_by(&error)
-    })?;
-    let settings = Settings::read(&text)?;
+    let settings = args.settings()?;
     for remark in &settings.remarks {
         terminal.say(remark);
     }
-    let confirm: Arc<dyn Confirm> = match (&args.confirm_command, args.confirm) {
-        (Some(command), _) => Arc::new(Program(command.clone())),
-        (None, Asked::Ask) => Arc::new(AtTerminal(lang)),
-        (None, Asked::Never) => Arc::new(budao_smcp::computer::Nobody),
+    let console = Console::open();
+    let config = Config {
+        confirm: args.confirm(&console, lang)?,
+        skills: args.skills.clone(),
+        landing: args.uploads.clone(),
+        ..Config::new(args.way.place(&args.room))
     };
-    let config = Config { confirm, ..Config::new(args.way.place(&args.room)) };
-    let values = Here { lang };
+    let values = Here { console: console.clone(), lang };
     let computer = Computer::start(config, settings, &values, world::real()).await?;
     terminal.say(&format!("{} {}", say(lang, "joined", "已加入"), args.room));
     for (server, state) in computer.states() {
@@ -76,18 +107,37 @@ pub(super) async fn run(
             terminal.say(&format!("{server}: {fault}"));
         }
     }
-    let ended = tokio::select! {
-        biased;
-        () = super::interrupted() => None,
-        fault = computer.ended() => Some(fault),
+    let ended = {
+        let desk = Desk { computer: &computer, values: &values, lang, terminal };
+        let mut listening = pin!(listen(&console, &desk));
+        tokio::select! {
+            biased;
+            () = super::interrupted() => None,
+            fault = computer.ended() => Some(fault),
+            () = &mut listening => None,
+        }
     };
     computer.shutdown().await;
     ended.map_or(Ok(Exit::Fine), Err)
 }
 
-/// Values of this process and of whoever is at its terminal.
+/// Does what the lines say, until one says that it is enough. The end of a terminal is that, too; the end of anything
+/// else is only the end of the commands.
+async fn listen(console: &Console, desk: &Desk<'_>) {
+    while let Some(line) = console.command().await {
+        if desk.perform(&line).await == Flow::End {
+            return;
+        }
+    }
+    if !console.is_terminal() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Values of this process and of whoever is at its input.
 #[derive(Debug)]
 struct Here {
+    console: Console,
     lang: Lang,
 }
 
@@ -98,23 +148,18 @@ impl Values for Here {
     }
 
     async fn ask(&self, input: &Input) -> Option<String> {
-        if let Sort::Command { command, args } = &input.sort {
-            return said_by(command, args).await;
-        }
-        let mut question = format!(
-            "{}: ",
-            if input.description.is_empty() { &input.id } else { &input.description }
-        );
-        if let Sort::PickString { options, .. } = &input.sort {
-            let lines = options.iter().enumerate();
-            let lines = lines.map(|(index, choice)| format!("  {} {}\n", index + 1, choice.label));
-            question = format!(
-                "{question}\n{}{} ",
-                lines.collect::<String>(),
-                say(self.lang, "number:", "编号：")
-            );
-        }
-        let answer = at_terminal(question).await?;
+        let about = if input.description.is_empty() { &input.id } else { &input.description };
+        let (question, is_secret) = match &input.sort {
+            Sort::Command { command, args } => return said_by(command, args).await,
+            Sort::PromptString { password, .. } => (format!("{about}: "), *password),
+            Sort::PickString { options, .. } => {
+                let lines = options.iter().enumerate();
+                let lines: String =
+                    lines.map(|(index, it)| format!("  {} {}\n", index + 1, it.label)).collect();
+                (format!("{about}\n{lines}{} ", say(self.lang, "number:", "编号：")), false)
+            }
+        };
+        let answer = self.console.ask(question, is_secret).await.filter(|it| !it.is_empty())?;
         match &input.sort {
             Sort::PickString { options, .. } => {
                 let index = answer.parse::<usize>().ok()?.checked_sub(1)?;
@@ -125,27 +170,21 @@ impl Values for Here {
     }
 }
 
-/// A line from the terminal, if there is one.
-async fn at_terminal(question: String) -> Option<String> {
-    if !std::io::stdin().is_terminal() {
-        return None;
-    }
-    let line = tokio::task::spawn_blocking(move || {
-        let mut err = std::io::stderr().lock();
-        let _ = write!(err, "{question}").and_then(|()| err.flush());
-        drop(err);
-        let mut line = String::new();
-        std::io::stdin().lock().read_line(&mut line).ok().map(|_| line)
-    });
-    let line = line.await.ok().flatten()?;
-    Some(line.trim().to_owned()).filter(|line| !line.is_empty())
-}
-
 /// The first line a program says.
 async fn said_by(command: &str, args: &serde_json::Value) -> Option<String> {
-    let args = args.as_array().into_iter().flatten().filter_map(serde_json::Value::as_str);
+    // The protocol has named arguments as a map; a list is taken, too.
+    let words: Vec<String> = match args {
+        serde_json::Value::Object(map) => map
+            .iter()
+            .flat_map(|(name, value)| [name.clone(), value.as_str().unwrap_or_default().to_owned()])
+            .collect(),
+        serde_json::Value::Array(list) => {
+            list.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect()
+        }
+        _ => Vec::new(),
+    };
     let output = tokio::process::Command::new(command)
-        .args(args)
+        .args(words)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .kill_on_drop(true)
@@ -154,51 +193,4 @@ async fn said_by(command: &str, args: &serde_json::Value) -> Option<String> {
     let text = String::from_utf8(output.stdout).ok()?;
     let line = text.lines().next()?.trim().to_owned();
     Some(line).filter(|line| output.status.success() && !line.is_empty())
-}
-
-/// Asks whoever is at the terminal.
-#[derive(Debug)]
-struct AtTerminal(Lang);
-
-#[async_trait]
-impl Confirm for AtTerminal {
-    async fn confirm(&self, question: &Question<'_>) -> Option<bool> {
-        let Question { bundle_id, tool, params, .. } = question;
-        let may = say(self.0, "may it run?", "是否允许执行？");
-        let answer = at_terminal(format!("{bundle_id} {tool} {params}\n{may} [y/N] ")).await;
-        if !std::io::stdin().is_terminal() {
-            return None;
-        }
-        Some(answer.is_some_and(|answer| matches!(answer.as_str(), "y" | "Y" | "yes" | "是")))
-    }
-}
-
-/// Asks a program.
-#[derive(Debug)]
-struct Program(String);
-
-#[async_trait]
-impl Confirm for Program {
-    async fn confirm(&self, question: &Question<'_>) -> Option<bool> {
-        use tokio::io::AsyncWriteExt as _;
-        let words = shell_words::split(&self.0).ok()?;
-        let (program, args) = words.split_first()?;
-        let mut child = tokio::process::Command::new(program)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .ok()?;
-        let call = serde_json::json!({
-            "req_id": question.req_id, "mcp_server": question.bundle_id,
-            "tool": question.tool, "params": question.params,
-        });
-        if let Some(mut stdin) = child.stdin.take() {
-            // A program that decides without reading is fine.
-            let _ = stdin.write_all(format!("{call}\n").as_bytes()).await;
-        }
-        let status = tokio::time::timeout(PROGRAM_LIMIT, child.wait()).await.ok()?.ok()?;
-        Some(status.success())
-    }
 }

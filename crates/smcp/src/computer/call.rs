@@ -1,5 +1,7 @@
 //! The way of a tool call on a computer: found, confirmed, run apart with a deadline, and told.
 
+use std::{sync::Arc, time::Duration};
+
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
@@ -7,11 +9,19 @@ use budao_core::{
 };
 use budao_tools::{CallContext, Toolbox, alone};
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-use super::{Desk, Question, offer::Offered};
-use crate::wire::{request::Fields, trace_of};
+use super::{
+    confirm::Question,
+    desk::{Desk, too_large},
+    fit::{Room, fit},
+    history::{self, Record},
+    offer::Offered,
+};
+use crate::wire::{
+    request::{Fields, ToolCall},
+    trace_of,
+};
 
 /// An MCP server that was told to stop has this long to do so.
 const GRACE: Duration = Duration::from_secs(1);
@@ -29,47 +39,83 @@ impl Drop for Entry<'_> {
     }
 }
 
+/// Who wants a tool to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// Somebody in the room.
+    Agent,
+    /// Whoever has the computer, and need not be asked.
+    Owner,
+}
+
 impl Desk {
     /// Runs a tool call.
     ///
     /// # Errors
     /// Whatever kept it from an answer.
-    pub(super) async fn call(&self, request: &Value, req_id: &str) -> Result<Value, Fault> {
+    pub(super) async fn call(
+        &self,
+        request: &Value,
+        req_id: &str,
+        caller: Caller,
+    ) -> Result<Value, Fault> {
         let fields = Fields::new("client:tool_call", Operation::ToolCall, request)?;
         fields.name("req_id")?;
         let call = fields.tool_call()?;
         let entry = self.enter(req_id)?;
         let offered = self.offer.find(&call.tool_name)?;
         let params = request.get("params").cloned().unwrap_or_default();
+        let at = self.world.clock.now();
+        let parameters = history::kept(&params, &self.scrubber());
+        let result = self.run(&offered, params, &call, &entry, caller).await;
+        self.history.add(Record {
+            at,
+            req_id: req_id.to_owned(),
+            server: offered.bundle_id.clone(),
+            tool: offered.called.clone(),
+            parameters,
+            timeout: call.timeout,
+            took: self.world.clock.now().since(at),
+            error: result.as_ref().err().map(|fault| fault.row().smcp),
+        });
+        result
+    }
+
+    /// The call itself: confirmed, checked, run until its answer, its deadline or its end by somebody else.
+    async fn run(
+        &self,
+        offered: &Offered,
+        params: Value,
+        call: &ToolCall,
+        entry: &Entry<'_>,
+        caller: Caller,
+    ) -> Result<Value, Fault> {
         let clock = &self.world.clock;
-        let slow = || {
-            Fault::new(Kind::DeadlinePassed, Operation::ToolCall)
-                .with(Fact::TimeoutMs, call.timeout)
-                .with(Fact::ToolName, offered.exposed.clone())
+        let about = |kind| {
+            Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, offered.exposed.clone())
         };
-        let stopped = || {
-            Fault::new(Kind::Cancelled, Operation::ToolCall)
-                .with(Fact::ToolName, offered.exposed.clone())
-        };
+        let slow = || about(Kind::DeadlinePassed).with(Fact::TimeoutMs, call.timeout);
         let began = clock.now();
-        tokio::select! {
-            biased;
-            () = entry.cancel.cancelled() => return Err(stopped()),
-            allowed = self.confirmed(&offered, &params, req_id) => allowed?,
-            () = clock.sleep(call.timeout) => return Err(slow()),
+        if caller == Caller::Agent {
+            tokio::select! {
+                biased;
+                () = entry.cancel.cancelled() => return Err(about(Kind::Cancelled)),
+                allowed = self.confirmed(offered, &params, &entry.req_id) => allowed?,
+                () = clock.sleep(call.timeout) => return Err(slow()),
+            }
         }
         // The question to a person took of the call's time, too.
         let left = call.timeout.saturating_sub(clock.now().since(began));
-        let context = self.context(req_id, left, &entry.cancel);
-        check(&offered, params.clone(), &context.limits)?;
+        let context = self.context(&entry.req_id, left, &entry.cancel);
+        check(offered, params.clone(), &context.limits)?;
         let result = tokio::select! {
             biased;
             result = offered.tool.call(params, &context) => result,
             () = clock.sleep(left + GRACE) => return Err(slow()),
         };
         match result {
-            Ok(value) => self.fit(rendered(value), &offered),
-            Err(Failure { fault, .. }) => Err(fault.with(Fact::ToolName, offered.exposed)),
+            Ok(value) => self.fitted(rendered(value), offered),
+            Err(Failure { fault, .. }) => Err(fault.with(Fact::ToolName, offered.exposed.clone())),
         }
     }
 
@@ -102,15 +148,13 @@ impl Desk {
         }
         let question =
             Question { req_id, bundle_id: &offered.bundle_id, tool: &offered.called, params };
-        let said = self.config.confirm.confirm(&question).await;
-        let why = match said {
-            Some(true) => return Ok(()),
-            Some(false) => "the person at the computer said no",
-            None => "nobody at the computer could be asked",
-        };
-        Err(Fault::new(Kind::NeedsConfirmation, Operation::AskPermission)
-            .with(Fact::ToolName, offered.exposed.clone())
-            .because(why))
+        match self.config.confirm.confirm(&question).await.refusal() {
+            None => Ok(()),
+            Some(why) => Err(Fault::new(Kind::NeedsConfirmation, Operation::AskPermission)
+                .with(Fact::ToolName, offered.exposed.clone())
+                .with(Fact::Reason, why.clone())
+                .because(why)),
+        }
     }
 
     fn context(&self, req_id: &str, left: Duration, cancel: &CancellationToken) -> CallContext {
@@ -121,22 +165,20 @@ impl Desk {
             trace: trace_of(req_id),
             cancel: cancel.clone(),
             limits: Arc::new(limits.clone()),
-            scrubber: self.scrubber.clone(),
+            scrubber: self.scrubber(),
             ..alone::context_with(limits)
         }
     }
 
-    /// A result that is too large is refused with its size: it would cost somebody the connection.
-    fn fit(&self, result: Value, offered: &Offered) -> Result<Value, Fault> {
-        let (limit, bytes) = (self.config.result_bytes_max, result.to_string().len());
-        if bytes <= limit {
-            return Ok(result);
-        }
-        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        Err(Fault::new(Kind::OutputTooLarge, Operation::ToolCall)
-            .with(Fact::Limit, count(limit))
-            .with(Fact::Actual, count(bytes))
-            .with(Fact::ToolName, offered.exposed.clone()))
+    /// What is too large for an answer goes aside; what still is would cost somebody the connection, and is refused
+    /// with its size.
+    fn fitted(&self, result: Value, offered: &Offered) -> Result<Value, Fault> {
+        let limit = self.config.result_bytes_max;
+        let room = Room { inline: self.config.inline_bytes_max, result: limit };
+        fit(result, room, &self.blobs, &self.world).map_err(|bytes| {
+            too_large(bytes, limit, Operation::ToolCall)
+                .with(Fact::ToolName, offered.exposed.clone())
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use budao_mcp::{Address, Config, Stdio, Transport};
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::settings::{Input, McpServer, Settings, Sort, variable};
+use super::settings::{Input, McpServer, Settings, Sort, named, variable};
 
 /// Where values come from. The library reads no environment and asks nobody by itself.
 #[async_trait]
@@ -20,6 +20,13 @@ pub trait Values: Send + Sync + fmt::Debug {
     async fn ask(&self, input: &Input) -> Option<String>;
 }
 
+/// How to start a server, and what of that must never be told.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) config: Config,
+    pub(super) secrets: Vec<String>,
+}
+
 /// How to start a server, with everything filled in.
 ///
 /// # Errors
@@ -28,17 +35,22 @@ pub(super) async fn resolve(
     settings: &Settings,
     server: &McpServer,
     values: &dyn Values,
-) -> Result<Config, Fault> {
+) -> Result<Resolved, Fault> {
     let mut parameters = server.described.server_parameters.clone();
     let mut known = BTreeMap::new();
+    let mut secrets = Vec::new();
     for id in named(&parameters) {
         let value = value(settings, server, &id, values).await?;
+        let input = settings.inputs.iter().find(|input| input.id == id);
+        if input.is_none_or(|input| input.sort.is_secret()) {
+            secrets.push(value.clone());
+        }
         known.insert(id, value);
     }
     fill(&mut parameters, &known);
     let name = mcp_name(&server.bundle_id);
     let text = |field: &str| parameters.get(field).and_then(Value::as_str).map(str::to_owned);
-    let secrets = |field: &str| -> BTreeMap<String, SecretString> {
+    let hidden = |field: &str| -> BTreeMap<String, SecretString> {
         let map = parameters.get(field).and_then(Value::as_object).into_iter().flatten();
         map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned().into())))
             .collect()
@@ -49,20 +61,20 @@ pub(super) async fn resolve(
             Transport::Stdio(Stdio {
                 command: text("command").unwrap_or_default(),
                 args: args.filter_map(|arg| arg.as_str().map(str::to_owned)).collect(),
-                env: secrets("env"),
+                env: hidden("env"),
                 inherit: Vec::new(),
                 cwd: text("cwd").map(PathBuf::from),
             })
         }
         kind => {
             let address =
-                Address { url: text("url").unwrap_or_default(), headers: secrets("headers") };
+                Address { url: text("url").unwrap_or_default(), headers: hidden("headers") };
             if kind == "sse" { Transport::Sse(address) } else { Transport::Http(address) }
         }
     };
     let config = Config { transport, ..Config::stdio(name, "", [""; 0]) };
     config.check()?;
-    Ok(config)
+    Ok(Resolved { config, secrets })
 }
 
 /// What the server is called inside: its id where that is allowed.
@@ -72,19 +84,6 @@ fn mcp_name(bundle_id: &str) -> String {
         bundle_id.to_owned()
     } else {
         format!("m-{}", &budao_tools::contract::content_hash(bundle_id.as_bytes())[..12])
-    }
-}
-
-/// The ids that are named anywhere in a value.
-fn named(value: &Value) -> Vec<String> {
-    match value {
-        Value::String(text) => {
-            let parts = text.split("${input:").skip(1);
-            parts.filter_map(|part| part.split_once('}').map(|(id, _)| id.to_owned())).collect()
-        }
-        Value::Array(items) => items.iter().flat_map(named).collect(),
-        Value::Object(map) => map.values().flat_map(named).collect(),
-        _ => Vec::new(),
     }
 }
 
@@ -157,7 +156,7 @@ mod tests {
             "servers": [{ "name": "s", "type": "stdio", "server_parameters": { "command": "x", "args": args } }],
         });
         let settings = Settings::read(&file.to_string()).unwrap();
-        match resolve(&settings, &settings.servers[0], values).await?.transport {
+        match resolve(&settings, &settings.servers[0], values).await?.config.transport {
             Transport::Stdio(stdio) => Ok(stdio.args),
             other => panic!("{other:?}"),
         }

@@ -1,6 +1,9 @@
-//! The MCP servers that run here, and the one table by which their tools are listed and called.
+//! The MCP servers of a computer, and the one table by which their tools are listed and called.
+//!
+//! Servers come and go while the computer runs. Whoever looks gets what is there at that moment; nobody waits for
+//! a server while the table is locked.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
@@ -14,21 +17,29 @@ use serde_json::{Value, json};
 use super::{
     inputs::{self, Values},
     settings::{McpServer, Settings, ToolMeta},
+    skills::Source,
 };
 use crate::wire::identity::exposed_name;
 
 /// The servers of a computer.
 #[derive(Debug)]
 pub(super) struct Offer {
-    pub(super) settings: Settings,
-    running: Vec<Running>,
+    table: Mutex<Table>,
 }
 
 #[derive(Debug)]
+struct Table {
+    settings: Settings,
+    /// Those that run or should, by their ids.
+    running: Vec<Running>,
+    /// Values that must never be told.
+    secrets: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
 struct Running {
-    /// Its place in the settings.
-    index: usize,
-    server: Result<Server, Fault>,
+    bundle_id: String,
+    server: Result<Arc<Server>, Fault>,
 }
 
 /// A tool that can be called.
@@ -42,51 +53,147 @@ pub(super) struct Offered {
 }
 
 impl Offer {
-    /// Starts every server that is not disabled, and waits for none of them.
+    pub(super) fn new(settings: Settings) -> Self {
+        let table = Table { settings, running: Vec::new(), secrets: Vec::new() };
+        Self { table: Mutex::new(table) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ids of the servers that are to be started.
+    pub(super) fn enabled(&self) -> Vec<String> {
+        let table = self.lock();
+        let enabled = table.settings.servers.iter().filter(|server| !server.described.disabled);
+        enabled.map(|server| server.bundle_id.clone()).collect()
+    }
+
+    /// Starts a server and does not wait for it. One that runs is tried again at once if it is down.
+    ///
+    /// # Errors
+    /// If there is no such server, or it can never work like this.
     pub(super) async fn start(
-        settings: Settings,
+        &self,
+        bundle_id: &str,
         values: &dyn Values,
         world: &World,
         limits: &Arc<Limits>,
-    ) -> Self {
-        let mut running = Vec::new();
-        for (index, server) in settings.servers.iter().enumerate() {
-            if server.described.disabled {
-                continue;
-            }
-            let config = inputs::resolve(&settings, server, values).await;
-            let server = config.and_then(|config| Server::open(config, world, limits));
-            running.push(Running { index, server });
-        }
-        Self { settings, running }
-    }
-
-    pub(super) fn servers(&self) -> impl Iterator<Item = &Server> {
-        self.running.iter().filter_map(|running| running.server.as_ref().ok())
-    }
-
-    /// What each server is up to, for the operator.
-    pub(super) fn states(&self) -> Vec<(String, State)> {
-        let state = |running: &Running| match &running.server {
-            Ok(server) => server.state(),
-            Err(fault) => State::Down { fault: fault.clone(), again_in: None },
+    ) -> Result<Arc<Server>, Fault> {
+        let (settings, known) = {
+            let table = self.lock();
+            let known = table.settings.server(bundle_id).cloned();
+            (table.settings.clone(), known.ok_or_else(|| unknown(bundle_id))?)
         };
-        self.running
-            .iter()
-            .map(|running| (self.of(running).bundle_id.clone(), state(running)))
+        if let Some(server) = self.server(bundle_id) {
+            server.restart();
+            return Ok(server);
+        }
+        let resolved = inputs::resolve(&settings, &known, values).await;
+        let opened = match resolved {
+            Ok(resolved) => {
+                self.lock().secrets.extend(resolved.secrets);
+                Server::open(resolved.config, world, limits).map(Arc::new)
+            }
+            Err(fault) => Err(fault),
+        };
+        let mut table = self.lock();
+        table.running.retain(|running| running.bundle_id != bundle_id);
+        let server = opened.clone();
+        table.running.push(Running { bundle_id: bundle_id.to_owned(), server });
+        opened
+    }
+
+    /// Ends a server; it stays in the settings.
+    ///
+    /// # Errors
+    /// If there is no such server.
+    pub(super) async fn stop(&self, bundle_id: &str) -> Result<(), Fault> {
+        let stopped = {
+            let mut table = self.lock();
+            if table.settings.server(bundle_id).is_none() {
+                return Err(unknown(bundle_id));
+            }
+            let found = table.running.iter().position(|running| running.bundle_id == bundle_id);
+            found.map(|index| table.running.remove(index))
+        };
+        if let Some(Running { server: Ok(server), .. }) = stopped {
+            server.shutdown().await;
+        }
+        Ok(())
+    }
+
+    /// Adds a server to the settings, in the place of one of the same id, which must have been stopped.
+    ///
+    /// # Errors
+    /// If it cannot work.
+    pub(super) fn add(&self, raw: &Value) -> Result<String, Fault> {
+        self.lock().settings.put(raw)
+    }
+
+    /// Takes a server out of the settings; it must have been stopped.
+    pub(super) fn remove(&self, bundle_id: &str) {
+        self.lock().settings.servers.retain(|server| server.bundle_id != bundle_id);
+    }
+
+    /// What an agent may see of the settings.
+    pub(super) fn shown(&self) -> Value {
+        self.lock().settings.shown()
+    }
+
+    pub(super) fn secrets(&self) -> Vec<String> {
+        self.lock().secrets.clone()
+    }
+
+    /// A server that runs or tries to.
+    pub(super) fn server(&self, bundle_id: &str) -> Option<Arc<Server>> {
+        let table = self.lock();
+        let running = table.running.iter().find(|running| running.bundle_id == bundle_id)?;
+        running.server.as_ref().ok().cloned()
+    }
+
+    /// All that run or try to, in their order.
+    pub(super) fn servers(&self) -> Vec<(String, Arc<Server>)> {
+        let table = self.lock();
+        let running = table.running.iter();
+        running
+            .filter_map(|it| Some((it.bundle_id.clone(), it.server.as_ref().ok()?.clone())))
             .collect()
     }
 
-    fn of(&self, running: &Running) -> &McpServer {
-        &self.settings.servers[running.index]
+    /// The servers that may have skills.
+    pub(super) fn sources(&self) -> Vec<Source> {
+        let is_local = |id: &str| {
+            self.lock().settings.server(id).is_some_and(|it| it.described.transport == "stdio")
+        };
+        let servers = self.servers().into_iter();
+        servers
+            .map(|(bundle_id, server)| Source { is_local: is_local(&bundle_id), bundle_id, server })
+            .collect()
+    }
+
+    /// What each server is up to, for the operator. Those that are not to run are stopped.
+    pub(super) fn states(&self) -> Vec<(String, State)> {
+        let table = self.lock();
+        let state = |id: &str| match table.running.iter().find(|it| it.bundle_id == id) {
+            Some(Running { server: Ok(server), .. }) => server.state(),
+            Some(Running { server: Err(fault), .. }) => {
+                State::Down { fault: fault.clone(), again_in: None }
+            }
+            None => State::Stopped,
+        };
+        let servers = table.settings.servers.iter();
+        servers.map(|it| (it.bundle_id.clone(), state(&it.bundle_id))).collect()
     }
 
     /// Every tool there is, and whether it is forbidden.
     fn all(&self) -> Vec<(Offered, bool)> {
+        let table = self.lock();
         let mut all: Vec<(Offered, bool)> = Vec::new();
-        for running in &self.running {
-            let Ok(server) = &running.server else { continue };
-            let McpServer { bundle_id, described, .. } = self.of(running);
+        for known in &table.settings.servers {
+            let running = table.running.iter().find(|it| it.bundle_id == known.bundle_id);
+            let Some(Running { server: Ok(server), .. }) = running else { continue };
+            let McpServer { bundle_id, described, .. } = known;
             for (called, tool) in server.named_tools() {
                 let meta = described.meta_of(&called);
                 let exposed = exposed_name(bundle_id, meta.alias.as_deref().unwrap_or(&called));
@@ -127,20 +234,8 @@ impl Offer {
             }
             None => {}
         }
-        let owner = self.settings.servers.iter().find(|server| {
-            exposed.strip_prefix(&server.bundle_id).is_some_and(|rest| rest.starts_with("__"))
-        });
-        if let Some(owner) = owner {
-            let id = owner.bundle_id.clone();
-            if owner.described.disabled {
-                return Err(new(Kind::ToolDisabled).with(Fact::McpServer, id));
-            }
-            if let Some(down) = self.down(&id) {
-                return Err(new(Kind::McpServerFailed)
-                    .with(Fact::McpServer, id.clone())
-                    .with(Fact::Reason, down)
-                    .via("mcp_server", id));
-            }
+        if let Some(fault) = self.absent(exposed) {
+            return Err(fault.with(Fact::ToolName, exposed.to_owned()));
         }
         let mut names: Vec<String> =
             all.into_iter().filter(|(_, no)| !no).map(|(offered, _)| offered.exposed).collect();
@@ -149,27 +244,66 @@ impl Offer {
         Err(if names.is_empty() { fault } else { fault.with(Fact::Allowed, names) })
     }
 
-    /// Why a server is not there, if it is not.
-    fn down(&self, bundle_id: &str) -> Option<&'static str> {
-        let running =
-            self.running.iter().find(|running| self.of(running).bundle_id == bundle_id)?;
-        let Ok(server) = &running.server else { return Some("it could not be started") };
+    /// Why the server a tool's name begins with is not there, if it is not.
+    fn absent(&self, exposed: &str) -> Option<Fault> {
+        let table = self.lock();
+        let owner = table.settings.servers.iter().find(|server| {
+            exposed.strip_prefix(&server.bundle_id).is_some_and(|rest| rest.starts_with("__"))
+        })?;
+        let id = owner.bundle_id.clone();
+        if owner.described.disabled {
+            let fault = Fault::new(Kind::ToolDisabled, Operation::ToolCall);
+            return Some(fault.with(Fact::McpServer, id));
+        }
+        let running = table.running.iter().find(|running| running.bundle_id == id);
+        let state = match running {
+            Some(Running { server: Ok(server), .. }) => server.state(),
+            Some(Running { server: Err(fault), .. }) => {
+                State::Down { fault: fault.clone(), again_in: None }
+            }
+            None => State::Stopped,
+        };
+        let why = match state {
+            State::Ready { .. } => return None,
+            State::Starting => "it is still starting",
+            // Whoever knows that a sign-in is missing must not be told that something is broken.
+            State::Down { fault, .. } if is_sign_in(&fault) => return Some(fault),
+            State::Down { again_in: None, .. } => "it could not be started",
+            State::Down { .. } => "it is down and being started again",
+            State::Stopped => "it was stopped",
+        };
+        let fault = Fault::new(Kind::McpServerFailed, Operation::ToolCall);
+        let fault = fault.with(Fact::McpServer, id.clone()).with(Fact::Reason, why);
+        Some(fault.via("mcp_server", id))
+    }
+
+    /// The server of this id, for a question about it.
+    ///
+    /// # Errors
+    /// If there is none, or it does not run.
+    pub(super) fn asked(&self, bundle_id: &str) -> Result<Arc<Server>, Fault> {
+        let server = self.server(bundle_id).ok_or_else(|| unknown(bundle_id))?;
         match server.state() {
-            State::Ready { .. } => None,
-            State::Starting => Some("it is still starting"),
-            State::Down { .. } => Some("it is down and being started again"),
-            State::Stopped => Some("it was stopped"),
+            State::Down { fault, .. } if is_sign_in(&fault) => Err(fault),
+            State::Down { fault, .. } => Err(unknown(bundle_id).because(fault.to_string())),
+            _ => Ok(server),
         }
     }
 
-    /// Is there a server of this id?
-    pub(super) fn has(&self, bundle_id: &str) -> bool {
-        self.settings.servers.iter().any(|server| server.bundle_id == bundle_id)
-    }
-
     pub(super) async fn shutdown(&self) {
-        futures::future::join_all(self.servers().map(Server::shutdown)).await;
+        let servers = self.servers();
+        futures::future::join_all(servers.iter().map(|(_, server)| server.shutdown())).await;
     }
+}
+
+/// Is it a fault of signing in somewhere else?
+pub(super) fn is_sign_in(fault: &Fault) -> bool {
+    matches!(fault.kind(), Kind::UpstreamSignInNeeded | Kind::UpstreamSignInRefused)
+}
+
+fn unknown(bundle_id: &str) -> Fault {
+    Fault::new(Kind::McpServerNotFound, Operation::RelayCall)
+        .with(Fact::McpServer, bundle_id.to_owned())
 }
 
 fn shown(offered: &Offered) -> Value {

@@ -2,13 +2,19 @@
 //!
 //! The file is kept as it was written, because that is what an agent may see; what is made from it is beside it.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod input;
+
+use std::collections::BTreeMap;
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+pub use input::{Choice, Input, Sort, variable};
+
 use crate::wire::identity::{Essence, bundle_id, bundle_id_problem};
+pub(super) use input::named;
+use input::{check_variables, read_input};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default)]
@@ -79,59 +85,6 @@ pub struct ToolMeta {
     pub ret_object_mapper: Option<Value>,
 }
 
-/// Something a server must be given.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Input {
-    /// What `${input:…}` names.
-    pub id: String,
-    /// What people are asked.
-    #[serde(default)]
-    pub description: String,
-    /// How it is found out.
-    #[serde(flatten)]
-    pub sort: Sort,
-}
-
-/// How an input is found out.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase")]
-pub enum Sort {
-    /// Somebody writes it.
-    PromptString {
-        /// If nobody does.
-        #[serde(default)]
-        default: Option<String>,
-        /// Is it a secret?
-        #[serde(default)]
-        password: bool,
-    },
-    /// Somebody chooses it.
-    PickString {
-        /// From these.
-        options: Vec<Choice>,
-        /// If nobody does.
-        #[serde(default)]
-        default: Option<String>,
-    },
-    /// A program says it.
-    Command {
-        /// The program.
-        command: String,
-        /// Its arguments.
-        #[serde(default)]
-        args: Value,
-    },
-}
-
-/// One of several values.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Choice {
-    /// What is shown.
-    pub label: String,
-    /// What is meant.
-    pub value: String,
-}
-
 fn wrong(key: &str, expected: &str) -> Fault {
     Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
         .with(Fact::ConfigKey, key.to_owned())
@@ -156,33 +109,42 @@ impl Settings {
         for (index, raw) in settings.raw_inputs.iter().enumerate() {
             settings.inputs.push(read_input(&format!("inputs.{index}"), raw)?);
         }
-        check_variables(&settings.inputs)?;
         for (key, raw) in listed(&whole)? {
-            settings.add(&key, raw)?;
+            let server = McpServer::read(&key, raw)?;
+            let id = &server.bundle_id;
+            settings.remarks.extend(server.remarks());
+            if settings.server(id).is_some() {
+                settings.remarks.push(format!("{id}: a second server of this id is left out"));
+                continue;
+            }
+            settings.servers.push(server);
         }
+        check_variables(&settings.inputs, &settings.servers)?;
         Ok(settings)
     }
 
-    fn add(&mut self, key: &str, raw: Map<String, Value>) -> Result<(), Fault> {
-        let described: Described = serde_json::from_value(Value::Object(raw.clone()))
-            .map_err(|error| wrong(key, "a server").caused_by(&error))?;
-        let bundle_id = match &described.bundle_id {
-            Some(id) => match bundle_id_problem(id) {
-                Some(problem) => return Err(wrong(&format!("{key}.bundle_id"), problem)),
-                None => id.clone(),
-            },
-            None => described.derived_id(key)?,
-        };
-        if described.vrl.is_some() {
-            self.remarks
-                .push(format!("{bundle_id}: `vrl` is kept but results are not transformed"));
+    /// The server of this id.
+    #[must_use]
+    pub fn server(&self, bundle_id: &str) -> Option<&McpServer> {
+        self.servers.iter().find(|server| server.bundle_id == bundle_id)
+    }
+
+    /// Takes in a server, in the place of one of the same id; its id.
+    ///
+    /// # Errors
+    /// If it cannot work. Nothing is changed then.
+    pub fn put(&mut self, raw: &Value) -> Result<String, Fault> {
+        let Value::Object(raw) = raw else { return Err(wrong("the server", "an object")) };
+        let server = McpServer::read("the server", raw.clone())?;
+        let id = server.bundle_id.clone();
+        let mut servers = self.servers.clone();
+        match servers.iter_mut().find(|it| it.bundle_id == id) {
+            Some(old) => *old = server,
+            None => servers.push(server),
         }
-        if self.servers.iter().any(|server| server.bundle_id == bundle_id) {
-            self.remarks.push(format!("{bundle_id}: a second server of this id is left out"));
-            return Ok(());
-        }
-        self.servers.push(McpServer { bundle_id, described, raw });
-        Ok(())
+        check_variables(&self.inputs, &servers)?;
+        self.servers = servers;
+        Ok(id)
     }
 
     /// What an agent may see: as it was written, with identities, without literal secrets.
@@ -206,6 +168,41 @@ impl Settings {
         });
         let servers: Map<String, Value> = servers.collect();
         json!({ "servers": servers, "inputs": self.raw_inputs })
+    }
+}
+
+impl McpServer {
+    /// Reads a server that stands at `key`.
+    ///
+    /// # Errors
+    /// If it cannot work, with the place that is wrong.
+    pub fn read(key: &str, raw: Map<String, Value>) -> Result<Self, Fault> {
+        let described: Described = serde_json::from_value(Value::Object(raw.clone()))
+            .map_err(|error| wrong(key, "a server").caused_by(&error))?;
+        // Made in any case: it looks at the parameters, too.
+        let derived = described.derived_id(key)?;
+        let bundle_id = match &described.bundle_id {
+            Some(id) => match bundle_id_problem(id) {
+                Some(problem) => return Err(wrong(&format!("{key}.bundle_id"), problem)),
+                None => id.clone(),
+            },
+            None => derived,
+        };
+        Ok(Self { bundle_id, described, raw })
+    }
+
+    /// What of it is not done here, in words for the operator.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let id = &self.bundle_id;
+        let mut remarks = Vec::new();
+        if self.described.vrl.is_some() {
+            remarks.push(format!("{id}: `vrl` is kept but results are not transformed"));
+        }
+        if self.raw.get("envFile").is_some_and(|file| !file.is_null()) {
+            remarks.push(format!("{id}: `envFile` is kept but not read; use `env` and inputs"));
+        }
+        remarks
     }
 }
 
@@ -233,47 +230,6 @@ fn listed(whole: &Value) -> Result<Vec<Written>, Fault> {
             .collect(),
         _ => Err(wrong("servers", "a list, or a map by name")),
     }
-}
-
-fn read_input(key: &str, raw: &Value) -> Result<Input, Fault> {
-    let input: Input = serde_json::from_value(raw.clone())
-        .map_err(|error| wrong(key, "an input").caused_by(&error))?;
-    if let Sort::PickString { options, default } = &input.sort {
-        let is_whole = |choice: &Choice| !choice.label.is_empty() && !choice.value.is_empty();
-        if !options.iter().all(is_whole) {
-            return Err(wrong(&format!("{key}.options"), "labels and values that are not empty"));
-        }
-        let fits = |default: &String| options.iter().any(|choice| choice.value == *default);
-        if !default.iter().all(fits) {
-            return Err(wrong(&format!("{key}.default"), "one of the values"));
-        }
-    }
-    Ok(input)
-}
-
-/// Two inputs must not be answered by one variable.
-fn check_variables(inputs: &[Input]) -> Result<(), Fault> {
-    let mut taken = BTreeSet::new();
-    for input in inputs {
-        if !taken.insert(variable(&input.id, None)) {
-            let expected = "ids that differ in letters and digits";
-            return Err(wrong("inputs", expected).with(Fact::Received, input.id.clone()));
-        }
-    }
-    Ok(())
-}
-
-/// The variable that answers an input, for one server or for all.
-#[must_use]
-pub fn variable(id: &str, bundle_id: Option<&str>) -> String {
-    let segment = |text: &str| -> String {
-        let plain = |letter: char| {
-            if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '_' }
-        };
-        text.chars().map(plain).collect()
-    };
-    let server = bundle_id.map(|id| format!("_{}", segment(id))).unwrap_or_default();
-    format!("A2C_SMCP_{}{server}", segment(id))
 }
 
 impl Described {
@@ -374,6 +330,12 @@ mod tests {
             json!([{ "type": "promptString", "id": "a-b" }, { "type": "promptString", "id": "a.b" }]),
         );
         assert_eq!(place(twice), "inputs");
+        // `b` as the server `c` gets it, and `b_c` as everybody gets it, would be one variable.
+        let mut narrow = server("c");
+        narrow["server_parameters"]["env"] = json!({ "B": "${input:b}" });
+        let both =
+            json!([{ "type": "promptString", "id": "b" }, { "type": "promptString", "id": "b_c" }]);
+        assert_eq!(place(json!({ "servers": [narrow], "inputs": both })), "inputs");
         let plain = inputs(json!([{ "type": "pickString", "id": "a", "options": ["x"] }]));
         assert_eq!(place(plain), "inputs.0");
         let option = json!({ "label": "X", "value": "x" });

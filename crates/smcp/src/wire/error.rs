@@ -44,6 +44,9 @@ fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
     if let Some(computer) = fault.detail().text(Fact::Computer) {
         details.insert("computer_name".into(), computer.into());
     }
+    if let Some(skill) = fault.detail().text(Fact::Skill) {
+        details.insert("name".into(), skill.into());
+    }
     let row = fault.row();
     details.insert("error_code".into(), row.code.into());
     details.insert("message_key".into(), row.name.into());

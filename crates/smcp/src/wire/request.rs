@@ -93,6 +93,60 @@ impl<'a> Fields<'a> {
         Ok(text.to_owned())
     }
 
+    /// A text: not empty and not longer than that.
+    ///
+    /// # Errors
+    /// If it is not there or is none.
+    pub fn text(&self, field: &'static str, bytes_max: usize) -> Result<String, Fault> {
+        let text = self.map.get(field).and_then(Value::as_str);
+        let text = text.filter(|text| (1..=bytes_max).contains(&text.len()));
+        text.map(str::to_owned)
+            .ok_or_else(|| self.bad(field, "text that is not empty and not long"))
+    }
+
+    /// A text that may be missing.
+    ///
+    /// # Errors
+    /// If it is there and is none.
+    pub fn text_if_any(
+        &self,
+        field: &'static str,
+        bytes_max: usize,
+    ) -> Result<Option<String>, Fault> {
+        match self.map.get(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) if text.is_empty() => Ok(None),
+            Some(_) => self.text(field, bytes_max).map(Some),
+        }
+    }
+
+    /// A whole number that may be missing, and is not less than that.
+    ///
+    /// # Errors
+    /// If it is there and is none.
+    pub fn number(&self, field: &'static str, least: u64) -> Result<Option<u64>, Fault> {
+        match self.map.get(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match value.as_u64().filter(|number| *number >= least) {
+                Some(number) => Ok(Some(number)),
+                None => Err(self.bad(field, "a whole number that is not too small")),
+            },
+        }
+    }
+
+    /// A whole number of either sign that may be missing.
+    ///
+    /// # Errors
+    /// If it is there and is none.
+    pub fn integer(&self, field: &'static str) -> Result<Option<i64>, Fault> {
+        match self.map.get(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => {
+                value.as_i64().map(Some).ok_or_else(|| self.bad(field, "a whole number"))
+            }
+        }
+    }
+
     /// The fields every request to a computer has.
     ///
     /// # Errors

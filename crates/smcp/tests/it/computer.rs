@@ -14,7 +14,7 @@ use budao_core::fault::{Fact, Fault, Kind};
 use budao_smcp::{
     Place,
     agent::{Agent, Call, Config as AgentConfig, News},
-    computer::{Computer, Config, Confirm, Input, Question, Settings, Values},
+    computer::{Answer, Computer, Config, Confirm, Input, Question, Settings, Values},
     wire::event::Ask,
 };
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::common::{Running, config, start, start_on, the_world, within};
 
 /// The scripted server's program: an example, so it is built with the tests.
-fn fake() -> PathBuf {
+pub(crate) fn fake() -> PathBuf {
     let mut path = std::env::current_exe().unwrap();
     path.pop();
     path.pop();
@@ -32,7 +32,7 @@ fn fake() -> PathBuf {
     path
 }
 
-fn settings(change: impl FnOnce(&mut Value)) -> Settings {
+pub(crate) fn settings(change: impl FnOnce(&mut Value)) -> Settings {
     let mut file = json!({
         "inputs": [{ "type": "promptString", "id": "secret", "password": true }],
         "servers": [{
@@ -51,7 +51,7 @@ fn settings(change: impl FnOnce(&mut Value)) -> Settings {
 }
 
 #[derive(Debug)]
-struct Known;
+pub(crate) struct Known;
 
 #[async_trait]
 impl Values for Known {
@@ -66,27 +66,28 @@ impl Values for Known {
 
 /// 0 is nobody there, 1 is no, 2 is yes.
 #[derive(Debug)]
-struct Person(AtomicU8);
+pub(crate) struct Person(AtomicU8);
 
 #[async_trait]
 impl Confirm for Person {
-    async fn confirm(&self, question: &Question<'_>) -> Option<bool> {
+    async fn confirm(&self, question: &Question<'_>) -> Answer {
         assert_eq!((question.bundle_id, question.tool), ("my_tools", "env"));
         match self.0.load(Ordering::SeqCst) {
-            0 => None,
-            answer => Some(answer == 2),
+            0 => Answer::Unanswered("nobody is there".into()),
+            1 => Answer::No(None),
+            _ => Answer::Yes,
         }
     }
 }
 
-fn place(hub: &Running, name: &str) -> Place {
+pub(crate) fn place(hub: &Running, name: &str) -> Place {
     let mut place = Place::new(&hub.url(), "a", name);
     let base = Duration::from_millis(5);
     (place.reconnect.base, place.reconnect.max) = (base, base * 8);
     place
 }
 
-async fn computer(hub: &Running, confirm: Arc<Person>, settings: Settings) -> Computer {
+pub(crate) async fn computer(hub: &Running, confirm: Arc<Person>, settings: Settings) -> Computer {
     let config = Config { confirm, ..Config::new(place(hub, "pc")) };
     within(Computer::start(config, settings, &Known, the_world())).await.unwrap()
 }
@@ -97,7 +98,7 @@ pub(crate) async fn of_place(place: Place) -> Computer {
     within(starting).await.unwrap()
 }
 
-async fn agent(hub: &Running) -> Agent {
+pub(crate) async fn agent(hub: &Running) -> Agent {
     within(Agent::connect(AgentConfig::new(place(hub, "bot")), the_world())).await.unwrap()
 }
 
@@ -131,7 +132,7 @@ pub(crate) async fn call(
     within(agent.call(call, &CancellationToken::new())).await
 }
 
-fn person(answer: u8) -> Arc<Person> {
+pub(crate) fn person(answer: u8) -> Arc<Person> {
     Arc::new(Person(AtomicU8::new(answer)))
 }
 
@@ -167,7 +168,6 @@ async fn every_failure_has_its_code() {
         ("my_tools__no", json!({}), Kind::ToolSaidNo, 4003),
         ("my_tools__echo", json!({ "text": 5 }), Kind::InvalidArguments, 400),
         ("my_tools__env", json!({ "name": "KEY" }), Kind::NeedsConfirmation, 4005),
-        ("my_tools__huge", json!({ "bytes": 2_500_000 }), Kind::OutputTooLarge, 4003),
     ] {
         let fault = call(&agent, tool, params, 10).await.unwrap_err();
         assert_eq!((fault.kind(), fault.row().smcp), (kind, code), "{tool}: {fault}");
@@ -253,12 +253,17 @@ async fn what_it_does_not_have_it_says_in_the_protocols_words() {
     assert_eq!(ask(Ask::GetSkills, json!({})).await.unwrap()["skills"], json!([]));
     for (question, more, code) in [
         (Ask::GetResources, json!({ "mcp_server": "my_tools" }), 4015),
+        (Ask::GetResources, json!({ "mcp_server": "off" }), 4014),
+        (Ask::GetDesktop, json!({ "desktop_size": "all" }), 400),
         (Ask::GetResources, json!({ "mcp_server": "nobody" }), 4014),
         (Ask::GetResources, json!({}), 400),
         (Ask::GetSkill, json!({ "name": "Not Kebab" }), 4016),
         (Ask::GetSkill, json!({ "name": "a:b:c:d" }), 4016),
         (Ask::GetSkill, json!({ "name": "not-here" }), 4014),
         (Ask::GetBlob, json!({ "blob_handle": "h" }), 4018),
+        (Ask::GetBlob, json!({ "blob_handle": 5 }), 400),
+        (Ask::GetBlob, json!({ "blob_handle": "h", "chunk_offset": -1 }), 400),
+        (Ask::GetBlob, json!({ "blob_handle": "h", "max_chunk_bytes": 0 }), 400),
         (Ask::PutBlob, json!({ "chunk_offset": 0, "eof": true, "blob": "" }), 4019),
     ] {
         let fault = ask(question, more).await.unwrap_err();
@@ -322,6 +327,6 @@ async fn an_input_nobody_knows_costs_its_server_and_nothing_else() {
     tools(&agent).await;
     let fault = call(&agent, "broken__tool", json!({}), 10).await.unwrap_err();
     assert_eq!((fault.kind(), fault.row().smcp), (Kind::McpServerFailed, 4003));
-    assert_eq!(computer.states().len(), 2);
+    assert_eq!(computer.states().len(), 3);
     computer.shutdown().await;
 }

@@ -9,4 +9,7 @@ mod computer;
 mod handshake;
 mod isolation;
 mod matrix;
+mod owner;
 mod python;
+mod sign_in;
+mod things;

@@ -1,0 +1,205 @@
+//! What can be said to a computer while it runs, a line each.
+
+use std::time::Duration;
+
+use budao_core::{
+    Fault, Lang,
+    fault::{Fact, Kind, Operation},
+};
+use budao_mcp::State;
+use budao_smcp::computer::{Computer, Values};
+use serde_json::Value;
+
+use crate::{terminal::Terminal, words::say};
+
+/// How long a call from here may take.
+const CALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Whether the computer goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    On,
+    End,
+}
+
+/// A computer and whoever talks to it.
+pub(super) struct Desk<'a> {
+    pub(super) computer: &'a Computer,
+    pub(super) values: &'a dyn Values,
+    pub(super) lang: Lang,
+    pub(super) terminal: &'a Terminal,
+}
+
+impl Desk<'_> {
+    /// Does what a line says. What fails is told, and the computer goes on.
+    pub(super) async fn perform(&self, line: &str) -> Flow {
+        let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let rest = rest.trim();
+        let done = match word {
+            "" => Ok(()),
+            "quit" | "exit" => return Flow::End,
+            "help" | "?" => Ok(self.terminal.data(help(self.lang))),
+            "status" => Ok(self.status()),
+            "tools" => Ok(self.tools()),
+            "history" => Ok(self.history()),
+            "call" => self.call(rest).await,
+            "add" => self.add(rest).await,
+            "remove" => self.named(rest, self.computer.remove(rest)).await,
+            "start" => self.named(rest, self.computer.start_server(rest, self.values)).await,
+            "stop" => self.named(rest, self.computer.stop_server(rest)).await,
+            "join" => self.named(rest, self.computer.join(rest)).await,
+            "leave" => self.computer.leave().await.map(|()| self.fine()),
+            other => Err(Fault::new(Kind::BadRequest, Operation::SubmitCommand)
+                .with(Fact::Field, "command")
+                .with(Fact::Expected, "one of the commands that `help` lists")
+                .with(Fact::Received, other.to_owned())),
+        };
+        if let Err(fault) = done {
+            super::super::told(fault, self.lang, self.terminal);
+        }
+        Flow::On
+    }
+
+    fn fine(&self) {
+        self.terminal.say(say(self.lang, "done", "完成"));
+    }
+
+    /// Something that wants a name.
+    async fn named(
+        &self,
+        name: &str,
+        action: impl Future<Output = Result<(), Fault>>,
+    ) -> Result<(), Fault> {
+        if name.is_empty() {
+            return Err(missing("a name"));
+        }
+        action.await.map(|()| self.fine())
+    }
+
+    fn status(&self) {
+        let room = self.computer.room();
+        let room = room.as_deref().unwrap_or(say(self.lang, "(none)", "（无）"));
+        self.terminal.data(&format!("{} {room}\n", say(self.lang, "room", "房间")));
+        for (id, state) in self.computer.states() {
+            let words = match state {
+                State::Starting => say(self.lang, "starting", "正在启动").to_owned(),
+                State::Ready { tools } => {
+                    format!(
+                        "{} ({tools} {})",
+                        say(self.lang, "ready", "就绪"),
+                        say(self.lang, "tools", "个工具")
+                    )
+                }
+                State::Stopped => say(self.lang, "stopped", "已停止").to_owned(),
+                State::Down { fault, again_in } => {
+                    let again = again_in.map(|wait| {
+                        format!(
+                            ", {} {:.0} s",
+                            say(self.lang, "again in", "重试于"),
+                            wait.as_secs_f64()
+                        )
+                    });
+                    format!(
+                        "{}: {fault}{}",
+                        say(self.lang, "down", "未连接"),
+                        again.unwrap_or_default()
+                    )
+                }
+            };
+            self.terminal.data(&format!("{}  {words}\n", self.terminal.name(id)));
+        }
+    }
+
+    fn tools(&self) {
+        for tool in self.computer.tools() {
+            let about = tool["description"].as_str().unwrap_or_default();
+            let about = about.lines().next().unwrap_or_default();
+            let name = tool["name"].as_str().unwrap_or_default();
+            self.terminal.data(&format!("{}  {about}\n", self.terminal.name(name)));
+        }
+    }
+
+    fn history(&self) {
+        for record in self.computer.history() {
+            let ended = record.error.map_or_else(|| "ok".to_owned(), |code| code.to_string());
+            let took = record.took.as_millis();
+            self.terminal.data(&format!(
+                "{}  {ended}  {took} ms  {} {} {}\n",
+                record.at, record.server, record.tool, record.parameters
+            ));
+        }
+    }
+
+    async fn call(&self, rest: &str) -> Result<(), Fault> {
+        let (tool, params) = rest.split_once(char::is_whitespace).unwrap_or((rest, "{}"));
+        if tool.is_empty() {
+            return Err(missing("a tool, and its arguments as JSON"));
+        }
+        let params = json(params)?;
+        let result = self.computer.call(tool, params, CALL_LIMIT).await?;
+        self.terminal.data(&format!("{}\n", super::super::shown(&result)));
+        Ok(())
+    }
+
+    /// A server as JSON, or the name of a file with one.
+    async fn add(&self, rest: &str) -> Result<(), Fault> {
+        if rest.is_empty() {
+            return Err(missing("a server as JSON, or a file with one"));
+        }
+        let text = if rest.starts_with('{') {
+            rest.to_owned()
+        } else {
+            tokio::fs::read_to_string(rest).await.map_err(|error| {
+                Fault::new(Kind::FileNotFound, Operation::LoadConfig)
+                    .with(Fact::Path, rest.to_owned())
+                    .caused_by(&error)
+            })?
+        };
+        let id = self.computer.add(&json(&text)?, self.values).await?;
+        self.terminal.say(&format!("{} {id}", say(self.lang, "added", "已添加")));
+        Ok(())
+    }
+}
+
+fn json(text: &str) -> Result<Value, Fault> {
+    serde_json::from_str(text).map_err(|error| {
+        Fault::new(Kind::MalformedJson, Operation::SubmitCommand).caused_by(&error)
+    })
+}
+
+fn missing(expected: &'static str) -> Fault {
+    Fault::new(Kind::BadRequest, Operation::SubmitCommand)
+        .with(Fact::Field, "command")
+        .with(Fact::Expected, expected)
+        .with(Fact::Received, "nothing")
+}
+
+fn help(lang: Lang) -> &'static str {
+    say(
+        lang,
+        "status               the room, and what each server is up to
+tools                the tools that are offered
+call TOOL [JSON]     calls a tool, without asking
+history              the last calls, without secrets
+add JSON|FILE        adds a server, or puts it in the place of one of the same id
+remove ID            ends a server and forgets it
+start ID             starts a server, or tries one that is down at once
+stop ID              ends a server
+join ROOM            goes to another room
+leave                leaves the room and stays connected
+quit                 ends the computer
+",
+        "status               房间与各服务器状态
+tools                提供的工具
+call TOOL [JSON]     调用工具，不再询问
+history              最近的调用，不含机密
+add JSON|FILE        添加服务器，或替换同名服务器
+remove ID            结束并删除服务器
+start ID             启动服务器，或立即重试
+stop ID              结束服务器
+join ROOM            进入另一个房间
+leave                离开房间，保持连接
+quit                 结束
+",
+    )
+}

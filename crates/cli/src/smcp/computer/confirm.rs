@@ -1,0 +1,281 @@
+//! Who is asked before a tool runs: whoever is at the terminal, a program, or a service.
+//!
+//! Whatever goes wrong with asking is a no, and says what went wrong.
+
+use std::{process::Stdio, time::Duration};
+
+use async_trait::async_trait;
+use budao_core::{
+    Fault, Lang,
+    fault::{Fact, Kind, Operation},
+};
+use budao_smcp::computer::{Answer, Confirm, Question};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::console::Console;
+use crate::words::say;
+
+/// Bytes of an answer that are read.
+const ANSWER_MAX: usize = 16 * 1024;
+
+/// Letters of a reason that are told.
+const REASON_MAX: usize = 300;
+
+fn unanswered(why: impl Into<String>) -> Answer {
+    Answer::Unanswered(why.into())
+}
+
+/// A reason that is not empty and not long.
+fn reason(text: &str) -> Option<String> {
+    let text: String = text.trim().chars().take(REASON_MAX).collect();
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// Asks whoever is at the terminal.
+#[derive(Debug)]
+pub(super) struct AtTerminal {
+    pub(super) console: Console,
+    pub(super) lang: Lang,
+}
+
+#[async_trait]
+impl Confirm for AtTerminal {
+    async fn confirm(&self, question: &Question<'_>) -> Answer {
+        let Question { bundle_id, tool, params, .. } = question;
+        let may = say(self.lang, "may it run?", "是否允许执行？");
+        let words = format!("{bundle_id} {tool} {params}\n{may} [y/N] ");
+        match self.console.ask(words, false).await {
+            Some(answer) if matches!(answer.as_str(), "y" | "Y" | "yes" | "是") => Answer::Yes,
+            Some(_) => Answer::No(None),
+            None => unanswered("nobody at the computer could be asked"),
+        }
+    }
+}
+
+/// Asks a program: the question on its input, its end is the answer.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) words: Vec<String>,
+    pub(super) limit: Duration,
+}
+
+impl Program {
+    /// # Errors
+    /// If it is no command.
+    pub(super) fn new(command: &str, limit: Duration) -> Result<Self, Fault> {
+        let words = shell_words::split(command).ok().filter(|words| !words.is_empty());
+        let words = words.ok_or_else(|| wrong("--confirm-command", "a command"))?;
+        Ok(Self { words, limit })
+    }
+
+    async fn run(&self, question: &Question<'_>) -> std::io::Result<Answer> {
+        let mut child = tokio::process::Command::new(&self.words[0])
+            .args(&self.words[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            // A program that decides without reading is fine.
+            let _ = input.write_all(format!("{}\n", question.to_json()).as_bytes()).await;
+        }
+        let mut said = Vec::new();
+        if let Some(output) = child.stdout.take() {
+            output.take(ANSWER_MAX as u64).read_to_end(&mut said).await?;
+        }
+        let said = String::from_utf8_lossy(&said).into_owned();
+        Ok(match child.wait().await?.code() {
+            Some(0) => Answer::Yes,
+            Some(1) => Answer::No(reason(said.lines().next().unwrap_or_default())),
+            Some(code) => unanswered(format!("the program that decides ended with status {code}")),
+            None => unanswered("the program that decides was killed"),
+        })
+    }
+}
+
+#[async_trait]
+impl Confirm for Program {
+    async fn confirm(&self, question: &Question<'_>) -> Answer {
+        match tokio::time::timeout(self.limit, self.run(question)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                unanswered(format!("the program that decides could not be run: {}", error.kind()))
+            }
+            Err(_) => {
+                let seconds = self.limit.as_secs();
+                unanswered(format!("the program that decides said nothing for {seconds} s"))
+            }
+        }
+    }
+}
+
+/// Asks a service: the question by post, `{"allow": true}` is a yes.
+#[derive(Debug)]
+pub(super) struct Service {
+    client: reqwest::Client,
+    url: reqwest::Url,
+    limit: Duration,
+}
+
+impl Service {
+    /// # Errors
+    /// If it is no address.
+    pub(super) fn new(url: &str, limit: Duration) -> Result<Self, Fault> {
+        let wrong = || wrong("--confirm-url", "an http or https address");
+        let url = reqwest::Url::parse(url).map_err(|_| wrong())?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong());
+        }
+        // Whoever was first wins; without any, building a client panics.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("budao/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(limit)
+            .build();
+        Ok(Self { client: client.map_err(|_| wrong())?, url, limit })
+    }
+
+    async fn ask(&self, question: &Question<'_>) -> Result<Answer, reqwest::Error> {
+        let request = self.client.post(self.url.clone()).json(&question.to_json());
+        let mut response = request.send().await?;
+        let status = response.status();
+        if !status.is_success() {
+            return Ok(unanswered(format!(
+                "the service that decides answered with status {}",
+                status.as_u16()
+            )));
+        }
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await? {
+            body.extend_from_slice(&piece);
+            if body.len() > ANSWER_MAX {
+                break;
+            }
+        }
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(match answer.get("allow").and_then(Value::as_bool) {
+            Some(true) => Answer::Yes,
+            Some(false) => {
+                Answer::No(answer.get("reason").and_then(Value::as_str).and_then(reason))
+            }
+            None => unanswered("what the service that decides answered is no decision"),
+        })
+    }
+}
+
+#[async_trait]
+impl Confirm for Service {
+    async fn confirm(&self, question: &Question<'_>) -> Answer {
+        match tokio::time::timeout(self.limit, self.ask(question)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) if error.is_connect() => {
+                unanswered("the service that decides cannot be reached")
+            }
+            Ok(Err(_)) => unanswered("the service that decides broke off"),
+            Err(_) => {
+                let seconds = self.limit.as_secs();
+                unanswered(format!("the service that decides said nothing for {seconds} s"))
+            }
+        }
+    }
+}
+
+fn wrong(key: &'static str, expected: &'static str) -> Fault {
+    Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+        .with(Fact::ConfigKey, key)
+        .with(Fact::Expected, expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(300);
+    const LONG: Duration = Duration::from_secs(30);
+
+    async fn asked(confirm: &dyn Confirm) -> Option<String> {
+        let params = json!({ "path": "/" });
+        let question = Question { req_id: "r", bundle_id: "s", tool: "t", params: &params };
+        confirm.confirm(&question).await.refusal()
+    }
+
+    async fn program(command: &str, limit: Duration) -> Option<String> {
+        asked(&Program::new(command, limit).unwrap()).await
+    }
+
+    #[tokio::test]
+    async fn a_program_says_yes_by_ending_well_and_everything_else_is_a_no() {
+        assert_eq!(program("true", LONG).await, None);
+        let reads = r#"sh -c 'grep -q "\"tool\":\"t\""'"#;
+        assert_eq!(program(reads, LONG).await, None, "it is given the call");
+        let no = program("sh -c 'echo not on a Sunday; exit 1'", LONG).await.unwrap();
+        assert!(no.ends_with("said no: not on a Sunday"), "{no}");
+        for (command, words) in [
+            ("false", "said no"),
+            ("sh -c 'exit 7'", "status 7"),
+            ("sh -c 'kill -9 $$'", "was killed"),
+            ("/nowhere/at-all", "could not be run"),
+        ] {
+            let no = program(command, LONG).await.unwrap();
+            assert!(no.contains(words), "{command}: {no}");
+        }
+        let hangs = program("sleep 1000", SHORT).await.unwrap();
+        assert!(hangs.contains("said nothing"), "{hangs}");
+        assert!(Program::new("", LONG).is_err() && Program::new("'", LONG).is_err());
+    }
+
+    /// Answers one request with these bytes, or not at all.
+    async fn service(answer: Option<&'static str>, limit: Duration) -> Option<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let serving = async {
+            let (mut peer, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 4096];
+            let _ = peer.read(&mut request).await;
+            match answer {
+                Some(answer) => {
+                    let _ = peer.write_all(answer.as_bytes()).await;
+                    let _ = peer.shutdown().await;
+                }
+                None => std::future::pending().await,
+            }
+            std::future::pending::<()>().await;
+        };
+        let service = Service::new(&url, limit).unwrap();
+        tokio::select! {
+            answer = asked(&service) => answer,
+            () = serving => unreachable!("it serves for ever"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_service_says_yes_in_so_many_words_and_everything_else_is_a_no() {
+        let json = |body: &'static str| {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            &*Box::leak(format!("{head}{body}").into_boxed_str())
+        };
+        assert_eq!(service(Some(json(r#"{"allow":true}"#)), LONG).await, None);
+        for (answer, words) in [
+            (Some(json(r#"{"allow":false,"reason":"too late"}"#)), "said no: too late"),
+            (Some(json(r#"{"allow":"yes"}"#)), "no decision"),
+            (Some(json("<html>")), "no decision"),
+            (Some("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"), "status 500"),
+            (Some("HTTP/1.1 302 Go\r\nlocation: /yes\r\ncontent-length: 0\r\n\r\n"), "status 302"),
+            (Some("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"), "broke off"),
+            (Some("rubbish"), "broke off"),
+        ] {
+            let no = service(answer, LONG).await.unwrap();
+            assert!(no.contains(words), "{answer:?}: {no}");
+        }
+        let hangs = service(None, SHORT).await.unwrap();
+        assert!(hangs.contains("said nothing"), "{hangs}");
+        let nobody = asked(&Service::new("http://127.0.0.1:1/", LONG).unwrap()).await.unwrap();
+        assert!(nobody.contains("cannot be reached"), "{nobody}");
+        assert!(Service::new("ftp://x", LONG).is_err() && Service::new("x", LONG).is_err());
+    }
+}

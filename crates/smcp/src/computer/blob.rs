@@ -1,0 +1,225 @@
+//! Data that is too large for an answer: kept here for a while, and given a piece at a time.
+//!
+//! A handle says nothing to whoever has it. Behind it is either something that was kept, or a file of a skill, which
+//! is looked up and guarded anew for each piece. What was kept goes when the room changes, and the oldest goes when
+//! there is no more room for it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    seams::World,
+};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::skills::{File, hex};
+use crate::wire::request::Fields;
+
+/// Something that was kept.
+#[derive(Debug)]
+pub(super) struct Blob {
+    pub(super) handle: String,
+    pub(super) mime: String,
+    pub(super) bytes: Vec<u8>,
+    pub(super) sha256: String,
+}
+
+/// Everything that is kept.
+#[derive(Debug)]
+pub(super) struct Blobs {
+    kept: Mutex<VecDeque<Arc<Blob>>>,
+    bytes_max: usize,
+}
+
+/// What a handle stands for.
+pub(super) enum Handle {
+    Kept,
+    /// A file of a skill: its name and path.
+    Skill(String, String),
+}
+
+/// A piece that is wanted.
+pub(super) struct Wish {
+    pub(super) handle: String,
+    offset: u64,
+    most: usize,
+}
+
+impl Wish {
+    /// # Errors
+    /// If a field does not fit.
+    pub(super) fn read(fields: &Fields<'_>, chunk_bytes: usize) -> Result<Self, Fault> {
+        let most = fields.number("max_chunk_bytes", 1)?;
+        let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(chunk_bytes);
+        Ok(Self {
+            handle: fields.text("blob_handle", 8 * 1024)?,
+            offset: fields.number("chunk_offset", 0)?.unwrap_or_default(),
+            most: most.min(chunk_bytes),
+        })
+    }
+}
+
+/// Data that is not given, and why.
+pub(super) fn unavailable(reason: &'static str) -> Fault {
+    Fault::new(Kind::BlobUnavailable, Operation::ReadBlob).with(Fact::Reason, reason)
+}
+
+impl Blobs {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self { kept: Mutex::default(), bytes_max }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Blob>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps something; nothing if there can never be room for it.
+    pub(super) fn keep(&self, mime: &str, bytes: Vec<u8>, world: &World) -> Option<Arc<Blob>> {
+        if bytes.len() > self.bytes_max {
+            return None;
+        }
+        let blob = Arc::new(Blob {
+            handle: format!("b{}", world.trace()),
+            mime: mime.to_owned(),
+            sha256: hex(&Sha256::digest(&bytes)),
+            bytes,
+        });
+        let mut kept = self.lock();
+        kept.push_back(blob.clone());
+        while kept.iter().map(|it| it.bytes.len()).sum::<usize>() > self.bytes_max {
+            kept.pop_front();
+        }
+        Some(blob)
+    }
+
+    /// Forgets everything: it was for somebody else.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// A piece of what is kept.
+    ///
+    /// # Errors
+    /// If it is gone, or there is no such piece.
+    pub(super) fn piece(&self, wish: &Wish, req_id: &str) -> Result<Value, Fault> {
+        let found = self.lock().iter().find(|it| it.handle == wish.handle).cloned();
+        let Some(blob) = found else {
+            return Err(unavailable("gone").with(Fact::Blob, wish.handle.clone()));
+        };
+        let all = blob.bytes.len() as u64;
+        let start = usize::try_from(beginning(wish, all)?).unwrap_or(usize::MAX);
+        let end = start.saturating_add(wish.most).min(blob.bytes.len());
+        Ok(told(wish, &blob.mime, all, &blob.sha256, &blob.bytes[start..end], req_id))
+    }
+}
+
+/// A piece of a file.
+///
+/// # Errors
+/// If there is no such piece, or it cannot be read.
+pub(super) fn piece_of(mut file: File, wish: &Wish, req_id: &str) -> Result<Value, Fault> {
+    let start = beginning(wish, file.bytes)?;
+    let piece =
+        file.read(start, wish.most).map_err(|error| unavailable("gone").caused_by(&error))?;
+    Ok(told(wish, file.mime, file.bytes, &file.sha256, &piece, req_id))
+}
+
+fn beginning(wish: &Wish, all: u64) -> Result<u64, Fault> {
+    if wish.offset > all {
+        return Err(unavailable("range").with(Fact::TotalSize, all));
+    }
+    Ok(wish.offset)
+}
+
+fn told(wish: &Wish, mime: &str, all: u64, sha256: &str, piece: &[u8], req_id: &str) -> Value {
+    json!({
+        "blob_handle": wish.handle, "mime_type": mime, "total_size": all, "sha256": sha256,
+        "chunk_offset": wish.offset, "eof": wish.offset + piece.len() as u64 >= all,
+        "blob": STANDARD.encode(piece), "req_id": req_id,
+    })
+}
+
+/// The handle of a file of a skill.
+pub(super) fn skill_handle(name: &str, rel_path: &str) -> String {
+    format!("s{}", URL_SAFE_NO_PAD.encode(format!("{name}\n{rel_path}")))
+}
+
+/// What a handle stands for.
+///
+/// # Errors
+/// If it is none of ours.
+pub(super) fn read_handle(handle: &str) -> Result<Handle, Fault> {
+    let invalid = || unavailable("invalid_handle");
+    let is_hex = |rest: &str| rest.len() == 32 && rest.bytes().all(|it| it.is_ascii_hexdigit());
+    if handle.strip_prefix('b').is_some_and(is_hex) {
+        return Ok(Handle::Kept);
+    }
+    let rest = handle.strip_prefix('s').ok_or_else(invalid)?;
+    let text = URL_SAFE_NO_PAD.decode(rest).ok().and_then(|it| String::from_utf8(it).ok());
+    let text = text.ok_or_else(invalid)?;
+    let (name, rel_path) = text.split_once('\n').ok_or_else(invalid)?;
+    Ok(Handle::Skill(name.to_owned(), rel_path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(handle: &str, offset: u64, most: usize) -> Wish {
+        Wish { handle: handle.to_owned(), offset, most }
+    }
+
+    fn reason(fault: &Fault) -> &str {
+        fault.detail().text(Fact::Reason).unwrap()
+    }
+
+    #[test]
+    fn what_is_kept_is_given_in_pieces_until_its_end() {
+        let world = budao_testkit::world::seeded(1);
+        let blobs = Blobs::new(100);
+        let handle = blobs.keep("text/plain", b"hello".to_vec(), &world).unwrap().handle.clone();
+        let first = blobs.piece(&wish(&handle, 0, 3), "r").unwrap();
+        assert_eq!((&first["blob"], &first["eof"]), (&json!("aGVs"), &json!(false)));
+        let last = blobs.piece(&wish(&handle, 3, 3), "r").unwrap();
+        assert_eq!((&last["blob"], &last["eof"]), (&json!("bG8="), &json!(true)));
+        assert_eq!(blobs.piece(&wish(&handle, 5, 3), "r").unwrap()["eof"], true);
+        let beyond = blobs.piece(&wish(&handle, 6, 3), "r").unwrap_err();
+        assert_eq!((beyond.row().smcp, reason(&beyond)), (4018, "range"));
+    }
+
+    #[test]
+    fn the_oldest_makes_room_and_what_never_fits_is_not_kept() {
+        let world = budao_testkit::world::seeded(1);
+        let blobs = Blobs::new(100);
+        let keep = |bytes: usize| {
+            let kept = blobs.keep("x", vec![0; bytes], &world);
+            kept.map(|blob| blob.handle.clone())
+        };
+        assert_eq!(keep(101), None);
+        let (first, second) = (keep(60).unwrap(), keep(60).unwrap());
+        let gone = blobs.piece(&wish(&first, 0, 1), "r").unwrap_err();
+        assert_eq!((gone.row().smcp, reason(&gone)), (4018, "gone"));
+        assert!(blobs.piece(&wish(&second, 0, 1), "r").is_ok());
+        blobs.clear();
+        assert!(blobs.piece(&wish(&second, 0, 1), "r").is_err());
+    }
+
+    #[test]
+    fn a_handle_that_is_none_is_told_so() {
+        let handle = skill_handle("a-b", "sub/x.md");
+        assert!(
+            matches!(read_handle(&handle), Ok(Handle::Skill(name, path)) if name == "a-b" && path == "sub/x.md")
+        );
+        for bad in ["", "x", "b12", "s", "s!!", "sAAAA", "b0123456789abcdef0123456789abcdeg"] {
+            assert_eq!(reason(&read_handle(bad).err().unwrap()), "invalid_handle", "{bad}");
+        }
+    }
+}

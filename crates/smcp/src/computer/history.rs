@@ -1,0 +1,131 @@
+//! The last calls, for whoever looks after the computer, and for the order of its windows.
+//!
+//! Arguments are scrubbed and cut before they are kept: what was secret when it came is not here afterwards.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use budao_core::{scrub::Scrubber, time::Timestamp};
+use serde_json::Value;
+
+/// Bytes of a call's arguments that are kept.
+const ARGUMENT_BYTES: usize = 500;
+
+/// A call that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// When it began.
+    pub at: Timestamp,
+    /// Its request.
+    pub req_id: String,
+    /// The MCP server.
+    pub server: String,
+    /// The tool, by the server's own name.
+    pub tool: String,
+    /// The arguments as JSON text, without secrets, cut.
+    pub parameters: String,
+    /// How long it might take.
+    pub timeout: Duration,
+    /// How long it took.
+    pub took: Duration,
+    /// The code of its failure; none if it worked.
+    pub error: Option<u16>,
+}
+
+/// The last of them.
+#[derive(Debug)]
+pub(super) struct History {
+    records: Mutex<VecDeque<Record>>,
+    most: usize,
+}
+
+impl History {
+    pub(super) fn new(most: usize) -> Self {
+        Self { records: Mutex::default(), most }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, record: Record) {
+        let mut records = self.lock();
+        records.push_back(record);
+        while records.len() > self.most {
+            records.pop_front();
+        }
+    }
+
+    /// Oldest first.
+    pub(super) fn all(&self) -> Vec<Record> {
+        self.lock().iter().cloned().collect()
+    }
+
+    /// The servers that were used, the last one first, each once.
+    pub(super) fn recent_servers(&self) -> Vec<String> {
+        let mut servers: Vec<String> = Vec::new();
+        for record in self.lock().iter().rev() {
+            if !servers.contains(&record.server) {
+                servers.push(record.server.clone());
+            }
+        }
+        servers
+    }
+}
+
+/// Arguments as they are kept.
+pub(super) fn kept(params: &Value, scrubber: &Scrubber) -> String {
+    let mut params = params.clone();
+    scrubber.scrub_json(&mut params);
+    let mut text = params.to_string();
+    if text.len() > ARGUMENT_BYTES {
+        let end = (0..=ARGUMENT_BYTES).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(server: &str) -> Record {
+        Record {
+            at: Timestamp::default(),
+            req_id: "r".into(),
+            server: server.into(),
+            tool: "t".into(),
+            parameters: String::new(),
+            timeout: Duration::from_secs(1),
+            took: Duration::ZERO,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn only_the_last_calls_are_kept() {
+        let history = History::new(3);
+        for server in ["a", "b", "a", "c"] {
+            history.add(record(server));
+        }
+        let kept: Vec<String> = history.all().into_iter().map(|record| record.server).collect();
+        assert_eq!(kept, ["b", "a", "c"]);
+        assert_eq!(history.recent_servers(), ["c", "a", "b"]);
+    }
+
+    #[test]
+    fn arguments_are_kept_without_secrets_and_not_for_ever() {
+        let scrubber = Scrubber::with_secrets(["hunter2-long-enough"]);
+        let secret = json!({ "password": "p4ss", "text": "say hunter2-long-enough", "n": 1 });
+        let text = kept(&secret, &scrubber);
+        assert!(!text.contains("hunter2") && !text.contains("p4ss"), "{text}");
+        assert!(text.contains("\"n\":1"), "{text}");
+        assert!(kept(&json!("错".repeat(1000)), &scrubber).len() < ARGUMENT_BYTES + 10);
+    }
+}

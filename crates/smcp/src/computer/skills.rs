@@ -1,0 +1,250 @@
+//! Skills: folders with a `SKILL.md`, of this machine or named by an MCP server that runs on it.
+//!
+//! A skill is asked for by its name and never by a path. Which skills there are is looked up anew each time, so
+//! what was removed is gone at once.
+
+mod file;
+mod front;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use budao_mcp::Server;
+use serde_json::{Map, Value, json};
+
+use super::desktop;
+use crate::wire::identity::bundle_id_problem;
+
+pub(super) use file::{File, hex, is_text};
+
+/// The file every skill begins with.
+const ENTRY: &str = "SKILL.md";
+
+/// Skills of one source, at most, and bytes of a `SKILL.md` that are read for the list.
+const SKILLS_MAX: usize = 256;
+const ENTRY_BYTES_MAX: u64 = 1 << 20;
+
+/// Where skills are.
+#[derive(Debug, Default)]
+pub(super) struct Skills {
+    folder: Option<PathBuf>,
+    /// Digests of files that did not change since.
+    digests: file::Digests,
+}
+
+/// An MCP server that may have skills.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) bundle_id: String,
+    pub(super) server: Arc<Server>,
+    /// Does it run here? Others must not name folders of this machine.
+    pub(super) is_local: bool,
+}
+
+/// A skill.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Skill {
+    name: String,
+    source: String,
+    uri: Option<String>,
+    folder: PathBuf,
+    about: Map<String, Value>,
+}
+
+impl Skills {
+    pub(super) fn new(folder: Option<PathBuf>) -> Self {
+        Self { folder, digests: file::Digests::default() }
+    }
+
+    /// All of them, ordered by name.
+    pub(super) async fn all(&self, sources: Vec<Source>) -> Vec<Skill> {
+        let mut all = Vec::new();
+        if let Some(folder) = self.folder.clone() {
+            all.extend(on_disk(move || own(&folder)).await.unwrap_or_default());
+        }
+        for source in sources {
+            all.extend(published(source).await);
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all.dedup_by(|later, first| later.name == first.name);
+        all
+    }
+
+    /// A file of a skill; its `SKILL.md` if none is named.
+    ///
+    /// # Errors
+    /// If the name is none, there is no such skill, or the file is not given.
+    pub(super) async fn open(
+        &self,
+        sources: Vec<Source>,
+        name: &str,
+        rel_path: Option<&str>,
+        bytes_max: u64,
+    ) -> Result<File, Fault> {
+        let fault =
+            |kind| Fault::new(kind, Operation::ReadSkill).with(Fact::Skill, name.to_owned());
+        if !is_name(name) {
+            return Err(fault(Kind::SkillNameInvalid));
+        }
+        let all = self.all(sources).await;
+        let Some(skill) = all.into_iter().find(|skill| skill.name == name) else {
+            return Err(fault(Kind::SkillNotFound));
+        };
+        let rel_path = rel_path.filter(|path| !path.is_empty()).unwrap_or(ENTRY).to_owned();
+        let (asked, digests) = (rel_path.clone(), self.digests.clone());
+        let opened = on_disk(move || file::open(&skill.folder, &asked, bytes_max, &digests)).await;
+        let refused = match opened {
+            Some(Ok(file)) => return Ok(file),
+            Some(Err(refused)) => refused,
+            None => file::Refused::NotFound,
+        };
+        let fault = fault(Kind::SkillResourceUnavailable)
+            .with(Fact::RelPath, rel_path)
+            .with(Fact::Reason, refused.reason());
+        Err(match refused {
+            file::Refused::TooLarge(bytes) => fault.with(Fact::TotalSize, bytes),
+            _ => fault,
+        })
+    }
+}
+
+impl Skill {
+    /// As an agent sees it.
+    pub(super) fn shown(&self) -> Value {
+        let mut shown = json!({
+            "name": self.name, "source": self.source, "path": self.folder.to_string_lossy(),
+        });
+        if let Some(uri) = &self.uri {
+            shown["uri"] = uri.clone().into();
+        }
+        for (field, value) in &self.about {
+            shown[field] = value.clone();
+        }
+        shown
+    }
+
+    fn read(name: String, source: String, folder: PathBuf) -> Option<Self> {
+        let text = file::entry(&folder, ENTRY_BYTES_MAX)?;
+        let about = front::about(&text);
+        if about.get("description").is_none_or(Value::is_null) {
+            tracing::warn!(skill = name, "a skill without a description is left out");
+            return None;
+        }
+        Some(Self { name, source, uri: None, folder, about })
+    }
+}
+
+/// Files are read apart from the tasks. Nothing if that failed altogether.
+async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
+/// The skills of a folder: each in a folder of its own, called by that folder's name.
+fn own(folder: &Path) -> Vec<Skill> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| folder.join(name).join(ENTRY).is_file())
+        .collect();
+    names.sort();
+    names.truncate(SKILLS_MAX);
+    let skills = names.into_iter().filter_map(|name| {
+        if !is_segment(&name) {
+            tracing::warn!(folder = name, "a folder whose name is none of a skill is left out");
+            return None;
+        }
+        let path = std::path::absolute(folder.join(&name)).ok()?;
+        Skill::read(name, "user".into(), path)
+    });
+    skills.collect()
+}
+
+/// The skills an MCP server publishes.
+async fn published(source: Source) -> Vec<Skill> {
+    let listed = match desktop::listed(&source.server, "skill://").await {
+        Ok(listed) => listed,
+        Err(fault) => {
+            tracing::warn!(server = source.bundle_id, %fault, "skills are not listed");
+            return Vec::new();
+        }
+    };
+    let mut skills = Vec::new();
+    for resource in listed.into_iter().take(SKILLS_MAX) {
+        let uri = resource["uri"].as_str().unwrap_or_default().to_owned();
+        let leaf = uri.rsplit('/').next().unwrap_or_default().to_owned();
+        // What has no source is a file of a skill and not a skill.
+        let Some(mode) = resource["_meta"]["source"].as_str() else { continue };
+        let folder = resource["_meta"]["mount_dir"].as_str().map(PathBuf::from);
+        let Some(folder) =
+            folder.filter(|it| mode == "mounted" && source.is_local && it.is_absolute())
+        else {
+            tracing::warn!(uri, mode, "only skills in folders of this machine are offered");
+            continue;
+        };
+        if !is_segment(&leaf) {
+            tracing::warn!(uri, "a skill whose name is none is left out");
+            continue;
+        }
+        let id = &source.bundle_id;
+        let (name, from) = (format!("mcp:{id}:{leaf}"), format!("mcp:{id}"));
+        let read = on_disk(move || Skill::read(name, from, folder)).await.flatten();
+        skills.extend(read.map(|skill| {
+            let mut about = skill.about;
+            if let Some(version) = resource["_meta"]["version"].as_str() {
+                about.insert("version".into(), version.into());
+            }
+            Skill { uri: Some(uri), about, ..skill }
+        }));
+    }
+    skills
+}
+
+/// One part for a skill of this machine, two for one of a plugin, three for one of an MCP server.
+fn is_name(name: &str) -> bool {
+    match *name.split(':').collect::<Vec<_>>() {
+        [skill] => is_segment(skill),
+        [plugin, skill] => is_segment(plugin) && is_segment(skill),
+        ["mcp", server, skill] => bundle_id_problem(server).is_none() && is_segment(skill),
+        _ => false,
+    }
+}
+
+/// Small letters and digits in words that single dashes divide.
+fn is_segment(part: &str) -> bool {
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit())
+    };
+    part.len() <= 64 && part.split('-').all(is_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_to_three_parts() {
+        for good in ["a", "pdf-tools", "plugin:skill", "mcp:My_Server:skill-1"] {
+            assert!(is_name(good), "{good}");
+        }
+        let long = "x".repeat(65);
+        for bad in [
+            "",
+            "A",
+            "a_b",
+            "-a",
+            "a-",
+            "a--b",
+            "a:",
+            "x:y:z",
+            "mcp:a__b:c",
+            "a:b:c:d",
+            "../a",
+            &long,
+        ] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}

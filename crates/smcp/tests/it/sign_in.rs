@@ -1,0 +1,200 @@
+//! Sign-ins that MCP servers of others want: told for what they are, at once, before and during calls.
+//!
+//! The server is a real one on the net that answers as it is told to: with a status, at the handshake or at a call.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use budao_core::fault::Fault;
+use budao_smcp::{
+    agent::Agent,
+    computer::{Computer, Config, Settings},
+    wire::event::Ask,
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    common::{Running, config, start, the_world, within},
+    computer::{Known, agent, call, place},
+};
+
+/// What it answers with, if not with what was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mood {
+    /// To everything.
+    always: Option<u16>,
+    /// To calls.
+    calls: Option<u16>,
+    /// To calls, as an error of the protocol.
+    code: Option<i32>,
+}
+
+type Moody = Arc<Mutex<Mood>>;
+
+fn refusal(status: u16) -> Response {
+    let challenge = r#"Bearer realm="secret-realm", error="invalid_token", client_id="c1""#;
+    let status = StatusCode::from_u16(status).unwrap();
+    (status, [(header::WWW_AUTHENTICATE, challenge)]).into_response()
+}
+
+/// How the older protocol begins.
+async fn greet(State(mood): State<Moody>) -> Response {
+    refusal(mood.lock().unwrap().always.unwrap_or(405))
+}
+
+async fn answer(State(mood): State<Moody>, Json(message): Json<Value>) -> Response {
+    let mood = *mood.lock().unwrap();
+    let method = message["method"].as_str().unwrap_or_default();
+    let is_call = method == "tools/call";
+    if let Some(status) = mood.always.or(mood.calls.filter(|_| is_call)) {
+        return refusal(status);
+    }
+    let id = &message["id"];
+    if let Some(code) = mood.code.filter(|_| is_call) {
+        let url = "https://login.example/authorize?client_id=c1&state=secret-state";
+        let data = json!({ "elicitations": [{ "mode": "url", "url": url, "elicitationId": "1", "message": "m" }] });
+        let error = json!({ "code": code, "message": "sign in", "data": data });
+        return Json(json!({ "jsonrpc": "2.0", "id": id, "error": error })).into_response();
+    }
+    let result = match method {
+        "initialize" => json!({
+            "protocolVersion": message["params"]["protocolVersion"],
+            "capabilities": { "tools": {} }, "serverInfo": { "name": "moody", "version": "0" },
+        }),
+        "tools/list" => json!({ "tools": [{ "name": "t", "inputSchema": { "type": "object" } }] }),
+        "tools/call" => json!({ "content": [{ "type": "text", "text": "fine" }] }),
+        _ => return StatusCode::ACCEPTED.into_response(),
+    };
+    Json(json!({ "jsonrpc": "2.0", "id": id, "result": result })).into_response()
+}
+
+async fn moody(mood: Mood) -> (String, Moody) {
+    let mood = Arc::new(Mutex::new(mood));
+    let router = Router::new().route("/mcp", post(answer).get(greet)).with_state(mood.clone());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp?key=secret-query", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, mood)
+}
+
+async fn computer(hub: &Running, kind: &str, url: &str) -> Computer {
+    let file = json!({ "servers": [{
+        "name": "moody", "type": kind, "default_tool_meta": { "auto_apply": true },
+        "server_parameters": { "url": url, "headers": { "Authorization": "Bearer secret-token" } },
+    }] });
+    let settings = Settings::read(&file.to_string()).unwrap();
+    let config = Config::new(place(hub, "pc"));
+    within(Computer::start(config, settings, &Known, the_world())).await.unwrap()
+}
+
+/// Waits until the server's state is known, one way or the other.
+async fn settled(computer: &Computer) {
+    within(async {
+        while matches!(computer.states()[0].1, budao_mcp::State::Starting) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// The raw answer's marks, and that nothing secret is in it.
+fn check_marks(fault: &Fault, code: u16) {
+    assert_eq!(fault.row().smcp, code, "{fault}");
+    let told = format!("{fault:?} {fault}");
+    for secret in ["secret-token", "secret-realm", "secret-query", "secret-state", "client_id"] {
+        assert!(!told.contains(secret), "{secret}: {told}");
+    }
+}
+
+async fn called(agent: &Agent) -> Result<Value, Fault> {
+    let began = Instant::now();
+    let answer = call(agent, "moody__t", json!({}), 50).await;
+    assert!(began.elapsed() < Duration::from_secs(20), "it must not wait for its deadline");
+    answer
+}
+
+#[tokio::test]
+async fn a_sign_in_that_is_missing_or_refused_is_told_at_once_during_a_call() {
+    for (mood, code) in [
+        (Mood { calls: Some(401), ..Mood::default() }, 4006),
+        (Mood { calls: Some(403), ..Mood::default() }, 4007),
+        (Mood { code: Some(-32042), ..Mood::default() }, 4006),
+        (Mood { calls: Some(500), ..Mood::default() }, 4003),
+        (Mood { calls: Some(503), ..Mood::default() }, 4003),
+    ] {
+        let hub = start(config()).await;
+        let (url, now) = moody(mood).await;
+        let computer = computer(&hub, "streamable", &url).await;
+        let agent = agent(&hub).await;
+        settled(&computer).await;
+        let fault = called(&agent).await.unwrap_err();
+        check_marks(&fault, code);
+        // When it is put right, the next call works.
+        *now.lock().unwrap() = Mood::default();
+        within(async {
+            while called(&agent).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        computer.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_even_be_reached_without_a_sign_in_says_so_and_not_that_it_is_broken()
+{
+    for kind in ["streamable", "sse"] {
+        for (status, code) in [(401, 4006), (403, 4007), (500, 4003)] {
+            let hub = start(config()).await;
+            let (url, _) = moody(Mood { always: Some(status), ..Mood::default() }).await;
+            let computer = computer(&hub, kind, &url).await;
+            let agent = agent(&hub).await;
+            settled(&computer).await;
+            let fault = called(&agent).await.unwrap_err();
+            check_marks(&fault, code);
+            let more: Map<String, Value> =
+                json!({ "mcp_server": "moody" }).as_object().unwrap().clone();
+            let asked = within(agent.ask(Ask::GetResources, "pc", more)).await.unwrap_err();
+            let expected = if code == 4003 { 4014 } else { code };
+            assert_eq!(asked.row().smcp, expected, "{asked}");
+            computer.shutdown().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_marks_are_those_of_the_protocol() {
+    let hub = start(config()).await;
+    let (url, _) = moody(Mood { calls: Some(403), ..Mood::default() }).await;
+    let computer = computer(&hub, "streamable", &url).await;
+    settled(&computer).await;
+    let raw = crate::common::peer(&hub).await;
+    assert_eq!(raw.join("agent", "bot", "a").await[0], true);
+    let answer = raw.call("pc", "moody__t", "r-1", 20).await;
+    assert_eq!(answer["isError"], true);
+    let meta = &answer["meta"];
+    assert_eq!((&meta["error_code"], &meta["mcp_server"]), (&json!(4007), &json!("moody")));
+    assert_eq!(meta["auth_hint"]["action"], "token_refresh_required");
+    assert!(!answer.to_string().contains("secret"), "{answer}");
+    computer.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_4003_and_not_a_sign_in() {
+    let hub = start(config()).await;
+    let computer = computer(&hub, "streamable", "http://127.0.0.1:1/mcp").await;
+    let agent = agent(&hub).await;
+    settled(&computer).await;
+    assert_eq!(called(&agent).await.unwrap_err().row().smcp, 4003);
+    computer.shutdown().await;
+}
