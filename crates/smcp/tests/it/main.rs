@@ -11,5 +11,6 @@ mod isolation;
 mod matrix;
 mod owner;
 mod python;
+mod python_things;
 mod sign_in;
 mod things;

@@ -22,7 +22,7 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name)
 }
 
-async fn hub() -> Running {
+pub(crate) async fn hub() -> Running {
     let access = Access::Tokens(vec![Token::shared("right")]);
     start(Config { access, ..config() }).await
 }
@@ -79,7 +79,7 @@ impl Computer {
 type Waiting = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>;
 
 /// The reference agent.
-struct Agent {
+pub(crate) struct Agent {
     _child: Child,
     stdin: ChildStdin,
     waiting: Waiting,
@@ -87,7 +87,7 @@ struct Agent {
 }
 
 impl Agent {
-    async fn start(python: &Path, hub: &Running) -> Self {
+    pub(crate) async fn start(python: &Path, hub: &Running) -> Self {
         let mut child = spawn(python, "agent.py", &[&hub.url(), "a", "bot"]);
         let stdin = child.stdin.take().unwrap();
         let waiting = Waiting::default();
@@ -108,7 +108,7 @@ impl Agent {
         Self { _child: child, stdin, waiting, next: 0 }
     }
 
-    async fn begin(&mut self, mut command: Value) -> oneshot::Receiver<Value> {
+    pub(crate) async fn begin(&mut self, mut command: Value) -> oneshot::Receiver<Value> {
         self.next += 1;
         command["id"] = self.next.into();
         let (sender, receiver) = oneshot::channel();
@@ -117,13 +117,13 @@ impl Agent {
         receiver
     }
 
-    async fn ask(&mut self, command: Value) -> Value {
+    pub(crate) async fn ask(&mut self, command: Value) -> Value {
         let answer = within(self.begin(command).await).await.unwrap();
         assert!(answer.get("error").is_none(), "{answer}");
         answer["ok"].clone()
     }
 
-    async fn call(&mut self, tool: &str, params: Value, timeout: u64) -> Value {
+    pub(crate) async fn call(&mut self, tool: &str, params: Value, timeout: u64) -> Value {
         let call = json!({
             "do": "call", "computer": "pc", "tool": tool, "params": params, "timeout": timeout,
         });
@@ -294,7 +294,7 @@ async fn the_reference_agent_calls_our_computer() {
     computer.shutdown().await;
 }
 
-fn right(url: &str, name: &str) -> budao_smcp::Place {
+pub(crate) fn right(url: &str, name: &str) -> budao_smcp::Place {
     let mut place = budao_smcp::Place::new(url, "a", name);
     place.token = Some("right".to_owned().into());
     place

@@ -1,10 +1,13 @@
 """The reference agent: URL, ROOM, NAME. Takes a command a line, as JSON, and answers each with one line."""
 
 import asyncio
+import base64
+import hashlib
 import json
 import sys
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, DefaultAgentAuthProvider
+from a2c_smcp.utils.blob import drain_blob
 
 
 class Handler:
@@ -43,6 +46,27 @@ async def do(client, room, handler, command):
         return "sent"
     if what == "list":
         return await client.get_computers_in_office(room)
+    if what == "resources":
+        return await client.get_resources(command["computer"], command["server"], command.get("cursor"))
+    if what == "desktop":
+        return await client.get_desktop_from_computer(
+            command["computer"], size=command.get("size"), window=command.get("window")
+        )
+    if what == "skills":
+        return await client.get_skills(command["computer"])
+    if what == "skill":
+        return await client.get_skill(command["computer"], command["name"], command.get("path"))
+    if what == "drain":
+        data, mime = await drain_blob(
+            client._make_blob_call(), command["computer"], command["handle"],
+            concurrency=command.get("concurrency", 1),
+        )
+        return [len(data), hashlib.sha256(data).hexdigest(), mime]
+    if what == "put":
+        put = await client.put_blob(
+            command["computer"], base64.b64decode(command["data"]), name_hint="from-python.bin"
+        )
+        return [put.landing_path, put.total_size, put.sha256]
     if what == "heard":
         return handler.heard
     if what == "leave":
@@ -57,6 +81,8 @@ async def answer(client, room, handler, command):
         said = {"id": command["id"], "ok": value}
     except Exception as error:
         said = {"id": command["id"], "error": f"{type(error).__name__}: {error}"}
+        said["code"] = getattr(error, "code", None)
+        said["reason"] = getattr(error, "reason", None)
     print(json.dumps(said), flush=True)
 
 
