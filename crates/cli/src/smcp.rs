@@ -254,13 +254,21 @@ fn told(fault: Fault, lang: Lang, terminal: &Terminal) -> Exit {
     let failure = Failure { fault, data: None, note: None };
     let model = tell::to_model(&failure, lang);
     terminal.say(&format!("{} {}", terminal.strong(row.smcp), model.error));
+    let reason = failure.fault.detail().text(Fact::Reason);
+    if let Some(reason) = reason.filter(|reason| !model.error.contains(*reason)) {
+        terminal.say(&format!("  {reason}"));
+    }
     for line in &model.recommendations {
         terminal.say(&format!("  - {line}"));
     }
     let hops = failure.fault.hops().iter().map(|hop| format!("{} {}", hop.role, hop.name));
     let hops: Vec<String> = hops.collect();
-    terminal.say(&terminal.faint(format!("  {}", hops.join(" → "))));
-    terminal.say(&terminal.faint(format!("  trace {}", failure.fault.trace())));
+    if !hops.is_empty() {
+        terminal.say(&terminal.faint(format!("  {}", hops.join(" → "))));
+    }
+    if failure.fault.trace().is_some() {
+        terminal.say(&terminal.faint(format!("  trace {}", failure.fault.trace())));
+    }
     terminal.say(&format!("  budao explain {}", row.code));
     if failure.fault.kind() == Kind::Cancelled { Exit::Stopped } else { Exit::Failed }
 }

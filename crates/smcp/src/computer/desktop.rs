@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    fn of(server: &str, path: &str, more: Value) -> Window {
+    fn of(server: &str, path: &str, more: &Value) -> Window {
         let mut resource = json!({ "uri": format!("window://{server}/{path}"), "name": path });
         resource.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         window(server.into(), &resource, &[json!({ "text": path })])
@@ -164,11 +164,11 @@ mod tests {
     fn the_server_used_last_comes_first_and_priority_orders_its_windows() {
         let priority = |priority: f64| json!({ "annotations": { "priority": priority } });
         let windows = vec![
-            of("b", "b1", json!({})),
-            of("a", "a-low", priority(0.1)),
-            of("a", "a-high", priority(0.9)),
-            of("a", "a-wrong", priority(7.0)),
-            of("c", "c1", json!({})),
+            of("b", "b1", &json!({})),
+            of("a", "a-low", &priority(0.1)),
+            of("a", "a-high", &priority(0.9)),
+            of("a", "a-wrong", &priority(7.0)),
+            of("c", "c1", &json!({})),
         ];
         let shown = |size, recent: &[&str]| {
             let recent: Vec<String> = recent.iter().map(|it| (*it).to_owned()).collect();
@@ -185,11 +185,11 @@ mod tests {
     fn a_full_screen_window_stands_alone_on_its_server() {
         let full = |it: Value| json!({ "_meta": { "fullscreen": it }, "annotations": { "priority": 0.0 } });
         let windows = vec![
-            of("a", "first", json!({ "annotations": { "priority": 1.0 } })),
-            of("a", "full", full(json!(true))),
-            of("a", "full-too", full(json!(true))),
-            of("b", "not-really", full(json!("yes"))),
-            of("b", "other", json!({})),
+            of("a", "first", &json!({ "annotations": { "priority": 1.0 } })),
+            of("a", "full", &full(json!(true))),
+            of("a", "full-too", &full(json!(true))),
+            of("b", "not-really", &full(json!("yes"))),
+            of("b", "other", &json!({})),
         ];
         let shown = organised(windows, None, &[], 1000);
         assert_eq!(paths(&shown), ["full", "not-really", "other"]);
@@ -197,9 +197,9 @@ mod tests {
 
     #[test]
     fn what_shows_nothing_or_too_much_is_left_out() {
-        let empty = Window { texts: Vec::new(), ..of("a", "empty", json!({})) };
-        let long = Window { texts: vec!["x".repeat(500)], ..of("a", "long", json!({})) };
-        let shown = organised(vec![empty, long, of("a", "short", json!({}))], None, &[], 100);
+        let empty = Window { texts: Vec::new(), ..of("a", "empty", &json!({})) };
+        let long = Window { texts: vec!["x".repeat(500)], ..of("a", "long", &json!({})) };
+        let shown = organised(vec![empty, long, of("a", "short", &json!({}))], None, &[], 100);
         assert_eq!(paths(&shown), ["short"]);
     }
 

@@ -11,6 +11,9 @@ use super::blob::{Blob, Blobs};
 /// Of a text that is kept aside, this much is told at once.
 const HEAD_BYTES: usize = 2 * 1024;
 
+/// Keeps bytes of a kind, if there can be room for them.
+type Keep<'a> = dyn Fn(&str, Vec<u8>) -> Option<Arc<Blob>> + 'a;
+
 /// How large things may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
@@ -48,7 +51,7 @@ pub(super) fn fit(
 }
 
 /// Puts the bytes of an item aside if they are many.
-fn set_aside(item: &mut Value, most: usize, keep: &dyn Fn(&str, Vec<u8>) -> Option<Arc<Blob>>) {
+fn set_aside(item: &mut Value, most: usize, keep: &Keep<'_>) {
     let place = if item.get("data").is_some() { "/data" } else { "/resource/blob" };
     let Some(data) = item.pointer(place).and_then(Value::as_str) else { return };
     // Four letters for three bytes.
@@ -76,7 +79,7 @@ fn mark(item: &mut Value, blob: &Blob) {
 }
 
 /// Puts the longest thing aside that can be.
-fn shorten(result: &mut Value, keep: &dyn Fn(&str, Vec<u8>) -> Option<Arc<Blob>>) {
+fn shorten(result: &mut Value, keep: &Keep<'_>) {
     let structured = result.get("structuredContent").map(ToString::to_string).unwrap_or_default();
     let Some(items) = result.get_mut("content").and_then(Value::as_array_mut) else { return };
     let length = |item: &Value| item.get("text").and_then(Value::as_str).map_or(0, str::len);

@@ -7,7 +7,7 @@ use budao_core::{
     fault::{Fact, Kind, Operation},
 };
 use budao_mcp::State;
-use budao_smcp::computer::{Computer, Values};
+use budao_smcp::computer::{Computer, Record, Values};
 use serde_json::Value;
 
 use crate::{terminal::Terminal, words::say};
@@ -38,10 +38,10 @@ impl Desk<'_> {
         let done = match word {
             "" => Ok(()),
             "quit" | "exit" => return Flow::End,
-            "help" | "?" => Ok(self.terminal.data(help(self.lang))),
-            "status" => Ok(self.status()),
-            "tools" => Ok(self.tools()),
-            "history" => Ok(self.history()),
+            "help" | "?" => self.show(help(self.lang)),
+            "status" => self.show(&self.status()),
+            "tools" => self.show(&self.tools()),
+            "history" => self.show(&self.history()),
             "call" => self.call(rest).await,
             "add" => self.add(rest).await,
             "remove" => self.named(rest, self.computer.remove(rest)).await,
@@ -49,15 +49,27 @@ impl Desk<'_> {
             "stop" => self.named(rest, self.computer.stop_server(rest)).await,
             "join" => self.named(rest, self.computer.join(rest)).await,
             "leave" => self.computer.leave().await.map(|()| self.fine()),
-            other => Err(Fault::new(Kind::BadRequest, Operation::SubmitCommand)
-                .with(Fact::Field, "command")
-                .with(Fact::Expected, "one of the commands that `help` lists")
-                .with(Fact::Received, other.to_owned())),
+            other => self.usage(&format!(
+                "{other}: {}",
+                say(self.lang, "no such command; see `help`", "没有这个命令；请看 `help`")
+            )),
         };
         if let Err(fault) = done {
             super::super::told(fault, self.lang, self.terminal);
         }
         Flow::On
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "it stands among commands that can fail")]
+    fn show(&self, text: &str) -> Result<(), Fault> {
+        self.terminal.data(text);
+        Ok(())
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "it stands among commands that can fail")]
+    fn usage(&self, words: &str) -> Result<(), Fault> {
+        self.terminal.say(words);
+        Ok(())
     }
 
     fn fine(&self) {
@@ -71,69 +83,64 @@ impl Desk<'_> {
         action: impl Future<Output = Result<(), Fault>>,
     ) -> Result<(), Fault> {
         if name.is_empty() {
-            return Err(missing("a name"));
+            return self.usage(say(
+                self.lang,
+                "a name is missing; see `help`",
+                "缺少名称；请看 `help`",
+            ));
         }
         action.await.map(|()| self.fine())
     }
 
-    fn status(&self) {
+    fn status(&self) -> String {
+        let word = |en, zh| say(self.lang, en, zh);
         let room = self.computer.room();
-        let room = room.as_deref().unwrap_or(say(self.lang, "(none)", "（无）"));
-        self.terminal.data(&format!("{} {room}\n", say(self.lang, "room", "房间")));
+        let room = room.as_deref().unwrap_or(word("(none)", "（无）"));
+        let mut text = format!("{} {room}\n", word("room", "房间"));
         for (id, state) in self.computer.states() {
             let words = match state {
-                State::Starting => say(self.lang, "starting", "正在启动").to_owned(),
+                State::Starting => word("starting", "正在启动").to_owned(),
                 State::Ready { tools } => {
-                    format!(
-                        "{} ({tools} {})",
-                        say(self.lang, "ready", "就绪"),
-                        say(self.lang, "tools", "个工具")
-                    )
+                    format!("{} ({tools} {})", word("ready", "就绪"), word("tools", "个工具"))
                 }
-                State::Stopped => say(self.lang, "stopped", "已停止").to_owned(),
+                State::Stopped => word("stopped", "已停止").to_owned(),
                 State::Down { fault, again_in } => {
-                    let again = again_in.map(|wait| {
-                        format!(
-                            ", {} {:.0} s",
-                            say(self.lang, "again in", "重试于"),
-                            wait.as_secs_f64()
-                        )
-                    });
-                    format!(
-                        "{}: {fault}{}",
-                        say(self.lang, "down", "未连接"),
-                        again.unwrap_or_default()
-                    )
+                    let again = |wait: Duration| {
+                        format!(", {} {:.0} s", word("again in", "重试于"), wait.as_secs_f64())
+                    };
+                    let again = again_in.map(again).unwrap_or_default();
+                    format!("{}: {fault}{again}", word("down", "未连接"))
                 }
             };
-            self.terminal.data(&format!("{}  {words}\n", self.terminal.name(id)));
+            text.push_str(&format!("{}  {words}\n", self.terminal.name(id)));
         }
+        text
     }
 
-    fn tools(&self) {
-        for tool in self.computer.tools() {
+    fn tools(&self) -> String {
+        let line = |tool: &Value| {
             let about = tool["description"].as_str().unwrap_or_default();
             let about = about.lines().next().unwrap_or_default();
             let name = tool["name"].as_str().unwrap_or_default();
-            self.terminal.data(&format!("{}  {about}\n", self.terminal.name(name)));
-        }
+            format!("{}  {about}\n", self.terminal.name(name))
+        };
+        self.computer.tools().iter().map(line).collect()
     }
 
-    fn history(&self) {
-        for record in self.computer.history() {
+    fn history(&self) -> String {
+        let line = |record: &Record| {
+            let Record { at, server, tool, parameters, .. } = record;
             let ended = record.error.map_or_else(|| "ok".to_owned(), |code| code.to_string());
             let took = record.took.as_millis();
-            self.terminal.data(&format!(
-                "{}  {ended}  {took} ms  {} {} {}\n",
-                record.at, record.server, record.tool, record.parameters
-            ));
-        }
+            format!("{at}  {ended}  {took} ms  {server} {tool} {parameters}\n")
+        };
+        self.computer.history().iter().map(line).collect()
     }
 
     async fn call(&self, rest: &str) -> Result<(), Fault> {
         let (tool, params) = rest.split_once(char::is_whitespace).unwrap_or((rest, "{}"));
         if tool.is_empty() {
-            return Err(missing("a tool, and its arguments as JSON"));
+            return self.usage("call TOOL [JSON]");
         }
         let params = json(params)?;
         let result = self.computer.call(tool, params, CALL_LIMIT).await?;
@@ -144,7 +151,7 @@ impl Desk<'_> {
     /// A server as JSON, or the name of a file with one.
     async fn add(&self, rest: &str) -> Result<(), Fault> {
         if rest.is_empty() {
-            return Err(missing("a server as JSON, or a file with one"));
+            return self.usage("add JSON|FILE");
         }
         let text = if rest.starts_with('{') {
             rest.to_owned()
@@ -165,13 +172,6 @@ fn json(text: &str) -> Result<Value, Fault> {
     serde_json::from_str(text).map_err(|error| {
         Fault::new(Kind::MalformedJson, Operation::SubmitCommand).caused_by(&error)
     })
-}
-
-fn missing(expected: &'static str) -> Fault {
-    Fault::new(Kind::BadRequest, Operation::SubmitCommand)
-        .with(Fact::Field, "command")
-        .with(Fact::Expected, expected)
-        .with(Fact::Received, "nothing")
 }
 
 fn help(lang: Lang) -> &'static str {

@@ -120,7 +120,7 @@ impl File {
 pub(super) fn entry(folder: &Path, bytes_max: u64) -> Option<String> {
     let folder = Dir::open_ambient_dir(folder, ambient_authority()).ok()?;
     let file = folder.open(ENTRY).ok()?;
-    let bytes = file.metadata().ok().filter(|meta| meta.is_file())?.len();
+    let bytes = file.metadata().ok().filter(cap_std::fs::Metadata::is_file)?.len();
     (bytes <= bytes_max).then(|| lossy(file.into_std())).flatten()
 }
 
