@@ -1,5 +1,6 @@
 //! The side that asks: one connection, one room, and every call with an end.
 
+mod blob;
 mod source;
 
 use std::{sync::Arc, time::Duration};
@@ -209,7 +210,8 @@ impl Agent {
             .map_err(traced)
     }
 
-    /// Calls a tool: its answer as the computer gave it, errors included as faults.
+    /// Calls a tool: its answer as the computer gave it, errors included as faults. What did not fit into the answer is
+    /// fetched and put back.
     ///
     /// When its time is over, or `cancel` completes, the call is cancelled, and its own word about that is waited
     /// for a moment.
@@ -253,7 +255,14 @@ impl Agent {
             let is_ours = fault.kind() == Kind::Cancelled && !cancel.is_cancelled();
             if is_ours { over(&call, cancel).via("computer", call.computer.clone()) } else { fault }
         });
-        answer.map_err(|fault| fault.traced(trace_of(&req_id)))
+        let mut answer = answer.map_err(|fault| fault.traced(trace_of(&req_id)))?;
+        tokio::select! {
+            biased;
+            () = self.restore(&call.computer, &mut answer) => {}
+            () = cancel.cancelled() => {}
+            () = clock.sleep(blob::FETCH_LIMIT) => {}
+        }
+        Ok(answer)
     }
 
     fn new_id(&self) -> String {

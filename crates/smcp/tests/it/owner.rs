@@ -147,6 +147,23 @@ async fn calls_are_remembered_without_secrets_and_not_for_ever() {
     computer.shutdown().await;
 }
 
+#[tokio::test]
+async fn what_a_tool_says_too_much_does_not_leave_the_computer() {
+    let hub = start(config()).await;
+    let computer = computer(&hub, person(0), settings(|_| {})).await;
+    let agent = agent(&hub).await;
+    tools(&agent).await;
+    let message = "postgres://admin:hunter2@10.0.0.7:5432/db refused hunter2-long-enough";
+    let wish = json!({ "code": -32603, "message": message });
+    // Past no hub that could have helped.
+    let failed = computer.call("my_tools__error", wish, Duration::from_secs(10)).await.unwrap_err();
+    assert_eq!(failed.row().smcp, 4003);
+    let told = format!("{failed:?}");
+    assert!(!told.contains("hunter2") && !told.contains("10.0.0.7"), "{told}");
+    assert!(told.contains("refused"), "the reason is told: {told}");
+    computer.shutdown().await;
+}
+
 /// Says no with words, or hangs.
 #[derive(Debug)]
 struct Strict(Option<&'static str>);

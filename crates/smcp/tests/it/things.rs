@@ -270,8 +270,36 @@ async fn skills_are_listed_and_their_files_given_or_refused_with_a_reason() {
 #[tokio::test]
 async fn what_is_too_large_for_an_answer_is_fetched_in_pieces() {
     let hub = start(config()).await;
-    let (furnished, agent) = furnished(&hub).await;
-    let picture = call(&agent, "plain__picture", json!({ "base64": 2_000_000 }), 30).await.unwrap();
+    let furnished = furnish(place(&hub, "pc")).await;
+    // One that does not fetch by itself.
+    let raw = crate::common::peer(&hub).await;
+    assert_eq!(raw.join("agent", "bot", "a").await[0], true);
+    let tool_call = async |id: &str, tool: &str, params: Value| {
+        let mut request = crate::common::tool_call("pc", tool, id, 30);
+        request["params"] = params;
+        raw.ask("client:tool_call", request).await
+    };
+    let picture = within(async {
+        loop {
+            let answer = tool_call("r-1", "plain__picture", json!({ "base64": 2_000_000 })).await;
+            if answer["isError"] == false {
+                return answer;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let huge = tool_call("r-2", "plain__huge", json!({ "bytes": 2_500_000 })).await;
+    raw.client.close();
+    let agent = within(async {
+        let config = || budao_smcp::agent::Config::new(place(&hub, "bot"));
+        loop {
+            if let Ok(agent) = Agent::connect(config(), the_world()).await {
+                return agent;
+            }
+        }
+    })
+    .await;
     let item = &picture["content"][0];
     assert_eq!((&item["data"], &item["mimeType"]), (&json!(""), &json!("image/png")));
     assert_eq!(item["_meta"]["a2c_total_size"], 1_500_000);
@@ -281,10 +309,17 @@ async fn what_is_too_large_for_an_answer_is_fetched_in_pieces() {
     let beyond = ask(&agent, Ask::GetBlob, beyond).await.unwrap_err();
     assert_eq!((beyond.row().smcp, beyond.detail().text(Fact::Reason)), (4018, Some("range")));
 
-    let huge = call(&agent, "plain__huge", json!({ "bytes": 2_500_000 }), 30).await.unwrap();
     assert!(huge["content"][0]["text"].as_str().unwrap().contains("2500000 bytes in all"));
     let text = &huge["content"][1]["_meta"]["a2c_blob_handle"];
     assert_eq!(drained(&agent, text, 1 << 20).await.unwrap(), vec![b'x'; 2_500_000]);
+
+    // Our own agent fetches by itself, and nothing looks as if it had ever been elsewhere.
+    let whole = call(&agent, "plain__huge", json!({ "bytes": 2_500_000 }), 30).await.unwrap();
+    assert_eq!(whole["content"].as_array().map(Vec::len), Some(1));
+    assert_eq!(whole["content"][0]["text"].as_str().map(str::len), Some(2_500_000));
+    let whole = call(&agent, "plain__picture", json!({ "base64": 2_000_000 }), 30).await.unwrap();
+    assert_eq!(whole["content"][0]["data"].as_str().map(str::len), Some(2_000_000));
+    assert_eq!(whole["content"][0].get("_meta"), None);
 
     // What was for one room is not for another.
     furnished.computer.leave().await.unwrap();
@@ -299,25 +334,8 @@ async fn an_agent_sends_a_file_in_pieces() {
     let hub = start(config()).await;
     let (furnished, agent) = furnished(&hub).await;
     let data: Vec<u8> = (0..600_000_u32).map(|n| n.to_le_bytes()[0]).collect();
-    let digest: String = Sha256::digest(&data).iter().map(|it| format!("{it:02x}")).collect();
-    let mut id = Value::Null;
-    let mut last = Value::Null;
-    for (index, piece) in data.chunks(256 * 1024).enumerate() {
-        let offset = index * 256 * 1024;
-        let mut wish = json!({
-            "chunk_offset": offset, "eof": offset + piece.len() == data.len(), "blob": STANDARD.encode(piece),
-        });
-        if index == 0 {
-            wish["total_size"] = data.len().into();
-            wish["sha256"] = digest.clone().into();
-            wish["name_hint"] = "data.bin".into();
-        } else {
-            wish["upload_id"] = id.clone();
-        }
-        last = ask(&agent, Ask::PutBlob, wish).await.unwrap();
-        id = last["upload_id"].clone();
-    }
-    let landed = PathBuf::from(last["landing_path"].as_str().unwrap());
+    let landed = within(agent.send("pc", "data.bin", &data)).await.unwrap();
+    let landed = PathBuf::from(landed);
     assert_eq!(landed.parent(), Some(furnished.folder.path().join("landing").as_path()));
     assert!(std::fs::read(&landed).unwrap() == data, "it is the same file");
     furnished.computer.shutdown().await;
