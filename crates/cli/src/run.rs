@@ -98,6 +98,10 @@ pub(crate) struct CancelArgs {
     /// The session
     session: String,
 
+    /// Take back this message, which still waits for its turn, and stop nothing
+    #[arg(long, value_name = "COMMAND")]
+    message: Option<String>,
+
     #[command(flatten)]
     journal: JournalArgs,
 }
@@ -253,13 +257,16 @@ pub(crate) async fn cancel(
     let session = session_id(&args.session)?;
     let wired = wiring::wire(&args.journal, Config::default()).await?;
     let running = wired.runtime.state(session).await?.turn.is_some();
-    if !running {
+    if !running && args.message.is_none() {
         terminal.say(say(lang, "No turn is running.", "没有正在运行的回合。"));
         return Ok(Exit::Fine);
     }
     let id = CommandId::from(format!("cancel-{}", uuid::Uuid::new_v4()));
     let reason = Some("cancelled from a terminal".to_owned());
-    let ask = Ask::Cancel { reason };
+    let ask = match &args.message {
+        Some(message) => Ask::Withdraw { message: CommandId::from(message.clone()) },
+        None => Ask::Cancel { reason },
+    };
     let command = budao_core::event::Command { id, by: "terminal".into(), trace: Trace::NONE, ask };
     let answer = wired.runtime.submit(session, command).await?;
     wired.runtime.shutdown(std::time::Duration::from_secs(5)).await;

@@ -30,6 +30,7 @@ pub(crate) fn channel(event: &Event) -> Channel {
         | Event::QuestionAnswered { .. }
         | Event::QuestionExpired { .. }
         | Event::CancelRequested { .. }
+        | Event::MessageWithdrawn { .. }
         | Event::CloseRequested { .. } => Channel::Control,
         Event::MessageAccepted { .. }
         | Event::TurnStarted { .. }
@@ -136,6 +137,9 @@ impl Story<'_> {
             }
             Event::CancelRequested { by, .. } => {
                 format!("■ {} {by}", self.w("cancelled by", "取消者："))
+            }
+            Event::MessageWithdrawn { by, .. } => {
+                format!("■ {} {by}", self.w("a waiting message was taken back by", "撤回等待消息者："))
             }
             Event::CloseRequested { by } => {
                 format!("■ {} {by}", self.w("closed by", "关闭者："))

@@ -121,6 +121,13 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tasks: Option<Vec<Task>>,
     },
+    /// A message that waited was taken back; it will not be answered.
+    MessageWithdrawn {
+        /// The command that brought it.
+        command: CommandId,
+        /// Who took it back.
+        by: String,
+    },
     /// A turn began, to answer that message.
     TurnStarted {
         /// The message's command.

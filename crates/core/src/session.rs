@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     brake::Brake,
     event::{CommandId, Event, Origin, Record, Seq, SessionEnd, Settings, StopReason, TurnNumber},
-    fault::{Fault, Kind, Operation},
+    fault::{Fact, FactValue, Fault, Kind, Operation},
     message::{Block, CallId, Message, Role, ToolUse, Usage, text_of},
     pipeline::{self, Pipeline},
     time::Timestamp,
@@ -165,6 +165,7 @@ impl Session {
                 let (command, pipeline) = (command.clone(), Some(asked));
                 self.queue.push_back(Queued { command, content, trace, pipeline });
             }
+            Event::MessageWithdrawn { command, .. } => self.withdraw(command),
             Event::TurnStarted { message } => self.begin_turn(message, at, trace),
             Event::TurnEnded { stop, fault, usage, .. } => self.end_turn(*stop, fault, *usage),
             Event::TodosChanged { todos } => self.todos.clone_from(todos),
@@ -182,6 +183,29 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Does this message wait for its turn?
+    ///
+    /// # Errors
+    /// When it does not: nobody sent it, or it is being answered, or was.
+    pub fn waits(&self, message: &CommandId) -> Result<(), Fault> {
+        if self.queue.iter().any(|queued| queued.command == *message) {
+            return Ok(());
+        }
+        Err(Fault::new(Kind::ConstraintViolated, Operation::SubmitCommand)
+            .with(Fact::Field, "message")
+            .with(Fact::Constraint, "the message waits for its turn")
+            .with(Fact::ProvidedValue, FactValue::Json(message.to_string().into())))
+    }
+
+    fn withdraw(&mut self, message: &CommandId) {
+        let Some(at) = self.queue.iter().position(|queued| queued.command == *message) else {
+            return;
+        };
+        self.queue.remove(at);
+        // Of those that came before a close was asked for there is one less.
+        self.closing = self.closing.map(|before| before - usize::from(at < before));
     }
 
     fn begin_turn(&mut self, message: &CommandId, at: Timestamp, trace: Trace) {

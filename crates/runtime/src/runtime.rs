@@ -414,6 +414,11 @@ fn begun(record: &Stored, message: &CommandId) -> Result<Option<TurnResult>, Fau
             pending: Vec::new(),
             last: record.seq,
         }),
+        Event::MessageWithdrawn { command, by } if command == message => {
+            return Err(Fault::new(Kind::Cancelled, Operation::RunTurn)
+                .with(Fact::CommandId, command.to_string())
+                .with(Fact::Reason, format!("{by} took the message back before its turn began")));
+        }
         _ => None,
     })
 }

@@ -9,7 +9,7 @@ use budao_core::{
 use serde_json::{Value, json};
 
 use super::Step;
-use crate::{gate, say};
+use crate::{DEFAULT_MODEL, gate, say};
 
 impl Step<'_> {
     /// Takes up a command. Each gets exactly one answer.
@@ -26,6 +26,9 @@ impl Step<'_> {
                 self.cancel(&by, reason);
                 Ok(())
             }
+            Ask::Withdraw { message } => self.m.session.waits(&message).map(|()| {
+                self.emit(Event::MessageWithdrawn { command: message, by });
+            }),
             Ask::Settings { settings } => self.change_settings(*settings),
             Ask::Close => {
                 self.cancel(&by, None);
@@ -116,8 +119,9 @@ impl Step<'_> {
         if self.m.up.is_none() {
             return Ok(());
         }
-        if new.model != old.model && !new.model.is_empty() {
-            self.request("model", &json!({"subtype": "set_model", "model": new.model}));
+        if gate::model(&new) != gate::model(&old) {
+            let model = gate::model(&new).unwrap_or(DEFAULT_MODEL);
+            self.request("model", &json!({"subtype": "set_model", "model": model}));
         }
         if gate::mode(&new) != gate::mode(&old) {
             let mode = gate::mode(&new);

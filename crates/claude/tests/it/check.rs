@@ -45,6 +45,9 @@ fn turns_begin_and_end_once(records: &[Record]) -> Result<(), String> {
         }
         match &record.event {
             Event::MessageAccepted { command, .. } => drop(accepted.insert(command.clone())),
+            Event::MessageWithdrawn { command, .. } => {
+                require(accepted.remove(command), || format!("{command} does not wait"))?;
+            }
             Event::TurnStarted { message } => {
                 if running.is_some() {
                     return Err("two turns at once".into());

@@ -1,104 +1,25 @@
 //! An engine whose CLI is played over a pipe, and ways to talk to it.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use budao_claude::{Claude, Config, Launch, Launcher, Patience, Running, Start};
+use budao_claude::{Claude, Config, Patience};
 use budao_core::{
     engine::{Engine, Opening},
     event::{
         Answer, Ask, Command, CommandId, Decision, Event, QuestionId, Record, SessionId, Settings,
         StopReason, TurnNumber,
     },
-    fault::{Fact, Fault, Kind, Operation},
+    fault::{Fault, Kind},
     limits::Limits,
     message::Block,
     seams::World,
     trace::Trace,
 };
 use budao_journal::{Journal, Memory};
-use budao_testkit::{
-    claude::{Age, play},
-    world,
-};
+use budao_testkit::{claude::Age, world};
 use futures::StreamExt;
-use tokio_util::sync::CancellationToken;
 
-/// Plays the CLI over a pipe, and remembers what it was started for.
-#[derive(Debug)]
-pub(crate) struct Played {
-    pub(crate) age: Age,
-    pub(crate) starts: Mutex<Vec<Start>>,
-    /// The conversations the CLI has.
-    pub(crate) kept: Mutex<BTreeSet<SessionId>>,
-}
-
-impl Played {
-    pub(crate) fn new(age: Age) -> Arc<Self> {
-        Arc::new(Self { age, starts: Mutex::default(), kept: Mutex::default() })
-    }
-
-    pub(crate) fn launches(&self) -> Vec<Launch> {
-        self.starts.lock().unwrap().iter().map(|start| start.launch).collect()
-    }
-
-    /// Can it begin on this conversation?
-    fn can_begin(&self, start: &Start) -> bool {
-        let mut kept = self.kept.lock().unwrap();
-        match start.launch {
-            Launch::Resume => kept.contains(&start.session),
-            Launch::Fresh => kept.insert(start.session),
-            Launch::Fork(parent) => kept.contains(&parent) && kept.insert(start.session),
-        }
-    }
-}
-
-fn exit_code(code: i32) -> Fault {
-    Fault::new(Kind::CliExited, Operation::ReadCli)
-        .with(Fact::Program, "claude")
-        .with(Fact::ExitCode, code)
-}
-
-#[async_trait]
-impl Launcher for Played {
-    async fn launch(&self, start: Start) -> Result<Running, Fault> {
-        let can_begin = self.can_begin(&start);
-        let complaint = match start.launch {
-            Launch::Resume => "No conversation found with session ID",
-            Launch::Fresh | Launch::Fork(_) => "Error: Session ID is already in use.",
-        };
-        let session = start.session.to_string();
-        self.starts.lock().unwrap().push(start);
-        let (input, their_input) = tokio::io::duplex(64 * 1024);
-        let (output, their_output) = tokio::io::duplex(64 * 1024);
-        let stop = CancellationToken::new();
-        let (sender, ended) = tokio::sync::oneshot::channel();
-        let (age, stopped) = (self.age, stop.clone());
-        tokio::spawn(async move {
-            let played = async {
-                match can_begin {
-                    true => drop(play(age, &session, their_input, their_output).await),
-                    false => drop((their_input, their_output)),
-                }
-            };
-            tokio::select! {
-                biased;
-                () = stopped.cancelled() => {}
-                () = played => {}
-            }
-            drop(sender.send(match can_begin {
-                true => exit_code(7),
-                false => exit_code(1).with(Fact::StderrTail, complaint),
-            }));
-        });
-        let ended = Box::pin(async move { ended.await.unwrap_or_else(|_| exit_code(9)) });
-        Ok(Running { pid: None, input: Box::new(input), output: Box::new(output), stop, ended })
-    }
-}
+use crate::played::Played;
 
 /// A session and its engine.
 pub(crate) struct Desk {

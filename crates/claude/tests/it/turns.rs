@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use budao_claude::{Launch, gate};
+use budao_claude::{
+    Launch, gate,
+    machine::{self, Action, Env, Input, Machine},
+};
 use budao_core::{
     engine::{Engine, Opening},
-    event::{Answer, Ask, Decision, Event, Origin, Settings, StopReason, Thinking},
+    event::{Answer, Ask, Command, Decision, Event, Origin, Settings, StopReason, Thinking},
     fault::Kind,
     tool::{Mode, Permissions},
+    trace::Trace,
 };
 use budao_testkit::claude::Age;
 
@@ -105,6 +109,56 @@ async fn prompts_that_come_during_a_turn_are_answered_in_order() {
         desk.ended(message).await.assert_answers(prompt);
     }
     checked(&desk).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_three_prompts_the_middle_one_is_taken_back_and_never_reaches_the_cli() {
+    let desk = Desk::open(Age::Current).await;
+    let first = desk.say("A @slow").await;
+    let second = desk.say("B @slow").await;
+    let third = desk.say("C").await;
+    let answer = desk.ask(Ask::Withdraw { message: second.clone() }).await;
+    assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
+    desk.ended(&first).await.assert_answers("A");
+    desk.ended(&third).await.assert_answers("C");
+    for message in [first, second] {
+        let answer = desk.ask(Ask::Withdraw { message }).await;
+        assert!(matches!(answer, Answer::Rejected { .. }), "it does not wait: {answer:?}");
+    }
+    checked(&desk).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clis_own_choice_of_a_model_has_a_name_and_can_be_gone_back_to() {
+    let model = |model: &str| Settings {
+        model: model.to_owned(),
+        labels: [("engine".to_owned(), "claude".to_owned())].into(),
+        ..Settings::default()
+    };
+    let desk = Desk::seeded(Age::Current, 1, model(budao_claude::DEFAULT_MODEL)).await;
+    desk.run("A").await.assert_answers("A");
+    let args = budao_claude::arguments(&desk.played.starts.lock().unwrap()[0].clone());
+    assert!(!args.contains(&"--model".to_owned()), "{args:?}");
+    checked(&desk).await;
+
+    let (limits, patience, scrubber) = Default::default();
+    let (now, uuid, trace) = (budao_testkit::world::BEGIN, uuid::Uuid::nil(), Trace::NONE);
+    let env = Env { now, uuid, trace, limits: &limits, patience: &patience, scrubber: &scrubber };
+    let mut machine = Machine::new(desk.id, budao_core::session::Session::default());
+    let settings = Box::new(model("default"));
+    machine::step(&mut machine, Input::Opened { settings, origin: None }, &env);
+    machine::step(&mut machine, Input::Warm, &env);
+    let mut told = Vec::new();
+    for name in ["sonnet", "default"] {
+        let ask = Ask::Settings { settings: Box::new(model(name)) };
+        let command = Command { id: "c".to_owned().into(), by: "test".into(), trace, ask };
+        let decided = machine::step(&mut machine, Input::Command(command), &env);
+        told.extend(decided.actions.into_iter().filter_map(|action| match action {
+            Action::Send { line, .. } => Some(line["request"]["model"].clone()),
+            _ => None,
+        }));
+    }
+    assert_eq!(told, ["sonnet", "default"]);
 }
 
 #[tokio::test(start_paused = true)]

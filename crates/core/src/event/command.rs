@@ -51,6 +51,11 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// Do not answer a message that still waits. One whose turn has begun is stopped by a cancel.
+    Withdraw {
+        /// The command that brought it.
+        message: CommandId,
+    },
     /// Be set to this.
     Settings {
         /// All settings.

@@ -28,6 +28,7 @@ impl Stepper<'_> {
                 self.cancel(by, reason);
                 Ok(())
             }
+            Ask::Withdraw { message } => self.withdraw(message, by),
             Ask::Settings { settings } => {
                 self.change_settings(*settings);
                 Ok(())
@@ -75,6 +76,13 @@ impl Stepper<'_> {
         let turn = self.session.turn.as_ref().map_or(0, |turn| turn.number);
         self.record(turn, trace, Event::MessageAccepted { command, content });
         self.start_next();
+        Ok(())
+    }
+
+    /// Takes back one message that waits; the turn that runs and the others that wait know nothing of it.
+    fn withdraw(&mut self, message: CommandId, by: String) -> Result<(), Fault> {
+        self.session.waits(&message)?;
+        self.emit(Event::MessageWithdrawn { command: message, by });
         Ok(())
     }
 

@@ -521,6 +521,51 @@ fn a_full_queue_says_so() {
 }
 
 #[test]
+fn of_three_messages_that_wait_the_middle_one_is_taken_back() {
+    let mut play = Play::new();
+    play.say("runs");
+    for text in ["one", "two", "three"] {
+        play.say(text);
+    }
+    let waiting: Vec<_> = play.session.queue.iter().map(|queued| queued.command.clone()).collect();
+    let (names, answer) = play.command(Ask::Withdraw { message: waiting[1].clone() });
+    assert_eq!(names, ["message_withdrawn"]);
+    assert!(matches!(answer, Answer::Accepted { .. }));
+    let left: Vec<_> = play.session.queue.iter().map(|queued| queued.command.clone()).collect();
+    assert_eq!(left, [waiting[0].clone(), waiting[2].clone()]);
+    let running = play.session.turn.as_ref().unwrap().message.clone();
+    for message in [waiting[1].clone(), running, "nobody's".to_owned().into()] {
+        let (names, answer) = play.command(Ask::Withdraw { message });
+        assert_eq!(names, [""; 0], "only what waits can be taken back, and once");
+        let Answer::Rejected { fault } = answer else { panic!() };
+        assert_eq!(fault.kind(), Kind::ConstraintViolated);
+    }
+    for text in ["to runs", "to one", "to three"] {
+        play.answer_text(text);
+    }
+    assert_eq!((play.session.turns, play.session.status()), (3, Status::Idle));
+    play.replayed();
+}
+
+#[test]
+fn a_message_taken_back_while_the_session_is_closed_leaves_the_later_ones_alone() {
+    let mut play = Play::new();
+    play.say("one");
+    play.say("two");
+    let calls = play.answer_calls(&[("runs", "{}")]);
+    play.run_all(&calls, false);
+    play.command(Ask::Close);
+    let two = play.session.queue[0].command.clone();
+    play.say("after it was closed");
+    play.command(Ask::Withdraw { message: two });
+    let names = play.end_call(&calls[0], 1, done());
+    assert_eq!(names[2..], ["session_ended", "turn_started", "step_started"]);
+    play.answer_text("welcome back");
+    assert_eq!((play.session.turns, play.session.status()), (2, Status::Idle));
+    play.replayed();
+}
+
+#[test]
 fn closing_a_session_stops_its_turn_first_and_ends_after_it() {
     let mut play = Play::new();
     play.say("go");

@@ -19,6 +19,7 @@ enum Move {
     Say,
     Cancel,
     Close,
+    Withdraw(u8),
     Decide(bool),
     Crash,
     Wait(u16),
@@ -31,6 +32,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         3 => Just(Move::Say),
         1 => Just(Move::Cancel),
         1 => Just(Move::Close),
+        1 => any::<u8>().prop_map(Move::Withdraw),
         2 => any::<bool>().prop_map(Move::Decide),
         1 => Just(Move::Crash),
         2 => any::<u16>().prop_map(Move::Wait),
@@ -135,6 +137,13 @@ fn make(play: &mut Play, step: &Move) {
         Move::Say => drop(play.say("hello")),
         Move::Cancel => drop(play.cancel()),
         Move::Close => drop(play.command(Ask::Close)),
+        Move::Withdraw(which) => {
+            let queue = &play.session.queue;
+            let waits = queue.get(usize::from(*which) % queue.len().max(1));
+            if let Some(message) = waits.map(|queued| queued.command.clone()) {
+                play.command(Ask::Withdraw { message });
+            }
+        }
         Move::Decide(allow) => {
             let asked = play.entries.iter().rev().find_map(|entry| match &entry.event {
                 Event::QuestionAsked { question, .. } => Some(question.clone()),
@@ -229,7 +238,8 @@ fn check(play: &Play) {
     for call in starts.keys() {
         assert!(outcomes.contains_key(call), "{call} started and never ended");
     }
-    assert_eq!(play.count("message_accepted"), play.count("turn_started"), "all are answered");
+    let answered = play.count("turn_started") + play.count("message_withdrawn");
+    assert_eq!(play.count("message_accepted"), answered, "all are answered, or were taken back");
     assert_eq!(unpaired(&play.session.history, 0), None);
     play.replayed();
 }
