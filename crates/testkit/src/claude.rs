@@ -6,7 +6,7 @@
 //! | word | what happens |
 //! | --- | --- |
 //! | `@slow` | the answer takes a second |
-//! | `@many` | the answer comes in 20 000 pieces |
+//! | `@many`, `@flood` | the answer comes in 20 000 pieces; in 200 000 |
 //! | `@tool` | a tool is used, after asking |
 //! | `@free` | a tool is used for a second, without asking |
 //! | `@early` | a tool is asked about before the answer that wants it is complete |
@@ -24,6 +24,8 @@
 //! | `@stale-mid` | an old result, stamped with the prompt before, comes in the middle |
 //! | `@stale-bare` | an old result without a stamp comes in the middle |
 //! | `@foreign` | a result of the CLI's own doing comes in the middle |
+//! | `@stray-before`, `@stray-mid`, `@stray-after` | an old result without a stamp comes there; with `-stamped` behind it, stamped with the prompt before (after the end: with this one), with `-foreign`, of the CLI's own doing |
+//! | `@fine` | such old results say that all went well |
 //! | `@late` | text and a result stamped with this prompt come after its end |
 //! | `@background` | after its end, a turn begins that nobody asked for; an old one does no such thing |
 //! | `@withdraw` | a tool is asked about, and the question is withdrawn |
@@ -265,10 +267,30 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
 
     /// A result that is not this turn's.
     async fn stale(&mut self, stamp: &str, origin: Value) -> Result<(), End> {
-        let line = json!({"type": "result", "subtype": "error_during_execution", "is_error": true,
-            "errors": ["left over"], "num_turns": 4, "duration_ms": 7_882_000, "origin": origin,
-            "user_message_uuids": self.stamps(stamp)});
+        self.old_result(stamp, origin, false).await
+    }
+
+    async fn old_result(&mut self, stamp: &str, origin: Value, is_fine: bool) -> Result<(), End> {
+        let subtype = if is_fine { "success" } else { "error_during_execution" };
+        let line = json!({"type": "result", "subtype": subtype, "is_error": !is_fine,
+            "result": is_fine.then_some("LEFT OVER"), "errors": ["left over"], "num_turns": 4,
+            "duration_ms": 7_882_000, "origin": origin, "user_message_uuids": self.stamps(stamp)});
         self.write(line).await
+    }
+
+    /// The old results that the prompt wants at this place.
+    async fn strays(&mut self, turn: &Turn, place: &str, stamp: &str) -> Result<(), End> {
+        let is_fine = turn.is("@fine");
+        for (ending, stamp, origin) in [
+            ("", "", Value::Null),
+            ("-stamped", stamp, Value::Null),
+            ("-foreign", "", json!({"kind": "task-notification"})),
+        ] {
+            if turn.is(&format!("@stray-{place}{ending}")) {
+                self.old_result(stamp, origin, is_fine).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn body(&mut self, turn: &Turn) -> Played<()> {
@@ -278,6 +300,8 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         if turn.is("@stale-before") {
             self.stale("", Value::Null).await?;
         }
+        let before = self.before.clone();
+        self.strays(turn, "before", &before).await?;
         if turn.is("@dead") {
             self.is_dead = true;
         }
@@ -294,7 +318,6 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
             self.junk().await?;
         }
         if turn.is("@stale-mid") {
-            let before = self.before.clone();
             self.stale(&before, Value::Null).await?;
         }
         if turn.is("@stale-bare") {
@@ -303,6 +326,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         if turn.is("@foreign") {
             self.stale("", json!({"kind": "task-notification"})).await?;
         }
+        self.strays(turn, "mid", &before).await?;
         if let Some(status) = turn.status() {
             return self.refused(turn, status).await;
         }
@@ -404,7 +428,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         let id = self.start_message(&turn.uuid).await?;
         let call = format!("toolu_{}", self.count);
         let tool = if turn.is("@free") { "Read" } else { "Bash" };
-        let input = json!({"command": "echo hi"});
+        let input = json!({"command": format!("echo {}", about(&turn.text))});
         self.block(&id, json!({"type": "tool_use", "id": call, "name": tool, "input": input}))
             .await?;
         let ask = json!({"type": "control_request", "request_id": format!("ask-{call}"),
@@ -456,7 +480,8 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
             return Ok(());
         }
         let mut id = self.start_message(&turn.uuid).await?;
-        let (head, tail) = text.split_at(text.len() / 2);
+        let many = turn.is("@many") || turn.is("@flood");
+        let (head, tail) = text.split_at(if many { 1 } else { text.len() / 2 });
         self.piece(head).await?;
         if turn.is("@die-mid") {
             self.pause(Duration::from_millis(100)).await?;
@@ -481,16 +506,11 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         if turn.is("@slow") {
             self.slowly(turn.is("@deaf")).await?;
         }
-        self.piece(tail).await?;
-        let mut whole = text.clone();
-        if turn.is("@many") {
-            for index in 0..20_000 {
-                let piece = format!(" {index}");
-                whole.push_str(&piece);
-                self.piece(&piece).await?;
-            }
+        let pieces: Vec<&str> = if many { tail.split_inclusive(' ').collect() } else { vec![tail] };
+        for piece in pieces {
+            self.piece(piece).await?;
         }
-        self.block(&id, json!({"type": "text", "text": whole})).await?;
+        self.block(&id, json!({"type": "text", "text": text})).await?;
         self.end_message("end_turn", None).await?;
         Ok(())
     }
@@ -513,15 +533,16 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
             self.block("msg_late", json!({"type": "text", "text": "TOO LATE"})).await?;
             self.stale(&turn.uuid, Value::Null).await?;
         }
+        self.strays(turn, "after", &turn.uuid).await?;
         if turn.is("@background") && self.age == Age::Current {
             tokio::time::sleep(Duration::from_millis(100)).await;
             self.init("").await?;
             let id = self.start_message("").await?;
-            self.piece("by itself").await?;
-            self.block(&id, json!({"type": "text", "text": "by itself"})).await?;
+            self.piece(BY_ITSELF).await?;
+            self.block(&id, json!({"type": "text", "text": BY_ITSELF})).await?;
             self.end_message("end_turn", None).await?;
             self.write(json!({"type": "result", "subtype": "success", "is_error": false,
-                "result": "by itself", "num_turns": 1, "duration_ms": 1,
+                "result": BY_ITSELF, "num_turns": 1, "duration_ms": 1,
                 "origin": {"kind": "task-notification"}}))
                 .await?;
         }
@@ -564,6 +585,24 @@ impl Turn {
 /// What the CLI that is played answers to a prompt.
 #[must_use]
 pub fn answer(prompt: &str) -> String {
-    let about: Vec<&str> = prompt.split_whitespace().filter(|it| !it.starts_with('@')).collect();
-    format!("the answer to {}", about.join(" "))
+    let says = |wanted: &str| prompt.split_whitespace().any(|word| word == wanted);
+    let pieces = match (says("@many"), says("@flood")) {
+        (_, true) => MANY * 10,
+        (true, _) => MANY,
+        _ => 0,
+    };
+    let pieces = (0..pieces).map(|index| format!(" {index}"));
+    format!("the answer to {}{}", about(prompt), pieces.collect::<String>())
 }
+
+/// What a prompt is about: its words without those that say what happens.
+fn about(prompt: &str) -> String {
+    let words: Vec<&str> = prompt.split_whitespace().filter(|it| !it.starts_with('@')).collect();
+    words.join(" ")
+}
+
+/// The pieces of a very long answer.
+const MANY: u32 = 20_000;
+
+/// What the CLI that is played says in a turn that nobody asked for.
+pub const BY_ITSELF: &str = "by itself";

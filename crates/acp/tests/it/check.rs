@@ -3,6 +3,7 @@
 //! - Every request has exactly one answer.
 //! - Whatever is shown of a prompt (its words, its calls; both carry its name) comes after the prompt and
 //!   before its answer, and while no earlier prompt of the session is unanswered.
+//! - Outside of prompts nothing is said, but what the engine says of its own accord.
 //! - A prompt that ended well was shown its words, all of them, in order, each once; any other a beginning of
 //!   them.
 //! - Every call that was shown came to its end before the prompt's answer.
@@ -11,10 +12,35 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use budao_testkit::claude::BY_ITSELF;
+
 use crate::{
     editor::{From, Line},
     stage::words,
 };
+
+/// Who answers, and how one can tell whose words are whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Voice {
+    /// The obedient model: every word has its prompt's name.
+    Obedient,
+    /// The Claude CLI, played: an answer has its prompt's name at its end, so all that is said while a
+    /// prompt is due is held against that prompt's answer.
+    Claude,
+}
+
+impl Voice {
+    fn answer(self, prompt: &str) -> String {
+        let mut parts = prompt.split_whitespace();
+        match self {
+            Self::Claude => budao_testkit::claude::answer(prompt),
+            Self::Obedient => {
+                let name = parts.next().unwrap_or_default();
+                words(name, parts.nth(1).and_then(|count| count.parse().ok()).unwrap_or(3))
+            }
+        }
+    }
+}
 
 /// A prompt of the conversation.
 #[derive(Debug)]
@@ -22,7 +48,8 @@ struct Prompt {
     session: String,
     name: String,
     verb: String,
-    count: usize,
+    /// The whole answer to it.
+    said: String,
     id: String,
     shown: String,
     calls: BTreeMap<String, String>,
@@ -30,7 +57,7 @@ struct Prompt {
 }
 
 /// Looks at a whole conversation; what is wrong with it.
-pub(crate) fn transcript(lines: &[Line]) -> Result<(), String> {
+pub(crate) fn transcript(lines: &[Line], voice: Voice) -> Result<(), String> {
     let mut prompts: Vec<Prompt> = Vec::new();
     let mut open: BTreeMap<String, Value> = BTreeMap::new();
     for line in lines {
@@ -40,7 +67,7 @@ pub(crate) fn transcript(lines: &[Line]) -> Result<(), String> {
             (From::Editor, Some(id), Some(method)) => {
                 open.insert(id.to_string(), value.clone());
                 if method == "session/prompt" {
-                    prompts.extend(prompt(value));
+                    prompts.extend(prompt(value, voice));
                 }
             }
             (From::Agent, Some(id), None) => {
@@ -51,7 +78,15 @@ pub(crate) fn transcript(lines: &[Line]) -> Result<(), String> {
                     answered(&mut prompts, &id.to_string(), value)?;
                 }
             }
-            (From::Agent, None, Some("session/update")) => updated(&mut prompts, value)?,
+            (From::Agent, None, Some("session/update")) => {
+                let is_history = |request: &Value| {
+                    request["method"] == "session/load"
+                        && request["params"]["sessionId"] == value["params"]["sessionId"]
+                };
+                if !open.values().any(is_history) {
+                    updated(&mut prompts, value, voice)?;
+                }
+            }
             _ => {}
         }
     }
@@ -61,7 +96,7 @@ pub(crate) fn transcript(lines: &[Line]) -> Result<(), String> {
     }
 }
 
-fn prompt(value: &Value) -> Option<Prompt> {
+fn prompt(value: &Value, voice: Voice) -> Option<Prompt> {
     let text = value["params"]["prompt"][0]["text"].as_str()?;
     let mut parts = text.split_whitespace();
     let name = parts.next().filter(|name| name.starts_with('P'))?.to_owned();
@@ -69,7 +104,7 @@ fn prompt(value: &Value) -> Option<Prompt> {
         session: value["params"]["sessionId"].as_str()?.to_owned(),
         name,
         verb: parts.next().unwrap_or("say").to_owned(),
-        count: parts.next().and_then(|count| count.parse().ok()).unwrap_or(3),
+        said: voice.answer(text),
         id: value["id"].to_string(),
         shown: String::new(),
         calls: BTreeMap::new(),
@@ -92,10 +127,28 @@ fn current<'a>(
     }
 }
 
-fn updated(prompts: &mut [Prompt], value: &Value) -> Result<(), String> {
+/// Words of the CLI's: those of the prompt whose turn it is, or of a turn that nobody asked for. A sentence
+/// of the bridge's own, before a refusal, is nobody's.
+fn said(prompts: &mut [Prompt], session: &str, value: &Value) -> Result<(), String> {
+    let update = &value["params"]["update"];
+    let text = update["content"]["text"].as_str().unwrap_or_default();
+    let is_bridges = update["messageId"].as_str().is_some_and(|id| id.ends_with(".end"));
+    if text == BY_ITSELF || is_bridges {
+        return Ok(());
+    }
+    let due = |prompt: &&mut Prompt| prompt.session == session && prompt.answer.is_none();
+    match prompts.iter_mut().find(due) {
+        Some(prompt) => prompt.shown.push_str(text),
+        None => return Err(format!("said while nothing is asked: {value}")),
+    }
+    Ok(())
+}
+
+fn updated(prompts: &mut [Prompt], value: &Value, voice: Voice) -> Result<(), String> {
     let session = value["params"]["sessionId"].as_str().unwrap_or_default();
     let update = &value["params"]["update"];
     match update["sessionUpdate"].as_str() {
+        Some("agent_message_chunk") if voice == Voice::Claude => said(prompts, session, value)?,
         Some("agent_message_chunk") => {
             let text = update["content"]["text"].as_str().unwrap_or_default();
             for word in text.split_inclusive(' ') {
@@ -112,7 +165,10 @@ fn updated(prompts: &mut [Prompt], value: &Value) -> Result<(), String> {
             let id = update["toolCallId"].as_str().unwrap_or_default();
             let is_its =
                 |prompt: &&Prompt| prompt.session == session && prompt.calls.contains_key(id);
-            let name = match update["rawInput"]["name"].as_str() {
+            let input = &update["rawInput"];
+            // The obedient model names its prompt in each call, the played CLI echoes it.
+            let echoed = || input["command"].as_str()?.split_whitespace().nth(1);
+            let name = match input["name"].as_str().or_else(echoed) {
                 Some(name) => Some(name.to_owned()),
                 None => prompts.iter().find(is_its).map(|prompt| prompt.name.clone()),
             };
@@ -140,7 +196,7 @@ fn answered(prompts: &mut [Prompt], id: &str, value: &Value) -> Result<(), Strin
     if let Some((call, status)) = prompt.calls.iter().find(|(_, status)| !is_final(status)) {
         return Err(format!("{call} is {status} at the end of its turn"));
     }
-    let said = words(&prompt.name, prompt.count);
+    let said = prompt.said.as_str();
     let is_whole = prompt.shown == said;
     let fits = match value["result"]["stopReason"].as_str() {
         Some("end_turn" | "max_tokens") => is_whole,
@@ -184,7 +240,7 @@ mod tests {
     #[test]
     fn mistakes_are_noticed() {
         let good = [asks(1, "P1 say 2"), says("P1.1 "), says("P1.2 "), ends(1)];
-        assert_eq!(transcript(&good), Ok(()));
+        assert_eq!(transcript(&good, Voice::Obedient), Ok(()));
         let bad: [&[Line]; 8] = [
             &[asks(1, "P1 say 2"), says("P1.1 P1.2 ")],
             &[asks(1, "P1 say 1"), says("P1.1 "), ends(1), ends(1)],
@@ -202,7 +258,19 @@ mod tests {
             ],
         ];
         for lines in bad {
-            assert!(transcript(lines).is_err(), "{lines:?}");
+            assert!(transcript(lines, Voice::Obedient).is_err(), "{lines:?}");
+        }
+        let answer = "the answer to P1";
+        let good = [asks(1, "P1 @slow"), says(answer), ends(1), says(BY_ITSELF)];
+        assert_eq!(transcript(&good, Voice::Claude), Ok(()));
+        let bad: [&[Line]; 4] = [
+            &[asks(1, "P1"), ends(1)],
+            &[asks(1, "P1"), says(answer), ends(1), says("more")],
+            &[asks(1, "P1"), says(answer), says(answer), ends(1)],
+            &[asks(1, "P1"), asks(2, "P2"), says("the answer to P2"), ends(1)],
+        ];
+        for lines in bad {
+            assert!(transcript(lines, Voice::Claude).is_err(), "{lines:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::check;
+use crate::check::{self, Voice};
 
 /// Who sent a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub(crate) struct Editor {
     answers: BTreeMap<u64, Value>,
     next: u64,
     pub(crate) mood: Mood,
+    /// Who answers.
+    pub(crate) voice: Voice,
     /// Permission questions nobody answered.
     pub(crate) asked: Vec<Value>,
     pub(crate) serving: JoinHandle<Result<(), budao_core::Fault>>,
@@ -65,6 +67,7 @@ impl Editor {
             answers: BTreeMap::new(),
             next: 1,
             mood: Mood::Option("allow"),
+            voice: Voice::Obedient,
             asked: Vec::new(),
             serving,
         }
@@ -211,7 +214,7 @@ impl Editor {
         self.writer.shutdown().await.unwrap();
         while self.read().await {}
         self.serving.await.unwrap().unwrap();
-        check::transcript(&self.transcript).unwrap();
+        check::transcript(&self.transcript, self.voice).unwrap();
         self.transcript
     }
 }

@@ -1,12 +1,15 @@
-//! The bridge as an editor meets it: lines in, lines out, with the native engine behind it.
+//! The bridge as an editor meets it: lines in, lines out, with the native engine behind it, or with the Claude CLI.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
 
 mod check;
+mod claude;
 mod conversation;
 mod editor;
 mod hostile;
 mod permissions;
+#[path = "../../../claude/tests/it/played.rs"]
+mod played;
 mod returning;
 mod stage;
 mod storm;

@@ -74,7 +74,7 @@ impl Stage {
                     about: "Make a plan".to_owned(),
                     hint: Some("the question".to_owned()),
                 }],
-                sign_ins: Vec::new(),
+                ..Offer::default()
             },
             settings: Settings { model: "obedient".to_owned(), ..Settings::default() },
             lang: Lang::En,

@@ -13,7 +13,9 @@ use crate::{
     stage::Stage,
 };
 
+/// In every run, and with `BUDAO_FULL`.
 const STORMS: u64 = 150;
+const STORMS_FULL: u64 = 10_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -23,10 +25,20 @@ fn number(name: &str) -> Option<u64> {
 /// Method: seeded random actions under a paused clock, then the checker over all of it.
 #[test]
 fn whatever_an_editor_does_the_conversation_stays_right() {
+    each_storm(storm);
+}
+
+/// Runs every storm that is wanted, each in a time of its own.
+pub(crate) fn each_storm<F: Future<Output = ()>>(storm: impl Fn(u64) -> F) {
+    let usual = if std::env::var_os("BUDAO_FULL").is_some() { STORMS_FULL } else { STORMS };
     let seeds = match number("BUDAO_STORM") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("BUDAO_STORMS").unwrap_or(STORMS),
+        None => 0..number("BUDAO_STORMS").unwrap_or(usual),
     };
+    #[expect(clippy::print_stderr, reason = "whoever reads the log wants to know how many")]
+    {
+        eprintln!("{} conversations", seeds.end - seeds.start);
+    }
     for seed in seeds {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()

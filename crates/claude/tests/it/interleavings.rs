@@ -4,15 +4,17 @@
 use std::time::Duration;
 
 use budao_core::{
-    event::{Decision, Event, Settings},
+    event::{Ask, Decision, Event, Settings},
     session::Session,
 };
 use budao_testkit::claude::Age;
 
 use crate::{check::check, common::Desk};
 
-/// Runs unless told otherwise by `BUDAO_INTERLEAVINGS`; the seed of the first by `BUDAO_SEED`.
-const RUNS: u64 = 600;
+/// Lives in every run, and with `BUDAO_FULL`; `BUDAO_INTERLEAVINGS` is another number, `BUDAO_SEED` the seed
+/// of the first.
+const SOME: u64 = 4_000;
+const ALL: u64 = 100_000;
 
 /// What a prompt may be told to make the CLI do. The plain ones stand for most of them.
 const WORDS: &[&str] = &[
@@ -52,6 +54,12 @@ const WORDS: &[&str] = &[
     "@tool @slow",
     "@early @cut",
     "@background @late",
+    "@stray-before-stamped",
+    "@stray-before-foreign @fine",
+    "@stray-mid @fine",
+    "@stray-after",
+    "@stray-after-stamped @fine",
+    "@stray-after-foreign",
 ];
 
 /// Gaps between what is done, in milliseconds.
@@ -70,24 +78,44 @@ impl Dice {
 }
 
 /// Goal: no order of events makes one turn end, feed or colour another, or leaves anything without its end.
-/// Method: play many short lives with dice, let each come to rest, and check its whole history.
-#[tokio::test(start_paused = true)]
-async fn no_interleaving_breaks_what_must_hold() {
-    let number = |name: &str, otherwise: u64| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-    };
-    let (runs, first) = (number("BUDAO_INTERLEAVINGS", RUNS), number("BUDAO_SEED", 1));
+/// Method: play many short lives with dice, each in a time of its own so that its seed is all it depends on,
+/// let each come to rest, and check its whole history.
+#[test]
+fn no_interleaving_breaks_what_must_hold() {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let usual = if std::env::var_os("BUDAO_FULL").is_some() { ALL } else { SOME };
+    let runs = number("BUDAO_INTERLEAVINGS").unwrap_or(usual);
+    let first = number("BUDAO_SEED").unwrap_or(1);
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     eprintln!("{runs} interleavings from seed {first}");
-    for seed in first..first + runs {
-        let (said, records) = life(seed).await;
-        if let Err(wrong) = check(&records) {
-            let lines: Vec<String> = records
-                .iter()
-                .map(|record| format!("{} {} {:?}", record.seq, record.turn, record.event))
-                .collect();
-            panic!("seed {seed}: {wrong}\n{}\n{}", said.join("\n"), lines.join("\n"));
-        }
-    }
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let lives = |thread| (first + thread..first + runs).step_by(threads as usize);
+        let playing: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || lives(thread).find_map(broken)))
+            .collect();
+        playing.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    eprintln!("{runs} interleavings, none broke anything");
+}
+
+/// What is wrong with the life of a seed, if anything is.
+fn broken(seed: u64) -> Option<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let played = std::panic::AssertUnwindSafe(|| runtime.block_on(life(seed)));
+    let Ok((said, records)) = std::panic::catch_unwind(played) else {
+        return Some(format!("seed {seed}: it panicked"));
+    };
+    let wrong = check(&records).err()?;
+    let lines: Vec<String> = records
+        .iter()
+        .map(|record| format!("{} {} {:?}", record.seq, record.turn, record.event))
+        .collect();
+    Some(format!("seed {seed}: {wrong}\n{}\n{}", said.join("\n"), lines.join("\n")))
 }
 
 /// One short life: what was done, and what is on record when it has come to rest.
@@ -97,11 +125,12 @@ async fn life(seed: u64) -> (Vec<String>, Vec<budao_core::event::Record>) {
     let age = if dice.roll(4) == 0 { Age::Old } else { Age::Current };
     let mut desk = Desk::seeded(age, seed, Settings::default()).await;
     let mut said = vec![format!("{age:?}")];
+    let mut last = None;
     for prompt in 0..2 + dice.roll(7) {
-        match dice.roll(8) {
+        match dice.roll(9) {
             0..=3 => {
                 let text = format!("p{prompt} {}", WORDS[dice.roll(WORDS.len())]);
-                desk.say(&text).await;
+                last = Some(desk.say(&text).await);
                 said.push(text);
             }
             4 | 5 => {
@@ -112,6 +141,12 @@ async fn life(seed: u64) -> (Vec<String>, Vec<budao_core::event::Record>) {
                 let decision = if dice.roll(2) == 0 { Decision::Allow } else { Decision::Deny };
                 answer_open_question(&desk, decision).await;
                 said.push(format!("{decision:?}"));
+            }
+            7 => {
+                if let Some(message) = last.take() {
+                    desk.ask(Ask::Withdraw { message }).await;
+                    said.push("withdraw".into());
+                }
             }
             _ if dice.roll(6) == 0 => {
                 desk.engine.shutdown(Duration::from_millis(50)).await;
