@@ -199,8 +199,8 @@ impl Attendant {
             Input::Begin(begin) => self.begin(*begin).await,
             Input::Prompt(prompt) => self.prompt(*prompt).await,
             Input::Cancel => self.cancel(),
-            Input::SetMode { mode, reply } => match offer::mode(&mode) {
-                Some(mode) => self.change(offer::Change::Mode(mode), Reply::Mode(reply)),
+            Input::SetMode { mode, reply } => match self.bridge.offer.mode(&mode) {
+                Some(change) => self.change(change, Reply::Mode(reply)),
                 None => {
                     self.outbox.answer(reply, Err(faults::invalid("modeId", "a mode on offer")));
                 }

@@ -24,9 +24,9 @@ use agent_client_protocol::{
             DeleteSessionResponse, Implementation, InitializeRequest, InitializeResponse,
             ListSessionsRequest, LoadSessionRequest, McpCapabilities, McpServer, NewSessionRequest,
             PromptCapabilities, PromptRequest, PromptResponse, ResumeSessionRequest,
-            SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities,
-            SessionListCapabilities, SessionResumeCapabilities, SetSessionConfigOptionRequest,
-            SetSessionModeRequest,
+            SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
+            SessionCloseCapabilities, SessionDeleteCapabilities, SessionListCapabilities,
+            SessionResumeCapabilities, SetSessionConfigOptionRequest, SetSessionModeRequest,
         },
     },
 };
@@ -48,11 +48,14 @@ use crate::{
     jobs::Leave,
     lines::{self, Gauge},
     list,
+    offer::{Offer, Place},
     outbox::Outbox,
     project::Abilities,
     prompts::Prompt,
 };
 
+/// Further directories a session may work in.
+const DIRECTORIES: usize = 64;
 /// What an attendant's inbox holds.
 const INBOX: usize = 512;
 /// How long what is left may take once the editor is gone.
@@ -204,7 +207,7 @@ impl Desk {
         let info = Implementation::new("budao", env!("CARGO_PKG_VERSION"))
             .title(format!("Budao ({})", self.bridge.offer.engine));
         let response = InitializeResponse::new(ProtocolVersion::V1)
-            .agent_capabilities(capabilities())
+            .agent_capabilities(capabilities(&self.bridge.offer))
             .auth_methods(sign_ins.collect())
             .agent_info(info);
         respond!(responder, Ok(response));
@@ -239,9 +242,9 @@ impl Desk {
     ) {
         let place = self.place(&request.cwd, &request.additional_directories, request.mcp_servers);
         match place {
-            Ok((cwd, servers)) => {
+            Ok((place, servers)) => {
                 let session = SessionId(self.bridge.world.uuid());
-                let begin = Begin { cwd, servers, reply: Opened::New(responder) };
+                let begin = Begin { place, servers, reply: Opened::New(responder) };
                 self.begin(session, begin, connection);
             }
             Err(error) => respond!(responder, Err(error)),
@@ -256,8 +259,8 @@ impl Desk {
     ) {
         let place = self.place(&request.cwd, &request.additional_directories, request.mcp_servers);
         match place.and_then(|place| Ok((place, self.id(&request.session_id.0)?))) {
-            Ok(((cwd, servers), session)) => {
-                let begin = Begin { cwd, servers, reply: Opened::Load(responder) };
+            Ok(((place, servers), session)) => {
+                let begin = Begin { place, servers, reply: Opened::Load(responder) };
                 self.begin(session, begin, connection);
             }
             Err(error) => respond!(responder, Err(error)),
@@ -272,8 +275,8 @@ impl Desk {
     ) {
         let place = self.place(&request.cwd, &request.additional_directories, request.mcp_servers);
         match place.and_then(|place| Ok((place, self.id(&request.session_id.0)?))) {
-            Ok(((cwd, servers), session)) => {
-                let begin = Begin { cwd, servers, reply: Opened::Resume(responder) };
+            Ok(((place, servers), session)) => {
+                let begin = Begin { place, servers, reply: Opened::Resume(responder) };
                 self.begin(session, begin, connection);
             }
             Err(error) => respond!(responder, Err(error)),
@@ -400,17 +403,16 @@ impl Desk {
         cwd: &Path,
         others: &[std::path::PathBuf],
         servers: Vec<McpServer>,
-    ) -> Result<(String, Vec<crate::bridge::ToolServer>), Error> {
-        if !cwd.is_absolute() {
-            return Err(faults::invalid("cwd", "an absolute path"));
-        }
-        let Some(cwd) = cwd.to_str() else {
-            return Err(faults::invalid("cwd", "valid UTF-8"));
-        };
-        if !others.is_empty() {
+    ) -> Result<(Place, Vec<crate::bridge::ToolServer>), Error> {
+        if !others.is_empty() && self.bridge.offer.directories.is_none() {
             return Err(faults::invalid("additionalDirectories", "empty: they are not offered"));
         }
-        Ok((cwd.to_owned(), content::servers(servers)?))
+        if others.len() > DIRECTORIES {
+            return Err(faults::invalid("additionalDirectories", "at most 64 directories"));
+        }
+        let others = others.iter().map(|path| absolute("additionalDirectories", path));
+        let place = Place { cwd: absolute("cwd", cwd)?, others: others.collect::<Result<_, _>>()? };
+        Ok((place, content::servers(servers)?))
     }
 
     fn id(&self, session: &str) -> Result<SessionId, Error> {
@@ -449,7 +451,16 @@ fn hand_over(inbox: &mpsc::Sender<Input>, input: Input) {
     }
 }
 
-fn capabilities() -> AgentCapabilities {
+fn absolute(field: &'static str, path: &Path) -> Result<String, Error> {
+    if !path.is_absolute() {
+        return Err(faults::invalid(field, "an absolute path"));
+    }
+    path.to_str().map(str::to_owned).ok_or_else(|| faults::invalid(field, "valid UTF-8"))
+}
+
+fn capabilities(offer: &Offer) -> AgentCapabilities {
+    let directories =
+        offer.directories.is_some().then(SessionAdditionalDirectoriesCapabilities::new);
     AgentCapabilities::new()
         .load_session(true)
         .prompt_capabilities(PromptCapabilities::new().image(true).embedded_context(true))
@@ -459,6 +470,7 @@ fn capabilities() -> AgentCapabilities {
                 .list(SessionListCapabilities::new())
                 .delete(SessionDeleteCapabilities::new())
                 .resume(SessionResumeCapabilities::new())
-                .close(SessionCloseCapabilities::new()),
+                .close(SessionCloseCapabilities::new())
+                .additional_directories(directories),
         )
 }

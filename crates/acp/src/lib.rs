@@ -22,4 +22,4 @@ mod prompts;
 mod words;
 
 pub use bridge::{Bridge, ExecutionError, Host, NoHost, Reach, ToolServer};
-pub use offer::{Choice, Offer, SignIn, SlashCommand};
+pub use offer::{Choice, Offer, OwnMode, SignIn, SlashCommand};

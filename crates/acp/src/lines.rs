@@ -173,9 +173,13 @@ impl Decoder for Bounded {
     }
 }
 
-/// A line that is not UTF-8 is no JSON either, and is answered as such.
+/// A line that is not UTF-8 is no JSON either, and is answered as such. The protocol crate sends a line it
+/// cannot read back whole; of a long one it is given the beginning.
 fn text(line: &[u8]) -> String {
     let text = std::str::from_utf8(line).unwrap_or("a line that is not UTF-8");
+    if text.len() > HEAD && serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
+        return head_of(line);
+    }
     text.trim_end_matches('\r').to_owned()
 }
 
@@ -293,6 +297,14 @@ mod tests {
             let read = lines(format!("{line}\n{{}}\n").as_bytes(), 64).await;
             assert_eq!(read, ["a line that is too long", "{}"]);
         }
+    }
+
+    #[tokio::test]
+    async fn of_a_long_line_that_is_no_json_only_the_beginning_is_taken() {
+        let (long, whole) = ("x".repeat(HEAD * 3), format!("\"{}\"", "x".repeat(HEAD * 3)));
+        let read = lines(format!("{{{long}\n{whole}\n").as_bytes(), HEAD * 8).await;
+        assert_eq!((read[0].len(), read[1].len()), (HEAD, whole.len()));
+        assert!(serde_json::from_str::<serde_json::Value>(&read[0]).is_err(), "still no JSON");
     }
 
     #[tokio::test]

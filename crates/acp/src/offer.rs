@@ -33,6 +33,26 @@ pub struct Offer {
     pub commands: Vec<SlashCommand>,
     /// Ways to sign in.
     pub sign_ins: Vec<SignIn>,
+    /// Modes of the engine's own, besides those that every engine has.
+    pub modes: Vec<OwnMode>,
+    /// Where, among a session's extra settings, the engine finds further directories to work in. None: it
+    /// works in one.
+    pub directories: Option<String>,
+}
+
+/// A mode of an engine's own, kept among a session's extra settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnMode {
+    /// What is set.
+    pub id: String,
+    /// What is shown.
+    pub name: String,
+    /// What it does.
+    pub about: String,
+    /// What the session's permissions are in it.
+    pub permissions: Mode,
+    /// The extra setting the engine knows it by, and its value.
+    pub setting: (String, String),
 }
 
 /// One of several.
@@ -85,11 +105,12 @@ const LEVELS: [(&str, Option<Thinking>); 4] = [
 /// A change somebody wants made to a session's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    Mode(Mode),
+    Mode(Mode, BTreeMap<String, Option<String>>),
     Model(String),
     Thinking(Option<Thinking>),
     Title(String),
-    Workspace(String),
+    /// The directory it works in, and further ones under this key.
+    Workspace(String, Option<(String, Vec<String>)>),
     /// This tool runs without a question from now on.
     AllowTool(String),
     /// This tool never runs from now on.
@@ -101,13 +122,29 @@ impl Change {
     pub(crate) fn made(&self, settings: &Settings) -> Settings {
         let mut settings = settings.clone();
         match self {
-            Self::Mode(mode) => settings.permissions.mode = *mode,
+            Self::Mode(mode, own) => {
+                settings.permissions.mode = *mode;
+                for (key, value) in own {
+                    match value {
+                        Some(value) => {
+                            drop(settings.extra.insert(key.clone(), value.clone().into()))
+                        }
+                        None => drop(settings.extra.remove(key)),
+                    }
+                }
+            }
             Self::Model(model) => settings.model.clone_from(model),
             Self::Thinking(depth) => settings.thinking = *depth,
             Self::Title(title) => settings.title = Some(title.clone()),
-            Self::Workspace(place) => {
+            Self::Workspace(place, others) => {
                 settings.workspace = Some(place.clone());
                 settings.labels.insert(CWD.to_owned(), place.clone());
+                if let Some((key, others)) = others {
+                    match others.is_empty() {
+                        true => drop(settings.extra.remove(key)),
+                        false => drop(settings.extra.insert(key.clone(), others.clone().into())),
+                    }
+                }
             }
             Self::AllowTool(tool) => {
                 settings.permissions.deny.retain(|name| name != tool);
@@ -131,22 +168,34 @@ fn add(list: &mut Vec<String>, tool: &str) {
 /// The label a session's directory is found by.
 pub(crate) const CWD: &str = "cwd";
 
-/// What a new session of an editor is set to.
-pub(crate) fn settings_for(base: &Settings, cwd: &str) -> Settings {
-    let labels: BTreeMap<String, String> = base
-        .labels
-        .clone()
-        .into_iter()
-        .chain([(CWD.to_owned(), cwd.to_owned()), ("gateway".to_owned(), "acp".to_owned())])
-        .collect();
-    Settings { workspace: Some(cwd.to_owned()), labels, ..base.clone() }
+/// Where a session works.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) cwd: String,
+    /// Further directories.
+    pub(crate) others: Vec<String>,
+}
+
+impl Offer {
+    /// The change that makes a session work there.
+    pub(crate) fn workspace(&self, place: Place) -> Change {
+        let others = self.directories.clone().map(|key| (key, place.others));
+        Change::Workspace(place.cwd, others)
+    }
+}
+
+/// What a new session of an editor is set to, before it is told where to work.
+pub(crate) fn settings_for(base: &Settings) -> Settings {
+    let mut settings = base.clone();
+    settings.labels.insert("gateway".to_owned(), "acp".to_owned());
+    settings
 }
 
 impl Offer {
     /// The change an option stands for; none if there is no such option or value.
     pub(crate) fn change(&self, option: &str, value: &str, now: &Settings) -> Option<Change> {
         match option {
-            MODE => mode(value).map(Change::Mode),
+            MODE => self.mode(value),
             MODEL => self
                 .models_with(&now.model)
                 .into_iter()
@@ -171,12 +220,10 @@ impl Offer {
 
     /// Every option with its value, as the editor shows them.
     pub(crate) fn options(&self, settings: &Settings, lang: Lang) -> Vec<SessionConfigOption> {
-        let modes: Vec<_> = MODES
-            .iter()
-            .map(|(id, mode)| {
-                let (name, about) = mode_words(*mode, lang);
-                SessionConfigSelectOption::new(*id, name).description(about.to_owned())
-            })
+        let modes: Vec<_> = self
+            .all_modes(lang)
+            .into_iter()
+            .map(|(id, name, about)| SessionConfigSelectOption::new(id, name).description(about))
             .collect();
         let models: Vec<_> = self
             .models_with(&settings.model)
@@ -187,7 +234,7 @@ impl Offer {
             SessionConfigOption::select(
                 MODE,
                 say(lang, "Mode", "模式"),
-                mode_id(settings.permissions.mode),
+                self.mode_id(settings).to_owned(),
                 modes,
             )
             .category(SessionConfigOptionCategory::Mode),
@@ -240,26 +287,55 @@ pub(crate) fn noted_command(noted: &Value) -> Option<AvailableCommand> {
     Some(AvailableCommand::new(text("name")?, about).input(input))
 }
 
-/// The mode of that id.
-pub(crate) fn mode(id: &str) -> Option<Mode> {
-    MODES.iter().find(|(name, _)| *name == id).map(|(_, mode)| *mode)
-}
+impl Offer {
+    /// The change that a mode of that id stands for.
+    pub(crate) fn mode(&self, id: &str) -> Option<Change> {
+        let own = self.modes.iter().find(|mode| mode.id == id);
+        let permissions = match own {
+            Some(own) => own.permissions,
+            None => MODES.iter().find(|(name, _)| *name == id)?.1,
+        };
+        // Whatever was set by another mode goes.
+        let mut settings: BTreeMap<String, Option<String>> =
+            self.modes.iter().map(|mode| (mode.setting.0.clone(), None)).collect();
+        settings.extend(own.map(|own| (own.setting.0.clone(), Some(own.setting.1.clone()))));
+        Some(Change::Mode(permissions, settings))
+    }
 
-/// The id of a mode.
-pub(crate) fn mode_id(mode: Mode) -> &'static str {
-    MODES.iter().find(|(_, other)| *other == mode).map_or("default", |(id, _)| *id)
-}
+    /// The id of the mode a session is in.
+    pub(crate) fn mode_id(&self, settings: &Settings) -> &str {
+        let permissions = settings.permissions.mode;
+        let is_set = |mode: &&OwnMode| {
+            let (key, value) = &mode.setting;
+            mode.permissions == permissions
+                && settings.extra.get(key).and_then(Value::as_str) == Some(value)
+        };
+        let standard = || MODES.iter().find(|(_, other)| *other == permissions);
+        match self.modes.iter().find(is_set) {
+            Some(own) => &own.id,
+            None => standard().map_or("default", |(id, _)| *id),
+        }
+    }
 
-/// The modes and which one is set.
-pub(crate) fn modes(settings: &Settings, lang: Lang) -> SessionModeState {
-    let all = MODES
-        .iter()
-        .map(|(id, mode)| {
+    /// The modes and which one is set.
+    pub(crate) fn modes(&self, settings: &Settings, lang: Lang) -> SessionModeState {
+        let mode = |(id, name, about): (String, String, String)| {
+            SessionMode::new(id, name).description(about)
+        };
+        let current = self.mode_id(settings).to_owned();
+        SessionModeState::new(current, self.all_modes(lang).into_iter().map(mode).collect())
+    }
+
+    /// Id, name and meaning of every mode: those of all engines, then the engine's own.
+    fn all_modes(&self, lang: Lang) -> Vec<(String, String, String)> {
+        let standard = MODES.iter().map(|(id, mode)| {
             let (name, about) = mode_words(*mode, lang);
-            SessionMode::new(*id, name).description(about.to_owned())
-        })
-        .collect();
-    SessionModeState::new(mode_id(settings.permissions.mode), all)
+            ((*id).to_owned(), name.to_owned(), about.to_owned())
+        });
+        let own =
+            self.modes.iter().map(|mode| (mode.id.clone(), mode.name.clone(), mode.about.clone()));
+        standard.chain(own).collect()
+    }
 }
 
 fn mode_words(mode: Mode, lang: Lang) -> (&'static str, &'static str) {

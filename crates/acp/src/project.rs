@@ -292,9 +292,9 @@ impl Projector {
             let info = SessionInfoUpdate::new().title(title);
             shows.push(Show::Update(SessionUpdate::SessionInfoUpdate(info)));
         }
-        let mode = settings.permissions.mode;
-        if before.permissions.mode != mode {
-            let update = CurrentModeUpdate::new(offer::mode_id(mode));
+        let mode = self.offer.mode_id(settings);
+        if self.offer.mode_id(&before) != mode {
+            let update = CurrentModeUpdate::new(mode.to_owned());
             shows.push(Show::Update(SessionUpdate::CurrentModeUpdate(update)));
         }
         let options = self.offer.options(settings, self.lang);

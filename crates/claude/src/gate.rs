@@ -8,6 +8,8 @@ use budao_core::{
 };
 use serde_json::Value;
 
+use crate::DEFAULT_MODEL;
+
 /// The key of the CLI's mode in a session's extra settings.
 pub const MODE: &str = "claude.mode";
 /// The key of further directories the CLI may work in, a list.
@@ -52,6 +54,11 @@ pub(crate) fn mode(settings: &Settings) -> &str {
     })
 }
 
+/// The model the CLI is told, unless it is to choose itself.
+pub(crate) fn model(settings: &Settings) -> Option<&str> {
+    Some(settings.model.as_str()).filter(|model| !model.is_empty() && *model != DEFAULT_MODEL)
+}
+
 /// How hard the CLI's model is to think, in the CLI's word.
 pub(crate) fn effort(settings: &Settings) -> Option<&'static str> {
     settings.thinking.map(Into::into)
@@ -72,6 +79,9 @@ fn effect(tool: &str) -> Effect {
 pub(crate) fn permit(settings: &Settings, tool: &str) -> Permit {
     if mode(settings) == "plan" && tool != HAND_IN_PLAN && effect(tool) != Effect::Reads {
         return Permit::Deny("the mode is `plan`: nothing is changed or run");
+    }
+    if mode(settings) == "dontAsk" && !is_free(&settings.permissions, tool) {
+        return Permit::Deny("the mode is `dontAsk`: nobody is asked");
     }
     let asks_person = tool == HAND_IN_PLAN || tool == ASK_PERSON;
     match settings.permissions.permit(&spec(tool, asks_person)) {
@@ -136,6 +146,24 @@ mod tests {
                 assert!(matches!(permit(&plan, tool), Permit::Deny(_)), "{tool}");
             }
             assert!(matches!(permit(&plan, "ExitPlanMode"), Permit::Ask(_)));
+        }
+    }
+
+    #[test]
+    fn in_the_mode_that_does_not_ask_nobody_is_asked() {
+        let mut silent = settings(Mode::Approval, "dontAsk");
+        for tool in ["Write", "Bash", "WebFetch", "ExitPlanMode", "AskUserQuestion"] {
+            assert!(matches!(permit(&silent, tool), Permit::Deny(_)), "{tool}");
+        }
+        silent.permissions.allow = vec!["Bash".into()];
+        assert_eq!(permit(&silent, "Bash"), Permit::Allow, "somebody said so before");
+    }
+
+    #[test]
+    fn in_the_mode_that_accepts_edits_what_the_cli_still_asks_is_asked() {
+        let edits = settings(Mode::Approval, "acceptEdits");
+        for tool in ["Write", "Bash", "mcp__files__remove"] {
+            assert!(matches!(permit(&edits, tool), Permit::Ask(_)), "{tool}");
         }
     }
 

@@ -149,8 +149,8 @@ pub fn arguments(start: &Start) -> Vec<String> {
     if mode != "default" {
         add("--permission-mode", mode.to_owned());
     }
-    if !settings.model.is_empty() {
-        add("--model", settings.model.clone());
+    if let Some(model) = gate::model(settings) {
+        add("--model", model.to_owned());
     }
     if let Some(system) = &settings.system {
         add("--append-system-prompt", system.to_string());

@@ -24,6 +24,9 @@ pub use engine::{Census, Claude, Config, ENGINE_LABEL, ENGINE_NAME};
 pub use launch::{Launcher, Program, Running, Start, arguments};
 pub use machine::{Launch, Patience};
 
+/// The model that is the CLI's own choice: then it is told none.
+pub const DEFAULT_MODEL: &str = "default";
+
 /// What the CLI is called in faults.
 pub(crate) const PROGRAM: &str = "claude";
 /// What its model service is called in faults.

@@ -97,10 +97,10 @@ impl ServeArgs {
             || self.models.first().is_some_and(|model| Models::parse_spec(model).is_ok());
         match self.engine.as_deref() {
             Some("native") => Ok(Engine::Native),
-            Some("claude") => claude::program(self.claude.clone()).map(Engine::Claude),
+            Some("claude") => crate::claude::program(self.claude.clone()).map(Engine::Claude),
             Some(other) => Err(wrong("--engine", "claude or native", other)),
             None if self.claude.is_none() && names_a_model() => Ok(Engine::Native),
-            None => Ok(claude::program(self.claude.clone()).map_or_else(
+            None => Ok(crate::claude::program(self.claude.clone()).map_or_else(
                 |fault| {
                     tracing::warn!(%fault, "the Claude CLI is not there; our own loop is");
                     Engine::Native
@@ -175,6 +175,7 @@ impl ServeArgs {
             context_tokens,
             commands: vec![plan],
             sign_ins: if specs.iter().any(needs_key) { vec![key] } else { Vec::new() },
+            ..Offer::default()
         })
     }
 }
@@ -212,12 +213,13 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
     let limits = args.config.load()?.limits;
     let world = budao_runtime::world::real();
     let offer = claude::offer(args.models.clone(), lang);
-    // `default` is the CLI's own choice: then it is not told a model.
-    let model = args.models.first().cloned().unwrap_or_default();
+    let model = offer.models[0].id.clone();
     let settings = Settings { model, ..args.settings(lang)? };
     let journal = args.journal.open(&world).await?;
     tracing::info!(engine = offer.engine, program = %program.display(), "serving an editor");
-    let engine = claude::engine(program, Arc::clone(&journal) as _, &world, limits.clone());
+    // An editor opens a session to use it: the CLI starts while its user types.
+    let writes = Arc::clone(&journal) as _;
+    let engine = crate::claude::engine(program, writes, &world, limits.clone(), true);
     let bridge = Bridge {
         engine: Arc::new(engine.clone()),
         journal,

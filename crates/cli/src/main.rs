@@ -6,6 +6,7 @@
 
 mod acp;
 mod anomalies;
+mod claude;
 mod config;
 mod exit;
 mod explain;

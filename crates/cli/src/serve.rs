@@ -7,15 +7,19 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
+use budao_claude::{Claude, DEFAULT_MODEL};
 use budao_core::{
     Fault, Lang,
+    engine::Engine,
     event::Settings,
     fault::{Fact, Kind, Operation, text},
     scrub::Scrubber,
     tool::{Mode, Permissions},
 };
+use budao_journal::Journal;
 use budao_runtime::world;
 use budao_serve::{Auth, Config, Keyring, OnDisconnect};
 use tokio::{
@@ -24,10 +28,11 @@ use tokio::{
 };
 
 use crate::{
+    claude,
     config::ConfigArgs,
     exit::Exit,
     terminal::Terminal,
-    wiring::{self, JournalArgs},
+    wiring::{self, JournalArgs, Wired},
     words::say,
 };
 
@@ -78,9 +83,18 @@ pub(crate) struct Args {
     #[arg(long = "state-key", value_name = "FILE")]
     state_keys: Vec<PathBuf>,
 
-    /// The model of new sessions: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE
-    #[arg(long, default_value = "demo", value_name = "SPEC", env = "BUDAO_MODEL")]
-    model: String,
+    /// Who does the work: native (our own loop) or claude (the Claude CLI)
+    #[arg(long, default_value = "native", value_name = "ENGINE")]
+    engine: String,
+
+    /// The Claude CLI. Otherwise CLAUDE_CODE_EXECUTABLE, else `claude` on the path
+    #[arg(long, value_name = "PROGRAM")]
+    claude: Option<PathBuf>,
+
+    /// The model of new sessions: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE; for the
+    /// Claude CLI one of its own names. Otherwise demo, or the CLI's own choice
+    #[arg(long, value_name = "SPEC", env = "BUDAO_MODEL")]
+    model: Option<String>,
 
     /// A model a client may ask for instead; may be given several times
     #[arg(long = "allow-model", value_name = "SPEC")]
@@ -123,22 +137,88 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.check_address(args.listen.ip())?;
     let listener = listen(args.listen).await?;
 
-    let wired = wiring::wire(&args.journal, file).await?;
-    for (name, fault) in &wired.missing {
-        terminal.say(&format!("✗ {}: {}", terminal.name(name), text::for_user(fault, lang)));
-    }
-    let resumed = wired.runtime.recover().await?;
+    let engine = Running::start(args, file, lang, terminal).await?;
+    let resumed = engine.recover().await?;
     if resumed > 0 {
         let words = say(lang, "Sessions that go on from before", "继续运行的会话");
         terminal.say(&format!("{words}: {resumed}"));
     }
     let stop = told_to_stop();
     announce(&listener, made.as_deref(), lang, terminal);
-    let journal = Arc::clone(wired.runtime.journal());
-    let engine = Arc::new(wired.runtime.clone());
-    budao_serve::serve(listener, config, engine, journal, world::real(), stop).await?;
-    wired.close().await;
+    let (runs, journal) = (engine.engine(), engine.journal());
+    budao_serve::serve(listener, config, runs, journal, world::real(), stop).await?;
+    engine.close().await;
     Ok(Exit::Fine)
+}
+
+/// Who does the work.
+enum Running {
+    Native(Box<Wired>),
+    Claude(Claude),
+}
+
+impl Running {
+    async fn start(
+        args: &Args,
+        file: crate::config::Config,
+        lang: Lang,
+        terminal: &Terminal,
+    ) -> Result<Self, Fault> {
+        if args.is_claude()? {
+            let (world, limits) = (world::real(), file.limits);
+            let program = claude::program(args.claude.clone())?;
+            let journal = args.journal.open(&world).await?;
+            return Ok(Self::Claude(claude::engine(program, journal, &world, limits, false)));
+        }
+        let wired = wiring::wire(&args.journal, file).await?;
+        for (name, fault) in &wired.missing {
+            terminal.say(&format!("✗ {}: {}", terminal.name(name), text::for_user(fault, lang)));
+        }
+        Ok(Self::Native(Box::new(wired)))
+    }
+
+    fn engine(&self) -> Arc<dyn Engine> {
+        match self {
+            Self::Native(wired) => Arc::new(wired.runtime.clone()),
+            Self::Claude(engine) => Arc::new(engine.clone()),
+        }
+    }
+
+    fn journal(&self) -> Arc<dyn Journal> {
+        match self {
+            Self::Native(wired) => Arc::clone(wired.runtime.journal()),
+            Self::Claude(engine) => Arc::clone(engine.journal()),
+        }
+    }
+
+    async fn recover(&self) -> Result<usize, Fault> {
+        match self {
+            Self::Native(wired) => wired.runtime.recover().await,
+            Self::Claude(engine) => engine.recover().await,
+        }
+    }
+
+    async fn close(&self) {
+        match self {
+            Self::Native(wired) => wired.close().await,
+            Self::Claude(engine) => engine.shutdown(Duration::ZERO).await,
+        }
+    }
+}
+
+impl Args {
+    fn is_claude(&self) -> Result<bool, Fault> {
+        match self.engine.as_str() {
+            "native" => Ok(false),
+            "claude" => Ok(true),
+            other => Err(wrong("--engine", "native or claude", other)),
+        }
+    }
+
+    fn model(&self) -> Result<String, Fault> {
+        let otherwise = if self.is_claude()? { DEFAULT_MODEL } else { "demo" };
+        Ok(self.model.clone().unwrap_or_else(|| otherwise.to_owned()))
+    }
 }
 
 /// The address goes to stdout, for programs; what it means goes to stderr, for people.
@@ -251,7 +331,7 @@ fn settings(args: &Args, lang: Lang) -> Result<Settings, Fault> {
     let workspace = std::path::absolute(&args.workspace).unwrap_or(args.workspace.clone());
     Ok(Settings {
         language: lang,
-        model: args.model.clone(),
+        model: args.model()?,
         workspace: Some(workspace.display().to_string()),
         permissions: Permissions { mode, ..Permissions::default() },
         ..Settings::default()

@@ -139,7 +139,10 @@ impl Story<'_> {
                 format!("■ {} {by}", self.w("cancelled by", "取消者："))
             }
             Event::MessageWithdrawn { by, .. } => {
-                format!("■ {} {by}", self.w("a waiting message was taken back by", "撤回等待消息者："))
+                format!(
+                    "■ {} {by}",
+                    self.w("a waiting message was taken back by", "撤回等待消息者：")
+                )
             }
             Event::CloseRequested { by } => {
                 format!("■ {} {by}", self.w("closed by", "关闭者："))

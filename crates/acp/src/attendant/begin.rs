@@ -20,14 +20,14 @@ use super::{Attendant, Job, Reply};
 use crate::{
     bridge::ToolServer,
     faults,
-    offer::{self, Change},
+    offer::{self, Place},
     project::Projector,
 };
 
 /// How a session is begun with.
 #[derive(Debug)]
 pub(crate) struct Begin {
-    pub(crate) cwd: String,
+    pub(crate) place: Place,
     pub(crate) servers: Vec<ToolServer>,
     pub(crate) reply: Opened,
 }
@@ -47,17 +47,17 @@ pub(super) struct Replay {
     until: Seq,
     pub(super) is_quiet: bool,
     reply: Opened,
-    cwd: String,
+    place: Place,
 }
 
 impl Attendant {
     pub(super) async fn begin(&mut self, begin: Begin) {
-        let Begin { cwd, servers, reply } = begin;
+        let Begin { place, servers, reply } = begin;
         if let Err(fault) = self.bridge.host.tool_servers(self.session, servers).await {
             return self.not_begun(reply, faults::error(&fault, self.bridge.lang));
         }
         let begun = match reply {
-            Opened::New(_) => self.open(&cwd).await.map(|()| 0),
+            Opened::New(_) => self.open(place.clone()).await.map(|()| 0),
             Opened::Load(_) | Opened::Resume(_) => self.look_back().await,
         };
         let until = match begun {
@@ -67,13 +67,14 @@ impl Attendant {
             }
         };
         let is_quiet = matches!(reply, Opened::Resume(_));
-        self.replay = Some(Replay { until, is_quiet, reply, cwd });
+        self.replay = Some(Replay { until, is_quiet, reply, place });
         self.outbox.history(true);
         self.replayed(self.seen).await;
     }
 
-    async fn open(&mut self, cwd: &str) -> Result<(), Fault> {
-        let settings = offer::settings_for(&self.bridge.settings, cwd);
+    async fn open(&mut self, place: Place) -> Result<(), Fault> {
+        let base = offer::settings_for(&self.bridge.settings);
+        let settings = self.bridge.offer.workspace(place).made(&base);
         let opening =
             Opening { session: Some(self.session), settings: settings.clone(), origin: None };
         self.bridge.engine.open(opening).await?;
@@ -137,8 +138,9 @@ impl Attendant {
             }
         }
         self.offer_commands();
-        if self.projector.settings.workspace.as_deref() != Some(replay.cwd.as_str()) {
-            self.change(Change::Workspace(replay.cwd), Reply::Nobody);
+        let moves = self.bridge.offer.workspace(replay.place);
+        if moves.made(&self.projector.settings) != self.projector.settings {
+            self.change(moves, Reply::Nobody);
         }
         if self.projector.turn.is_some() {
             self.jobs.push(Job::TakeUp);
@@ -153,6 +155,6 @@ impl Attendant {
     fn choices(&self) -> (SessionModeState, Vec<SessionConfigOption>) {
         let settings = &self.projector.settings;
         let lang = self.bridge.lang;
-        (offer::modes(settings, lang), self.bridge.offer.options(settings, lang))
+        (self.bridge.offer.modes(settings, lang), self.bridge.offer.options(settings, lang))
     }
 }

@@ -1,62 +1,27 @@
-//! The Claude CLI behind the editor bridge: where it is, what it offers, and what it is handed.
+//! The Claude CLI behind the editor bridge: what it offers, and what it is handed.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use async_trait::async_trait;
-use budao_acp::{Choice, Host, Offer, Reach, SignIn, ToolServer};
-use budao_claude::{
-    Claude, Config, Program,
-    find::{Search, find},
-};
+use budao_acp::{Choice, Host, Offer, OwnMode, Reach, SignIn, ToolServer};
+use budao_claude::{Claude, DEFAULT_MODEL, gate};
 use budao_core::{
     Fault, Lang,
     event::SessionId,
     fault::{Fact, Kind, Operation},
-    limits::Limits,
-    scrub::Scrubber,
-    seams::World,
+    tool::Mode,
 };
-use budao_journal::Journal;
 use serde_json::{Map, Value, json};
 
-use crate::{holder, wiring, words::say};
+use crate::words::say;
 
 /// Tokens its models can read.
 const CONTEXT_TOKENS: u64 = 200_000;
 
-/// Where the CLI is: told, in the environment, or on the path.
-pub(super) fn program(given: Option<PathBuf>) -> Result<PathBuf, Fault> {
-    find(&Search {
-        given,
-        executable: std::env::var_os("CLAUDE_CODE_EXECUTABLE"),
-        path: std::env::var_os("PATH"),
-    })
-}
-
-/// An engine that runs the CLI at this place.
-pub(super) fn engine(
-    program: PathBuf,
-    journal: Arc<dyn Journal>,
-    world: &World,
-    limits: Limits,
-) -> Claude {
-    let scrubber = Scrubber::with_secrets(wiring::keys().1);
-    let mut launcher = Program::new(program, world.clone());
-    launcher.scrubber = scrubber.clone();
-    let mut config = Config::new(journal, world.clone(), Arc::new(launcher));
-    config.limits = limits;
-    config.scrubber = scrubber;
-    config.holder = holder::name();
-    config.census = Arc::new(holder::Processes);
-    // An editor opens a session to use it: the CLI starts while its user types.
-    config.ahead = true;
-    Claude::new(config)
-}
-
 /// What the editor may choose from. The CLI knows its models by short names.
 pub(super) fn offer(models: Vec<String>, lang: Lang) -> Offer {
     let models = if models.is_empty() {
-        ["", "sonnet", "opus", "haiku"].map(str::to_owned).to_vec()
+        [DEFAULT_MODEL, "sonnet", "opus", "haiku"].map(str::to_owned).to_vec()
     } else {
         models
     };
@@ -72,17 +37,53 @@ pub(super) fn offer(models: Vec<String>, lang: Lang) -> Offer {
     };
     Offer {
         engine: "claude".to_owned(),
-        models: models.into_iter().map(choice).collect(),
+        models: models.into_iter().map(|id| choice(id, lang)).collect(),
         thinking: true,
         context_tokens: CONTEXT_TOKENS,
         commands: Vec::new(),
         sign_ins: vec![sign_in],
+        modes: modes(lang).to_vec(),
+        directories: Some(gate::DIRECTORIES.to_owned()),
     }
 }
 
-/// The CLI's own choice is to be told no model at all.
-fn choice(id: String) -> Choice {
-    let name = if id.is_empty() { "Default".to_owned() } else { id.clone() };
+/// Modes of the CLI's own. It enforces them, and what it asks in spite of them is decided accordingly.
+fn modes(lang: Lang) -> [OwnMode; 2] {
+    let own = |id: &str, name: &str, about: &str| OwnMode {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        about: about.to_owned(),
+        permissions: Mode::Approval,
+        setting: (gate::MODE.to_owned(), id.to_owned()),
+    };
+    [
+        own(
+            "acceptEdits",
+            say(lang, "Accept edits", "接受编辑"),
+            say(
+                lang,
+                "Edits in the working directories run; everything else is asked about",
+                "工作目录内的编辑直接执行，其余操作先询问",
+            ),
+        ),
+        own(
+            "dontAsk",
+            say(lang, "Don't ask", "不询问"),
+            say(
+                lang,
+                "What would have to be asked about is denied without a question",
+                "需要询问的操作一律直接拒绝",
+            ),
+        ),
+    ]
+}
+
+/// A model to choose. The CLI's own choice has a name that people read.
+fn choice(id: String, lang: Lang) -> Choice {
+    let name = match id.as_str() {
+        DEFAULT_MODEL => say(lang, "Default", "默认").to_owned(),
+        name => name.to_owned(),
+    };
     Choice { id, name }
 }
 

@@ -1,0 +1,41 @@
+//! The Claude CLI as this program runs it: where it is, and the engine around it.
+
+use std::{path::PathBuf, sync::Arc};
+
+use budao_claude::{
+    Claude, Config, Program,
+    find::{Search, find},
+};
+use budao_core::{Fault, limits::Limits, scrub::Scrubber, seams::World};
+use budao_journal::Journal;
+
+use crate::{holder, wiring};
+
+/// Where the CLI is: told, in the environment, or on the path.
+pub(crate) fn program(given: Option<PathBuf>) -> Result<PathBuf, Fault> {
+    find(&Search {
+        given,
+        executable: std::env::var_os("CLAUDE_CODE_EXECUTABLE"),
+        path: std::env::var_os("PATH"),
+    })
+}
+
+/// An engine that runs the CLI at this place. `ahead`: is it started as soon as a session is opened?
+pub(crate) fn engine(
+    program: PathBuf,
+    journal: Arc<dyn Journal>,
+    world: &World,
+    limits: Limits,
+    ahead: bool,
+) -> Claude {
+    let scrubber = Scrubber::with_secrets(wiring::keys().1);
+    let mut launcher = Program::new(program, world.clone());
+    launcher.scrubber = scrubber.clone();
+    let mut config = Config::new(journal, world.clone(), Arc::new(launcher));
+    config.limits = limits;
+    config.scrubber = scrubber;
+    config.holder = holder::name();
+    config.census = Arc::new(holder::Processes);
+    config.ahead = ahead;
+    Claude::new(config)
+}
