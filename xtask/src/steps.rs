@@ -131,6 +131,19 @@ pub(crate) static STEPS: &[Step] = &[
         run: |_| crash::run(KILLS).map(|()| Done::Passed(format!("{KILLS} kills"))),
     },
     Step {
+        name: "editors",
+        about: "both Claude CLIs and an editor of others, with the bridge between them",
+        budget: minutes(2),
+        when: When::Always,
+        needs: &[
+            Need::Tool("node"),
+            Need::Peer("acp-sdk"),
+            Need::Peer("claude-cli"),
+            Need::Peer("claude-cli-old"),
+        ],
+        run: cargo::editors,
+    },
+    Step {
         name: "node",
         about: "the TypeScript client compiles and keeps its promises in Node",
         budget: minutes(1),
@@ -209,6 +222,14 @@ pub(crate) static STEPS: &[Step] = &[
         when: When::Full,
         needs: &[Need::Peer("socketio-js"), Need::Peer("a2c-smcp")],
         run: cargo::acks,
+    },
+    Step {
+        name: "interleavings",
+        about: "a hundred thousand random lives of the Claude CLI, conversations with an editor",
+        budget: minutes(30),
+        when: When::Full,
+        needs: &[],
+        run: cargo::interleavings,
     },
     Step {
         name: "deny",

@@ -89,6 +89,26 @@ pub(super) fn acks(run: &Run) -> Result<Done> {
     Ok(Done::Passed(String::new()))
 }
 
+/// The real CLIs and an editor of others, with us between them. Nothing of it may be left out here.
+pub(super) fn editors(run: &Run) -> Result<Done> {
+    let mut cargo = process::cargo(&run.root);
+    cargo.args(["test", "--locked", "--workspace", "--test", "acp"]);
+    cargo.env("CI", "true").env("BUDAO_PEERS", peers::dir()?);
+    let tally = count_tests(run, &mut cargo, Runner::Cargo)?;
+    Ok(Done::Passed(format!("{} tests", tally.passed)))
+}
+
+/// The random conversations, of which a usual run plays a share.
+pub(super) fn interleavings(run: &Run) -> Result<Done> {
+    for (package, filter) in [("budao-claude", "interleaving"), ("budao-acp", "stays_right")] {
+        let mut cargo = process::cargo(&run.root);
+        cargo.args(["test", "--locked", "-p", package, "--test", "it", filter]);
+        cargo.args(["--", "--nocapture"]).env("BUDAO_FULL", "1");
+        process::run(&mut cargo, run.deadline)?;
+    }
+    Ok(Done::Passed("100 000 lives of the CLI, 20 000 conversations with an editor".to_owned()))
+}
+
 pub(super) fn deny(run: &Run) -> Result<Done> {
     if which::which("cargo-deny").is_err() {
         return Ok(Done::Skipped("cargo-deny is not installed".to_owned()));
