@@ -125,12 +125,7 @@ impl Change {
             Self::Mode(mode, own) => {
                 settings.permissions.mode = *mode;
                 for (key, value) in own {
-                    match value {
-                        Some(value) => {
-                            drop(settings.extra.insert(key.clone(), value.clone().into()))
-                        }
-                        None => drop(settings.extra.remove(key)),
-                    }
+                    set(&mut settings, key, value.clone().map(Value::from));
                 }
             }
             Self::Model(model) => settings.model.clone_from(model),
@@ -140,10 +135,8 @@ impl Change {
                 settings.workspace = Some(place.clone());
                 settings.labels.insert(CWD.to_owned(), place.clone());
                 if let Some((key, others)) = others {
-                    match others.is_empty() {
-                        true => drop(settings.extra.remove(key)),
-                        false => drop(settings.extra.insert(key.clone(), others.clone().into())),
-                    }
+                    let others = Some(others).filter(|others| !others.is_empty());
+                    set(&mut settings, key, others.cloned().map(Value::from));
                 }
             }
             Self::AllowTool(tool) => {
@@ -157,6 +150,14 @@ impl Change {
         }
         settings
     }
+}
+
+/// Sets one of a session's extra settings, or takes it away.
+fn set(settings: &mut Settings, key: &str, value: Option<Value>) {
+    match value {
+        Some(value) => settings.extra.insert(key.to_owned(), value),
+        None => settings.extra.remove(key),
+    };
 }
 
 fn add(list: &mut Vec<String>, tool: &str) {

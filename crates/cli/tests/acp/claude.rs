@@ -158,7 +158,7 @@ fn works_in_an_editor(peer: &str) {
     assert_eq!((stopped.as_str(), shown.as_str()), ("end_turn", "let me after the tool"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "written");
     let calls = editor.updates.iter().filter(|it| it["toolCallId"].is_string());
-    let last = { calls }.filter_map(|it| it["status"].as_str()).last();
+    let last = calls.rev().find_map(|it| it["status"].as_str());
     assert_eq!(last, Some("completed"));
 
     let slow = editor.prompt(&session, "third %slow");
