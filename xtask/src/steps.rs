@@ -133,7 +133,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "editors",
         about: "both Claude CLIs and an editor of others, with the bridge between them",
-        budget: minutes(2),
+        budget: Duration::from_secs(20),
         when: When::Always,
         needs: &[
             Need::Tool("node"),
