@@ -189,6 +189,20 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// # Errors
     /// When the journal fails.
     async fn delete(&self, session: SessionId) -> Result<bool, Fault>;
+
+    /// What it has to do and how large it is, for whoever watches it.
+    fn load(&self) -> Load {
+        Load::default()
+    }
+}
+
+/// What a journal has to do and how large it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests that wait to be made durable.
+    pub waiting: usize,
+    /// Bytes of its files.
+    pub bytes: u64,
 }
 
 /// What happens when a lease is asked for a session that does not exist.

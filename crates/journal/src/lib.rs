@@ -12,14 +12,15 @@ mod faults;
 mod fold;
 mod follow;
 mod keep;
+mod log;
 mod memory;
 mod sqlite;
 mod views;
 
 pub use contract::{
     Append, AppendError, Digest, Entry, Filter, Gap, GapReason, Info, Journal, Lease, LeaseInfo,
-    LeaseRequest, Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, State,
-    Stored, Submitted, Summary, Token, Unfinished, Watch,
+    LeaseRequest, Load, Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot,
+    State, Stored, Submitted, Summary, Token, Unfinished, Watch,
 };
 pub use fold::{fold, fold_at};
 pub use memory::Memory;

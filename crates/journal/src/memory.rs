@@ -25,6 +25,7 @@ use crate::{
     },
     faults,
     follow::{self, Pages},
+    log::Faults,
 };
 
 use self::state::State;
@@ -85,11 +86,13 @@ impl Journal for Memory {
     async fn append(&self, append: Append) -> Result<Seq, AppendError> {
         let session = append.session;
         let is_answer = !append.answers.is_empty();
+        let faults = Faults::of(&append);
         let (head, batch) = self.with(|state, _| state.append(append))?;
         self.shared.bell.records(session, head, batch);
         if is_answer {
             self.shared.bell.answered(session);
         }
+        faults.log();
         Ok(head)
     }
 

@@ -30,7 +30,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, atomic::Ordering, mpsc},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use budao_core::{
@@ -256,6 +256,7 @@ impl Sqlite {
             let fault = Fault::new(Kind::JournalReadOnly, operation).with(Fact::Path, path);
             return Err(fault.because("it was opened for reading only").into());
         };
+        let began = Instant::now();
         let permit = desk.slots.clone().acquire_owned().await.map_err(|_| over())?;
         let (reply, answer) = oneshot::channel();
         let is_sent = match &*lock(&desk.jobs) {
@@ -265,7 +266,9 @@ impl Sqlite {
         if !is_sent {
             return Err(over());
         }
-        answer.await.map_err(|_| over())?
+        let done = answer.await.map_err(|_| over())?;
+        metrics::histogram!("budao_journal_append_seconds").record(began.elapsed());
+        done
     }
 
     async fn append_prepared(&self, append: Prepared) -> Result<Seq, Fault> {

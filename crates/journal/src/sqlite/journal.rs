@@ -1,6 +1,6 @@
 //! The contract, spelled for a file: changes go to the writer, questions to a reader.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -15,15 +15,17 @@ use super::{
     ask::{Ask, Done, Prepared},
     into_fault, mixed_up, queries,
     reader::{self, Readers},
+    witness::with_suffix,
 };
 use crate::{
     contract::{
-        Append, AppendError, Digest, Filter, Info, Journal, Lease, LeaseRequest, Page, PageLimits,
-        Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary, Unfinished,
-        Watch,
+        Append, AppendError, Digest, Filter, Info, Journal, Lease, LeaseRequest, Load, Page,
+        PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary,
+        Unfinished, Watch,
     },
     faults,
     follow::{self, Pages},
+    log::Faults,
 };
 
 #[async_trait]
@@ -63,6 +65,7 @@ impl Journal for Sqlite {
     }
 
     async fn append(&self, append: Append) -> Result<Seq, AppendError> {
+        let faults = Faults::of(&append);
         let prepared = Prepared::new(append);
         let (limit, size) = (self.shared.options.append_bytes, prepared.bytes());
         if size > limit {
@@ -70,9 +73,21 @@ impl Journal for Sqlite {
             return Err(faults::limit(operation, "append_bytes", "bytes", limit, size).into());
         }
         match self.write(Ask::Append(prepared)).await? {
-            Done::Head(head) => Ok(head),
+            Done::Head(head) => {
+                faults.log();
+                Ok(head)
+            }
             done => Err(mixed_up(Operation::AppendRecords, &done).into()),
         }
+    }
+
+    fn load(&self) -> Load {
+        let waiting = self.shared.desk.as_ref().map_or(0, |desk| {
+            self.shared.options.queue.max(1).saturating_sub(desk.slots.available_permits())
+        });
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+        let path = &self.shared.path;
+        Load { waiting, bytes: size(path) + size(&with_suffix(path, "-wal")) }
     }
 
     async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault> {

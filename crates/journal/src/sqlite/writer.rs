@@ -190,6 +190,7 @@ impl Writer {
 
     /// One transaction. A panic in it is our own mistake; it costs these requests, not the journal.
     fn transact(&mut self, jobs: &[Job]) -> Result<Vec<Result<Done, AppendError>>, Trouble> {
+        let began = Instant::now();
         let hold = &mut self.hold;
         let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
             hold.transact(|hold| jobs.iter().map(|job| hold.apply(&job.ask)).collect())
@@ -197,10 +198,12 @@ impl Writer {
         let tally = &self.outside.tally;
         match done {
             Ok(Ok(_)) => {
+                metrics::histogram!("budao_journal_sync_seconds").record(began.elapsed());
                 tally.transactions.fetch_add(1, Ordering::Relaxed);
                 tally.requests.fetch_add(jobs.len() as u64, Ordering::Relaxed);
             }
             Ok(Err(_)) | Err(_) => {
+                metrics::counter!("budao_journal_failures_total").increment(1);
                 tally.failures.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -234,6 +237,7 @@ impl Writer {
             self.hold.checkpoint();
             let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
             let tally = &self.outside.tally;
+            metrics::histogram!("budao_journal_checkpoint_seconds").record(began.elapsed());
             tally.checkpoints.fetch_add(1, Ordering::Relaxed);
             tally.longest_checkpoint_micros.fetch_max(micros, Ordering::Relaxed);
         }
