@@ -126,6 +126,11 @@ impl Admission {
         self.inside.lock().expect("no code panics while holding this")
     }
 
+    /// Connections that are in.
+    pub(crate) fn connections(&self) -> usize {
+        self.inside().connections
+    }
+
     /// Lets a connection in.
     ///
     /// # Errors

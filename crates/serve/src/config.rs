@@ -10,7 +10,7 @@ use budao_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{auth::Auth, inbound::OnDisconnect, signed::Keyring};
+use crate::{alerts::Alerts, auth::Auth, inbound::OnDisconnect, meters::Meters, signed::Keyring};
 
 /// What a server is set to.
 #[derive(Debug)]
@@ -37,6 +37,10 @@ pub struct Config {
     pub core: CoreLimits,
     /// Takes secrets out of what peers are told.
     pub scrubber: Scrubber,
+    /// Where numbers are gathered.
+    pub meters: Meters,
+    /// Who is told of faults that need somebody.
+    pub alerts: Option<Alerts>,
 }
 
 impl Config {
@@ -55,6 +59,8 @@ impl Config {
             limits: Limits::default(),
             core: CoreLimits::default(),
             scrubber: Scrubber::new(),
+            meters: Meters::new(),
+            alerts: None,
         }
     }
 

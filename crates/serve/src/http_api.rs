@@ -1,6 +1,7 @@
 //! The same over HTTP: routes, who may use them, and what they answer.
 
 mod guard;
+mod health;
 mod openapi;
 mod sessions;
 mod stats;
@@ -57,11 +58,13 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/v1/sessions/{session}/events", get(sse::events))
         .route("/v1/sessions/{session}/export", get(sessions::export))
         .route("/api/stats", get(stats::stats))
+        .route("/metrics", get(health::metrics))
         .fallback(nothing_here)
         .layer(middleware::from_fn_with_state(Arc::clone(server), guard::authenticated));
     let public = Router::new()
         .route("/", get(front_page))
-        .route("/healthz", get(healthy))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
         .route("/openapi.json", get(description));
     let router = public
         .merge(private)
@@ -139,10 +142,6 @@ async fn front_page(State(server): State<Arc<Server>>) -> Html<String> {
 
 async fn description() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], openapi())
-}
-
-async fn healthy() -> &'static str {
-    "ok\n"
 }
 
 async fn nothing_here(

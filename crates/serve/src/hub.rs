@@ -89,6 +89,20 @@ impl Hubs {
         hub
     }
 
+    /// Sessions that are observed, their observers, and the bytes that wait for the slowest of these.
+    pub(crate) fn crowd(&self) -> (usize, usize, usize) {
+        let hubs: Vec<Arc<Hub>> = self.all().values().cloned().collect();
+        let (mut observed, mut observers, mut lag) = (0, 0, 0);
+        for hub in hubs {
+            let state = hub.state();
+            observed += usize::from(!state.observers.is_empty());
+            observers += state.observers.len();
+            let behind = state.observers.iter().map(|observer| observer.outbox.bytes()).max();
+            lag = lag.max(behind.unwrap_or(0));
+        }
+        (observed, observers, lag)
+    }
+
     fn remove(&self, hub: &Arc<Hub>) {
         let mut all = self.all();
         let key = (hub.session, hub.language);

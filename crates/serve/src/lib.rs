@@ -6,6 +6,7 @@
 //! clients ask becomes commands of the engine, what they see are its records.
 
 mod admission;
+pub mod alerts;
 pub mod auth;
 mod card;
 mod commands;
@@ -15,6 +16,7 @@ pub mod frame;
 mod http_api;
 mod hub;
 pub mod inbound;
+pub mod meters;
 mod observe;
 mod origin;
 mod outbox;
@@ -48,6 +50,7 @@ pub use auth::{Auth, Who};
 pub use config::{Config, Limits, Rate};
 pub use http_api::openapi;
 pub use inbound::OnDisconnect;
+pub use meters::Meters;
 pub use signed::Keyring;
 
 use crate::server::Server;
@@ -77,6 +80,10 @@ pub async fn serve(
     let farewell = config.limits.farewell;
     let server = Server::new(config, engine, journal, world, address.ip().is_loopback());
     server.world.spawn.spawn(Box::pin(sweep::run(Arc::clone(&server))));
+    if let Some((alerts, watch)) = alerts::begin(&server).await {
+        let told = alerts::run(Arc::clone(&server), alerts, watch);
+        server.world.spawn.spawn(Box::pin(told));
+    }
     accept(&server, &listener, shutdown).await;
     drop(listener);
     server.stopping.cancel();

@@ -78,19 +78,26 @@ pub(crate) enum Rest {
 pub(crate) struct Budget {
     used: AtomicUsize,
     limit: usize,
+    /// Observers that were too slow and were let go.
+    detached: AtomicUsize,
 }
 
 impl Budget {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), limit })
+        Arc::new(Self { used: AtomicUsize::new(0), limit, detached: AtomicUsize::new(0) })
     }
 
     pub(crate) fn is_over(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.limit
     }
 
-    #[cfg(test)]
-    fn used(&self) -> usize {
+    /// Observers that were too slow and were let go.
+    pub(crate) fn detached(&self) -> usize {
+        self.detached.load(Ordering::Relaxed)
+    }
+
+    /// How much waits.
+    pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 }
@@ -212,6 +219,7 @@ impl Outbox {
 
     /// The reader is too far behind.
     pub(crate) fn too_slow(&self) {
+        self.0.budget.detached.fetch_add(1, Ordering::Relaxed);
         self.close(
             Goodbye::new(close::TOO_SLOW, "too slow; come back with your cursor"),
             Rest::Dropped,

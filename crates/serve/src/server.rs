@@ -45,6 +45,8 @@ pub(crate) struct Server {
     pub(crate) welcome: Welcome,
     pub(crate) cards: Cards,
     pub(crate) stats: tokio::sync::Mutex<Stats>,
+    /// Whether the journal works, as it was last asked.
+    pub(crate) checked: tokio::sync::Mutex<Option<(Timestamp, Result<(), Fault>)>>,
     /// Sessions that nobody observes, and since when.
     pub(crate) unobserved: Mutex<BTreeMap<SessionId, Timestamp>>,
     /// How many sessions each tenant has, as far as it was asked.
@@ -69,7 +71,8 @@ impl Server {
             door: Admission::new(&config.limits, &world.clock),
             welcome: Welcome::new(&config.origins, &config.hosts, is_loopback),
             cards: Cards::default(),
-            stats: tokio::sync::Mutex::default(),
+            checked: tokio::sync::Mutex::default(),
+            stats: tokio::sync::Mutex::new(Stats::new(config.meters.clone(), world.clock.now())),
             unobserved: Mutex::default(),
             tenants: Mutex::default(),
             stopping: CancellationToken::new(),

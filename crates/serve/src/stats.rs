@@ -6,6 +6,7 @@
 
 mod fold;
 mod ledger;
+mod meter;
 mod report;
 
 use std::{
@@ -17,9 +18,12 @@ use budao_core::{Fault, Kind, Timestamp, event::SessionId};
 use budao_journal::{Filter, Journal, PageLimits, Summary};
 
 pub(crate) use self::report::{Report, Window};
+use crate::{alerts::Alarm, meters::Meters};
+
 use self::{
     fold::Strand,
     ledger::{KEPT, Ledger, before},
+    meter::Meter,
 };
 
 /// Records counted for one question; who has more to count says that it is not complete.
@@ -43,6 +47,21 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
+    /// Nothing counted yet. What happens from `since` on is told to the meters as it is counted.
+    pub(crate) fn new(meters: Meters, since: Timestamp) -> Self {
+        Self { ledger: Ledger::telling(Meter::new(meters, since)), ..Self::default() }
+    }
+
+    /// Keeps what alerts are made of, from this time on.
+    pub(crate) fn raise_alarms(&mut self, since: Timestamp) {
+        self.ledger.raise_alarms(since);
+    }
+
+    /// What came since the last call.
+    pub(crate) fn take_alarms(&mut self) -> Vec<Alarm> {
+        self.ledger.take_alarms()
+    }
+
     /// Counts what is new and answers.
     ///
     /// # Errors
@@ -59,7 +78,11 @@ impl Stats {
     }
 
     /// Counts what is new, within bounds. Was that all?
-    async fn catch_up(&mut self, journal: &dyn Journal, now: Timestamp) -> Result<bool, Fault> {
+    pub(crate) async fn catch_up(
+        &mut self,
+        journal: &dyn Journal,
+        now: Timestamp,
+    ) -> Result<bool, Fault> {
         let oldest = before(now, KEPT);
         let since = self.seen.map_or(oldest, |seen| before(seen, OVERLAP).max(oldest));
         let mut budget = RECORDS;

@@ -139,6 +139,7 @@ pub(crate) async fn run(server: Arc<Server>) {
             server.retain().await;
         }
         server.cancel_unobserved().await;
+        server.config.meters.upkeep();
         let limits = &server.config.limits;
         let wait = ROUND.min(limits.unobserved).min(round).max(Duration::from_millis(100));
         tokio::select! {

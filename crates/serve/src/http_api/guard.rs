@@ -68,7 +68,7 @@ pub(crate) fn told(server: &Server, fault: Fault, caller: &Caller) -> Response {
     refused(server, fault, caller.lang, caller.trace)
 }
 
-fn refused(server: &Server, fault: Fault, lang: Lang, trace: Trace) -> Response {
+pub(super) fn refused(server: &Server, fault: Fault, lang: Lang, trace: Trace) -> Response {
     Problem::of(&server.clean(fault, trace), lang).into_response()
 }
 

@@ -1,5 +1,7 @@
 //! How the records of one session are counted: a pure fold, so that it comes out the same after a restart.
 
+use std::time::Duration;
+
 use budao_core::{
     Event, Fault, Kind, Record, Timestamp,
     event::{Epoch, Origin, Scope, Seq, SessionId, Stage, StopReason, TaskId},
@@ -16,11 +18,12 @@ const OPEN_FAULTS: usize = 256;
 const PATH_KINDS: usize = 6;
 
 /// How events that count begin, as they are kept; the rest need not be decoded.
-const COUNTED: [&str; 12] = [
+const COUNTED: [&str; 15] = [
     "session_opened",
     "turn_started",
     "turn_ended",
     "step_started",
+    "model_answered",
     "call_started",
     "call_ended",
     "fault_raised",
@@ -29,6 +32,8 @@ const COUNTED: [&str; 12] = [
     "recovered",
     "recovery_failed",
     "session_ended",
+    "late_arrival_dropped",
+    "observer_lost",
 ];
 
 /// Does an event with these bytes count?
@@ -56,6 +61,9 @@ pub(super) struct Strand {
 /// What a turn met so far.
 #[derive(Debug, Default)]
 struct OpenTurn {
+    began: Option<Timestamp>,
+    /// When the model was asked what it has not answered.
+    asked: Option<Timestamp>,
     faults: Vec<Open>,
     path: Vec<Kind>,
     /// What is being tried again.
@@ -112,19 +120,29 @@ impl Strand {
             }
             Event::TurnStarted { .. } => {
                 self.close(ledger);
-                self.turn = Some(Box::default());
-                ledger.at(at).turns += 1;
+                self.turn = Some(Box::new(OpenTurn { began: Some(at), ..OpenTurn::default() }));
+                ledger.turn_began(at);
             }
-            Event::StepStarted { model, .. } => {
+            Event::StepStarted { model, attempt, .. } => {
                 let model = ledger.model(model);
-                *ledger.at(at).steps.entry(model.clone()).or_default() += 1;
+                ledger.step(at, &model);
                 self.model = Some(model);
+                if *attempt == 1 {
+                    self.turn_mut().asked = Some(at);
+                }
+            }
+            Event::ModelAnswered { .. } => {
+                if let Some(asked) = self.turn_mut().asked.take() {
+                    ledger.answer(at, at.since(asked));
+                }
             }
             Event::CallStarted { tool, attempt: 1, .. } => {
                 let tool = ledger.tool(tool);
-                *ledger.at(at).calls.entry(tool).or_default() += 1;
+                ledger.call_began(at, tool);
             }
-            Event::CallEnded { call, tool, outcome, .. } => {
+            Event::CallEnded { call, tool, outcome, duration_ms } => {
+                let (name, took) = (ledger.tool(tool), Duration::from_millis(*duration_ms));
+                ledger.call_ended(at, &name, outcome.fault().is_none(), took);
                 let about = About { call: Some(call.clone()), task: None };
                 self.call_ended(at, &about, tool, outcome, ledger);
             }
@@ -134,7 +152,7 @@ impl Strand {
                 self.met(at, fault, &scope, ledger);
             }
             Event::RetryScheduled { scope, .. } => {
-                ledger.at(at).retries += 1;
+                ledger.retry(at);
                 let about = About::from(scope);
                 let turn = self.turn_mut();
                 if !turn.retrying.contains(&about) && turn.retrying.len() < OPEN_FAULTS {
@@ -148,6 +166,8 @@ impl Strand {
             Event::RecoveryFailed { fault, scope } => self.gave_up(at, fault, scope, ledger),
             Event::TurnEnded { stop, fault, .. } => self.ended(at, *stop, fault.as_ref(), ledger),
             Event::SessionEnded { .. } => self.close(ledger),
+            Event::LateArrivalDropped { .. } => ledger.late(at),
+            Event::ObserverLost { .. } => ledger.lost(at),
             _ => {}
         }
     }
@@ -172,6 +192,7 @@ impl Strand {
             computer,
             fate: Fate::Passed,
         };
+        ledger.met(&seen, fault);
         let turn = self.turn_mut();
         if turn.path.last() != Some(&seen.kind) && turn.path.len() < PATH_KINDS {
             turn.path.push(seen.kind);
@@ -222,8 +243,7 @@ impl Strand {
         let before = turn.retrying.len();
         turn.retrying.retain(|retried| retried != about);
         if turn.retrying.len() < before {
-            let minute = ledger.at(at);
-            *(if worked { &mut minute.succeeded } else { &mut minute.failed }) += 1;
+            ledger.retried(at, worked);
         }
     }
 
@@ -257,6 +277,9 @@ impl Strand {
             if !turn.faults.iter().any(is_known) {
                 self.gave_up(at, fault, &Scope::default(), ledger);
             }
+        }
+        if let Some(began) = self.turn_mut().began {
+            ledger.turn_ended(at, stop, at.since(began));
         }
         let kinds = std::mem::take(&mut self.turn_mut().path);
         if !kinds.is_empty() {

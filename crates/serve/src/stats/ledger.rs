@@ -7,14 +7,21 @@ use std::{
 };
 
 use budao_core::{
-    Kind, Timestamp,
+    Fault, Kind, Timestamp,
     event::{SessionId, Stage, StopReason},
 };
+
+use super::meter::Meter;
+use crate::alerts::Alarm;
 
 /// The longest window that can be asked for; what is older is let go.
 pub(super) const KEPT: Duration = Duration::from_hours(7 * 24);
 /// Faults, recoveries and paths kept; the oldest minutes go first.
 const ROWS: usize = 100_000;
+/// Faults kept between two looks of those who make alerts of them.
+const ALARMS: usize = 10_000;
+/// Characters of a fault's line in an alert.
+const LINE_CHARS: usize = 500;
 /// Names of each sort that are told apart; the rest is [`OTHER`].
 const NAMES: usize = 200;
 /// Characters of a name.
@@ -82,6 +89,10 @@ impl Minute {
 /// Everything that was counted.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
+    /// Who else is told, at once.
+    meter: Option<Meter>,
+    /// What alerts are made of, and from when on.
+    alarms: Option<(Timestamp, Vec<Alarm>)>,
     minutes: BTreeMap<i64, Minute>,
     rows: usize,
     /// Before this, something was let go for want of room.
@@ -111,6 +122,10 @@ impl Names {
 }
 
 impl Ledger {
+    pub(super) fn telling(meter: Meter) -> Self {
+        Self { meter: Some(meter), ..Self::default() }
+    }
+
     pub(super) fn tool(&mut self, name: &str) -> Name {
         self.tools.get(name)
     }
@@ -123,8 +138,88 @@ impl Ledger {
         self.computers.get(name)
     }
 
+    /// A fault was met; how it ends is counted when that is known.
+    pub(super) fn met(&mut self, seen: &Seen, fault: &Fault) {
+        if let Some(meter) = &mut self.meter {
+            meter.fault(seen);
+        }
+        if let Some((since, alarms)) = &mut self.alarms
+            && seen.at > *since
+            && alarms.len() < ALARMS
+        {
+            alarms.push(Alarm {
+                at: seen.at,
+                kind: seen.kind,
+                session: seen.session,
+                trace: fault.trace(),
+                tool: seen.tool.as_deref().map(str::to_owned),
+                line: fault.to_string().chars().take(LINE_CHARS).collect(),
+            });
+        }
+    }
+
+    /// Keeps what alerts are made of, from this time on.
+    pub(super) fn raise_alarms(&mut self, since: Timestamp) {
+        self.alarms = Some((since, Vec::new()));
+    }
+
+    pub(super) fn take_alarms(&mut self) -> Vec<Alarm> {
+        self.alarms.as_mut().map(|(_, alarms)| std::mem::take(alarms)).unwrap_or_default()
+    }
+
+    pub(super) fn retry(&mut self, at: Timestamp) {
+        self.at(at).retries += 1;
+        self.tell(|meter| meter.retry(at));
+    }
+
+    /// Something that was tried again worked in the end, or did not.
+    pub(super) fn retried(&mut self, at: Timestamp, worked: bool) {
+        let minute = self.at(at);
+        *(if worked { &mut minute.succeeded } else { &mut minute.failed }) += 1;
+        self.tell(|meter| meter.retried(at, worked));
+    }
+
+    pub(super) fn turn_began(&mut self, at: Timestamp) {
+        self.at(at).turns += 1;
+    }
+
+    pub(super) fn turn_ended(&self, at: Timestamp, stop: StopReason, took: Duration) {
+        self.tell(|meter| meter.turn(at, stop, took));
+    }
+
+    pub(super) fn step(&mut self, at: Timestamp, model: &Name) {
+        *self.at(at).steps.entry(Arc::clone(model)).or_default() += 1;
+        self.tell(|meter| meter.step(at, model));
+    }
+
+    pub(super) fn answer(&self, at: Timestamp, took: Duration) {
+        self.tell(|meter| meter.answer(at, took));
+    }
+
+    pub(super) fn call_began(&mut self, at: Timestamp, tool: Name) {
+        *self.at(at).calls.entry(tool).or_default() += 1;
+    }
+
+    pub(super) fn call_ended(&self, at: Timestamp, tool: &Name, worked: bool, took: Duration) {
+        self.tell(|meter| meter.call(at, tool, worked, took));
+    }
+
+    pub(super) fn late(&self, at: Timestamp) {
+        self.tell(|meter| meter.late(at));
+    }
+
+    pub(super) fn lost(&self, at: Timestamp) {
+        self.tell(|meter| meter.lost(at));
+    }
+
+    fn tell(&self, tell: impl FnOnce(&Meter)) {
+        if let Some(meter) = &self.meter {
+            tell(meter);
+        }
+    }
+
     /// The minute of this time, to be added to.
-    pub(super) fn at(&mut self, at: Timestamp) -> &mut Minute {
+    fn at(&mut self, at: Timestamp) -> &mut Minute {
         self.minutes.entry(minute(at)).or_default()
     }
 
@@ -139,6 +234,7 @@ impl Ledger {
     pub(super) fn recovery(&mut self, at: Timestamp, millis: u64) {
         self.at(at).recoveries.push(millis);
         self.rows += 1;
+        self.tell(|meter| meter.recovery(at, Duration::from_millis(millis)));
     }
 
     pub(super) fn path(&mut self, at: Timestamp, path: Path) {

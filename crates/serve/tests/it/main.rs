@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
 
+mod alerts;
 mod frames;
 mod frames_any;
 mod frames_connection;

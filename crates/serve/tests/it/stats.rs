@@ -1,6 +1,12 @@
 //! `/api/stats` on records that are known to the letter.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use budao_core::{
     Event, Fault, Kind, Timestamp,
@@ -26,27 +32,35 @@ use crate::{
 /// 2026-11-15T08:00:00Z, which is when these tests happen.
 const NOW: Timestamp = Timestamp::from_micros(1_794_729_600_000_000);
 
-/// Always the same time; waits are real.
+/// The same time until it is moved; waits are real.
 #[derive(Debug)]
-struct Stopped(Arc<dyn Clock>);
+struct Stopped {
+    real: Arc<dyn Clock>,
+    now: Mutex<Timestamp>,
+}
 
 impl Clock for Stopped {
     fn now(&self) -> Timestamp {
-        NOW
+        *self.now.lock().unwrap()
     }
 
     fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
-        self.0.sleep(wait)
+        self.real.sleep(wait)
     }
 }
 
-fn stopped() -> World {
+fn stopped_at(now: Timestamp) -> (World, Arc<Stopped>) {
     let real = world::real();
-    World { clock: Arc::new(Stopped(Arc::clone(&real.clock))), ..real }
+    let clock = Arc::new(Stopped { real: Arc::clone(&real.clock), now: Mutex::new(now) });
+    (World { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..real }, clock)
+}
+
+fn stopped() -> World {
+    stopped_at(NOW).0
 }
 
 /// Writes a session's records, a second apart.
-struct Writer {
+pub(crate) struct Writer {
     session: SessionId,
     at: Timestamp,
     entries: Vec<Entry>,
@@ -54,9 +68,11 @@ struct Writer {
 
 impl Writer {
     fn new(number: u128, ago: Duration, origin: Option<Origin>) -> Self {
+        Self::at(number, before(ago), origin)
+    }
+
+    pub(crate) fn at(number: u128, at: Timestamp, origin: Option<Origin>) -> Self {
         let id = 0x0190_0000_0000_7000_8000_0000_0000_0000 + number;
-        let micros = i64::try_from(ago.as_micros()).unwrap();
-        let at = Timestamp::from_micros(NOW.as_micros() - micros);
         let mut writer =
             Self { session: SessionId(uuid::Uuid::from_u128(id)), at, entries: vec![] };
         writer.put(Event::SessionOpened { settings: Settings::default(), origin });
@@ -65,7 +81,7 @@ impl Writer {
         writer
     }
 
-    fn put(&mut self, event: Event) {
+    pub(crate) fn put(&mut self, event: Event) {
         let (at, trace) = (self.at, Trace::from_random(7));
         self.entries.push(Entry { at, trace, turn: 1, event: Arc::new(event) });
         self.at = at.after(Duration::from_secs(1));
@@ -105,7 +121,7 @@ impl Writer {
         self.put(Event::TurnEnded { stop, fault, steps: 1, usage: Usage::default() });
     }
 
-    async fn write(self, journal: &Arc<dyn Journal>) {
+    pub(crate) async fn write(self, journal: &Arc<dyn Journal>) {
         let request = LeaseRequest {
             session: self.session,
             holder: "test".to_owned(),
@@ -125,6 +141,10 @@ fn in_step() -> Scope {
 
 fn failed(fault: Fault) -> Outcome {
     Outcome::Failed(Failure { fault, data: None, note: None })
+}
+
+fn before(ago: Duration) -> Timestamp {
+    Timestamp::from_micros(NOW.as_micros() - i64::try_from(ago.as_micros()).unwrap())
 }
 
 fn minutes(count: u64) -> Duration {
@@ -310,4 +330,135 @@ async fn a_window_nobody_knows_is_refused_and_strangers_are_not_told() {
     assert_eq!(ask("/api/stats", "of-ann").await, (403, json!("ERR_PERM_008")));
     assert_eq!(ask("/api/stats", "of-op").await, (200, Value::Null));
     assert_eq!(ask("/api/stats?window=1y", "of-op").await.0, 400);
+}
+
+async fn text(stage: &Stage, path: &str) -> (u16, String) {
+    let response = client().get(stage.url(path)).send().await.unwrap();
+    (response.status().as_u16(), response.text().await.unwrap())
+}
+
+/// A series' value, found by its name and labels as they are written.
+fn value(text: &str, series: &str) -> Option<f64> {
+    let line =
+        text.lines().find(|line| line.rsplit_once(' ').is_some_and(|(name, _)| name == series));
+    line?.rsplit_once(' ')?.1.parse().ok()
+}
+
+#[tokio::test]
+async fn metrics_count_from_the_start_of_the_server_by_code_class_tool_and_stage() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = sqlite(&directory).await;
+    // From before: history, not a sudden leap of every counter.
+    exhausted().write(&journal).await;
+    let mut setup = Setup::new(Script::new()).on(&journal);
+    setup.config.meters.install();
+    let (world, clock) = stopped_at(before(minutes(30)));
+    setup.world = world;
+    let stage = setup.open_without_recovery().await;
+    // It has been started once it answers.
+    text(&stage, "/healthz").await;
+    *clock.now.lock().unwrap() = NOW;
+    for writer in [limited_then_fine(1), corrected(), refused_planner(), computer_gone()] {
+        writer.write(&journal).await;
+    }
+    let (status, metrics) = text(&stage, "/metrics").await;
+    assert_eq!(status, 200);
+    let names: std::collections::BTreeSet<&str> =
+        metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    insta::assert_json_snapshot!(names);
+    let faults = |labels: &[&str]| {
+        let lines = metrics.lines().filter(|line| line.starts_with("budao_faults_total{"));
+        let meant = lines.filter(|line| labels.iter().all(|label| line.contains(label)));
+        meant.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    for (labels, expected) in [
+        (&[][..], 6),
+        (&["code=\"ERR_RATE_001\"", "error_type=\"runtime\"", "category=\"transient\""], 2),
+        (&["error_type=\"validation\"", "tool=\"fs_read\"", "recoverable=\"true\""], 1),
+        (&["stage=\"planning\"", "kind=\"model_authentication\""], 1),
+        (&["kind=\"computer_gone\"", "tool=\"bash_run\"", "severity="], 1),
+    ] {
+        assert_eq!(faults(labels), expected, "{labels:?}\n{metrics}");
+    }
+    assert!(!metrics.contains("steps_exhausted"), "{metrics}");
+    for (series, expected) in [
+        ("budao_retries_total", 2.0),
+        ("budao_retried_total{result=\"succeeded\"}", 1.0),
+        ("budao_recovery_seconds_count", 2.0),
+        ("budao_turns_total{stop=\"end_turn\"}", 2.0),
+        ("budao_turns_total{stop=\"failed\"}", 1.0),
+        ("budao_calls_total{tool=\"fs_read\",result=\"done\"}", 1.0),
+        ("budao_calls_total{tool=\"fs_read\",result=\"failed\"}", 1.0),
+        ("budao_steps_total{model=\"demo\"}", 4.0),
+        ("budao_sessions_unfinished", 1.0),
+        ("budao_stats_complete", 1.0),
+    ] {
+        assert_eq!(value(&metrics, series), Some(expected), "{series}\n{metrics}");
+    }
+    assert!(value(&metrics, "budao_journal_bytes") > Some(4096.0));
+    assert!(value(&metrics, "budao_journal_sync_seconds_count") >= Some(4.0));
+    assert!(!metrics.contains("0190000"), "no session is a label");
+}
+
+/// A Python with Prometheus's own client library, if it was fetched.
+fn prometheus() -> Option<PathBuf> {
+    let folder = std::env::var_os("BUDAO_PEERS")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/budao/peers")));
+    let found =
+        folder.map(|folder| folder.join("prometheus/bin/python")).filter(|path| path.exists());
+    if found.is_none() {
+        let advice = "NOT TESTED: Prometheus's library is missing; `cargo xtask peers prometheus`";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{advice}");
+        eprintln!("\n*** {advice} ***\n");
+    }
+    found
+}
+
+/// Prints every family with its type and the number of its samples.
+const READER: &str = "
+import json, sys
+from prometheus_client.parser import text_string_to_metric_families
+families = text_string_to_metric_families(sys.stdin.read())
+print(json.dumps({f.name: [f.type, len(f.samples), f.documentation != ''] for f in families}))
+";
+
+#[tokio::test]
+async fn metrics_are_read_by_prometheus_own_library() {
+    let Some(python) = prometheus() else { return };
+    let journal = memory();
+    let mut setup = Setup::new(Script::new()).on(&journal);
+    let (world, clock) = stopped_at(before(minutes(30)));
+    setup.world = world;
+    let stage = setup.open_without_recovery().await;
+    // It has been started once it answers.
+    text(&stage, "/healthz").await;
+    *clock.now.lock().unwrap() = NOW;
+    known(&journal).await;
+    let (_, metrics) = text(&stage, "/metrics").await;
+    let mut reader = Command::new(python)
+        .args(["-c", READER])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    reader.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
+    let read = reader.wait_with_output().unwrap();
+    assert!(read.status.success());
+    let families: Value = serde_json::from_slice(&read.stdout).unwrap();
+    assert_eq!(families["budao_faults"], json!(["counter", 5, true]));
+    assert_eq!(families["budao_turn_seconds"][0], "histogram");
+    assert_eq!(families["budao_uptime_seconds"], json!(["gauge", 1, true]));
+    for (name, family) in families.as_object().unwrap() {
+        assert_eq!(family[2], true, "{name} says what it means");
+    }
+}
+
+#[tokio::test]
+async fn ready_says_whether_the_journal_works_and_alive_whether_we_are_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = sqlite(&directory).await;
+    let stage = Setup::new(Script::new()).on(&journal).open().await;
+    assert_eq!(text(&stage, "/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(text(&stage, "/readyz").await, (200, "ready\n".to_owned()));
 }

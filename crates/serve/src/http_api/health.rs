@@ -1,0 +1,118 @@
+//! Is it there, is it ready, and what do its numbers say?
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
+use budao_core::{
+    Fault, Kind, Lang,
+    fault::{Fact, Operation},
+    trace::Trace,
+};
+use budao_journal::Filter;
+use futures::future::{self, Either};
+use http::header;
+use metrics::{counter, gauge};
+
+use super::{
+    guard::{Caller, refused, told},
+    stats::for_operators,
+};
+use crate::server::Server;
+
+/// How long the journal may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// An answer is good for this long, so that asking often costs nothing.
+const GOOD_FOR: Duration = Duration::from_millis(500);
+/// Sessions that are looked at for what waits.
+const UNFINISHED: usize = 1_000;
+
+/// The process is there.
+pub(super) async fn alive() -> &'static str {
+    "ok\n"
+}
+
+/// It can do its work: the journal reads and writes, and it is not about to stop.
+pub(super) async fn ready(
+    State(server): State<Arc<Server>>,
+    Extension((lang, trace)): Extension<(Lang, Trace)>,
+) -> Response {
+    match check(&server).await {
+        Ok(()) => "ready\n".into_response(),
+        Err(fault) => {
+            let mut response = refused(&server, fault, lang, trace);
+            *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+            response
+        }
+    }
+}
+
+async fn check(server: &Server) -> Result<(), Fault> {
+    if server.stopping.is_cancelled() {
+        return Err(Fault::new(Kind::ShuttingDown, Operation::ServeRequest));
+    }
+    let mut last = server.checked.lock().await;
+    if let Some((at, result)) = &*last
+        && server.now().since(*at) < GOOD_FOR
+    {
+        return result.clone();
+    }
+    // Listing brings the views up to date first, so the writer is asked as well as a reader.
+    let asked = server.journal.sessions(Filter { limit: 1, ..Filter::default() });
+    let result = match future::select(asked, server.world.clock.sleep(PATIENCE)).await {
+        Either::Left((found, _)) => found.map(drop),
+        Either::Right(_) => Err(Fault::new(Kind::JournalBusy, Operation::ReadRecords)
+            .with(Fact::TimeoutMs, u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX))),
+    };
+    *last = Some((server.now(), result.clone()));
+    result
+}
+
+/// Everything that is counted, as Prometheus reads it. For operators.
+pub(super) async fn metrics(
+    State(server): State<Arc<Server>>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    match gathered(&server, &caller).await {
+        Ok(text) => {
+            let kind = "text/plain; version=0.0.4; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(fault) => told(&server, fault, &caller),
+    }
+}
+
+async fn gathered(server: &Server, caller: &Caller) -> Result<String, Fault> {
+    for_operators(caller, "/metrics")?;
+    let journal = &*server.journal;
+    let is_complete = server.stats.lock().await.catch_up(journal, server.now()).await?;
+    let unfinished = journal.unfinished(None, UNFINISHED).await?;
+    let waiting: usize = unfinished.iter().map(|session| session.pending).sum();
+    let load = journal.load();
+    let meters = &server.config.meters;
+    meters.within(|| {
+        gauge!("budao_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1);
+        gauge!("budao_uptime_seconds").set(server.uptime().as_secs_f64());
+        gauge!("budao_connections").set(count(server.door.connections()));
+        let (observed, observers, lag) = server.hubs.crowd();
+        gauge!("budao_sessions_observed").set(count(observed));
+        gauge!("budao_observers").set(count(observers));
+        gauge!("budao_observers_waiting_bytes").set(count(server.budget.used()));
+        gauge!("budao_observer_lag_bytes").set(count(lag));
+        counter!("budao_observers_detached_total").absolute(server.budget.detached() as u64);
+        gauge!("budao_sessions_unfinished").set(count(unfinished.len()));
+        gauge!("budao_commands_waiting").set(count(waiting));
+        gauge!("budao_stats_complete").set(f64::from(u8::from(is_complete)));
+        gauge!("budao_journal_queue").set(count(load.waiting));
+        gauge!("budao_journal_bytes").set(count(usize::try_from(load.bytes).unwrap_or(usize::MAX)));
+    });
+    Ok(meters.render())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn count(number: usize) -> f64 {
+    number as f64
+}

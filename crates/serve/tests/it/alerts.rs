@@ -1,0 +1,131 @@
+//! Alerts against a real webhook that fails, and across restarts.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{Router, body::Bytes, http::StatusCode, routing::post};
+use budao_core::{
+    Event, Fault, Kind,
+    fault::{Fact, Operation},
+};
+use budao_journal::Journal;
+use budao_models::Script;
+use budao_runtime::world;
+use budao_serve::alerts::{Alerts, Rules};
+use serde_json::Value;
+use tokio::{net::TcpListener, sync::mpsc};
+
+use crate::{
+    stage::{PATIENCE, Setup, Stage, sqlite},
+    stats::Writer,
+};
+
+/// A webhook that says what it got, and takes it only when it is told to.
+struct Webhook {
+    url: String,
+    takes: Arc<AtomicBool>,
+    got: mpsc::Receiver<Value>,
+}
+
+impl Webhook {
+    async fn open() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let (sender, got) = mpsc::channel(64);
+        let takes = Arc::new(AtomicBool::new(false));
+        let does_take = Arc::clone(&takes);
+        let hook = move |body: Bytes| async move {
+            sender.send(serde_json::from_slice(&body).unwrap()).await.unwrap();
+            match does_take.load(Ordering::SeqCst) {
+                true => StatusCode::NO_CONTENT,
+                false => StatusCode::BAD_GATEWAY,
+            }
+        };
+        let router = Router::new().route("/hook", post(hook));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { url, takes, got }
+    }
+
+    async fn next(&mut self) -> Value {
+        tokio::time::timeout(PATIENCE, self.got.recv()).await.unwrap().unwrap()
+    }
+}
+
+async fn stage(journal: &Arc<dyn Journal>, hook: &Webhook, cursor: &std::path::Path) -> Stage {
+    let mut setup = Setup::new(Script::new()).on(journal).with(|config| {
+        config.alerts = Some(Alerts {
+            webhook: hook.url.clone().into(),
+            cursor: cursor.to_owned(),
+            rules: Rules { round: Duration::from_millis(20), ..Rules::default() },
+        });
+        config.core.retry.base = Duration::from_millis(20);
+    });
+    setup.world = world::real();
+    setup.open_without_recovery().await
+}
+
+/// A turn that ends with this fault, now.
+async fn fails(journal: &Arc<dyn Journal>, number: u128, kind: Kind) {
+    let mut writer = Writer::at(number, world::real().clock.now(), None);
+    let fault = Fault::new(kind, Operation::AppendRecords)
+        .with(Fact::Path, "journal.db")
+        .because("the key is sk-not-shown");
+    writer.put(Event::FaultRaised { fault, scope: budao_core::event::Scope::default() });
+    writer.write(journal).await;
+}
+
+#[tokio::test]
+async fn an_alert_arrives_although_the_webhook_fails_and_the_server_is_restarted() {
+    let directory = tempfile::tempdir().unwrap();
+    let cursor = directory.path().join("journal.db-alerts");
+    let journal = sqlite(&directory).await;
+    let mut hook = Webhook::open().await;
+    let first = stage(&journal, &hook, &cursor).await;
+    fails(&journal, 1, Kind::JournalDamaged).await;
+    let refused = hook.next().await;
+    assert_eq!(
+        (&refused["rule"], &refused["kind"]),
+        (&"critical".into(), &"journal_damaged".into())
+    );
+    let again = hook.next().await;
+    assert_eq!(again["id"], refused["id"], "tried again");
+    first.stop().await;
+
+    hook.takes.store(true, Ordering::SeqCst);
+    let second = stage(&journal, &hook, &cursor).await;
+    let taken = loop {
+        let got = hook.next().await;
+        assert_eq!(got["id"], refused["id"], "the next start tells what was not taken");
+        if std::fs::read_to_string(&cursor).is_ok() {
+            break got;
+        }
+    };
+    assert_eq!(taken["count"], 1);
+    // Told once is enough: what comes next is what happened next.
+    fails(&journal, 2, Kind::JournalGone).await;
+    let next = loop {
+        let got = hook.next().await;
+        if got["id"] != refused["id"] {
+            break got;
+        }
+    };
+    assert_eq!(next["kind"], "journal_gone");
+    second.stop().await;
+
+    let third = stage(&journal, &hook, &cursor).await;
+    fails(&journal, 3, Kind::SyncFailed).await;
+    let last = loop {
+        let got = hook.next().await;
+        assert_ne!(got["id"], refused["id"], "not a third time");
+        if got["kind"] == "sync_failed" {
+            break got;
+        }
+    };
+    assert_eq!(last["explain"], format!("budao explain {}", Kind::SyncFailed.row().code));
+    third.stop().await;
+}
