@@ -1,8 +1,15 @@
-//! The configuration file, as far as running a session needs it: limits, MCP servers and rooms.
+//! The configuration: one TOML file, over which the environment and then the flags have their say.
 //!
-//! Flags are stronger than the environment, the environment than the file.
+//! A key of the file that has a flag sets that flag's default, so `--help`, the environment and the flags
+//! themselves work as if there were no file. Secrets are never in the file: it says where they are.
 
-use std::path::{Path, PathBuf};
+mod command;
+mod layers;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use budao_core::{
     Fault, Kind,
@@ -10,15 +17,21 @@ use budao_core::{
     limits::Limits,
 };
 use budao_mcp::Config as McpConfig;
-use budao_serve::Limits as ServeLimits;
-use serde::Deserialize;
+use budao_serve::{
+    Limits as ServeLimits,
+    alerts::{Rules, Threshold},
+};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
 
-use crate::smcp::Room;
+pub(crate) use self::command::{Args, run};
+use crate::{log::Log, smcp::Room};
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ConfigArgs {
-    /// The configuration file (TOML)
+    /// The configuration file (TOML). Otherwise budao/config.toml in the user's configuration directory, if it
+    /// is there
     #[arg(long, value_name = "FILE", env = "BUDAO_CONFIG")]
     config: Option<PathBuf>,
 
@@ -27,27 +40,127 @@ pub(crate) struct ConfigArgs {
     mcp: Vec<String>,
 }
 
-/// What a configuration file may say.
+/// What a configuration may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
+    /// What has a flag with every subcommand.
+    #[serde(rename = "lang")]
+    _lang: Option<String>,
+    #[serde(rename = "model")]
+    _model: Option<String>,
+    #[serde(rename = "journal")]
+    _journal: Option<PathBuf>,
+    #[serde(rename = "workspace")]
+    _workspace: Option<PathBuf>,
+    #[serde(rename = "permission")]
+    _permission: Option<String>,
     /// Bounds that differ from the usual ones.
     pub(crate) limits: Limits,
     /// MCP servers.
     pub(crate) mcp: Vec<McpConfig>,
     /// Rooms whose computers' tools are offered.
     pub(crate) smcp: Vec<Room>,
-    /// Bounds of `budao serve`.
-    pub(crate) serve: ServeLimits,
+    /// `budao serve`.
+    pub(crate) serve: Serve,
+    /// Log lines.
+    pub(crate) log: Log,
+    /// Who is told of faults that need somebody.
+    pub(crate) alerts: Alerts,
 }
 
+/// Who is told of faults that need somebody.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Alerts {
+    /// Where messages are posted.
+    #[serde(skip_serializing)]
+    webhook: Option<SecretText>,
+    /// Time between looks, and between two messages about the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause: Option<u64>,
+    /// Many faults of a sort in a short time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    threshold: Vec<Threshold>,
+}
+
+/// A text that is not shown.
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
+struct SecretText(String);
+
+impl std::fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl Alerts {
+    /// As the server takes them, if a webhook is named.
+    pub(crate) fn wired(&self, journal: &Path) -> Option<budao_serve::alerts::Alerts> {
+        let mut rules = Rules { threshold: self.threshold.clone(), ..Rules::default() };
+        rules.round = self.round.map_or(rules.round, Duration::from_millis);
+        rules.pause = self.pause.map_or(rules.pause, Duration::from_millis);
+        let mut cursor = journal.as_os_str().to_owned();
+        cursor.push("-alerts");
+        let webhook = self.webhook.clone()?.0.into();
+        Some(budao_serve::alerts::Alerts { webhook, cursor: cursor.into(), rules })
+    }
+}
+
+/// What `budao serve` is told. What is not `limits` has a flag.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Serve {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listen: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jwt_secret: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jwt_key: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jwt_audience: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    origin: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    host: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    state_key: Vec<PathBuf>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allow_model: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_disconnect: Option<String>,
+    /// Bounds of the gateway.
+    pub(crate) limits: ServeLimits,
+}
+
+/// Keys of the file that set a flag's default: the key, and the flag where it differs.
+const FLAGS: [(&str, &str); 15] = [
+    ("lang", "lang"),
+    ("model", "model"),
+    ("journal", "journal"),
+    ("workspace", "workspace"),
+    ("permission", "permission"),
+    ("serve.listen", "listen"),
+    ("serve.token_file", "token_file"),
+    ("serve.jwt_secret", "jwt_secret"),
+    ("serve.jwt_key", "jwt_key"),
+    ("serve.jwt_audience", "jwt_audience"),
+    ("serve.origin", "origins"),
+    ("serve.host", "hosts"),
+    ("serve.state_key", "state_keys"),
+    ("serve.allow_model", "models"),
+    ("serve.on_disconnect", "on_disconnect"),
+];
+
 impl ConfigArgs {
-    /// The file, if one is named, and what the flags add to it.
+    /// The file, if there is one, what the environment says over it, and what the flags add.
     pub(crate) fn load(&self) -> Result<Config, Fault> {
-        let mut config = match &self.config {
-            Some(path) => read(path)?,
-            None => Config::default(),
-        };
+        let mut config = load(layers::file(self.config.as_deref()).as_deref())?;
         for text in &self.mcp {
             config.mcp.push(server(text)?);
         }
@@ -55,20 +168,99 @@ impl ConfigArgs {
     }
 }
 
-fn read(path: &Path) -> Result<Config, Fault> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        wrong("--config", "a file that can be read", &path.display().to_string()).caused_by(&error)
-    })?;
-    parse(&text, path)
+/// The command line with the file's word for every flag it speaks of. A file that is wrong is told later, by
+/// whoever loads it.
+pub(crate) fn with_defaults(command: clap::Command, arguments: &[String]) -> clap::Command {
+    let named = named_file(arguments).or_else(|| std::env::var_os("BUDAO_CONFIG").map(Into::into));
+    let Some(path) = layers::file(named.as_deref()) else { return command };
+    let Ok(table) = read(&path).and_then(|text| layers::table(&text, &path)) else {
+        return command;
+    };
+    let command = default_of(command, "", &table);
+    let names: Vec<String> =
+        command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
+    names.iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |inner| default_of(inner, name, &table))
+    })
 }
 
-fn parse(text: &str, path: &Path) -> Result<Config, Fault> {
-    toml::from_str(text).map_err(|error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        let place = format!("{}:{line}", path.display());
-        wrong(&place, error.message(), text.lines().nth(line - 1).unwrap_or_default())
+/// Sets the defaults of one command's flags.
+fn default_of(mut command: clap::Command, name: &str, table: &Table) -> clap::Command {
+    for (key, flag) in FLAGS {
+        let place = key.rsplit_once('.').map_or("", |(place, _)| place);
+        let is_here = place.is_empty() || place == name;
+        let has_flag = command.get_arguments().any(|known| known.get_id() == flag);
+        let Some(value) = find(table, key).filter(|_| is_here && has_flag) else { continue };
+        let texts = match value {
+            Value::String(text) => vec![text.as_str()],
+            Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
+            _ => continue,
+        };
+        // clap wants them for as long as the program runs; there are few, and it is asked once.
+        let texts = texts.into_iter().map(|text| &*Box::leak(Box::<str>::from(text)));
+        command = command.mut_arg(flag, |known| known.default_values(texts));
+    }
+    command
+}
+
+fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    match key.split_once('.') {
+        Some((first, rest)) => find(table.get(first)?.as_table()?, rest),
+        None => table.get(key),
+    }
+}
+
+/// `--config FILE` or `--config=FILE`, before clap has its turn.
+fn named_file(arguments: &[String]) -> Option<PathBuf> {
+    let mut arguments = arguments.iter().take_while(|argument| *argument != "--");
+    while let Some(argument) = arguments.next() {
+        if argument == "--config" {
+            return arguments.next().map(PathBuf::from);
+        }
+        if let Some(path) = argument.strip_prefix("--config=") {
+            return Some(path.into());
+        }
+    }
+    None
+}
+
+fn load(path: Option<&Path>) -> Result<Config, Fault> {
+    let table = merged(path)?;
+    let mut value = Value::Table(table);
+    layers::resolve(&mut value, "")?;
+    value.try_into().map_err(|error: toml::de::Error| {
+        layers::about("the environment", error.message(), "BUDAO__…")
     })
+}
+
+/// The file and what the environment says over it, before references are followed.
+fn merged(path: Option<&Path>) -> Result<Table, Fault> {
+    let mut table = match path {
+        Some(path) => {
+            let text = read(path)?;
+            parse(&text, path)?
+        }
+        None => Table::new(),
+    };
+    let variables: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(_, value)| !value.is_empty())
+        .collect();
+    layers::overlay(&mut table, &variables)?;
+    Ok(table)
+}
+
+fn read(path: &Path) -> Result<String, Fault> {
+    std::fs::read_to_string(path).map_err(|error| {
+        wrong("--config", "a file that can be read", &path.display().to_string()).caused_by(&error)
+    })
+}
+
+/// Reads a file's text and checks every key and value in it.
+fn parse(text: &str, path: &Path) -> Result<Table, Fault> {
+    let table = layers::table(text, path)?;
+    toml::from_str::<Config>(text).map_err(|error| layers::at(text, path, &error))?;
+    Ok(table)
 }
 
 /// `NAME=COMMAND ARG…`, or `NAME=http://…`.
@@ -92,23 +284,70 @@ fn wrong(key: &str, expected: &str, received: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use budao_core::{Lang, fault::text};
+
     use super::*;
 
-    #[test]
-    fn an_unknown_key_is_refused_with_its_line() {
-        let text = "[limits]\nsteps = 5\nstpes = 6\n";
-        let fault = parse(text, Path::new("budao.toml")).unwrap_err();
+    fn refused(file: &str) -> (String, String) {
+        let fault = parse(file, Path::new("budao.toml")).unwrap_err();
         assert_eq!(fault.kind(), Kind::ConfigurationWrong);
-        assert_eq!(fault.detail().text(Fact::ConfigKey), Some("budao.toml:3"));
-        let told = budao_core::fault::text::for_user(&fault, budao_core::Lang::En);
+        let place = fault.detail().text(Fact::ConfigKey).unwrap().to_owned();
+        let advice = text::recommendations(&fault, Lang::En).join(" ");
+        (place, format!("{} {advice}", text::for_user(&fault, Lang::En)))
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
+        let (place, told) = refused("[limits]\nsteps = 5\nstpes = 6\n");
+        assert_eq!(place, "budao.toml:3");
         assert!(told.contains("unknown field `stpes`"), "{told}");
+        assert!(told.contains("Did you mean `steps`?"), "{told}");
+        let (place, told) =
+            refused("[serve]\nlisten = \"127.0.0.1:1\"\n\n[serve.limits]\nobservrs = 1\n");
+        assert_eq!(place, "budao.toml:5");
+        assert!(told.contains("Did you mean `observers`?"), "{told}");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_sort_is_refused_with_its_line() {
+        let (place, told) = refused("[limits]\nsteps = \"many\"\n");
+        assert_eq!(place, "budao.toml:2");
+        assert!(told.contains("expected u32"), "{told}");
+    }
+
+    #[test]
+    fn a_secret_in_the_file_is_refused_and_not_repeated() {
+        let file =
+            "[[smcp]]\nurl = \"http://127.0.0.1:1\"\nroom = \"a\"\ntoken = \"hunter2hunter2\"\n";
+        let (place, told) = refused(file);
+        assert_eq!(place, "budao.toml:4");
+        assert!(told.contains("${env:NAME}"), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+        assert!(parse(&file.replace("hunter2hunter2", "${env:ROOM}"), Path::new("x")).is_ok());
+    }
+
+    #[test]
+    fn the_environment_is_stronger_than_the_file() {
+        let mut table = parse("[limits]\nsteps = 5\n", Path::new("x")).unwrap();
+        let variables = [
+            ("BUDAO__LIMITS__STEPS", "7"),
+            ("BUDAO__SERVE__LIMITS__OBSERVERS", "3"),
+            ("BUDAO_LISTEN", "127.0.0.1:9"),
+            ("OTHER", "x"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        layers::overlay(&mut table, &variables).unwrap();
+        let config: Config = Value::Table(table.clone()).try_into().unwrap();
+        assert_eq!((config.limits.steps, config.serve.limits.observers), (7, 3));
+        assert_eq!(find(&table, "serve.listen").unwrap().as_str(), Some("127.0.0.1:9"));
     }
 
     #[test]
     fn limits_and_servers_are_read() {
         let text = "[limits]\nsteps = 5\n[[mcp]]\nname = \"files\"\n\
                     transport = { type = \"stdio\", command = \"files-server\" }\n";
-        let config = parse(text, Path::new("budao.toml")).unwrap();
+        let table = parse(text, Path::new("budao.toml")).unwrap();
+        let config: Config = Value::Table(table).try_into().unwrap();
         assert_eq!(config.limits.steps, 5);
         assert_eq!(config.mcp[0].name, "files");
     }
@@ -120,5 +359,14 @@ mod tests {
         for bad in ["", "name", "a=", "a='unclosed"] {
             assert!(server(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_file_is_found_on_the_command_line_before_it_is_read() {
+        let named =
+            |line: &str| named_file(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(named("serve --config a.toml"), Some("a.toml".into()));
+        assert_eq!(named("serve --config=b.toml"), Some("b.toml".into()));
+        assert_eq!(named("run -- --config c.toml"), None);
     }
 }

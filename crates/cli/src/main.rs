@@ -13,6 +13,8 @@ mod explain;
 mod holder;
 mod journal;
 mod lang;
+mod log;
+mod port;
 mod run;
 mod serve;
 mod sessions;
@@ -23,8 +25,11 @@ mod watch;
 mod wiring;
 mod words;
 
-use budao_core::{Fault, Kind, Lang, fault::text};
-use clap::{Parser, Subcommand};
+use budao_core::{
+    Fault, Kind, Lang,
+    fault::{Advice, text},
+};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use exit::Exit;
 use terminal::Terminal;
 
@@ -52,6 +57,7 @@ enum Command {
     Journal(journal::Args),
     Backup(journal::BackupArgs),
     Explain(explain::Args),
+    Config(config::Args),
     Smcp(smcp::Args),
 }
 
@@ -62,23 +68,38 @@ fn main() -> std::process::ExitCode {
         return code;
     }
     install_tls();
-    std::panic::catch_unwind(|| run(&Cli::parse())).unwrap_or(Exit::Bug).into()
+    std::panic::catch_unwind(|| run(&parse())).unwrap_or(Exit::Bug).into()
+}
+
+/// The command line, over what the configuration file says.
+fn parse() -> Cli {
+    let arguments: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let matches = config::with_defaults(Cli::command(), &arguments).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 fn run(cli: &Cli) -> Exit {
     let terminal = Terminal::from_env();
     let lang = lang::choose(cli.lang.as_deref(), &terminal);
+    // What reads the configuration logs as that says.
+    match &cli.command {
+        Command::Serve(_) | Command::Run(_) | Command::Resume(_) => {}
+        Command::Acp(args) => acp::start_log(args),
+        _ => logging(),
+    }
     let exit = match &cli.command {
+        Command::Config(args) => config::run(args, lang, &terminal)
+            .unwrap_or_else(|fault| failed(&fault, lang, &terminal)),
         Command::Explain(args) => explain::main(args, lang, &terminal),
         Command::Run(args) => wait(run::run(args, lang, &terminal), lang, &terminal),
         Command::Resume(args) => wait(run::resume(args, lang, &terminal), lang, &terminal),
         Command::Cancel(args) => wait(run::cancel(args, lang, &terminal), lang, &terminal),
         Command::Replay(args) => wait(run::replay(args, lang, &terminal), lang, &terminal),
         Command::Serve(args) => wait(serve::run(args, lang, &terminal), lang, &terminal),
-        Command::Acp(args) => {
-            acp::start_log(args);
-            wait(acp::run(args, lang, &terminal), lang, &terminal)
-        }
+        Command::Acp(args) => wait(acp::run(args, lang, &terminal), lang, &terminal),
         Command::Sessions(args) => wait(sessions::run(args, lang, &terminal), lang, &terminal),
         Command::Journal(args) => wait(journal::run(args, lang, &terminal), lang, &terminal),
         Command::Smcp(args) => wait(smcp::run(args, lang, &terminal), lang, &terminal),
@@ -89,7 +110,6 @@ fn run(cli: &Cli) -> Exit {
 
 /// Runs what needs an async runtime, and tells its fault.
 fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &Terminal) -> Exit {
-    logging();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -105,6 +125,11 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
 
 fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
     terminal.say(&text::for_user(fault, lang));
+    for advice in fault.advice() {
+        if let Advice::Said(advice) = advice {
+            terminal.say(&format!("  {advice}"));
+        }
+    }
     for cause in fault.causes() {
         terminal.say(&terminal.faint(format!("  {cause}")));
     }

@@ -15,7 +15,7 @@ use budao_core::{
     Fault, Lang,
     engine::Engine,
     event::Settings,
-    fault::{Fact, Kind, Operation, text},
+    fault::{Advice, Fact, Kind, Operation, text},
     scrub::Scrubber,
     tool::{Mode, Permissions},
 };
@@ -31,10 +31,14 @@ use crate::{
     claude,
     config::ConfigArgs,
     exit::Exit,
+    port,
     terminal::Terminal,
     wiring::{self, JournalArgs, Wired},
     words::say,
 };
+
+/// Where it listens unless told.
+pub(crate) const LISTEN: &str = "127.0.0.1:7333";
 
 /// Serves sessions to front ends, over WebSocket, SSE and HTTP.
 ///
@@ -43,7 +47,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where to listen; port 0 takes a free one
-    #[arg(long, default_value = "127.0.0.1:7333", value_name = "ADDRESS", env = "BUDAO_LISTEN")]
+    #[arg(long, default_value = LISTEN, value_name = "ADDRESS", env = "BUDAO_LISTEN")]
     listen: SocketAddr,
 
     /// Lets in whoever has this token
@@ -123,6 +127,7 @@ pub(crate) struct Args {
 /// `budao serve`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let file = args.config.load()?;
+    file.log.start("warn")?;
     let key = state_key(&args.journal.path()?)?;
     let (auth, made) = auth(args, &key)?;
     let mut config = Config::new(auth, keyring(args, &key)?);
@@ -131,11 +136,13 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.models.clone_from(&args.models);
     config.settings = settings(args, lang)?;
     config.on_disconnect = on_disconnect(&args.on_disconnect)?;
-    config.limits = file.serve.clone();
+    config.limits = file.serve.limits.clone();
     config.core = file.limits.clone();
+    config.alerts = file.alerts.wired(&args.journal.path()?);
     config.scrubber = Scrubber::with_secrets(args.token.iter().chain(&made));
     config.check_address(args.listen.ip())?;
     let listener = listen(args.listen).await?;
+    config.meters.install();
 
     let engine = Running::start(args, file, lang, terminal).await?;
     let resumed = engine.recover().await?;
@@ -233,7 +240,15 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
     TcpListener::bind(address).await.map_err(|error| {
         let fault = match error.kind() {
             io::ErrorKind::AddrInUse => Fault::new(Kind::AddressInUse, Operation::StartServer)
-                .with(Fact::Endpoint, address.to_string()),
+                .with(Fact::Endpoint, address.to_string())
+                .because(port::listener(address).map_or_else(
+                    || "it is not told which".to_owned(),
+                    |who| format!("{who} listens there"),
+                ))
+                .advise([Advice::Said(format!(
+                    "--listen {}:0 takes a free port; so does `listen` under [serve] of the file.",
+                    address.ip()
+                ))]),
             _ => wrong("--listen", "an address of this machine", &address.to_string()),
         };
         fault.caused_by(&error)

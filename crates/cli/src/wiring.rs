@@ -113,7 +113,8 @@ pub(crate) async fn wire_within(
     ready: Duration,
 ) -> Result<Wired, Fault> {
     let world = world::real();
-    let Config { limits, mcp, smcp, .. } = config;
+    let Config { limits, mcp, smcp, log, .. } = config;
+    log.start("off")?;
     let mcp_secrets: Vec<String> =
         mcp.iter().flat_map(|server| server.secrets().map(str::to_owned)).collect();
     let journal = journal.open(&world).await?;

@@ -138,7 +138,8 @@ fn a_tool_answers_then_takes_too_long_then_is_refused() {
 
 /// The session's model calls a remote tool wrongly, reads why, and calls it rightly.
 fn a_session_errs_is_told_and_corrects_itself(url: &str, directory: &Path) {
-    let room = format!("[[smcp]]\nurl = \"{url}\"\nroom = \"room\"\ntoken = \"right\"\n");
+    let room =
+        format!("[[smcp]]\nurl = \"{url}\"\nroom = \"room\"\ntoken = \"${{env:ROOM_TOKEN}}\"\n");
     std::fs::write(directory.join("budao.toml"), room).unwrap();
     let script = "[[step]]\n[[step.call]]\ntool = \"pc__tools__no\"\narguments = {}\n\
                   [[step]]\n[[step.call]]\ntool = \"pc__tools__echo\"\narguments = { text = \"right\" }\n\
@@ -149,6 +150,7 @@ fn a_session_errs_is_told_and_corrects_itself(url: &str, directory: &Path) {
         .args(["--model", "script:script.toml", "go"])
         .current_dir(directory)
         .env("BUDAO_JOURNAL", directory.join("journal.db"))
+        .env("ROOM_TOKEN", "right")
         .output()
         .unwrap();
     let records = text(&ran.stdout);

@@ -1,0 +1,216 @@
+//! `budao config`: what is set, whether a file is right, and a file to start from.
+
+use std::{io::Write as _, path::PathBuf};
+
+use budao_core::{
+    Fault, Kind, Lang,
+    fault::{Fact, Operation},
+    limits::Limits,
+};
+use serde::Serialize;
+use toml::{Table, Value};
+
+use super::{Config, ConfigArgs, Serve, layers};
+use crate::{exit::Exit, log::Log, terminal::Terminal, words::say};
+
+/// Shows, checks and makes configuration files.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// What is set: the defaults, the file, and what the environment says over it. Secrets stay references
+    Show {
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Whether a file is right: every key, every value, every reference
+    Check {
+        /// The file. Otherwise the one that would be used
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
+    /// A file with every key and its default, to start from
+    Init {
+        /// Where to; `-` is stdout. Otherwise the user's configuration directory
+        file: Option<PathBuf>,
+        /// Also if there is one already
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// `budao config`.
+pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    match &args.action {
+        Action::Show { config, json } => show(config, *json, terminal),
+        Action::Check { file, config } => {
+            let path = layers::file(file.as_deref().or(config.config.as_deref()));
+            let Some(path) = path else {
+                terminal.say(say(
+                    lang,
+                    "There is no file; the defaults hold.",
+                    "没有配置文件；使用默认值。",
+                ));
+                return Ok(Exit::Fine);
+            };
+            super::load(Some(&path))?;
+            let fine = say(lang, "is right", "正确");
+            terminal.data(&format!("{} {fine}\n", path.display()));
+            Ok(Exit::Fine)
+        }
+        Action::Init { file, force } => init(file.clone(), *force, lang, terminal),
+    }
+}
+
+fn show(args: &ConfigArgs, json: bool, terminal: &Terminal) -> Result<Exit, Fault> {
+    let path = layers::file(args.config.as_deref());
+    let table = super::merged(path.as_deref())?;
+    // What is shown is what would be used: it must be right.
+    super::load(path.as_deref())?;
+    let mut shown = defaults()?;
+    lay_over(&mut shown, table);
+    let text = if json {
+        format!("{}\n", serde_json::to_string_pretty(&shown).map_err(|error| bug(&error))?)
+    } else {
+        let from = path.map_or("no file".to_owned(), |path| path.display().to_string());
+        let body = toml::to_string(&shown).map_err(|error| bug(&error))?;
+        format!("# {from}\n{body}")
+    };
+    terminal.data(&text);
+    Ok(Exit::Fine)
+}
+
+#[derive(Serialize)]
+struct Defaults {
+    lang: &'static str,
+    model: &'static str,
+    permission: &'static str,
+    limits: Limits,
+    serve: Serve,
+    log: Log,
+}
+
+fn defaults() -> Result<Table, Fault> {
+    let Config { limits, serve, log, .. } = Config::default();
+    let serve = Serve { listen: Some(crate::serve::LISTEN.to_owned()), ..serve };
+    let all = Defaults { lang: "en", model: "demo", permission: "approval", limits, serve, log };
+    Table::try_from(all).map_err(|error| bug(&error))
+}
+
+fn lay_over(below: &mut Table, above: Table) {
+    for (name, value) in above {
+        match (below.get_mut(&name), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => lay_over(below, above),
+            (_, value) => drop(below.insert(name, value)),
+        }
+    }
+}
+
+fn bug(error: &(dyn std::error::Error + 'static)) -> Fault {
+    Fault::new(Kind::Bug, Operation::LoadConfig).caused_by(error)
+}
+
+/// Every key with its default, as comments: what is not changed keeps following the program's defaults.
+fn template() -> Result<String, Fault> {
+    let body = toml::to_string(&defaults()?).map_err(|error| bug(&error))?;
+    let comment = |line: &str| match line {
+        "" => String::new(),
+        // A rate has two keys, and both are needed.
+        head if head.starts_with("[serve.limits.") => format!("# {head}"),
+        head if head.starts_with('[') => head.to_owned(),
+        line => format!("# {line}"),
+    };
+    let body: Vec<String> = body.lines().map(comment).collect();
+    Ok(format!("{HEAD}{}\n{TAIL}", body.join("\n")))
+}
+
+const HEAD: &str = "\
+# budao's configuration. What is commented out is the default.
+# Stronger than this file: the environment (BUDAO_MODEL, BUDAO_LISTEN …, or any key: BUDAO__LIMITS__STEPS=5),
+# and stronger still: flags. Times are in milliseconds. Secrets are not written here, but where they are:
+# \"${env:NAME}\" or \"${file:PATH}\". `budao config check` says whether it is right.
+
+";
+
+const TAIL: &str = r#"
+# An MCP server whose tools are offered; may stand several times.
+# [[mcp]]
+# name = "files"
+# transport = { type = "stdio", command = "files-server", args = ["--root", "."] }
+
+# A room whose computers' tools are offered; may stand several times.
+# [[smcp]]
+# url = "https://hub.example"
+# room = "office"
+# token = "${env:BUDAO_ROOM_TOKEN}"
+"#;
+
+fn init(
+    file: Option<PathBuf>,
+    force: bool,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    let text = template()?;
+    if file.as_ref().is_some_and(|file| file.as_os_str() == "-") {
+        terminal.data(&text);
+        return Ok(Exit::Fine);
+    }
+    let path = file.or_else(layers::default_file).ok_or_else(|| {
+        super::wrong("FILE", "a file, since there is no home directory", "nothing")
+    })?;
+    let unwritable = |error: &std::io::Error| {
+        Fault::new(Kind::FilePermission, Operation::WriteFile)
+            .with(Fact::Path, path.display().to_string())
+            .caused_by(error)
+    };
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent).map_err(|error| unwritable(&error))?;
+    }
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true);
+    if force {
+        options.create(true).truncate(true);
+    } else {
+        options.create_new(true);
+    }
+    let mut file = options.open(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            super::wrong("FILE", "a new file, or --force", &path.display().to_string())
+        }
+        _ => unwritable(&error),
+    })?;
+    file.write_all(text.as_bytes()).map_err(|error| unwritable(&error))?;
+    terminal.data(&format!("{}\n", path.display()));
+    terminal.say(say(
+        lang,
+        "Written; every key is in it, with its default.",
+        "已写入；其中有每个键及其默认值。",
+    ));
+    Ok(Exit::Fine)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_file_to_start_from_is_right_and_so_is_every_line_of_it_that_is_commented_out() {
+        let text = template().unwrap();
+        super::super::parse(&text, Path::new("config.toml")).unwrap();
+        let body = text.strip_prefix(HEAD).unwrap().strip_suffix(TAIL).unwrap();
+        let open: Vec<&str> =
+            body.lines().map(|line| line.strip_prefix("# ").unwrap_or(line)).collect();
+        super::super::parse(&open.join("\n"), Path::new("config.toml")).unwrap();
+    }
+}

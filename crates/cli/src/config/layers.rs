@@ -1,0 +1,200 @@
+//! The layers of the configuration, merged as text before anything is made of them: the file, then what the
+//! environment says over it. Flags come last, and are clap's business.
+
+use std::path::{Path, PathBuf};
+
+use budao_core::{
+    Fault, Kind,
+    fault::{Advice, Fact, Operation},
+};
+use toml::{Table, Value};
+
+/// What variables of the environment begin with that set any key: `BUDAO__LIMITS__STEPS=5`.
+const ANY_KEY: &str = "BUDAO__";
+/// Variables with a short name of their own, and the key they set.
+const SHORT: [(&str, &str); 5] = [
+    ("BUDAO_LANG", "lang"),
+    ("BUDAO_MODEL", "model"),
+    ("BUDAO_JOURNAL", "journal"),
+    ("BUDAO_LISTEN", "serve.listen"),
+    ("BUDAO_LOG", "log.level"),
+];
+/// Parts of names whose values are secrets.
+const SECRET: [&str; 7] =
+    ["webhook", "token", "secret", "password", "authorization", "api_key", "api-key"];
+/// Names that have such a part and are no secrets.
+const NO_SECRET: [&str; 8] = [
+    "token_file",
+    "jwt_secret",
+    "context_tokens",
+    "turn_tokens",
+    "model_between_tokens",
+    "model_first_token",
+    "max_turn_tokens",
+    "tokens",
+];
+
+/// Where the file is, if there is one: named, or in the user's configuration directory.
+pub(super) fn file(named: Option<&Path>) -> Option<PathBuf> {
+    let usual = || default_file().filter(|path| path.exists());
+    named.map(Path::to_owned).or_else(usual)
+}
+
+/// `$XDG_CONFIG_HOME/budao/config.toml`, else `~/.config/budao/config.toml`.
+pub(super) fn default_file() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let base = set("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| set("HOME").map(|home| Path::new(&home).join(".config")))?;
+    Some(base.join("budao/config.toml"))
+}
+
+/// What the file says, checked for secrets that stand in it.
+pub(super) fn table(text: &str, path: &Path) -> Result<Table, Fault> {
+    let table: Table = text.parse().map_err(|error| at(text, path, &error))?;
+    refuse_secrets(&table, "", text, path)?;
+    Ok(table)
+}
+
+/// An error of the file: its line, what was expected, and the nearest name if a name is wrong.
+pub(super) fn at(text: &str, path: &Path, error: &toml::de::Error) -> Fault {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let place = format!("{}:{line}", path.display());
+    about(&place, error.message(), text.lines().nth(line - 1).unwrap_or_default())
+}
+
+/// An error, with the nearest name as advice if a name is wrong.
+pub(super) fn about(place: &str, message: &str, received: &str) -> Fault {
+    let fault = super::wrong(place, message, received);
+    match nearest(message) {
+        Some(name) => fault.advise([Advice::Said(format!("Did you mean `{name}`?"))]),
+        None => fault,
+    }
+}
+
+/// The expected name that is nearest to the one that was found.
+fn nearest(message: &str) -> Option<&str> {
+    let mut names = message.split('`').skip(1).step_by(2);
+    let found = names.next().filter(|_| message.starts_with("unknown "))?;
+    let distance = |name: &&str| strsim::damerau_levenshtein(found, name);
+    names.min_by_key(distance).filter(|name| distance(name) <= 1 + found.len() / 3)
+}
+
+/// What the environment says, laid over the file.
+pub(super) fn overlay(table: &mut Table, variables: &[(String, String)]) -> Result<(), Fault> {
+    for (name, value) in variables {
+        let key = match SHORT.iter().find(|(short, _)| short == name) {
+            Some((_, key)) => (*key).to_owned(),
+            None => match name.strip_prefix(ANY_KEY) {
+                Some(rest) => rest.to_lowercase().replace("__", "."),
+                None => continue,
+            },
+        };
+        let is_text = SHORT.iter().any(|(short, _)| short == name);
+        set(table, &key, read_value(value, is_text))
+            .ok_or_else(|| super::wrong(name, "a key of the configuration file", value))?;
+    }
+    Ok(())
+}
+
+/// A number, a list, a truth value, or else the text itself.
+fn read_value(text: &str, is_text: bool) -> Value {
+    let parsed = || format!("value = {text}").parse::<Table>().ok()?.remove("value");
+    let parsed = if is_text { None } else { parsed() };
+    parsed.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+fn set(table: &mut Table, key: &str, value: Value) -> Option<()> {
+    let Some((first, rest)) = key.split_once('.') else {
+        table.insert(key.to_owned(), value);
+        return Some(());
+    };
+    let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
+    set(inner.as_table_mut()?, rest, value)
+}
+
+/// Puts in what references stand for: `${env:NAME}`, `${file:PATH}`.
+pub(super) fn resolve(value: &mut Value, key: &str) -> Result<(), Fault> {
+    match value {
+        Value::String(text) => {
+            if let Some(found) = referred(text, key)? {
+                *text = found;
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                resolve(item, key)?;
+            }
+        }
+        Value::Table(table) => {
+            for (name, inner) in table.iter_mut() {
+                resolve(inner, &join(key, name))?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The text with its references replaced; none if it has none.
+fn referred(text: &str, key: &str) -> Result<Option<String>, Fault> {
+    let Some((before, rest)) = text.split_once("${") else { return Ok(None) };
+    let expected = "${env:NAME} or ${file:PATH}";
+    let (reference, after) =
+        rest.split_once('}').ok_or_else(|| super::wrong(key, expected, text))?;
+    let value = match reference.split_once(':') {
+        Some(("env", name)) => std::env::var(name).map_err(|_| missing(key, reference))?,
+        Some(("file", path)) => {
+            let read = std::fs::read_to_string(path);
+            read.map_err(|error| missing(key, reference).caused_by(&error))?.trim().to_owned()
+        }
+        _ => return Err(super::wrong(key, expected, text)),
+    };
+    let after = referred(after, key)?.unwrap_or_else(|| after.to_owned());
+    Ok(Some(format!("{before}{value}{after}")))
+}
+
+fn missing(key: &str, reference: &str) -> Fault {
+    Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+        .with(Fact::ConfigKey, key.to_owned())
+        .with(Fact::Expected, "a variable that is set, or a file that can be read")
+        .with(Fact::Received, format!("${{{reference}}}"))
+        .advise([Advice::Said(format!("There is nothing behind ${{{reference}}}."))])
+}
+
+fn join(key: &str, name: &str) -> String {
+    if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
+}
+
+/// Secrets are named by where they are, so that the file can be shown to anybody.
+fn refuse_secrets(table: &Table, key: &str, text: &str, path: &Path) -> Result<(), Fault> {
+    for (name, value) in table {
+        let key = join(key, name);
+        let tables: Vec<&Table> = match value {
+            Value::Table(inner) => vec![inner],
+            Value::Array(items) => items.iter().filter_map(Value::as_table).collect(),
+            _ => vec![],
+        };
+        for inner in tables {
+            refuse_secrets(inner, &key, text, path)?;
+        }
+        let is_plain =
+            value.as_str().is_some_and(|value| !value.is_empty() && !value.contains("${"));
+        if is_plain && is_secret(name) {
+            let line = text.lines().position(|line| line.contains(name.as_str()));
+            let place = format!("{}:{}", path.display(), line.map_or(1, |line| line + 1));
+            let fault =
+                super::wrong(&place, "a reference to a secret, not the secret itself", &key);
+            let advice = format!("Write {name} = \"${{env:NAME}}\" or \"${{file:PATH}}\".");
+            return Err(fault.advise([Advice::Said(advice)]));
+        }
+    }
+    Ok(())
+}
+
+/// Does the value of this name look like a secret?
+pub(super) fn is_secret(name: &str) -> bool {
+    let name = name.to_lowercase();
+    !NO_SECRET.contains(&name.as_str()) && SECRET.iter().any(|part| name.contains(part))
+}
