@@ -256,6 +256,22 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "prometheus",
+        about: "Prometheus's client library for Python, which reads what we export",
+        kind: Kind::Python(&["prometheus-client==0.26.0"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import prometheus_client.parser; from importlib.metadata import version; \
+                 print('prometheus', version('prometheus-client'))",
+            ],
+            stdin: "",
+            prints: "prometheus 0.26.0",
+        },
+    },
+    Peer {
         name: "autoagents",
         about: "another agent framework in Rust, to measure against",
         kind: Kind::Cargo,
