@@ -81,6 +81,8 @@ async fn fails(journal: &Arc<dyn Journal>, number: u128, kind: Kind) {
 
 #[tokio::test]
 async fn an_alert_arrives_although_the_webhook_fails_and_the_server_is_restarted() {
+    // No TLS is spoken here, but the library wants to know how.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let directory = tempfile::tempdir().unwrap();
     let cursor = directory.path().join("journal.db-alerts");
     let journal = sqlite(&directory).await;
