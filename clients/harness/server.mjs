@@ -11,8 +11,8 @@ const built = fileURLToPath(new URL("../../target/debug/budao", import.meta.url)
 /** A token that tests sign in with. */
 export const TOKEN = "a-token-for-tests";
 
-/** Starts a server. `model` is a model's name, or the text of a script; `origins` may connect from a browser. */
-export async function startServer({ model = "demo:fast", script, origins = [], home } = {}) {
+/** Starts a server. `model` is a model's name, or the text of a script; `origins` may connect from a browser; `args` are more arguments. */
+export async function startServer({ model = "demo:fast", script, origins = [], home, args: more = [] } = {}) {
   const folder = home ?? fs.mkdtempSync(path.join(os.tmpdir(), "budao-serve-"));
   if (script !== undefined) {
     fs.writeFileSync(path.join(folder, "script.toml"), script);
@@ -20,6 +20,7 @@ export async function startServer({ model = "demo:fast", script, origins = [], h
   }
   const args = ["serve", "--listen", "127.0.0.1:0", "--journal", "journal.db", "--token", TOKEN, "--model", model];
   for (const origin of origins) args.push("--origin", origin);
+  args.push(...more);
   const child = spawn(process.env.BUDAO_BIN || built, args, {
     cwd: folder,
     env: { PATH: process.env.PATH, HOME: folder },

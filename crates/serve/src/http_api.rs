@@ -5,6 +5,7 @@ mod health;
 mod openapi;
 mod sessions;
 mod stats;
+mod tellings;
 mod views;
 
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use axum::{
     Extension, Router,
     extract::{State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
     middleware,
-    response::{Html, IntoResponse, Response},
+    response::{IntoResponse, Response},
     routing::{any, get, post},
 };
 use budao_core::{
@@ -27,7 +28,7 @@ use tower_http::{catch_panic::CatchPanicLayer, cors::CorsLayer};
 pub(crate) use self::guard::{Caller, told};
 pub use self::openapi::openapi;
 use crate::{
-    auth::PROTOCOL, connection::Connection, problem::REQUEST_ID, server::Server, socket, sse,
+    auth::PROTOCOL, connection::Connection, page, problem::REQUEST_ID, server::Server, socket, sse,
 };
 
 /// What a WebSocket reads at once: small, because most connections are idle.
@@ -57,16 +58,17 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/v1/sessions/{session}/commands", post(sessions::command))
         .route("/v1/sessions/{session}/events", get(sse::events))
         .route("/v1/sessions/{session}/export", get(sessions::export))
+        .route("/v1/sessions/{session}/faults/{seq}", get(tellings::tellings))
         .route("/api/stats", get(stats::stats))
         .route("/metrics", get(health::metrics))
         .fallback(nothing_here)
         .layer(middleware::from_fn_with_state(Arc::clone(server), guard::authenticated));
     let public = Router::new()
-        .route("/", get(front_page))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/openapi.json", get(description));
     let router = public
+        .merge(page::routes())
         .merge(private)
         .layer(middleware::from_fn_with_state(Arc::clone(server), guard::welcome))
         .layer(CatchPanicLayer::new())
@@ -129,15 +131,6 @@ async fn web_socket(
         socket::attend(connection, web_socket).await;
         drop((place, running));
     })
-}
-
-async fn front_page(State(server): State<Arc<Server>>) -> Html<String> {
-    let name = &server.config.name;
-    Html(format!(
-        "<!doctype html><meta charset=\"utf-8\"><title>{name}</title><h1>{name}</h1>\
-         <p>Sessions live at <code>/ws</code> (WebSocket) and <code>/v1/sessions</code> (HTTP, SSE). \
-         <a href=\"/openapi.json\">openapi.json</a> describes the latter.</p>"
-    ))
 }
 
 async fn description() -> impl IntoResponse {

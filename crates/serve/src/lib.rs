@@ -20,6 +20,7 @@ pub mod meters;
 mod observe;
 mod origin;
 mod outbox;
+mod page;
 pub mod problem;
 pub mod project;
 pub mod schema;

@@ -1,9 +1,10 @@
 //! The words people are shown, in their language: `show_content` and the sentences in `content`.
 //!
 //! What went wrong is said by the catalog in core; here are the words for everything else. Texts are
-//! Fluent messages in `words/{en,zh}.ftl`; a test renders each of them in both languages.
+//! Fluent messages in `words/{en,zh}.ftl`, those of the web page in `words/page.{en,zh}.ftl`; a test renders
+//! each of them in both languages.
 
-use std::{borrow::Cow, sync::OnceLock};
+use std::{borrow::Cow, collections::BTreeMap, sync::OnceLock};
 
 use budao_core::Lang;
 use fluent_bundle::{FluentArgs, FluentResource, FluentValue, concurrent::FluentBundle};
@@ -15,22 +16,47 @@ pub const PARTIAL_CHARS: usize = 200;
 /// Characters that are shown of a question, a summary or a title.
 pub const BRIEF_CHARS: usize = 120;
 
-fn load(text: &str, tag: &str) -> Bundle {
-    let resource = FluentResource::try_new(text.to_owned())
-        .unwrap_or_else(|(_, errors)| panic!("the texts are checked: {errors:?}"));
+/// Before the ids of texts that the page's scripts use.
+const SCRIPTS: &str = "page-js-";
+/// Arguments of such texts. Scripts fill them in, so each becomes its name in braces.
+const SCRIPT_ARGS: [&str; 8] = ["n", "of", "from", "to", "name", "code", "time", "more"];
+
+fn load(texts: [&str; 2], tag: &str) -> Bundle {
     let id = tag.parse().expect("ours are language tags");
     let mut bundle = Bundle::new_concurrent(vec![id]);
     bundle.set_use_isolating(false);
-    bundle.add_resource(resource).expect("ids in the texts are unique");
+    for text in texts {
+        let resource = FluentResource::try_new(text.to_owned())
+            .unwrap_or_else(|(_, errors)| panic!("the texts are checked: {errors:?}"));
+        bundle.add_resource(resource).expect("ids in the texts are unique");
+    }
     bundle
+}
+
+/// The texts of a language: what sessions say, and the page.
+fn texts(lang: Lang) -> [&'static str; 2] {
+    match lang {
+        Lang::En => [include_str!("../words/en.ftl"), include_str!("../words/page.en.ftl")],
+        Lang::Zh => [include_str!("../words/zh.ftl"), include_str!("../words/page.zh.ftl")],
+    }
+}
+
+/// The ids of all texts in a language.
+fn ids(lang: Lang) -> impl Iterator<Item = &'static str> {
+    let named = |line: &'static str| {
+        line.split_once(" =").map(|(id, _)| id).filter(|id| {
+            id.starts_with(|first: char| first.is_ascii_lowercase()) && !id.contains(' ')
+        })
+    };
+    texts(lang).into_iter().flat_map(str::lines).filter_map(named)
 }
 
 fn bundle(lang: Lang) -> &'static Bundle {
     static EN: OnceLock<Bundle> = OnceLock::new();
     static ZH: OnceLock<Bundle> = OnceLock::new();
     match lang {
-        Lang::En => EN.get_or_init(|| load(include_str!("../words/en.ftl"), "en")),
-        Lang::Zh => ZH.get_or_init(|| load(include_str!("../words/zh.ftl"), "zh")),
+        Lang::En => EN.get_or_init(|| load(texts(lang), "en")),
+        Lang::Zh => ZH.get_or_init(|| load(texts(lang), "zh")),
     }
 }
 
@@ -52,6 +78,16 @@ pub fn say_with(id: &str, args: &[(&'static str, FluentValue<'_>)], lang: Lang) 
         filled.set(*name, value.clone());
     }
     bundle.format_pattern(pattern, Some(&filled), &mut Vec::new()).into_owned()
+}
+
+/// The texts of the page's scripts as a JSON object. Where an argument would stand is `{name}`.
+#[must_use]
+pub(crate) fn for_scripts(lang: Lang) -> String {
+    let args = SCRIPT_ARGS.map(|name| (name, FluentValue::from(format!("{{{name}}}"))));
+    let words: BTreeMap<&str, String> = ids(lang)
+        .filter_map(|id| Some((id.strip_prefix(SCRIPTS)?, say_with(id, &args, lang))))
+        .collect();
+    serde_json::to_string(&words).expect("texts always serialise")
 }
 
 /// At most `chars` code points: one less and an ellipsis when there are more.
@@ -94,20 +130,6 @@ pub fn seconds(wait: std::time::Duration) -> FluentValue<'static> {
 mod tests {
     use super::*;
 
-    /// The ids of all texts in a language.
-    fn ids(lang: Lang) -> Vec<&'static str> {
-        let text = match lang {
-            Lang::En => include_str!("../words/en.ftl"),
-            Lang::Zh => include_str!("../words/zh.ftl"),
-        };
-        let named = |line: &'static str| {
-            line.split_once(" =").map(|(id, _)| id).filter(|id| {
-                id.starts_with(|first: char| first.is_ascii_lowercase()) && !id.contains(' ')
-            })
-        };
-        text.lines().filter_map(named).collect()
-    }
-
     #[test]
     fn texts_are_cut_in_code_points_with_an_ellipsis_inside_the_limit() {
         assert_eq!(cut("abc", 3), "abc");
@@ -120,6 +142,17 @@ mod tests {
 
     #[test]
     fn both_languages_have_the_same_texts() {
-        assert_eq!(ids(Lang::En), ids(Lang::Zh));
+        assert_eq!(ids(Lang::En).collect::<Vec<_>>(), ids(Lang::Zh).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_text_of_the_page_is_said_without_a_hole() {
+        for lang in [Lang::En, Lang::Zh] {
+            let words = for_scripts(lang);
+            assert!(words.len() > 1000 && !words.contains("{$"), "{words}");
+            for id in ids(lang).filter(|id| id.starts_with("page-") && !id.starts_with(SCRIPTS)) {
+                assert!(!say(id, lang).contains('{'), "{id}");
+            }
+        }
     }
 }

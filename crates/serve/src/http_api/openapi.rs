@@ -8,6 +8,7 @@ use utoipa::{
 
 use super::{
     sessions, stats,
+    tellings::{self, Tellings, ToOperator},
     views::{Accepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{problem::Problem, sse, stats::Report};
@@ -37,12 +38,13 @@ pub fn openapi() -> String {
         sessions::cancel,
         sessions::command,
         sessions::export,
+        tellings::tellings,
         sse::events,
         stats::stats,
     ),
     components(schemas(
         Accepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView, Problem,
-        Report, NewSession, NewMessage, NewAnswer, NewCancel, NewCommand,
+        Tellings, ToOperator, Report, NewSession, NewMessage, NewAnswer, NewCancel, NewCommand,
     )),
     modifiers(&Bearer),
     security(("bearer" = [])),

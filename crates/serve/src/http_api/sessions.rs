@@ -12,6 +12,7 @@ use budao_core::{
     Fault, Kind, Timestamp,
     event::{Seq, SessionId},
     fault::{Fact, Operation},
+    trace::Trace,
 };
 use budao_journal::{Filter, PageLimits, Stored, fold};
 use futures::stream;
@@ -98,7 +99,7 @@ fn answered<T>(
     }
 }
 
-fn session_id(text: &str) -> Result<SessionId, Fault> {
+pub(super) fn session_id(text: &str) -> Result<SessionId, Fault> {
     text.parse().map_err(|_| {
         Fault::new(Kind::UnknownSession, Operation::ServeRequest)
             .with(Fact::Session, text.chars().take(80).collect::<String>())
@@ -339,6 +340,12 @@ pub(super) async fn delete(
 pub(super) struct Listing {
     /// `idle`, `running`, `asking`, `closed` or `failed`.
     state: Option<String>,
+    /// Met a fault with this code.
+    code: Option<String>,
+    /// Has events of this trace: 32 hex digits.
+    trace: Option<String>,
+    /// Called this tool.
+    tool: Option<String>,
     /// At most this many, up to 100.
     limit: Option<usize>,
     /// `next` of the page before.
@@ -367,6 +374,9 @@ pub(super) async fn list(
             state: listing.state.as_deref().map(str::parse).transpose()?,
             label: (!caller.who.is_operator)
                 .then(|| (card::OWNER.to_owned(), Some(caller.who.name()))),
+            trace: listing.trace.as_deref().map(trace_of).transpose()?,
+            code: listing.code,
+            tool: listing.tool,
             after: listing.after.as_deref().map(place_of).transpose()?,
             limit,
             ..Filter::default()
@@ -385,6 +395,10 @@ fn place_of(after: &str) -> Result<(Timestamp, SessionId), Fault> {
         Some((Timestamp::from_micros(micros.parse().ok()?), session.parse().ok()?))
     });
     place.ok_or_else(|| bad_query("after is no `next` of a list"))
+}
+
+fn trace_of(text: &str) -> Result<Trace, Fault> {
+    text.parse().map_err(|_| bad_query("trace is not 32 hex digits"))
 }
 
 pub(super) fn bad_query(received: &str) -> Fault {

@@ -1,0 +1,70 @@
+// The numbers, drawn from known data; and what a code means.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { onPage, picture, told, until } from "../stage.mjs";
+
+/** Two rate limits that recover, one call that is corrected, one turn that is given up. */
+const KNOWN = `
+order = "requests"
+[[step]]
+fault = "model_rate_limited"
+retry_after_ms = 1000
+repeat = 2
+[[step]]
+[[step.call]]
+tool = "fs_read"
+arguments = { file = "x" }
+[[step]]
+[[step.call]]
+tool = "fs_glob"
+arguments = { pattern = "*" }
+[[step]]
+text = "Done."
+[[step]]
+fault = "model_authentication"
+repeat = "forever"
+`;
+
+test("charts show exactly what happened", async () => {
+  await onPage({ script: KNOWN, where: "/machines" }, async (page, { origin, api, seen }) => {
+    await told(origin, ["go"]);
+    const failed = await told(origin, ["go"]);
+    await page.goto(`${origin}/faults?window=1h`);
+    await page.locator("#charts:not([hidden])").waitFor();
+    const stats = await api("/api/stats?window=1h");
+    const figure = (name) => page.locator(`[data-figure="${name}"]`).textContent();
+    assert.equal(await figure("figure-faults"), String(stats.kinds.reduce((sum, kind) => sum + kind.count, 0)));
+    const sums = await page.locator("#over-time .bar").evaluateAll((bars) => bars.map((bar) => Number(bar.dataset.sum)));
+    assert.equal(sums.length, stats.buckets.length);
+    assert.equal(sums.reduce((all, n) => all + n, 0), 4);
+    const rows = await page.locator("#kinds tbody tr").allTextContents();
+    assert.ok(rows.some((row) => row.includes("ERR_RATE_001")) && rows.some((row) => row.includes("ERR_AUTH_001")), `${rows}`);
+    assert.ok((await page.locator("#paths path.link").count()) >= 2);
+    assert.match(await page.locator("#unrecoverable").textContent(), new RegExp(failed));
+    assert.match(await page.locator("#by-tool").textContent(), /fs_read/);
+    await page.setViewportSize({ width: 1600, height: 1000 });
+    await until(async () => (await page.locator("#over-time svg").getAttribute("width")) !== null);
+    await picture(page, "faults");
+    await page.locator("#kinds a", { hasText: /./ }).first().click();
+    await page.locator(".explain h1").waitFor();
+    await picture(page, "explain");
+    await page.locator(".explain .button").click();
+    await page.locator("#rows tr").first().waitFor();
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("where nothing happened the page says so", async () => {
+  await onPage({ script: KNOWN, where: "/faults" }, async (page) => {
+    await page.getByText("Nothing went wrong").waitFor();
+    await picture(page, "faults-empty");
+  });
+});
+
+test("a server without a hub says so", async () => {
+  await onPage({ script: KNOWN, where: "/machines" }, async (page) => {
+    await page.getByText("No hub here").waitFor();
+    await picture(page, "machines-empty");
+  });
+});

@@ -1,0 +1,114 @@
+// Whatever a model, a tool, a name or an address says is text. Each payload goes every way there is into the page, and
+// nothing of it runs, loads or becomes an element.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import path from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { onPage, say, told, until } from "../stage.mjs";
+
+const corpus = fs.readFileSync(fileURLToPath(new URL("../payloads.txt", import.meta.url)), "utf8");
+const payloads = corpus.split("\n").filter((line) => line !== "" && !line.startsWith("# "));
+const toml = (text) => JSON.stringify(text);
+
+/** What an attack would leave behind. */
+async function watch(page, origin) {
+  const outside = [];
+  page.on("request", (request) => {
+    if (!request.url().startsWith(origin) && !request.url().startsWith("blob:")) outside.push(request.url());
+  });
+  page.on("dialog", (dialog) => {
+    outside.push(`dialog: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  return async (where) => {
+    const left = await page.evaluate(() => ({
+      ran: globalThis.pwned,
+      elements: document.querySelectorAll("main script, main iframe, main img, main object, main embed, main style, main base, main form:not(.composer):not(.search), main [onerror], main [onload], main [onclick], main [style*=expression], main a[href^='javascript:' i], main a[href^='data:' i]").length,
+    }));
+    assert.deepEqual({ ...left, outside }, { ran: undefined, elements: 0, outside: [] }, where);
+  };
+}
+
+test("there are at least 200 payloads, and all are different", () => {
+  assert.ok(payloads.length >= 200, `${payloads.length}`);
+  assert.equal(new Set(payloads).size, payloads.length);
+});
+
+test("what a model says, calls and gives as arguments, and what tools answer, stays text", async () => {
+  const text = payloads.join("\n");
+  const calls = payloads.map((payload) => `[[step.call]]\ntool = ${toml(payload.slice(0, 60))}\narguments = { path = ${toml(payload)} }\n`);
+  const steps = [];
+  for (let at = 0; at < calls.length; at += 8) steps.push(`[[step]]\ntext = ${toml(payloads[at])}\nthink = ${toml(payloads[at + 1] ?? "x")}\n${calls.slice(at, at + 8).join("")}`);
+  const script = `[[step]]\ntext = ${toml(text)}\n[[step.call]]\ntool = "bash_run"\narguments = { cmd = "cat hostile.txt; cat hostile.txt >&2; exit 3" }\n[[step.call]]\ntool = "fs_read"\narguments = { path = "hostile.txt" }\n${steps.slice(0, 7).join("")}[[step]]\ntext = "end of it"\n`;
+  const home = fs.mkdtempSync(path.join(process.env.TMPDIR ?? "/tmp", "budao-hostile-"));
+  fs.writeFileSync(path.join(home, "hostile.txt"), text);
+  await onPage({ script, home, args: ["--permission", "auto"] }, async (page, { origin }) => {
+    const check = await watch(page, origin);
+    await say(page, text.slice(0, 30_000));
+    await page.locator(".entry.end").waitFor({ timeout: 60_000 });
+    for (const box of await page.locator("details:not([open]) > summary").all()) await box.click();
+    const said = await page.locator(".entry.answer .text").first().textContent();
+    assert.equal(said, text, "every payload is shown as it is");
+    await check("the conversation");
+    const id = new URL(page.url()).searchParams.get("session");
+    await page.goto(`${origin}/sessions/${id}`);
+    await page.locator(".row").first().waitFor();
+    for (let index = 0; index < 40; index += 1) await page.click("#after");
+    await check("the timeline");
+    await page.goto(`${origin}/faults`);
+    await page.locator("#charts:not([hidden])").waitFor();
+    await check("the charts");
+  });
+});
+
+test("names of sessions, codes and searches stay text", async () => {
+  await onPage({ script: '[[step]]\ntext = "ok"\nrepeat = "forever"\n', where: "/machines" }, async (page, { origin, api }) => {
+    const check = await watch(page, origin);
+    for (const payload of payloads) await api("/v1/sessions", { session_name: payload.slice(0, 200) });
+    await page.goto(`${origin}/sessions`);
+    await until(async () => (await page.locator("#rows tr").count()) >= 50);
+    while (await page.locator("#more").isVisible()) {
+      const before = await page.locator("#rows tr").count();
+      await page.click("#more");
+      await until(async () => (await page.locator("#rows tr").count()) > before);
+    }
+    assert.equal(await page.locator("#rows tr").count(), payloads.length);
+    await check("the list");
+    const id = await told(origin, [{ text: "x" }], { session_name: payloads[0] });
+    for (const payload of payloads.slice(0, 60)) {
+      const quoted = encodeURIComponent(payload);
+      for (const where of [`/faults/${quoted}`, `/sessions?q=${quoted}`]) {
+        const response = await page.goto(`${origin}${where}`);
+        assert.ok(response.headers()["content-security-policy"]?.includes("script-src 'self'") || response.status() === 404 || response.status() === 400, where);
+        await check(where);
+      }
+    }
+    await page.goto(`${origin}/sessions/${id}`);
+    await page.locator(".row").first().waitFor();
+    await check("the title");
+  });
+});
+
+test("every page and file keeps to itself", async () => {
+  await onPage({ script: '[[step]]\ntext = "ok"\n', where: "/machines" }, async (page, { origin }) => {
+    for (const where of ["/", "/sessions", "/faults", "/machines", "/faults/ERR_RATE_001", "/assets/kit.js"]) {
+      const { headers } = await fetch(`${origin}${where}`);
+      const policy = headers.get("content-security-policy");
+      assert.match(policy, /default-src 'none'.*require-trusted-types-for 'script'/);
+      assert.ok(!policy.includes("unsafe"), where);
+      assert.equal(headers.get("x-content-type-options"), "nosniff");
+      assert.equal(headers.get("referrer-policy"), "no-referrer");
+    }
+    const blocked = await page.evaluate(() => {
+      try {
+        document.body.innerHTML = "<img src=x>";
+        return "it was made";
+      } catch (error) {
+        return error.name;
+      }
+    });
+    assert.equal(blocked, "TypeError");
+  });
+});

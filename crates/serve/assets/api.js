@@ -1,0 +1,121 @@
+// Who we are and how we ask. The token comes in the address's fragment, which browsers send nowhere; it leaves the
+// address at once and is kept for as long as the tab lives. Other tabs of ours may ask for it.
+
+import { at, language } from "./kit.js";
+
+const KEPT = "budao.token";
+const tabs = new BroadcastChannel("budao");
+
+let token = fromAddress() ?? sessionStorage.getItem(KEPT) ?? undefined;
+if (token !== undefined) keep(token);
+
+tabs.onmessage = ({ data }) => {
+  if (data === "who?" && token !== undefined) tabs.postMessage({ token });
+};
+
+function fromAddress() {
+  const found = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (found === null || found === "") return undefined;
+  history.replaceState(history.state, "", location.pathname + location.search);
+  return found;
+}
+
+function keep(value) {
+  token = value;
+  sessionStorage.setItem(KEPT, value);
+}
+
+/** What another tab of ours knows, if one answers soon. */
+function fromOtherTabs() {
+  return new Promise((resolve) => {
+    const ear = new BroadcastChannel("budao");
+    const done = (value) => {
+      ear.close();
+      resolve(value);
+    };
+    const timer = setTimeout(() => done(undefined), 150);
+    ear.onmessage = ({ data }) => {
+      if (typeof data?.token !== "string") return;
+      clearTimeout(timer);
+      done(data.token);
+    };
+    tabs.postMessage("who?");
+  });
+}
+
+/** A refusal, as `application/problem+json` has it. */
+export class Problem extends Error {
+  constructor(status, body) {
+    super(body?.detail ?? `HTTP ${status}`);
+    this.status = status;
+    this.body = body ?? {};
+  }
+}
+
+async function ask(path, { method = "GET", body } = {}) {
+  const headers = { "accept-language": language };
+  if (token !== undefined) headers.authorization = `Bearer ${token}`;
+  if (body !== undefined) headers["content-type"] = "application/json";
+  return fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+}
+
+/** Asks the server, after a sign-in if one is needed; the answer is not read yet. */
+export async function request(path, options) {
+  let response = await ask(path, options);
+  if (response.status === 401) {
+    await signIn();
+    response = await ask(path, options);
+  }
+  if (response.ok) return response;
+  throw new Problem(response.status, await response.json().catch(() => undefined));
+}
+
+/** Asks the server; the answer is JSON. */
+export async function api(path, options) {
+  return (await request(path, options)).json();
+}
+
+let signingIn;
+
+/** Makes sure that the server knows us. */
+export async function signedIn() {
+  await api("/v1/sessions?limit=1");
+  return token;
+}
+
+/** Another tab's token, or the one somebody types. */
+function signIn() {
+  signingIn ??= (async () => {
+    const other = await fromOtherTabs();
+    if (other !== undefined && other !== token) {
+      keep(other);
+      if ((await ask("/v1/sessions?limit=1")).status !== 401) return;
+    }
+    await typed();
+  })().finally(() => {
+    signingIn = undefined;
+  });
+  return signingIn;
+}
+
+function typed() {
+  const dialog = at("sign-in");
+  const input = at("token");
+  dialog.addEventListener("cancel", (event) => event.preventDefault());
+  if (!dialog.open) dialog.showModal();
+  return new Promise((resolve) => {
+    at("sign-in-form").onsubmit = async (event) => {
+      event.preventDefault();
+      keep(input.value.trim());
+      const { status } = await ask("/v1/sessions?limit=1");
+      at("sign-in-refused").hidden = status !== 401;
+      if (status === 401) return;
+      input.value = "";
+      dialog.close();
+      resolve();
+    };
+  });
+}
+
+/** Where the event stream is. */
+export const socketAddress = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;

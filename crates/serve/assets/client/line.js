@@ -1,0 +1,117 @@
+// Made from clients/typescript/src by scripts/page.mjs. Do not edit.
+// The line: one socket after the other, with a growing wait between them.
+import { parse } from "./event.js";
+import { Fault } from "./fault.js";
+/** Close codes after which coming back makes sense: broken, failed, restarting, busy, too slow, too much at once. */
+const RESUMABLE = new Set([1001, 1005, 1006, 1011, 1012, 1013, 4408, 4429]);
+const OPEN = 1;
+export class Line {
+    settings;
+    ears;
+    socket;
+    timer;
+    attempt = 0;
+    isEstablished = false;
+    openedAt = 0;
+    comeBackAfter = 0;
+    state = "running";
+    constructor(settings, ears) {
+        this.settings = settings;
+        this.ears = ears;
+    }
+    start() {
+        const { url, token, WebSocket } = this.settings;
+        const protocols = token === undefined ? undefined : ["budao.v1", `bearer.${token}`];
+        const socket = protocols === undefined ? new WebSocket(url) : new WebSocket(url, protocols);
+        this.socket = socket;
+        this.isEstablished = false;
+        this.openedAt = Date.now();
+        socket.onopen = () => {
+            this.watch();
+            this.ears.open();
+        };
+        socket.onmessage = (message) => {
+            if (this.socket !== socket)
+                return;
+            this.watch();
+            const event = parse(message.data);
+            if (event !== undefined)
+                this.ears.event(event);
+        };
+        // An error is always followed by a close, which says more.
+        socket.onerror = () => { };
+        socket.onclose = (end) => {
+            if (this.socket === socket)
+                this.ended(end.code ?? 1006, end.reason ?? "");
+        };
+        this.watch();
+    }
+    /** Sends if there is a line; what is not sent is sent again after the next greeting. */
+    send(frame) {
+        if (this.socket?.readyState === OPEN)
+            this.socket.send(JSON.stringify(frame));
+    }
+    /** The server knows us on this line: the next loss starts counting anew. */
+    established() {
+        this.isEstablished = true;
+        this.attempt = 0;
+    }
+    /** The server stops and says when it is back. */
+    comeBack(ms) {
+        this.comeBackAfter = ms;
+    }
+    /** Gives the socket up and comes back. */
+    drop(reason) {
+        this.ended(1006, reason);
+    }
+    /** Lets go of the line until its reader has caught up. */
+    pause() {
+        if (this.state !== "running")
+            return;
+        this.state = "paused";
+        this.release();
+    }
+    /** The reader has caught up. */
+    goOn() {
+        if (this.state !== "paused")
+            return;
+        this.state = "running";
+        this.start();
+    }
+    stop() {
+        this.state = "stopped";
+        this.release();
+    }
+    watch() {
+        clearTimeout(this.timer);
+        this.timer = setTimeout(() => this.drop("the line was silent for too long"), this.settings.silence);
+    }
+    release() {
+        clearTimeout(this.timer);
+        const socket = this.socket;
+        this.socket = undefined;
+        socket?.close();
+    }
+    ended(code, reason) {
+        this.release();
+        const facts = { close_code: code, close_reason: reason, uptime_ms: Date.now() - this.openedAt };
+        const fault = new Fault("connection_lost", "The connection was lost.", facts);
+        this.ears.lost(fault, this.isEstablished);
+        if (this.state !== "running")
+            return;
+        this.attempt += 1;
+        if (!RESUMABLE.has(code) || this.attempt >= this.settings.tries) {
+            this.state = "stopped";
+            return this.ears.over(fault);
+        }
+        this.timer = setTimeout(() => this.start(), Math.max(this.wait(), this.comeBackAfter));
+        this.comeBackAfter = 0;
+    }
+    /** base · 2^(attempt − 1), jittered by a tenth, between base and max: the server's own rule. */
+    wait() {
+        const { base, max } = this.settings;
+        const plain = base * 2 ** Math.min(this.attempt - 1, 30);
+        const jittered = plain * (1 + 0.1 * (2 * Math.random() - 1));
+        return Math.min(Math.max(jittered, base), max);
+    }
+}

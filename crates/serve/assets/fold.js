@@ -1,0 +1,364 @@
+// A conversation is the fold of its frames: the same frames give the same entries, live and on replay. Pure; no page
+// in here. `changed` names the entries that must be drawn anew.
+
+const ENDS = { "agent.final_answer": "done", "agent.interrupted": "stopped", "agent.error": "failed" };
+
+export class Conversation {
+  entries = [];
+  changed = new Set();
+  plan = undefined;
+  planChanged = false;
+  /** What is being done right now, if something is: `thinking`, `stopping`. */
+  busy = undefined;
+  facts = { events: 0, faults: 0, recoveries: 0, tokens: 0, head: 0, state: "idle", model: undefined, title: undefined };
+
+  #calls = new Map();
+  #questions = new Map();
+  #steps = new Map();
+  #open = new Map();
+
+  take(frame) {
+    const meta = frame.metadata ?? {};
+    if (frame.seq !== undefined) {
+      this.facts.events += 1;
+      this.facts.head = frame.seq;
+    }
+    const [family] = frame.event.split(".");
+    if (family === "error") this.#error(frame, meta);
+    else if (["plan", "solver", "aggregate", "pipeline"].includes(family)) this.#pipeline(frame, meta);
+    else if (ENDS[frame.event] !== undefined) this.#end(frame, meta, ENDS[frame.event]);
+    else this.#other(frame, meta);
+  }
+
+  #push(entry) {
+    this.entries.push(entry);
+    this.changed.add(entry);
+    return entry;
+  }
+
+  #touch(entry) {
+    if (entry !== undefined) this.changed.add(entry);
+  }
+
+  #other(frame, meta) {
+    switch (frame.event) {
+      case "agent.session_created":
+        Object.assign(this.facts, { model: meta.model, title: meta.session_name, language: meta.language });
+        break;
+      case "user.message":
+        this.#push({ is: "user", text: String(frame.content), queued: meta.queued, plan: meta.mode === "plan", at: frame.timestamp });
+        if (!meta.queued) this.#begin();
+        break;
+      case "user.solve_tasks":
+        this.#push({ is: "user", text: frame.content.question, queued: meta.queued, plan: true, at: frame.timestamp });
+        if (!meta.queued) this.#begin();
+        break;
+      case "agent.thinking":
+        this.#thinking(frame, meta);
+        break;
+      case "agent.partial_answer":
+        this.#partial(frame, meta);
+        break;
+      case "agent.llm_message":
+        this.#words(meta.step, frame.content?.messages?.[0]?.content ?? "");
+        break;
+      case "agent.tool_call":
+        this.#call(frame, meta);
+        break;
+      case "agent.tool_output":
+        this.#output(frame, meta);
+        break;
+      case "agent.tool_result":
+        this.#result(frame, meta);
+        break;
+      case "agent.user_confirm":
+        this.#question(frame, meta);
+        break;
+      case "agent.timeout":
+        this.#answered(meta.question_id, "expired");
+        break;
+      case "agent.session_end":
+        this.facts.state = meta.reason === "error" ? "failed" : "closed";
+        this.#push({ is: "notice", text: frame.show_content ?? frame.content, at: frame.timestamp });
+        break;
+      case "system.snapshot":
+        this.#push({ is: "notice", text: frame.show_content, at: frame.timestamp });
+        break;
+      case "system.notice":
+        this.#notice(frame, meta);
+        break;
+    }
+  }
+
+  /** A turn begins to answer the oldest message that waits. */
+  #begin() {
+    this.facts.state = "running";
+    this.busy = "thinking";
+    this.#steps.clear();
+    this.#open.clear();
+    const waiting = this.entries.find((entry) => entry.is === "user" && entry.queued);
+    if (waiting !== undefined) {
+      waiting.queued = false;
+      this.#touch(waiting);
+    }
+  }
+
+  #thinking(frame, meta) {
+    if (!meta.streaming) {
+      if (this.facts.state !== "running" && this.facts.state !== "asking") this.#begin();
+      this.facts.state = "running";
+      this.facts.model = meta.model ?? this.facts.model;
+      this.busy = "thinking";
+      return;
+    }
+    const step = this.#step(meta.step);
+    step.thought ??= this.#push({ is: "thought", text: "" });
+    step.thought.text += frame.content;
+    this.#touch(step.thought);
+  }
+
+  #step(number) {
+    if (!this.#steps.has(number)) this.#steps.set(number, {});
+    return this.#steps.get(number);
+  }
+
+  #partial(frame, meta) {
+    const step = this.#step(meta.step);
+    if (meta.abandoned) {
+      for (const entry of [step.answer, step.thought]) {
+        if (entry !== undefined) {
+          entry.text = "";
+          this.#touch(entry);
+        }
+      }
+      return;
+    }
+    step.answer ??= this.#push({ is: "answer", text: "", at: frame.timestamp });
+    step.answer.text += frame.content;
+    this.busy = undefined;
+    this.#touch(step.answer);
+  }
+
+  /** The words of a step in whole, instead of what was heard of them. */
+  #words(number, text) {
+    const step = this.#step(number);
+    if (step.answer === undefined && text.trim() === "") return;
+    step.answer ??= this.#push({ is: "answer", text: "" });
+    if (step.answer.text !== text) {
+      step.answer.text = text;
+      this.#touch(step.answer);
+    }
+  }
+
+  #call(frame, meta) {
+    const known = this.#calls.get(frame.step_id);
+    const fields = { tool: meta.tool_name, args: meta.args, attempt: meta.attempt, repairs: meta.repairs, status: "running" };
+    if (known !== undefined) {
+      Object.assign(known, fields);
+      this.#touch(known);
+    } else {
+      this.#calls.set(frame.step_id, this.#push({ is: "call", id: frame.step_id, output: "", at: frame.timestamp, ...fields }));
+    }
+    this.busy = undefined;
+  }
+
+  #output(frame) {
+    const call = this.#calls.get(frame.step_id);
+    if (call === undefined) return;
+    call.output += frame.content;
+    this.#touch(call);
+  }
+
+  #result(frame, meta) {
+    let call = this.#calls.get(frame.step_id);
+    if (call === undefined) {
+      call = this.#push({ is: "call", id: frame.step_id, tool: meta.tool_name, output: "", at: frame.timestamp });
+      this.#calls.set(frame.step_id, call);
+    }
+    Object.assign(call, { status: meta.status, took: meta.execution_time_ms, content: frame.content });
+    if (meta.status === "failed") {
+      call.fault = faultOf(frame, meta);
+      this.facts.faults += 1;
+    } else {
+      this.#mended(call);
+    }
+    this.#touch(call);
+  }
+
+  /** A call worked: what the model got wrong about this tool before, it has corrected. */
+  #mended(call) {
+    for (let index = this.entries.length - 1; index >= 0; index -= 1) {
+      const entry = this.entries[index];
+      if (entry.is === "end") return;
+      if (entry.is === "call" && entry !== call && entry.tool === call.tool && entry.fault !== undefined && !entry.mended) {
+        entry.mended = true;
+        this.facts.recoveries += 1;
+        this.#touch(entry);
+      }
+    }
+  }
+
+  #question(frame, meta) {
+    if (this.#questions.has(frame.step_id)) return;
+    const { tool_name: tool, tool_args: args, tasks, plan_summary: summary, digest, reason, expires_at: expires } = meta;
+    const entry = { is: "question", id: frame.step_id, scope: meta.scope, tool, args, tasks, summary, digest, reason, expires, state: "open" };
+    this.#questions.set(frame.step_id, this.#push(entry));
+    this.facts.state = "asking";
+    this.busy = undefined;
+  }
+
+  #answered(id, state) {
+    const question = this.#questions.get(id);
+    if (question === undefined) return;
+    question.state = state;
+    if (this.facts.state === "asking") this.facts.state = "running";
+    this.#touch(question);
+  }
+
+  #notice(frame, meta) {
+    switch (meta.action) {
+      case "confirmation_answered":
+        this.#answered(meta.question_id, meta.confirmed ? "allowed" : "denied");
+        break;
+      case "cancelling":
+        this.busy = "stopping";
+        break;
+      case "session_resumed":
+      case "history_compacted":
+      case "replanning":
+        this.#push({ is: "notice", text: frame.show_content ?? frame.content, at: frame.timestamp });
+        break;
+    }
+  }
+
+  #error(frame, meta) {
+    if (frame.seq === undefined) return;
+    const key = `${meta.call_id ?? ""}|${meta.step ?? ""}|${meta.task_id ?? ""}`;
+    const open = this.#open.get(key);
+    switch (frame.event) {
+      case "error.retry_attempt":
+        if (open !== undefined) Object.assign(open, { state: "waiting", due: meta.due_at, next: meta.next_attempt, max: meta.max_attempts });
+        break;
+      case "error.recovery_success":
+        this.facts.recoveries += 1;
+        if (open !== undefined) Object.assign(open, { state: "recovered", attempts: meta.attempts, took: meta.recovery_time_ms });
+        this.#open.delete(key);
+        break;
+      case "error.recovery_started":
+        this.#push({ is: "notice", text: frame.show_content ?? frame.content, at: frame.timestamp });
+        break;
+      case "error.connection_lost":
+        if (meta.operation === "send_frame") {
+          this.#push({ is: "notice", text: frame.show_content ?? frame.content, at: frame.timestamp });
+          break;
+        }
+      // falls through
+      default:
+        this.#fell(frame, meta, key, open);
+    }
+    this.#touch(this.#open.get(key) ?? open);
+  }
+
+  #fell(frame, meta, key, open) {
+    const givenUp = frame.event === "error.recovery_failed";
+    if (!givenUp) this.facts.faults += 1;
+    const fault = faultOf(frame, meta);
+    const state = givenUp ? "given_up" : "open";
+    if (open !== undefined) {
+      open.tries.push(fault);
+      Object.assign(open, { fault, state });
+    } else {
+      this.#open.set(key, this.#push({ is: "fault", fault, tries: [fault], state, at: frame.timestamp }));
+    }
+    this.busy = undefined;
+  }
+
+  #end(frame, meta, how) {
+    if (how === "done" && typeof frame.content === "string") this.#words(meta.steps, frame.content);
+    if (how === "failed" && ![...this.#open.values()].some((entry) => entry.fault.code === meta.error_code)) {
+      this.#push({ is: "fault", fault: faultOf(frame, meta), tries: [], state: "given_up", at: frame.timestamp });
+    }
+    for (const entry of this.#open.values()) {
+      if (entry.state !== "recovered") entry.state = "given_up";
+      this.#touch(entry);
+    }
+    for (const call of this.#calls.values()) {
+      if (call.status !== "running") continue;
+      call.status = "cancelled";
+      this.#touch(call);
+    }
+    this.#calls.clear();
+    this.facts.tokens += meta.total_tokens ?? 0;
+    this.#push({ is: "end", how, took: meta.generation_time_ms, tokens: meta.total_tokens, at: frame.timestamp });
+    this.facts.state = "idle";
+    this.busy = undefined;
+    const waits = this.entries.some((entry) => entry.is === "user" && entry.queued);
+    if (waits) this.#begin();
+  }
+
+  #pipeline(frame, meta) {
+    this.planChanged = true;
+    const [family, what] = frame.event.split(".");
+    if (what === "start" && family === "plan") {
+      this.plan = { question: frame.content.question, summary: "", stage: "planning", tasks: new Map(), result: undefined };
+    }
+    this.plan ??= { question: "", summary: "", stage: "solving", tasks: new Map(), result: undefined };
+    const plan = this.plan;
+    if (family === "plan" && what === "completed") {
+      plan.stage = "solving";
+      plan.summary = frame.content.plan_summary;
+      plan.tasks = new Map(frame.content.tasks.map((task) => [String(task.id), { title: task.title, status: "open", attempt: 0 }]));
+    } else if (family === "plan" && what !== "start") {
+      plan.stage = what === "validation_error" ? "planning" : "ended";
+      plan.failed = what !== "validation_error";
+    } else if (family === "solver") {
+      this.#task(plan, frame, meta, what);
+    } else if (family === "aggregate") {
+      plan.stage = what === "start" ? "aggregation" : "ended";
+      plan.result = frame.content?.output ?? plan.result;
+      plan.failed = what === "failed";
+    } else if (family === "pipeline") {
+      plan.stage = "ended";
+      plan.status = meta.status;
+    }
+    this.busy = plan.stage === "ended" ? undefined : this.busy;
+  }
+
+  #task(plan, frame, meta, what) {
+    const id = String(meta.task_id ?? frame.content?.task?.id);
+    const task = plan.tasks.get(id) ?? { title: frame.content?.task?.title ?? id, status: "open", attempt: 0 };
+    plan.tasks.set(id, task);
+    task.attempt = meta.attempt ?? task.attempt;
+    if (what === "start" || what === "restarted") task.status = "running";
+    else task.status = what;
+    task.output = frame.content?.result?.summary;
+    if (what === "failed") task.fault = faultOf(frame, meta);
+  }
+}
+
+/** What a page shows of a fault; the rest is asked for when somebody wants to see it. */
+export function faultOf(frame, meta) {
+  return {
+    seq: frame.seq,
+    event: frame.event,
+    code: meta.error_code,
+    kind: meta.kind,
+    category: meta.category,
+    text: typeof frame.show_content === "string" ? frame.show_content : String(frame.content),
+    attempt: meta.attempt,
+    max: meta.max_attempts,
+    at: frame.timestamp,
+  };
+}
+
+/** Whom a frame is for: those who follow along, those who decide, those who operate. */
+export function channelOf(frame) {
+  const { event } = frame;
+  if (event === "agent.user_confirm" || event === "agent.timeout") return "control";
+  if (event === "system.notice") {
+    return ["confirmation_answered", "cancelling", "task_stopping", "replanning"].includes(frame.metadata?.action) ? "control" : "monitor";
+  }
+  if (event === "agent.thinking" && frame.metadata?.streaming === false) return "monitor";
+  if (event.startsWith("error.") || event.startsWith("system.") || event.startsWith("agent.session_") || event === "plan.validation_error") return "monitor";
+  return "progress";
+}

@@ -1,0 +1,135 @@
+// One session as a timeline to go through: what happened when, and how things stood.
+
+import { api, request, signedIn, socketAddress } from "./api.js";
+import { Client } from "./client/index.js";
+import { channelOf, faultOf } from "./fold.js";
+import { at, beforePaint, clock, h, number, pretty, refill, t } from "./kit.js";
+import { drawLanes } from "./lanes.js";
+import { List } from "./list.js";
+import { tellings } from "./tellings.js";
+import "./shell.js";
+
+const id = decodeURIComponent(location.pathname.split("/")[2] ?? "");
+const frames = [];
+/** For each frame, how many faults and recoveries there were up to it, and its turn. */
+const counts = [];
+let shown = [];
+let channel = "";
+let picked = -1;
+let movePlayhead = () => {};
+
+const list = new List(at("list"), row, (index) => pick(frames.indexOf(shown[index])));
+
+function take(frame) {
+  if (frame.seq === undefined || frame.fault !== undefined) return;
+  const meta = frame.metadata ?? {};
+  const before = counts.at(-1) ?? { faults: 0, recoveries: 0, turn: 0, isOver: true };
+  const isFault = (frame.event.startsWith("error.") && !["error.retry_attempt", "error.recovery_started", "error.recovery_success", "error.recovery_failed"].includes(frame.event)) || (frame.event === "agent.tool_result" && meta.status === "failed");
+  const begins = before.isOver && ["agent.thinking", "plan.start", "solver.start"].includes(frame.event);
+  counts.push({
+    faults: before.faults + (isFault ? 1 : 0),
+    recoveries: before.recoveries + (frame.event === "error.recovery_success" ? 1 : 0),
+    turn: before.turn + (begins ? 1 : 0),
+    isOver: begins ? false : before.isOver || ["agent.final_answer", "agent.interrupted", "agent.error"].includes(frame.event),
+  });
+  frames.push(frame);
+  frame.channel = channelOf(frame);
+  if (channel === "" || frame.channel === channel) shown.push(frame);
+  if (frame.event === "agent.session_created") {
+    at("title").textContent = meta.session_name ?? t("untitled");
+    document.title = `${meta.session_name ?? id} · budao`;
+  }
+  draw();
+}
+
+let lanesDrawn = 0;
+/** The picture is drawn anew only now and then while events stream in: rows matter more. */
+function drawPicture(force = false) {
+  if (!force && performance.now() - lanesDrawn < 500) {
+    clearTimeout(drawPicture.later);
+    drawPicture.later = setTimeout(() => drawPicture(true), 500);
+    return;
+  }
+  lanesDrawn = performance.now();
+  movePlayhead = drawLanes(at("lanes"), frames, pick);
+  movePlayhead(picked);
+}
+
+const draw = beforePaint(() => {
+  list.show(shown);
+  at("at").max = String(Math.max(0, frames.length - 1));
+  const last = counts.at(-1);
+  at("summary").textContent = last === undefined ? "" : t("so-far", { n: number(last.faults), of: number(last.recoveries) });
+  at("count").textContent = t("events-shown", { n: number(shown.length), of: number(frames.length) });
+  drawPicture();
+});
+
+function row(frame) {
+  const text = typeof frame.show_content === "string" ? frame.show_content : typeof frame.content === "string" ? frame.content : "";
+  const line = (frame.event === "agent.partial_answer" ? frame.content : text).slice(0, 200).replace(/\s+/g, " ");
+  const fell = frame.event.startsWith("error.") || frame.metadata?.status === "failed";
+  return [
+    h("span", { class: "seq" }, frame.seq),
+    h("span", { class: "time" }, frame.timestamp.slice(11, 23)),
+    h("span", { class: fell ? "event fell" : "event" }, frame.event),
+    h("span", { class: "text" }, line),
+  ];
+}
+
+/** Goes to a frame: the line in the picture, the row, everything about it. */
+function pick(index) {
+  if (index < 0 || index >= frames.length) return;
+  picked = index;
+  const frame = frames[index];
+  at("at").value = String(index);
+  movePlayhead(index);
+  list.mark(shown.indexOf(frame));
+  const { faults, recoveries, turn } = counts[index];
+  at("where").textContent = t("at", { n: number(index + 1), of: number(frames.length), time: clock(frame.timestamp), more: turn });
+  at("summary").textContent = t("so-far", { n: number(faults), of: number(recoveries) });
+  const hasFault = frame.metadata?.error_code !== undefined && !["error.retry_attempt", "error.recovery_success", "error.recovery_started"].includes(frame.event);
+  refill(
+    at("detail"),
+    h("h2", {}, frame.event),
+    typeof frame.show_content === "string" ? h("p", { class: "shown" }, frame.show_content) : undefined,
+    hasFault ? tellings(id, faultOf(frame, frame.metadata), { open: true }) : undefined,
+    h("pre", {}, pretty(Object.fromEntries(Object.entries(frame).filter(([name]) => name !== "channel")))),
+  );
+}
+
+at("at").addEventListener("input", () => pick(Number(at("at").value)));
+at("before").addEventListener("click", () => pick(picked < 0 ? frames.length - 1 : picked - 1));
+at("after").addEventListener("click", () => pick(picked + 1));
+at("channels").addEventListener("change", (event) => {
+  channel = event.target.value;
+  shown = channel === "" ? [...frames] : frames.filter((frame) => frame.channel === channel);
+  list.mark(picked < 0 ? -1 : shown.indexOf(frames[picked]));
+  draw();
+});
+new ResizeObserver(() => drawPicture()).observe(at("lanes"));
+
+at("export").addEventListener("click", async () => {
+  const response = await request(`/v1/sessions/${encodeURIComponent(id)}/export`);
+  const address = URL.createObjectURL(await response.blob());
+  h("a", { href: address, download: `${id}.ndjson` }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+});
+
+async function open() {
+  at("id").textContent = id;
+  at("open").href = `/?session=${encodeURIComponent(id)}`;
+  const token = await signedIn();
+  try {
+    await api(`/v1/sessions/${encodeURIComponent(id)}`);
+  } catch {
+    at("missing").hidden = false;
+    for (const part of document.querySelectorAll(".lanes, .scrub, .tools, .events, .session-actions")) part.hidden = true;
+    return;
+  }
+  const session = await new Client(socketAddress, { token }).attach(id);
+  for await (const event of session.events()) take(event);
+}
+
+open().catch((error) => {
+  at("summary").textContent = error.message;
+});

@@ -1,0 +1,82 @@
+// The sessions, and how to find one again.
+
+import { api } from "./api.js";
+import { ago, at, h, number, t } from "./kit.js";
+import "./shell.js";
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const TRACE = /^[0-9a-f]{32}$/i;
+const CODE = /^ERR_[A-Z0-9_]+$/i;
+
+let next;
+let shown = 0;
+let asked = 0;
+
+/** What somebody means by what they typed: one session, a trace, a code, or a tool. */
+function meaning(text) {
+  if (TRACE.test(text)) return { trace: text.toLowerCase() };
+  if (CODE.test(text)) return { code: text.toUpperCase() };
+  return text === "" ? {} : { tool: text };
+}
+
+async function search() {
+  const text = at("q").value.trim();
+  const state = at("state").value;
+  const address = new URLSearchParams();
+  if (text !== "") address.set("q", text);
+  if (state !== "") address.set("state", state);
+  history.replaceState(null, "", `/sessions${address.size > 0 ? `?${address}` : ""}`);
+  if (UUID.test(text)) {
+    location.href = `/sessions/${encodeURIComponent(text)}`;
+    return;
+  }
+  at("rows").replaceChildren();
+  shown = 0;
+  next = undefined;
+  await page();
+}
+
+async function page() {
+  const turn = ++asked;
+  const query = new URLSearchParams({ limit: "50", ...meaning(at("q").value.trim()) });
+  if (at("state").value !== "") query.set("state", at("state").value);
+  if (next !== undefined) query.set("after", next);
+  const found = await api(`/v1/sessions?${query}`).catch((problem) => ({ sessions: [], next: null, problem }));
+  if (turn !== asked) return;
+  at("rows").append(...found.sessions.map(row));
+  shown += found.sessions.length;
+  next = found.next ?? undefined;
+  const isSearch = query.size > 1;
+  at("sessions").hidden = shown === 0;
+  at("empty").hidden = shown > 0 || isSearch || found.problem !== undefined;
+  at("nothing").hidden = shown > 0 || !isSearch || found.problem !== undefined;
+  at("more").hidden = next === undefined;
+  const words = next === undefined ? "sessions-found" : "sessions-more";
+  at("found").textContent = found.problem?.message ?? (shown === 0 ? "" : t(words, { n: number(shown) }));
+}
+
+function row(item) {
+  const address = `/sessions/${encodeURIComponent(item.session_id)}`;
+  const fault = item.last_code === null ? "" : h("a", { class: "code", href: `/faults/${encodeURIComponent(item.last_code)}` }, item.last_code);
+  return h(
+    "tr",
+    { "data-state": item.state },
+    h("td", { class: "state" }, h("i", { class: "dot" }), t(`state-${item.state}`)),
+    h("td", { class: "name" }, h("a", { href: address }, item.title ?? t("untitled")), h("code", {}, item.session_id)),
+    h("td", { class: "number" }, number(item.turns)),
+    h("td", { class: "number" }, number(item.head)),
+    h("td", { class: "fault" }, fault),
+    h("td", { class: "when", title: item.updated_at }, ago(item.updated_at)),
+  );
+}
+
+const address = new URLSearchParams(location.search);
+at("q").value = address.get("q") ?? "";
+at("state").value = address.get("state") ?? "";
+at("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  search();
+});
+at("state").addEventListener("change", search);
+at("more").addEventListener("click", page);
+search();

@@ -1,0 +1,93 @@
+// The conversation on the page. Only its end is in the document: older entries come when they are asked for, so a long
+// history opens as fast as a short one.
+
+import { beforePaint, h, say, t } from "./kit.js";
+import { card } from "./cards.js";
+
+/** Entries that are shown at first, and that each press of the button adds. */
+const WINDOW = 200;
+
+export class Transcript {
+  #cards = new Map();
+  #ticking = new Set();
+  #first = 0;
+
+  constructor(root, conversation, context) {
+    this.root = root;
+    this.conversation = conversation;
+    this.context = context;
+    this.earlier = h("button", { type: "button", class: "quiet earlier", hidden: true, on: { click: () => this.#showEarlier() } });
+    this.list = h("div", { class: "entries" });
+    this.busy = h("p", { class: "entry busy", hidden: true }, t("thinking"));
+    root.replaceChildren(this.earlier, this.list, this.busy);
+    this.draw = beforePaint(() => this.#draw());
+    this.timer = setInterval(() => this.#tick(), 200);
+  }
+
+  #draw() {
+    const { conversation } = this;
+    const wasAtEnd = isAtEnd();
+    const from = Math.max(this.#first, conversation.entries.length - WINDOW * 2);
+    if (this.#cards.size === 0) this.#first = Math.max(0, conversation.entries.length - WINDOW);
+    else if (from > this.#first && wasAtEnd) this.#forget(from);
+    const fresh = document.createDocumentFragment();
+    for (let index = this.#first + this.list.childElementCount; index < conversation.entries.length; index += 1) {
+      fresh.append(this.#make(conversation.entries[index]));
+    }
+    this.list.append(fresh);
+    for (const entry of conversation.changed) this.#update(entry);
+    conversation.changed.clear();
+    this.busy.hidden = conversation.busy === undefined;
+    this.earlier.hidden = this.#first === 0;
+    say(this.earlier, t("earlier", { n: Math.min(this.#first, WINDOW) }));
+    if (wasAtEnd) scrollTo({ top: document.documentElement.scrollHeight });
+  }
+
+  #make(entry) {
+    const made = card(entry, this.context);
+    this.#cards.set(entry, made);
+    made.update();
+    if (made.tick !== undefined) this.#ticking.add(made);
+    return made.element;
+  }
+
+  #update(entry) {
+    const made = this.#cards.get(entry);
+    if (made === undefined) return;
+    made.update();
+    if (made.tick !== undefined) this.#ticking.add(made);
+  }
+
+  #tick() {
+    for (const made of this.#ticking) {
+      if (!made.tick()) this.#ticking.delete(made);
+    }
+  }
+
+  /** Lets go of the oldest entries; they are one press away. */
+  #forget(from) {
+    for (let index = this.#first; index < from; index += 1) {
+      this.#cards.delete(this.conversation.entries[index]);
+      this.list.firstElementChild?.remove();
+    }
+    this.#first = from;
+  }
+
+  #showEarlier() {
+    const from = Math.max(0, this.#first - WINDOW);
+    const older = document.createDocumentFragment();
+    for (let index = from; index < this.#first; index += 1) older.append(this.#make(this.conversation.entries[index]));
+    const height = document.documentElement.scrollHeight;
+    this.list.prepend(older);
+    this.#first = from;
+    scrollBy({ top: document.documentElement.scrollHeight - height });
+    this.earlier.hidden = from === 0;
+    say(this.earlier, t("earlier", { n: Math.min(from, WINDOW) }));
+  }
+}
+
+/** Somebody who reads further up is left there. */
+function isAtEnd() {
+  const { scrollTop, clientHeight, scrollHeight } = document.documentElement;
+  return scrollTop + clientHeight >= scrollHeight - 120;
+}

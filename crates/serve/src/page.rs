@@ -1,0 +1,146 @@
+//! The web page: shells of HTML in the reader's language, and the files they load.
+//!
+//! A shell has no data in it and so needs no sign-in. The page's scripts fetch everything else as any client
+//! does, over `/ws` and `/v1`, with the token that came in the address's fragment, which no server sees.
+
+mod assets;
+mod catalog;
+mod shell;
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::{
+    Extension, Router,
+    extract::{Path, Request, State},
+    middleware::{self, Next},
+    response::{Html, IntoResponse as _, Response},
+    routing::get,
+};
+use budao_core::{Fault, Kind, Lang, fault::Operation, trace::Trace};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+use self::{catalog::Explained, shell::Shell};
+use crate::{problem::Problem, server::Server};
+
+/// What a page may do: load our own files and talk to us. Nothing inline, nothing from elsewhere, and no text
+/// becomes markup or code.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types 'none'";
+
+type Shared = State<Arc<Server>>;
+type Named = Extension<(Lang, Trace)>;
+
+/// The page's routes. None of them needs a sign-in, because none of them tells anything.
+pub(crate) fn routes() -> Router<Arc<Server>> {
+    Router::new()
+        .route("/", get(try_it))
+        .route("/sessions", get(sessions))
+        .route("/sessions/{session}", get(session))
+        .route("/faults", get(faults))
+        .route("/faults/{code}", get(explain))
+        .route("/machines", get(machines))
+        .route("/assets/{*file}", get(asset))
+        .layer(middleware::from_fn(guarded))
+}
+
+/// Adds the headers that keep a page to itself.
+async fn guarded(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// A page that is only its shell.
+macro_rules! shells {
+    ($($handler:ident, $view:ident, $file:literal, $name:literal;)*) => {$(
+        #[derive(Debug, Template)]
+        #[template(path = $file)]
+        struct $view {
+            shell: Shell,
+        }
+
+        async fn $handler(server: Shared, named: Named, headers: HeaderMap) -> Response {
+            let shell = Shell::new(&server.0, &named.0, &headers, $name);
+            shown(&server.0, &named.0, &$view { shell })
+        }
+    )*};
+}
+
+shells! {
+    try_it, TryIt, "try.html", "try";
+    sessions, Sessions, "sessions.html", "sessions";
+    session, Session, "session.html", "session";
+    machines, Machines, "machines.html", "machines";
+}
+
+/// The numbers, and what their kinds are called.
+#[derive(Debug, Template)]
+#[template(path = "faults.html")]
+struct Faults {
+    shell: Shell,
+    titles: String,
+}
+
+async fn faults(server: Shared, named: Named, headers: HeaderMap) -> Response {
+    let shell = Shell::new(&server.0, &named.0, &headers, "faults");
+    let titles = catalog::titles(shell.lang);
+    shown(&server.0, &named.0, &Faults { shell, titles })
+}
+
+/// A kind of fault explained, as `budao explain` does.
+#[derive(Debug, Template)]
+#[template(path = "explain.html")]
+struct Explain {
+    shell: Shell,
+    wanted: String,
+    kind: Option<Explained>,
+}
+
+async fn explain(
+    server: Shared,
+    named: Named,
+    headers: HeaderMap,
+    Path(wanted): Path<String>,
+) -> Response {
+    let shell = Shell::new(&server.0, &named.0, &headers, "explain");
+    let kind = catalog::find(&wanted).map(|kind| Explained::of(kind, shell.lang));
+    let found = kind.is_some();
+    let wanted = wanted.chars().take(80).collect();
+    let mut response = shown(&server.0, &named.0, &Explain { shell, wanted, kind });
+    if !found {
+        *response.status_mut() = StatusCode::NOT_FOUND;
+    }
+    response
+}
+
+fn shown(server: &Server, (lang, trace): &(Lang, Trace), view: &impl Template) -> Response {
+    match view.render() {
+        Ok(html) => Html(html).into_response(),
+        Err(error) => {
+            let fault = Fault::new(Kind::Bug, Operation::ServeRequest).caused_by(&error);
+            Problem::of(&server.clean(fault, *trace), *lang).into_response()
+        }
+    }
+}
+
+async fn asset(Path(file): Path<String>, headers: HeaderMap) -> Response {
+    let Some(asset) = assets::find(&file) else {
+        return (StatusCode::NOT_FOUND, "no such file\n").into_response();
+    };
+    let kind = [(header::CONTENT_TYPE, asset.kind), (header::ETAG, asset.tag())];
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
+    match known {
+        Some(known) if known == asset.tag() => (StatusCode::NOT_MODIFIED, kind).into_response(),
+        _ => (kind, asset.text).into_response(),
+    }
+}

@@ -1,0 +1,109 @@
+//! The files of the page, inside the program: what it needs it brings along.
+
+use std::sync::LazyLock;
+
+use sha2::{Digest as _, Sha256};
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const PICTURE: &str = "image/svg+xml";
+
+/// A file of the page.
+#[derive(Debug)]
+pub(super) struct Asset {
+    name: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) text: &'static str,
+}
+
+macro_rules! assets {
+    ($($kind:ident $name:literal)*) => {
+        &[$(Asset {
+            name: $name,
+            kind: $kind,
+            text: include_str!(concat!("../../assets/", $name)),
+        }),*]
+    };
+}
+
+static ASSETS: &[Asset] = assets! {
+    STYLE "base.css"
+    STYLE "try.css"
+    STYLE "sessions.css"
+    STYLE "session.css"
+    STYLE "faults.css"
+    STYLE "explain.css"
+    STYLE "machines.css"
+    PICTURE "doll.svg"
+    SCRIPT "kit.js"
+    SCRIPT "api.js"
+    SCRIPT "shell.js"
+    SCRIPT "fold.js"
+    SCRIPT "cards.js"
+    SCRIPT "tellings.js"
+    SCRIPT "board.js"
+    SCRIPT "transcript.js"
+    SCRIPT "try.js"
+    SCRIPT "sessions.js"
+    SCRIPT "session.js"
+    SCRIPT "lanes.js"
+    SCRIPT "list.js"
+    SCRIPT "charts.js"
+    SCRIPT "flow.js"
+    SCRIPT "faults.js"
+    SCRIPT "explain.js"
+    SCRIPT "machines.js"
+    SCRIPT "client/index.js"
+    SCRIPT "client/client.js"
+    SCRIPT "client/event.js"
+    SCRIPT "client/fault.js"
+    SCRIPT "client/line.js"
+    SCRIPT "client/queue.js"
+    SCRIPT "client/session.js"
+    SCRIPT "client/thread.js"
+};
+
+/// Names this build's files, so that a browser need not fetch them twice.
+static TAG: LazyLock<String> = LazyLock::new(|| {
+    let mut hash = Sha256::new();
+    for asset in ASSETS {
+        hash.update(asset.text);
+    }
+    let digest: [u8; 32] = hash.finalize().into();
+    let hex: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("\"{hex}\"")
+});
+
+impl Asset {
+    pub(super) fn tag(&self) -> &'static str {
+        &TAG
+    }
+}
+
+pub(super) fn find(name: &str) -> Option<&'static Asset> {
+    ASSETS.iter().find(|asset| asset.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a policy would stop in a browser is not written in the first place.
+    #[test]
+    fn no_script_makes_markup_of_text() {
+        for asset in ASSETS.iter().filter(|asset| asset.kind == SCRIPT) {
+            for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+                assert!(!asset.text.contains(sink), "{}: {sink}", asset.name);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_loaded_from_elsewhere() {
+        for asset in ASSETS {
+            for place in ["https://", "@import", "//cdn"] {
+                assert!(!asset.text.contains(place), "{}: {place}", asset.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A kind of fault as a reader of the page finds it explained. All words are the catalog's.
+
+use std::collections::BTreeMap;
+
+use budao_core::{
+    Kind, Lang,
+    fault::{Detail, text},
+};
+use strum::VariantArray as _;
+
+/// A kind of fault, explained.
+#[derive(Debug)]
+pub(super) struct Explained {
+    pub(super) code: &'static str,
+    pub(super) name: &'static str,
+    pub(super) title: String,
+    pub(super) about: String,
+    pub(super) check: String,
+    /// Labels and what they say: who has the next move, the class, how often …
+    pub(super) columns: Vec<(String, String)>,
+    /// The same for machines: codes, events, facts.
+    pub(super) numbers: Vec<(String, String)>,
+    pub(super) model: String,
+    pub(super) user: String,
+    pub(super) recommendations: Vec<String>,
+    pub(super) labels: Labels,
+}
+
+/// Headings of the parts.
+#[derive(Debug)]
+pub(super) struct Labels {
+    pub(super) model: String,
+    pub(super) user: String,
+    pub(super) operator: String,
+    pub(super) recommendations: String,
+}
+
+/// The kind somebody means by its code or its name.
+pub(super) fn find(wanted: &str) -> Option<Kind> {
+    let fits = |kind: &&Kind| {
+        let row = kind.row();
+        row.code.eq_ignore_ascii_case(wanted) || row.name == wanted
+    };
+    Kind::VARIANTS.iter().find(fits).copied()
+}
+
+/// What every kind is called, as JSON.
+pub(super) fn titles(lang: Lang) -> String {
+    let title = |kind: &Kind| (kind.row().name, text::of_kind(*kind, "title", lang));
+    let titles: BTreeMap<&str, String> = Kind::VARIANTS.iter().map(title).collect();
+    serde_json::to_string(&titles).expect("texts always serialise")
+}
+
+fn line(id: &str, lang: Lang) -> String {
+    text::line(id, &Detail::new(), lang)
+}
+
+/// What a word of the catalog means.
+fn word(column: &str, value: &'static str, lang: Lang) -> String {
+    line(&format!("word-{column}-{}", value.replace('_', "-")), lang)
+}
+
+impl Explained {
+    pub(super) fn of(kind: Kind, lang: Lang) -> Self {
+        let row = kind.row();
+        let say = |attribute: &str| text::of_kind(kind, attribute, lang);
+        let label = |id: &str| line(&format!("label-{id}"), lang);
+        let yes_or_no = |yes: bool| label(if yes { "yes" } else { "no" });
+        let mut facts: Vec<&'static str> = Vec::new();
+        for fact in row.facts.iter().chain(row.context) {
+            let name = fact.into();
+            if !facts.contains(&name) {
+                facts.push(name);
+            }
+        }
+        let event: &'static str = row.event.into();
+        let numbers = format!("A2C-SMCP {}, HTTP {}, JSON-RPC {}", row.smcp, row.http, row.json_rpc);
+        Self {
+            code: row.code,
+            name: row.name,
+            title: say("title"),
+            about: say("about"),
+            check: say("check"),
+            columns: vec![
+                (label("remedy"), word("remedy", row.remedy.into(), lang)),
+                (label("next"), word("next", row.next.into(), lang)),
+                (label("category"), word("category", row.category.into(), lang)),
+                (label("error-type"), word("error-type", row.error_type.into(), lang)),
+                (label("severity"), word("severity", row.severity.into(), lang)),
+                (label("strategy"), word("strategy", row.strategy.into(), lang)),
+                (label("retryable"), yes_or_no(row.retryable)),
+                (label("auto-retry"), yes_or_no(row.auto_retry)),
+                (label("recoverable"), yes_or_no(row.recoverable)),
+            ],
+            numbers: vec![
+                (label("numbers"), numbers),
+                (label("event"), format!("{event} ({})", row.type_name)),
+                (label("editor"), word("editor", row.editor.into(), lang)),
+                (label("facts"), facts.join(", ")),
+            ],
+            model: say("model"),
+            user: say("user"),
+            recommendations: (1..=row.recommendations).map(|n| say(&format!("rec-{n}"))).collect(),
+            labels: Labels {
+                model: label("model"),
+                user: label("user"),
+                operator: label("operator"),
+                recommendations: label("recommendations"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_page_in_both_languages() {
+        for kind in Kind::VARIANTS {
+            for lang in Lang::VARIANTS {
+                assert_eq!(find(kind.row().code), Some(*kind));
+                let page = format!("{:?}", Explained::of(*kind, *lang));
+                assert!(!page.contains('⟨'), "{page}");
+            }
+        }
+    }
+}

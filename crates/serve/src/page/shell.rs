@@ -1,0 +1,77 @@
+//! What all pages share: language, theme, the words scripts need.
+
+use budao_core::{Lang, trace::Trace};
+use http::{HeaderMap, header};
+
+use crate::{server::Server, words};
+
+/// What all pages share.
+#[derive(Debug)]
+pub(super) struct Shell {
+    pub(super) lang: Lang,
+    pub(super) theme: &'static str,
+    /// The page's own name, for its script, its style and its place among the others.
+    pub(super) name: &'static str,
+    pub(super) server: String,
+}
+
+impl Shell {
+    pub(super) fn new(
+        server: &Server,
+        (asked, _): &(Lang, Trace),
+        headers: &HeaderMap,
+        name: &'static str,
+    ) -> Self {
+        let lang = choice(headers, "lang").and_then(Lang::from_tag).unwrap_or(*asked);
+        let theme = match choice(headers, "theme") {
+            Some("light") => "light",
+            Some("dark") => "dark",
+            _ => "auto",
+        };
+        Self { lang, theme, name, server: server.config.name.clone() }
+    }
+
+    /// A text of the page.
+    pub(super) fn t(&self, id: &str) -> String {
+        words::say(&format!("page-{id}"), self.lang)
+    }
+
+    /// The texts that scripts use, as JSON. Where an argument would stand is `{name}`.
+    pub(super) fn words(&self) -> String {
+        words::for_scripts(self.lang)
+    }
+
+    /// Is this the page, or one of its kind?
+    pub(super) fn is(&self, name: &str) -> bool {
+        let family = match self.name {
+            "session" => "sessions",
+            "explain" => "faults",
+            own => own,
+        };
+        family == name
+    }
+}
+
+/// What the reader chose before, in a cookie that scripts set.
+fn choice<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    cookies
+        .flat_map(|value| value.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find_map(|(key, value)| (key == name).then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_found_among_other_cookies() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, "other=1; lang=zh".parse().unwrap());
+        headers.append(header::COOKIE, "theme=dark".parse().unwrap());
+        assert_eq!(choice(&headers, "lang"), Some("zh"));
+        assert_eq!(choice(&headers, "theme"), Some("dark"));
+        assert_eq!(choice(&headers, "them"), None);
+    }
+}
