@@ -153,8 +153,8 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "browser",
-        about: "the TypeScript client keeps its promises in Chromium",
-        budget: minutes(1),
+        about: "the TypeScript client and the web page keep their promises in Chromium",
+        budget: minutes(4),
         when: When::Always,
         needs: &[Need::Tool("node"), Need::Peer("web")],
         run: clients::browser,

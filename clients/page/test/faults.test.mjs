@@ -27,7 +27,7 @@ repeat = "forever"
 `;
 
 test("charts show exactly what happened", async () => {
-  await onPage({ script: KNOWN, where: "/machines" }, async (page, { origin, api, seen }) => {
+  await onPage({ script: KNOWN, where: "/faults/ERR_RATE_001" }, async (page, { origin, api, seen }) => {
     await told(origin, ["go"]);
     const failed = await told(origin, ["go"]);
     await page.goto(`${origin}/faults?window=1h`);

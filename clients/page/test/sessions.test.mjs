@@ -28,7 +28,7 @@ repeat = "forever"
 
 /** One session that met a fault and recovered, one that did not fall. */
 async function stage(options, use) {
-  await onPage({ script: STEPS, where: "/machines", args: ["--permission", "auto"], ...options }, async (page, context) => {
+  await onPage({ script: STEPS, where: "/faults/ERR_RATE_001", args: ["--permission", "auto"], ...options }, async (page, context) => {
     const rough = await told(context.origin, ["go"], { session_name: "A rough way" });
     const smooth = await told(context.origin, ["go"], { session_name: "A smooth way" });
     await use(page, { ...context, rough, smooth });
@@ -40,6 +40,7 @@ test("sessions are listed and found by id, trace, code and tool", async () => {
     await page.goto(`${origin}/sessions`);
     await page.locator("#rows tr").nth(1).waitFor();
     assert.deepEqual(await page.locator("#rows .name a").allTextContents(), ["A smooth way", "A rough way"]);
+    assert.deepEqual(await page.locator("#rows .fault").allTextContents(), ["", "2, 1 got up"]);
     await picture(page, "sessions");
     const only = async (text) => {
       await page.fill("#q", text);
@@ -80,7 +81,7 @@ test("a session is a timeline to go through, with lanes, faults and recoveries",
     assert.match(await page.locator("#where").textContent(), /^Event 2 of/);
     await page.keyboard.press("End");
     assert.ok((await playhead()) > early);
-    assert.match(await page.locator("#summary").textContent(), /2 faults, 1 recoveries/);
+    assert.match(await page.locator("#summary").textContent(), /Faults: 2 · got up: 1/);
     await page.locator(".row", { hasText: "error.rate_limited" }).click();
     await page.locator(".telling").nth(2).waitFor();
     await picture(page, "timeline");

@@ -64,7 +64,8 @@ function call(entry, { session, isLive }) {
   const update = () => {
     element.dataset.status = entry.status;
     const attempt = entry.attempt > 1 ? ` · ${t("attempt", { n: entry.attempt })}` : "";
-    say(state, t(STATES[entry.status] ?? "call-running", { time: span(entry.took ?? 0) }) + attempt);
+    const name = entry.neverRan ? "call-refused" : (STATES[entry.status] ?? "call-running");
+    say(state, t(name, { time: span(entry.took ?? 0) }) + attempt);
     if (given.childElementCount === 0 && entry.args !== undefined) {
       const repairs = entry.repairs?.length > 0 ? pretty(entry.repairs, 2000) : undefined;
       refill(given, part("arguments", pretty(entry.args)), part("repaired", repairs));

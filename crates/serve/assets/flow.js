@@ -45,7 +45,7 @@ export function drawFlow(root, paths, title, href) {
   const byColumn = Array.from({ length: columns }, (_, column) => nodes.filter((node) => node.column === column).sort((a, b) => b.n - a.n));
   const most = Math.max(...byColumn.map((column) => column.length));
   const sums = byColumn.map((column) => column.reduce((sum, node) => sum + node.n, 0));
-  const height = Math.max(140, most * 44);
+  const height = Math.max(240, most * 64);
   const scale = Math.min(...byColumn.map((column, index) => (height - column.length * (GAP + 14)) / Math.max(1, sums[index])), 24);
   byColumn.forEach((column, index) => {
     let y = 16;

@@ -13,6 +13,8 @@ export class Conversation {
   facts = { events: 0, faults: 0, recoveries: 0, tokens: 0, head: 0, state: "idle", model: undefined, title: undefined };
 
   #calls = new Map();
+  /** What the model wanted to call with, by call: calls that never run tell it nowhere else. */
+  #wanted = new Map();
   #questions = new Map();
   #steps = new Map();
   #open = new Map();
@@ -61,6 +63,7 @@ export class Conversation {
         break;
       case "agent.llm_message":
         this.#words(meta.step, frame.content?.messages?.[0]?.content ?? "");
+        for (const call of frame.content?.messages?.[0]?.tool_calls ?? []) this.#wanted.set(call.id, call.arguments);
         break;
       case "agent.tool_call":
         this.#call(frame, meta);
@@ -172,7 +175,8 @@ export class Conversation {
   #result(frame, meta) {
     let call = this.#calls.get(frame.step_id);
     if (call === undefined) {
-      call = this.#push({ is: "call", id: frame.step_id, tool: meta.tool_name, output: "", at: frame.timestamp });
+      const args = this.#wanted.get(frame.step_id);
+      call = this.#push({ is: "call", id: frame.step_id, tool: meta.tool_name, args, output: "", at: frame.timestamp, neverRan: true });
       this.#calls.set(frame.step_id, call);
     }
     Object.assign(call, { status: meta.status, took: meta.execution_time_ms, content: frame.content });
@@ -288,6 +292,7 @@ export class Conversation {
       this.#touch(call);
     }
     this.#calls.clear();
+    this.#wanted.clear();
     this.facts.tokens += meta.total_tokens ?? 0;
     this.#push({ is: "end", how, took: meta.generation_time_ms, tokens: meta.total_tokens, at: frame.timestamp });
     this.facts.state = "idle";

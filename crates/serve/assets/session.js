@@ -17,6 +17,7 @@ let shown = [];
 let channel = "";
 let picked = -1;
 let movePlayhead = () => {};
+const wide = matchMedia("(min-width: 901px)");
 
 const list = new List(at("list"), row, (index) => pick(frames.indexOf(shown[index])));
 
@@ -56,6 +57,8 @@ function drawPicture(force = false) {
 }
 
 const draw = beforePaint(() => {
+  // As high as its rows need, within the screen.
+  at("events").style.height = wide.matches ? `${Math.round(Math.min(innerHeight * 0.7, Math.max(380, frames.length * 30 + 2)))}px` : "";
   list.show(shown);
   at("at").max = String(Math.max(0, frames.length - 1));
   const last = counts.at(-1);

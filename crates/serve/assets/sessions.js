@@ -38,15 +38,15 @@ async function search() {
 
 async function page() {
   const turn = ++asked;
-  const query = new URLSearchParams({ limit: "50", ...meaning(at("q").value.trim()) });
+  const query = new URLSearchParams({ limit: "50", faults: "true", ...meaning(at("q").value.trim()) });
   if (at("state").value !== "") query.set("state", at("state").value);
   if (next !== undefined) query.set("after", next);
   const found = await api(`/v1/sessions?${query}`).catch((problem) => ({ sessions: [], next: null, problem }));
   if (turn !== asked) return;
+  const isSearch = at("q").value.trim() !== "" || at("state").value !== "";
   at("rows").append(...found.sessions.map(row));
   shown += found.sessions.length;
   next = found.next ?? undefined;
-  const isSearch = query.size > 1;
   at("sessions").hidden = shown === 0;
   at("empty").hidden = shown > 0 || isSearch || found.problem !== undefined;
   at("nothing").hidden = shown > 0 || !isSearch || found.problem !== undefined;
@@ -57,7 +57,8 @@ async function page() {
 
 function row(item) {
   const address = `/sessions/${encodeURIComponent(item.session_id)}`;
-  const fault = item.last_code === null ? "" : h("a", { class: "code", href: `/faults/${encodeURIComponent(item.last_code)}` }, item.last_code);
+  const code = item.last_code === null ? "" : h("a", { class: "code", href: `/faults/${encodeURIComponent(item.last_code)}` }, item.last_code);
+  const met = item.faults > 0 ? h("span", {}, t("faults-and-rises", { n: number(item.faults), of: number(item.recovered) })) : "";
   return h(
     "tr",
     { "data-state": item.state },
@@ -65,7 +66,7 @@ function row(item) {
     h("td", { class: "name" }, h("a", { href: address }, item.title ?? t("untitled")), h("code", {}, item.session_id)),
     h("td", { class: "number" }, number(item.turns)),
     h("td", { class: "number" }, number(item.head)),
-    h("td", { class: "fault" }, fault),
+    h("td", { class: "fault" }, met, code),
     h("td", { class: "when", title: item.updated_at }, ago(item.updated_at)),
   );
 }

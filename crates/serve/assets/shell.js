@@ -1,5 +1,7 @@
-// The two choices every page has: language and theme. Both are cookies, so the server renders them.
+// The two choices every page has: language and theme. Both are cookies, so the server renders them. A token in the
+// address is taken out of it on every page.
 
+import "./api.js";
 import { at, language, remember, t } from "./kit.js";
 
 const root = document.documentElement;

@@ -11,6 +11,9 @@ export class Transcript {
   #cards = new Map();
   #ticking = new Set();
   #first = 0;
+  /** Does the reader follow the end? Somebody who reads further up is left there. */
+  #follows = true;
+  #top = 0;
 
   constructor(root, conversation, context) {
     this.root = root;
@@ -22,14 +25,15 @@ export class Transcript {
     root.replaceChildren(this.earlier, this.list, this.busy);
     this.draw = beforePaint(() => this.#draw());
     this.timer = setInterval(() => this.#tick(), 200);
+    addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    new ResizeObserver(() => this.#stick()).observe(root);
   }
 
   #draw() {
     const { conversation } = this;
-    const wasAtEnd = isAtEnd();
     const from = Math.max(this.#first, conversation.entries.length - WINDOW * 2);
     if (this.#cards.size === 0) this.#first = Math.max(0, conversation.entries.length - WINDOW);
-    else if (from > this.#first && wasAtEnd) this.#forget(from);
+    else if (from > this.#first && this.#follows) this.#forget(from);
     const fresh = document.createDocumentFragment();
     for (let index = this.#first + this.list.childElementCount; index < conversation.entries.length; index += 1) {
       fresh.append(this.#make(conversation.entries[index]));
@@ -40,7 +44,18 @@ export class Transcript {
     this.busy.hidden = conversation.busy === undefined;
     this.earlier.hidden = this.#first === 0;
     say(this.earlier, t("earlier", { n: Math.min(this.#first, WINDOW) }));
-    if (wasAtEnd) scrollTo({ top: document.documentElement.scrollHeight });
+    this.#stick();
+  }
+
+  #scrolled() {
+    const { scrollTop, clientHeight, scrollHeight } = document.documentElement;
+    if (scrollTop < this.#top - 2) this.#follows = false;
+    if (scrollTop + clientHeight >= scrollHeight - 80) this.#follows = true;
+    this.#top = scrollTop;
+  }
+
+  #stick() {
+    if (this.#follows) scrollTo({ top: document.documentElement.scrollHeight });
   }
 
   #make(entry) {
@@ -84,10 +99,4 @@ export class Transcript {
     this.earlier.hidden = from === 0;
     say(this.earlier, t("earlier", { n: Math.min(from, WINDOW) }));
   }
-}
-
-/** Somebody who reads further up is left there. */
-function isAtEnd() {
-  const { scrollTop, clientHeight, scrollHeight } = document.documentElement;
-  return scrollTop + clientHeight >= scrollHeight - 120;
 }

@@ -30,7 +30,7 @@ const draw = beforePaint(() => {
   at("fact-id").title = sessionId ?? "";
   say(at("fact-state"), sessionId === undefined ? "–" : t(`state-${facts.state}`));
   say(at("fact-events"), number(facts.events));
-  say(at("fact-faults"), `${number(facts.faults)} · ${number(facts.recoveries)} ↑`);
+  say(at("fact-faults"), facts.faults === 0 ? "0" : t("faults-and-rises", { n: number(facts.faults), of: number(facts.recoveries) }));
   say(at("fact-model"), facts.model ?? "–");
   say(at("fact-tokens"), number(facts.tokens));
   at("cancel").hidden = !["running", "asking"].includes(facts.state);
@@ -60,7 +60,7 @@ function take(event) {
   }
   if (event.event === "system.notice" && event.seq === undefined) {
     if (meta.action === "resume") resumed(meta);
-    if (meta.action === "replay") caughtUp = true;
+    if (meta.action === "replay") replayed(meta);
     return;
   }
   if (caughtUp && event.event.startsWith("error.") && event.seq !== undefined && meta.recovery_action === undefined) tip();
@@ -70,13 +70,24 @@ function take(event) {
   draw();
 }
 
-/** The server's answer to coming back says what was missed; the frames themselves follow, and are checked one by one. */
+/** What is missing since the last frame we have: its place, and how many frames we had. */
+let missing;
+
+/** The server's answer to coming back says what it can give. */
 function resumed(meta) {
-  const wasHere = cursor?.seq ?? 0;
-  if (meta.status === "gap") return line("open", t("line-open"), t("line-gap"));
-  if (wasHere === 0) return line("open", t("line-open"));
-  const missed = meta.to > wasHere;
-  line("open", t("line-open"), missed ? t("line-back", { from: wasHere + 1, to: meta.to }) : t("line-back-none"));
+  const from = cursor?.seq ?? 0;
+  missing = from === 0 ? undefined : { from: from + 1, had: conversation.facts.events, isGap: meta.status !== "complete" };
+  line("open", t("line-open"));
+}
+
+/** What was missed has been sent: does its number agree with what came? */
+function replayed(meta) {
+  caughtUp = true;
+  if (missing === undefined) return;
+  const came = conversation.facts.events - missing.had;
+  const words = missing.isGap || came !== meta.replayed ? "line-gap" : came === 0 ? "line-back-none" : "line-back";
+  line("open", t("line-open"), t(words, { n: number(came), from: missing.from, to: meta.last_seq }));
+  missing = undefined;
 }
 
 async function follow(opened) {
@@ -96,7 +107,6 @@ async function attach() {
   client ??= new Client(socketAddress, { token: await signedIn() });
   try {
     const opened = await client.attach(sessionId, cursor);
-    line("open", t("line-open"), at("line-more").textContent);
     follow(opened);
   } catch (error) {
     line("lost", error.message);

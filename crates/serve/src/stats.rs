@@ -22,7 +22,7 @@ use crate::{alerts::Alarm, meters::Meters};
 
 use self::{
     fold::Strand,
-    ledger::{KEPT, Ledger, before},
+    ledger::{Fate, KEPT, Ledger, before},
     meter::Meter,
 };
 
@@ -36,6 +36,15 @@ const LISTED: usize = 256;
 const PAGE: PageLimits = PageLimits { records: 1024, bytes: 1 << 20 };
 /// A record may become visible this long after the time it bears: other processes have other clocks.
 const OVERLAP: Duration = Duration::from_mins(5);
+
+/// What a session met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Met {
+    /// Faults.
+    pub(crate) faults: u64,
+    /// Those it recovered from.
+    pub(crate) recovered: u64,
+}
 
 /// Everything that was counted so far.
 #[derive(Debug, Default)]
@@ -75,6 +84,29 @@ impl Stats {
         let is_complete = self.catch_up(journal, now).await?;
         let open = self.strands.values().flat_map(Strand::open_faults);
         Ok(Report::new(&self.ledger, open, window, now, is_complete))
+    }
+
+    /// How many faults each of these sessions met within what is kept, and how many it recovered from.
+    ///
+    /// # Errors
+    /// When the journal fails.
+    pub(crate) async fn faults_of(
+        &mut self,
+        journal: &dyn Journal,
+        sessions: &[SessionId],
+        now: Timestamp,
+    ) -> Result<HashMap<SessionId, Met>, Fault> {
+        self.catch_up(journal, now).await?;
+        let mut met: HashMap<SessionId, Met> =
+            sessions.iter().map(|session| (*session, Met::default())).collect();
+        let closed = self.ledger.since(before(now, KEPT)).flat_map(|minute| &minute.faults);
+        for seen in closed.chain(self.strands.values().flat_map(Strand::open_faults)) {
+            if let Some(met) = met.get_mut(&seen.session) {
+                met.faults += 1;
+                met.recovered += u64::from(seen.fate == Fate::Recovered);
+            }
+        }
+        Ok(met)
     }
 
     /// Counts what is new, within bounds. Was that all?

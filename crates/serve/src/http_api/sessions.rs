@@ -1,6 +1,6 @@
 //! Sessions over HTTP: create, send, answer, cancel, list, get, delete, export.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     Extension, Json,
@@ -346,6 +346,8 @@ pub(super) struct Listing {
     trace: Option<String>,
     /// Called this tool.
     tool: Option<String>,
+    /// Also tell how many faults each met.
+    faults: bool,
     /// At most this many, up to 100.
     limit: Option<usize>,
     /// `next` of the page before.
@@ -384,7 +386,15 @@ pub(super) async fn list(
         let found = server.journal.sessions(filter).await?;
         let last = found.last().filter(|_| found.len() == limit);
         let next = last.map(|last| format!("{}.{}", last.updated_at.as_micros(), last.session));
-        Ok(SessionList { sessions: found.into_iter().map(SessionItem::from).collect(), next })
+        let ids: Vec<SessionId> = found.iter().map(|summary| summary.session).collect();
+        let met = match listing.faults {
+            true => server.stats.lock().await.faults_of(&*server.journal, &ids, server.now()).await?,
+            false => HashMap::new(),
+        };
+        let sessions = found.into_iter().zip(ids).map(|(summary, session)| {
+            SessionItem::from(summary).with(met.get(&session).copied())
+        });
+        Ok(SessionList { sessions: sessions.collect(), next })
     };
     answered(&server, &caller, listed.await, |list| Json(list).into_response())
 }

@@ -9,6 +9,8 @@ use budao_journal::Summary;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::stats::Met;
+
 /// A session in a list.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionItem {
@@ -29,6 +31,19 @@ pub(crate) struct SessionItem {
     last_code: Option<String>,
     /// The position of its last event.
     head: u64,
+    /// Faults it met in the last seven days, when asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    faults: Option<u64>,
+    /// Those it recovered from, when asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovered: Option<u64>,
+}
+
+impl SessionItem {
+    /// The same with what it met.
+    pub(crate) fn with(self, met: Option<Met>) -> Self {
+        Self { faults: met.map(|met| met.faults), recovered: met.map(|met| met.recovered), ..self }
+    }
 }
 
 impl From<Summary> for SessionItem {
@@ -42,6 +57,8 @@ impl From<Summary> for SessionItem {
             turns: summary.turns,
             last_code: summary.last_code,
             head: summary.head,
+            faults: None,
+            recovered: None,
         }
     }
 }

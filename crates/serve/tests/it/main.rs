@@ -13,6 +13,7 @@ mod http;
 mod inbound;
 mod input;
 mod lifecycle;
+mod page;
 mod reconnect;
 mod stage;
 mod stats;
