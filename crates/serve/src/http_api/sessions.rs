@@ -388,12 +388,15 @@ pub(super) async fn list(
         let next = last.map(|last| format!("{}.{}", last.updated_at.as_micros(), last.session));
         let ids: Vec<SessionId> = found.iter().map(|summary| summary.session).collect();
         let met = match listing.faults {
-            true => server.stats.lock().await.faults_of(&*server.journal, &ids, server.now()).await?,
+            true => {
+                server.stats.lock().await.faults_of(&*server.journal, &ids, server.now()).await?
+            }
             false => HashMap::new(),
         };
-        let sessions = found.into_iter().zip(ids).map(|(summary, session)| {
-            SessionItem::from(summary).with(met.get(&session).copied())
-        });
+        let sessions = found
+            .into_iter()
+            .zip(ids)
+            .map(|(summary, session)| SessionItem::from(summary).with(met.get(&session).copied()));
         Ok(SessionList { sessions: sessions.collect(), next })
     };
     answered(&server, &caller, listed.await, |list| Json(list).into_response())

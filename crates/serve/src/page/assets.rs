@@ -92,7 +92,8 @@ mod tests {
     #[test]
     fn no_script_makes_markup_of_text() {
         for asset in ASSETS.iter().filter(|asset| asset.kind == SCRIPT) {
-            for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
+            {
                 assert!(!asset.text.contains(sink), "{}: {sink}", asset.name);
             }
         }

@@ -74,7 +74,8 @@ impl Explained {
             }
         }
         let event: &'static str = row.event.into();
-        let numbers = format!("A2C-SMCP {}, HTTP {}, JSON-RPC {}", row.smcp, row.http, row.json_rpc);
+        let numbers =
+            format!("A2C-SMCP {}, HTTP {}, JSON-RPC {}", row.smcp, row.http, row.json_rpc);
         Self {
             code: row.code,
             name: row.name,

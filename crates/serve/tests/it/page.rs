@@ -69,7 +69,10 @@ async fn every_page_is_there_without_a_sign_in_and_keeps_to_itself() {
         let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
         let policy = header("content-security-policy");
         assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'"));
-        assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"), "{policy}");
+        assert!(
+            policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
         assert_eq!(header("referrer-policy"), "no-referrer");
         assert_eq!(header("x-content-type-options"), "nosniff");
         let html = response.text().await.unwrap();
@@ -155,8 +158,7 @@ async fn sessions_are_found_by_code_tool_and_trace_and_say_what_they_met() {
     let rough = run(&stage).await;
     let smooth = run(&stage).await;
     let found = async |query: &str| {
-        let (status, body) =
-            json_of(&stage, &format!("/v1/sessions?{query}"), "anns-token").await;
+        let (status, body) = json_of(&stage, &format!("/v1/sessions?{query}"), "anns-token").await;
         assert_eq!(status, 200, "{body}");
         let sessions = body["sessions"].as_array().unwrap().clone();
         sessions.iter().map(|item| (item["session_id"].clone(), item["faults"].clone())).collect()
