@@ -19,6 +19,8 @@ export type SocketConstructor = new (url: string, protocols?: string[]) => Socke
 export interface ClientOptions {
   /** Signs in with this. */
   token?: string;
+  /** The language to be spoken to in, whatever a session is set to: `en`, `zh`. */
+  language?: string;
   /** The WebSocket to use where there is none by itself. */
   WebSocket?: SocketConstructor;
   /** Waits between tries: the first, the longest (both in milliseconds), and how many tries; 250, 30 000, 1000. */
@@ -42,6 +44,7 @@ export interface CreateOptions {
 export interface Settings {
   url: string;
   token: string | undefined;
+  language: string | undefined;
   WebSocket: SocketConstructor;
   base: number;
   max: number;
@@ -63,6 +66,7 @@ export class Client {
     this.settings = {
       url,
       token: options.token,
+      language: options.language,
       WebSocket: found,
       base: options.retry?.base ?? 250,
       max: options.retry?.max ?? 30_000,

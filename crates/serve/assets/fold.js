@@ -18,6 +18,9 @@ export class Conversation {
   #questions = new Map();
   #steps = new Map();
   #open = new Map();
+  /** Messages that wait for their turn, and calls of this turn that failed and were not corrected yet. */
+  #waiting = [];
+  #fallen = [];
 
   take(frame) {
     const meta = frame.metadata ?? {};
@@ -48,12 +51,10 @@ export class Conversation {
         Object.assign(this.facts, { model: meta.model, title: meta.session_name, language: meta.language });
         break;
       case "user.message":
-        this.#push({ is: "user", text: String(frame.content), queued: meta.queued, plan: meta.mode === "plan", at: frame.timestamp });
-        if (!meta.queued) this.#begin();
+        this.#message(String(frame.content), meta, meta.mode === "plan", frame);
         break;
       case "user.solve_tasks":
-        this.#push({ is: "user", text: frame.content.question, queued: meta.queued, plan: true, at: frame.timestamp });
-        if (!meta.queued) this.#begin();
+        this.#message(frame.content.question, meta, true, frame);
         break;
       case "agent.thinking":
         this.#thinking(frame, meta);
@@ -93,13 +94,20 @@ export class Conversation {
     }
   }
 
+  #message(text, meta, plan, frame) {
+    const entry = this.#push({ is: "user", text, queued: meta.queued, plan, at: frame.timestamp });
+    if (meta.queued) this.#waiting.push(entry);
+    else this.#begin();
+  }
+
   /** A turn begins to answer the oldest message that waits. */
   #begin() {
     this.facts.state = "running";
     this.busy = "thinking";
     this.#steps.clear();
     this.#open.clear();
-    const waiting = this.entries.find((entry) => entry.is === "user" && entry.queued);
+    this.#fallen = [];
+    const waiting = this.#waiting.shift();
     if (waiting !== undefined) {
       waiting.queued = false;
       this.#touch(waiting);
@@ -182,6 +190,7 @@ export class Conversation {
     Object.assign(call, { status: meta.status, took: meta.execution_time_ms, content: frame.content });
     if (meta.status === "failed") {
       call.fault = faultOf(frame, meta);
+      this.#fallen.push(call);
       this.facts.faults += 1;
     } else {
       this.#mended(call);
@@ -191,15 +200,13 @@ export class Conversation {
 
   /** A call worked: what the model got wrong about this tool before, it has corrected. */
   #mended(call) {
-    for (let index = this.entries.length - 1; index >= 0; index -= 1) {
-      const entry = this.entries[index];
-      if (entry.is === "end") return;
-      if (entry.is === "call" && entry !== call && entry.tool === call.tool && entry.fault !== undefined && !entry.mended) {
-        entry.mended = true;
-        this.facts.recoveries += 1;
-        this.#touch(entry);
-      }
-    }
+    this.#fallen = this.#fallen.filter((entry) => {
+      if (entry.tool !== call.tool) return true;
+      entry.mended = true;
+      this.facts.recoveries += 1;
+      this.#touch(entry);
+      return false;
+    });
   }
 
   #question(frame, meta) {
@@ -297,8 +304,7 @@ export class Conversation {
     this.#push({ is: "end", how, took: meta.generation_time_ms, tokens: meta.total_tokens, at: frame.timestamp });
     this.facts.state = "idle";
     this.busy = undefined;
-    const waits = this.entries.some((entry) => entry.is === "user" && entry.queued);
-    if (waits) this.#begin();
+    if (this.#waiting.length > 0) this.#begin();
   }
 
   #pipeline(frame, meta) {

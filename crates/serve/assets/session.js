@@ -3,9 +3,10 @@
 import { api, request, signedIn, socketAddress } from "./api.js";
 import { Client } from "./client/index.js";
 import { channelOf, faultOf } from "./fold.js";
-import { at, beforePaint, clock, h, number, pretty, refill, t } from "./kit.js";
+import { at, beforePaint, clock, h, language, number, pretty, refill, t } from "./kit.js";
 import { drawLanes } from "./lanes.js";
 import { List } from "./list.js";
+import { past } from "./past.js";
 import { tellings } from "./tellings.js";
 import "./shell.js";
 
@@ -21,7 +22,14 @@ const wide = matchMedia("(min-width: 901px)");
 
 const list = new List(at("list"), row, (index) => pick(frames.indexOf(shown[index])));
 
+/** Is the whole history here? Until then there is nothing to draw. */
+let caughtUp = false;
+
 function take(frame) {
+  if (frame.event === "system.notice" && frame.seq === undefined && frame.metadata?.action === "replay") {
+    caughtUp = true;
+    draw();
+  }
   if (frame.seq === undefined || frame.fault !== undefined) return;
   const meta = frame.metadata ?? {};
   const before = counts.at(-1) ?? { faults: 0, recoveries: 0, turn: 0, isOver: true };
@@ -40,20 +48,24 @@ function take(frame) {
     at("title").textContent = meta.session_name ?? t("untitled");
     document.title = `${meta.session_name ?? id} · budao`;
   }
-  draw();
+  if (caughtUp) draw();
 }
 
-let lanesDrawn = 0;
-/** The picture is drawn anew only now and then while events stream in: rows matter more. */
-function drawPicture(force = false) {
-  if (!force && performance.now() - lanesDrawn < 500) {
-    clearTimeout(drawPicture.later);
-    drawPicture.later = setTimeout(() => drawPicture(true), 500);
+let nextPicture = 0;
+let later;
+/** While events stream in the picture is drawn now and then, and takes a twentieth of the time at most. */
+function drawPicture() {
+  const now = performance.now();
+  if (now < nextPicture) {
+    later ??= setTimeout(drawPicture, nextPicture - now);
     return;
   }
-  lanesDrawn = performance.now();
+  clearTimeout(later);
+  later = undefined;
   movePlayhead = drawLanes(at("lanes"), frames, pick);
   movePlayhead(picked);
+  const took = performance.now() - now;
+  nextPicture = performance.now() + Math.max(300, took * 20);
 }
 
 const draw = beforePaint(() => {
@@ -109,7 +121,11 @@ at("channels").addEventListener("change", (event) => {
   list.mark(picked < 0 ? -1 : shown.indexOf(frames[picked]));
   draw();
 });
-new ResizeObserver(() => drawPicture()).observe(at("lanes"));
+let width = 0;
+new ResizeObserver(([{ contentRect }]) => {
+  if (contentRect.width !== width && caughtUp) drawPicture();
+  width = contentRect.width;
+}).observe(at("lanes"));
 
 at("export").addEventListener("click", async () => {
   const response = await request(`/v1/sessions/${encodeURIComponent(id)}/export`);
@@ -129,7 +145,11 @@ async function open() {
     for (const part of document.querySelectorAll(".lanes, .scrub, .tools, .events, .session-actions")) part.hidden = true;
     return;
   }
-  const session = await new Client(socketAddress, { token }).attach(id);
+  // A history with a part that is no longer kept comes over the socket, which says so.
+  const cursor = await past(id, take).catch(() => undefined);
+  if (cursor !== undefined) caughtUp = true;
+  draw();
+  const session = await new Client(socketAddress, { token, language }).attach(id, cursor);
   for await (const event of session.events()) take(event);
 }
 

@@ -23,13 +23,14 @@ export class Transcript {
     this.list = h("div", { class: "entries" });
     this.busy = h("p", { class: "entry busy", hidden: true }, t("thinking"));
     root.replaceChildren(this.earlier, this.list, this.busy);
-    this.draw = beforePaint(() => this.#draw());
+    this.draw = beforePaint(() => this.drawNow());
     this.timer = setInterval(() => this.#tick(), 200);
     addEventListener("scroll", () => this.#scrolled(), { passive: true });
     new ResizeObserver(() => this.#stick()).observe(root);
   }
 
-  #draw() {
+  /** Brings the page up to date. */
+  drawNow() {
     const { conversation } = this;
     const from = Math.max(this.#first, conversation.entries.length - WINDOW * 2);
     if (this.#cards.size === 0) this.#first = Math.max(0, conversation.entries.length - WINDOW);

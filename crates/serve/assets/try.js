@@ -5,6 +5,7 @@ import { drawBoard } from "./board.js";
 import { Client } from "./client/index.js";
 import { Conversation } from "./fold.js";
 import { at, beforePaint, h, language, number, say, t } from "./kit.js";
+import { past } from "./past.js";
 import { tip } from "./shell.js";
 import { Transcript } from "./transcript.js";
 
@@ -66,23 +67,34 @@ function take(event) {
   if (caughtUp && event.event.startsWith("error.") && event.seq !== undefined && meta.recovery_action === undefined) tip();
   if (caughtUp && event.event === "agent.tool_result" && meta.status === "failed") tip();
   conversation.take(event);
+  // A history is drawn once, when all of it is there.
+  if (caughtUp) redraw();
+}
+
+function redraw() {
   transcript.draw();
   draw();
 }
 
+/** Nobody was away who has just come. */
+let isFirst = false;
 /** What is missing since the last frame we have: its place, and how many frames we had. */
 let missing;
 
 /** The server's answer to coming back says what it can give. */
 function resumed(meta) {
   const from = cursor?.seq ?? 0;
-  missing = from === 0 ? undefined : { from: from + 1, had: conversation.facts.events, isGap: meta.status !== "complete" };
+  missing = from === 0 || isFirst ? undefined : { from: from + 1, had: conversation.facts.events, isGap: meta.status !== "complete" };
+  isFirst = false;
   line("open", t("line-open"));
 }
 
 /** What was missed has been sent: does its number agree with what came? */
 function replayed(meta) {
+  // What is drawn now is history; what comes after is live.
+  if (!caughtUp) transcript.drawNow();
   caughtUp = true;
+  redraw();
   if (missing === undefined) return;
   const came = conversation.facts.events - missing.had;
   const words = missing.isGap || came !== meta.replayed ? "line-gap" : came === 0 ? "line-back-none" : "line-back";
@@ -104,8 +116,16 @@ async function follow(opened) {
 
 async function attach() {
   line("connecting", t("line-connecting"));
-  client ??= new Client(socketAddress, { token: await signedIn() });
+  client ??= new Client(socketAddress, { token: await signedIn(), language });
   try {
+    if (cursor === undefined) {
+      // A history with a part that is no longer kept comes over the socket, which says so.
+      cursor = await past(sessionId, (frame) => conversation.take(frame)).catch(() => undefined);
+      transcript.drawNow();
+      caughtUp = cursor !== undefined;
+      isFirst = true;
+      draw();
+    }
     const opened = await client.attach(sessionId, cursor);
     follow(opened);
   } catch (error) {
@@ -172,7 +192,7 @@ async function send(text) {
 }
 
 async function begin(text) {
-  client ??= new Client(socketAddress, { token: await signedIn() });
+  client ??= new Client(socketAddress, { token: await signedIn(), language });
   line("connecting", t("line-connecting"));
   const opened = await client.create({ language, session_name: text.slice(0, 60) });
   sessionId = opened.id;

@@ -1,5 +1,6 @@
 //! The same over HTTP: routes, who may use them, and what they answer.
 
+mod frames;
 mod guard;
 mod health;
 mod openapi;
@@ -57,6 +58,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/v1/sessions/{session}/cancel", post(sessions::cancel))
         .route("/v1/sessions/{session}/commands", post(sessions::command))
         .route("/v1/sessions/{session}/events", get(sse::events))
+        .route("/v1/sessions/{session}/frames", get(frames::frames))
         .route("/v1/sessions/{session}/export", get(sessions::export))
         .route("/v1/sessions/{session}/faults/{seq}", get(tellings::tellings))
         .route("/api/stats", get(stats::stats))

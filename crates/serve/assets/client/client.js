@@ -12,6 +12,7 @@ export class Client {
         this.settings = {
             url,
             token: options.token,
+            language: options.language,
             WebSocket: found,
             base: options.retry?.base ?? 250,
             max: options.retry?.max ?? 30_000,

@@ -101,11 +101,13 @@ export class Session {
             return this.sendAgain();
         const { epoch, seq } = this.thread.cursor;
         this.resumeId = newId();
+        const { language } = this.settings;
+        const cursor = epoch === "" ? { last_seq: seq } : { last_seq: seq, epoch };
         this.line.send({
             event: "user.reconnect",
             session_id: this.thread.session,
             command_id: this.resumeId,
-            content: epoch === "" ? { last_seq: seq } : { last_seq: seq, epoch },
+            content: language === undefined ? cursor : { ...cursor, preferences: { language } },
         });
     }
     sendAgain() {

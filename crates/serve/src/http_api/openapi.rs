@@ -7,7 +7,7 @@ use utoipa::{
 };
 
 use super::{
-    sessions, stats,
+    frames, sessions, stats,
     tellings::{self, Tellings, ToOperator},
     views::{Accepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
 };
@@ -37,6 +37,7 @@ pub fn openapi() -> String {
         sessions::answer,
         sessions::cancel,
         sessions::command,
+        frames::frames,
         sessions::export,
         tellings::tellings,
         sse::events,

@@ -38,6 +38,7 @@ static ASSETS: &[Asset] = assets! {
     SCRIPT "kit.js"
     SCRIPT "api.js"
     SCRIPT "shell.js"
+    SCRIPT "past.js"
     SCRIPT "fold.js"
     SCRIPT "cards.js"
     SCRIPT "tellings.js"

@@ -174,3 +174,32 @@ async fn sessions_are_found_by_code_tool_and_trace_and_say_what_they_met() {
     let (status, _) = json_of(&stage, "/v1/sessions?trace=xyz", "anns-token").await;
     assert_eq!(status, 400);
 }
+
+/// Goal: a history that is asked for at once is the one a socket would have sent.
+/// Method: compare with the frames of an event stream, whatever the language is.
+#[tokio::test]
+async fn a_history_in_one_answer_is_what_a_socket_sends() {
+    let script =
+        Script::new().call("echo", json!({"extra": 1})).call("echo", json!({})).say("done");
+    let stage = with_two(script).await;
+    let session = run(&stage).await;
+    let path = format!("/v1/sessions/{session}/frames");
+    let lines = async |query: &str| {
+        let path = format!("{path}{query}");
+        let response = get(&stage, &path, &[("authorization", "Bearer anns-token")]).await;
+        assert_eq!(response.status(), 200);
+        let text = response.text().await.unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    let all = lines("").await;
+    let token = [("authorization", "Bearer anns-token")];
+    let mut socket = crate::stage::Client::connect(stage.address, &token).await.unwrap();
+    socket.send(json!({"event": "user.reconnect", "session_id": session})).await;
+    let sent = socket.until("agent.final_answer").await;
+    let placed: Vec<&Value> = sent.iter().filter(|frame| !frame["seq"].is_null()).collect();
+    assert_eq!(all.iter().collect::<Vec<_>>(), placed);
+    let third = all[2]["seq"].as_u64().unwrap();
+    assert_eq!(lines(&format!("?last_seq={third}")).await, all[3..]);
+    let (status, _) = json_of(&stage, &format!("{path}?last_seq=x"), "anns-token").await;
+    assert_eq!(status, 400);
+}

@@ -1,0 +1,110 @@
+//! The frames of a session up to now, one a line: a long history in one answer, before somebody watches it live.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    body::{Body, Bytes},
+    extract::{Path, Query, State, rejection::QueryRejection},
+    response::{IntoResponse as _, Response},
+};
+use budao_core::{
+    Fault,
+    event::{Seq, SessionId},
+};
+use budao_journal::{PageLimits, fold_at};
+use futures::stream;
+use http::header;
+use serde::Deserialize;
+
+use super::{
+    guard::{Caller, told},
+    sessions::{bad_query, session_id},
+};
+use crate::{card, problem::Problem, project::Projector, server::Server};
+
+/// Records in one piece of the answer.
+const PAGE: PageLimits = PageLimits { records: 512, bytes: 512 * 1024 };
+
+/// From where frames are wanted.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(default)]
+pub(super) struct From {
+    /// The `seq` of the last event the client has.
+    last_seq: Seq,
+}
+
+/// The frames of a session up to now, as the socket sends them. To go on live, reconnect with the last one as
+/// the cursor.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{session}/frames",
+    params(("session" = String, Path, description = "The session's id"), From),
+    responses(
+        (status = 200, description = "One frame a line", content_type = "application/x-ndjson"),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn frames(
+    State(server): State<Arc<Server>>,
+    Extension(caller): Extension<Caller>,
+    Path(session): Path<String>,
+    from: Result<Query<From>, QueryRejection>,
+) -> Response {
+    let begun = async {
+        let Query(from) = from.map_err(|error| bad_query(&error.body_text()))?;
+        begin(&server, &caller, &session, from.last_seq).await
+    };
+    match begun.await {
+        Err(fault) => told(&server, fault, &caller),
+        Ok(past) => {
+            let body = Body::from_stream(stream::try_unfold(past, Past::next));
+            ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
+        }
+    }
+}
+
+async fn begin(
+    server: &Arc<Server>,
+    caller: &Caller,
+    session: &str,
+    after: Seq,
+) -> Result<Past, Fault> {
+    let session = session_id(session)?;
+    server.cards.check(&*server.journal, session, &caller.who).await?;
+    let info = server.journal.info(session).await?.ok_or_else(|| card::unknown(session))?;
+    let state = fold_at(&*server.journal, session, after).await?;
+    let projector = Projector::new(&state, after).speaking(caller.lang);
+    Ok(Past { server: Arc::clone(server), session, projector, at: after, until: info.head })
+}
+
+/// What is left to send.
+struct Past {
+    server: Arc<Server>,
+    session: SessionId,
+    projector: Projector,
+    at: Seq,
+    until: Seq,
+}
+
+impl Past {
+    async fn next(mut self) -> Result<Option<(Bytes, Self)>, Fault> {
+        if self.at >= self.until {
+            return Ok(None);
+        }
+        let page = self.server.journal.read(self.session, self.at, PAGE).await?;
+        let mut lines = String::new();
+        for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {
+            self.at = stored.seq;
+            if let Some(frame) = self.projector.project(&stored.record()?) {
+                lines.push_str(&frame.encode());
+                lines.push('\n');
+            }
+        }
+        if page.records.is_empty() {
+            self.at = self.until;
+        }
+        Ok(Some((lines.into(), self)))
+    }
+}
