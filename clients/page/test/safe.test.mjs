@@ -3,6 +3,7 @@
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
+import os from "node:os";
 import path from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -42,7 +43,7 @@ test("what a model says, calls and gives as arguments, and what tools answer, st
   const steps = [];
   for (let at = 0; at < calls.length; at += 8) steps.push(`[[step]]\ntext = ${toml(payloads[at])}\nthink = ${toml(payloads[at + 1] ?? "x")}\n${calls.slice(at, at + 8).join("")}`);
   const script = `[[step]]\ntext = ${toml(text)}\n[[step.call]]\ntool = "bash_run"\narguments = { cmd = "cat hostile.txt; cat hostile.txt >&2; exit 3" }\n[[step.call]]\ntool = "fs_read"\narguments = { path = "hostile.txt" }\n${steps.slice(0, 7).join("")}[[step]]\ntext = "end of it"\n`;
-  const home = fs.mkdtempSync(path.join(process.env.TMPDIR ?? "/tmp", "budao-hostile-"));
+  const home = fs.mkdtempSync(path.join(os.tmpdir(), "budao-hostile-"));
   fs.writeFileSync(path.join(home, "hostile.txt"), text);
   await onPage({ script, home, args: ["--permission", "auto"] }, async (page, { origin }) => {
     const check = await watch(page, origin);
