@@ -175,6 +175,18 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "websockets",
+        about: "the WebSocket library of the reference session server, in Python",
+        kind: Kind::Python(&["websockets==17.4"]),
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "bin/python",
+            args: &["-c", "import websockets; print('websockets', websockets.__version__)"],
+            stdin: "",
+            prints: "websockets 17.4",
+        },
+    },
+    Peer {
         name: "litellm",
         about: "LiteLLM's proxy, an OpenAI-compatible server; wants LITELLM_MASTER_KEY",
         kind: Kind::Python(&["litellm[proxy]==1.106.2"]),
@@ -368,14 +380,18 @@ pub(crate) fn ensure_for_benches() -> Result<Vec<(&'static Peer, PathBuf)>> {
 }
 
 /// How a peer's bench is started: its program and first arguments. A Python peer is measured by
-/// `xtask/peers/<name>/bench.py`, a peer in Rust is its own bench; those of npm are measured by the bench
-/// they are compared with.
+/// `xtask/peers/<name>/bench.py`, a peer in Rust is its own bench; those of npm, and those in Python that have a
+/// `server.py`, are measured by the bench they are compared with.
 pub(crate) fn bench(peer: &Peer, dir: &Path) -> Option<(PathBuf, Vec<String>)> {
     let program = dir.join(peer.probe.program);
     match peer.kind {
         Kind::Cargo => Some((program, Vec::new())),
         Kind::Python(_) => {
-            let script = repo::root().join("xtask/peers").join(peer.name).join("bench.py");
+            let folder = repo::root().join("xtask/peers").join(peer.name);
+            if folder.join("server.py").is_file() {
+                return None;
+            }
+            let script = folder.join("bench.py");
             Some((program, vec!["-B".to_owned(), script.to_string_lossy().into_owned()]))
         }
         Kind::Npm(_) => None,

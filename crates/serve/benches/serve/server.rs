@@ -1,0 +1,103 @@
+//! Our server as a process of its own: the whole way of an event, from a model's stream over the journal and the projection
+//! to the socket. The model is quick, and deltas are not joined, so that each piece is an event.
+
+use std::{io::Write as _, path::Path, sync::Arc, time::Duration};
+
+use budao_core::{
+    Fault,
+    event::Settings,
+    limits::Limits,
+    message::{Block, ModelStop, Piece, Request, Usage},
+    tool::{Mode, Permissions},
+};
+use budao_journal::{Journal, Memory, Options, Sqlite};
+use budao_models::{Model, PieceStream};
+use budao_runtime::{Builder, OneModel, world};
+use budao_serve::{Auth, Config, Keyring, Rate};
+use budao_tools::{Toolbox, pool::Pool};
+use futures::{StreamExt as _, stream};
+
+use crate::PIECE;
+
+/// Says so many pieces to whatever it is asked: the number is the last message.
+#[derive(Debug)]
+struct Flood;
+
+#[async_trait::async_trait]
+impl Model for Flood {
+    fn provider(&self) -> &str {
+        "flood"
+    }
+
+    fn name(&self) -> &str {
+        "flood"
+    }
+
+    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+        let asked = request.messages.last().and_then(|message| match message.content.first() {
+            Some(Block::Text(text)) => text.trim().parse().ok(),
+            _ => None,
+        });
+        let count: usize = asked.unwrap_or(1);
+        let piece = "x".repeat(PIECE);
+        let whole = Piece::Block(Block::Text(piece.repeat(count)));
+        let usage = Usage { input_tokens: 10, output_tokens: 10, cached_tokens: 0 };
+        let end = [whole, Piece::End { stop: ModelStop::EndTurn, usage }];
+        let pieces = stream::iter((0..count).map(move |_| Piece::Text(piece.clone())));
+        Ok(Box::pin(pieces.chain(stream::iter(end)).map(Ok)))
+    }
+}
+
+/// Serves until its parent kills it. `journal` is a file, or none for one in memory.
+pub(crate) fn run(journal: Option<&Path>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("tokio");
+    runtime.block_on(serve(journal));
+}
+
+async fn serve(journal: Option<&Path>) {
+    let world = world::real();
+    let limits = Limits {
+        delta_window: Duration::ZERO,
+        context_tokens: u64::MAX,
+        sessions: 100_000,
+        ..Limits::default()
+    };
+    let journal: Arc<dyn Journal> = match journal {
+        None => Arc::new(Memory::new(world.clone(), limits.clone())),
+        Some(file) => {
+            let opened = Sqlite::open(file, world.clone(), Options::default()).await;
+            Arc::new(opened.expect("a journal"))
+        }
+    };
+    let toolbox = Toolbox::builder().pool(Arc::new(Pool::tasks())).build();
+    let models = Arc::new(OneModel(Arc::new(Flood)));
+    let engine = Builder::new(Arc::clone(&journal), models, Arc::new(toolbox))
+        .world(world.clone())
+        .limits(limits.clone())
+        .build()
+        .expect("a runtime");
+    let mut config = Config::new(Auth::open(), Keyring::random(1, 2));
+    let many = Rate { per_second: 1_000_000, burst: 1_000_000 };
+    config.core = limits;
+    config.settings = Settings {
+        permissions: Permissions { mode: Mode::Auto, ..Permissions::default() },
+        ..Settings::default()
+    };
+    config.limits.commands = many;
+    config.limits.tenant_commands = many;
+    config.limits.all_commands = many;
+    config.limits.observers = 20_000;
+    config.limits.connections = 20_000;
+    config.limits.tenant_connections = 20_000;
+    // The client is another process on the same two cores: it may well be away for longer than a burst lasts.
+    config.limits.observer_bytes = 64 << 20;
+    config.limits.all_observer_bytes = 4 << 30;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let mut out = std::io::stdout();
+    writeln!(out, "{address}").and_then(|()| out.flush()).expect("somebody listens");
+    let never = std::future::pending();
+    budao_serve::serve(listener, config, Arc::new(engine), journal, world, never)
+        .await
+        .expect("serves");
+}
