@@ -211,7 +211,8 @@ pub enum Event {
     },
     /// Old history was replaced, for the model, by a summary. The records stay.
     HistoryCompacted {
-        /// How many of the oldest messages the summary stands for.
+        /// How many of the oldest messages the summary stands for. The question of the running turn stays
+        /// behind it as it was asked.
         messages: u64,
         /// The summary.
         summary: String,

@@ -27,7 +27,7 @@ use crate::{
 pub(crate) use call::is_invalid;
 pub use call::{Approved, Call, CallState};
 pub use files::Files;
-pub use pairs::{estimate_tokens, unpaired};
+pub use pairs::{estimate_tokens, question, unpaired};
 pub use turn::{Failing, Phase, Turn};
 
 /// Everything a session is, at one position of its history.
@@ -308,11 +308,15 @@ impl Session {
 
     fn compacted(&mut self, messages: u64, summary: &str, tokens_after: u64, usage: Usage) {
         let cut = usize::try_from(messages).unwrap_or(usize::MAX).min(self.history.len());
+        let first = self.turn.as_ref().map_or(usize::MAX, |turn| turn.first_message);
         let history = Arc::make_mut(&mut self.history);
-        history.splice(..cut, [Message::user(summary)]);
+        // A summary may miss the point; the question that is being answered stays as it was asked.
+        let question = pairs::question(history, first, cut).cloned();
+        let (asked_at, summary) = (usize::from(question.is_some()), Message::user(summary));
+        history.splice(..cut, std::iter::once(summary).chain(question));
         self.tokens = tokens_after;
         if let Some(turn) = &mut self.turn {
-            turn.first_message = turn.first_message.saturating_sub(cut) + 1;
+            turn.first_message = (first + 1).saturating_sub(cut).max(asked_at);
             turn.compacted_in_step = turn.step;
             turn.usage += usage;
             turn.too_long = false;

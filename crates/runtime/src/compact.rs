@@ -6,7 +6,7 @@ use budao_core::{
     event::{Event, Scope, Settings, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     message::{Block, Message, Piece, Request, Role, Usage},
-    session::estimate_tokens,
+    session::{estimate_tokens, question},
     trace::Trace,
     turn::Input,
 };
@@ -30,6 +30,8 @@ const SUMMARY_TOKENS: u32 = 2_048;
 pub(crate) struct Long {
     pub(crate) turn: TurnNumber,
     pub(crate) history: Arc<Vec<Message>>,
+    /// Where in it the turn began, with its question.
+    pub(crate) first_message: usize,
     pub(crate) settings: Settings,
     pub(crate) trace: Trace,
 }
@@ -49,7 +51,9 @@ pub(crate) async fn compact(desk: Desk, long: Long) -> Input {
         }
     };
     let summary = format!("[Summary of {cut} earlier messages]\n{summary}");
-    let kept: u64 = history[cut..].iter().map(estimate_tokens).sum();
+    // The question that is being answered stays, too.
+    let question = question(history, long.first_message, cut);
+    let kept: u64 = history[cut..].iter().chain(question).map(estimate_tokens).sum();
     let tokens_after = kept + estimate_tokens(&Message::user(summary.as_str()));
     let (turn, messages) = (long.turn, cut as u64);
     Input::Compacted { turn, messages, summary, by_model, tokens_after, usage }

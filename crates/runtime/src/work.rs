@@ -222,7 +222,9 @@ pub(crate) fn task(
         Work::Stop { turn, job } => Box::pin(pipeline::stop(desk, turn, job)),
         Work::Compact { turn, .. } => {
             let (history, settings) = (Arc::clone(&session.history), session.settings.clone());
-            let long = compact::Long { turn, history, settings, trace: session.trace() };
+            let first_message = session.turn.as_ref().map_or(0, |turn| turn.first_message);
+            let trace = session.trace();
+            let long = compact::Long { turn, history, first_message, settings, trace };
             Box::pin(compact::compact(desk, long))
         }
         Work::Check { turn, calls } => {

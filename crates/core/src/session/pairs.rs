@@ -1,6 +1,6 @@
 //! What a history must be for a model: well paired, and not too long.
 
-use crate::message::{Block, CallId, Message};
+use crate::message::{Block, CallId, Message, Role};
 
 /// About how many tokens a message is: four bytes of text a token, and something for a picture.
 #[must_use]
@@ -33,6 +33,15 @@ pub fn unpaired(history: &[Message], from: usize) -> Option<usize> {
             && uses(&history[index - 1].content).next().is_none();
         !uses(&message.content).eq(results(next)) || orphans
     })
+}
+
+/// The question of the turn that begins at `first`, if a summary of the `cut` oldest messages would swallow
+/// it.
+#[must_use]
+pub fn question(history: &[Message], first: usize, cut: usize) -> Option<&Message> {
+    let asked = history.get(first).filter(|_| first < cut)?;
+    let is_asked = asked.role == Role::User && results(&asked.content).next().is_none();
+    is_asked.then_some(asked)
 }
 
 fn uses(content: &[Block]) -> impl Iterator<Item = &CallId> {

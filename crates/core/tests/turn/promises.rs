@@ -6,7 +6,7 @@ use budao_core::{
     Kind,
     event::{Answer, Ask, Decision, Event, Scope, StopReason},
     fault::Operation,
-    message::{Block, ModelStop, Role, Usage},
+    message::{Block, Message, ModelStop, Role, Usage},
     session::{CallState, Status},
     turn::{Input, Verdict, Work},
 };
@@ -503,6 +503,31 @@ fn history_that_is_too_long_is_compacted_once_a_step() {
     assert_eq!(play.session.history.len(), 2);
     play.model_fails(Kind::ContextTooLong);
     assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::Failed);
+    play.replayed();
+}
+
+#[test]
+fn the_question_being_answered_is_never_summarised_away() {
+    let mut play = Play::new();
+    play.say("one");
+    play.answer_text("1");
+    play.say("two");
+    for summary in ["something else", "and again"] {
+        let calls = play.answer_calls(&[("runs", "{}")]);
+        play.check_calls(vec![(calls[0].clone(), run(false))]);
+        play.end_call(&calls[0], 1, failed(Kind::ToolSaidNo));
+        play.model_fails(Kind::ContextTooLong);
+        let messages = play.session.history.len() as u64;
+        play.input(Input::Compacted {
+            turn: 2,
+            messages,
+            summary: summary.into(),
+            by_model: true,
+            tokens_after: 10,
+            usage: Usage::default(),
+        });
+        assert_eq!(*play.session.history, [Message::user(summary), Message::user("two")]);
+    }
     play.replayed();
 }
 

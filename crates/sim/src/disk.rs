@@ -1,0 +1,248 @@
+//! A journal on a disk with moods: what it has taken survives every kill, and it is not always willing.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use budao_core::{
+    event::{Answer, Command, CommandId, Seq, SessionId},
+    fault::{Fault, Kind, Operation},
+};
+use budao_journal::{
+    Append, AppendError, Digest, Filter, Info, Journal, Lease, LeaseRequest, Memory, Page,
+    PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary,
+    Unfinished, Watch,
+};
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use rand::{RngExt as _, rngs::StdRng};
+
+use crate::{
+    script::Trouble,
+    world::{SimClock, chance},
+};
+
+/// The disk all processes share.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    /// What survives.
+    kept: Memory,
+    clock: SimClock,
+    mood: Arc<Mutex<Mood>>,
+    writes: Arc<AtomicU64>,
+}
+
+struct Mood {
+    dice: StdRng,
+    trouble: Option<(Trouble, Duration)>,
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Disk")
+    }
+}
+
+impl Disk {
+    pub(crate) fn new(kept: Memory, clock: SimClock, seed: u64) -> Self {
+        let mood = Mood { dice: chance(seed, "disk"), trouble: None };
+        Self { kept, clock, mood: Arc::new(Mutex::new(mood)), writes: Arc::default() }
+    }
+
+    /// Misbehaves for a while.
+    pub(crate) fn trouble(&self, trouble: Trouble, lasts: Duration) {
+        let until = self.clock.elapsed() + lasts;
+        self.mood.lock().expect("nobody panics with it").trouble = Some((trouble, until));
+    }
+
+    /// Behaves from now on.
+    pub(crate) fn calm(&self) {
+        self.mood.lock().expect("nobody panics with it").trouble = None;
+    }
+
+    /// What is on it, whatever its mood.
+    pub(crate) fn kept(&self) -> &Memory {
+        &self.kept
+    }
+
+    fn now(&self) -> Option<Trouble> {
+        let mood = self.mood.lock().expect("nobody panics with it");
+        let (trouble, until) = mood.trouble?;
+        (self.clock.elapsed() < until).then_some(trouble)
+    }
+
+    /// Takes its time: the moments in which a kill can fall before and after the disk has it.
+    async fn turn_round(&self) {
+        let most = if self.now() == Some(Trouble::Slow) { 2_000_000 } else { 400 };
+        let micros = {
+            let mut mood = self.mood.lock().expect("nobody panics with it");
+            mood.dice.random_range(0..most)
+        };
+        if micros > most / 2 {
+            tokio::time::sleep(Duration::from_micros(micros)).await;
+        }
+    }
+
+    /// Whether a write fails now, and whether it is made all the same.
+    fn write(&self, closing: bool, operation: Operation) -> Written {
+        let fault = |kind| Fault::new(kind, operation);
+        let odd = self.writes.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+        match self.now() {
+            Some(Trouble::Full) if !closing => Written::Refused(fault(Kind::DiskFull)),
+            Some(Trouble::Unconfirmed) => Written::Unconfirmed(fault(Kind::SyncFailed)),
+            Some(Trouble::Refusing) => Written::Refused(fault(Kind::JournalBusy)),
+            Some(Trouble::Flaky) if odd => Written::Refused(fault(Kind::JournalBusy)),
+            _ => Written::Confirmed,
+        }
+    }
+
+    fn read(&self, operation: Operation) -> Result<(), Fault> {
+        match self.now() {
+            Some(Trouble::Unreadable) => Err(Fault::new(Kind::JournalBusy, operation)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What becomes of a write.
+enum Written {
+    Confirmed,
+    /// Made, and said not to be.
+    Unconfirmed(Fault),
+    /// Not made.
+    Refused(Fault),
+}
+
+/// A write as this disk makes it.
+macro_rules! write {
+    ($disk:expr, $closing:expr, $operation:expr, $write:expr) => {{
+        $disk.turn_round().await;
+        match $disk.write($closing, $operation) {
+            Written::Refused(fault) => Err(fault.into()),
+            Written::Unconfirmed(fault) => {
+                drop($write.await);
+                Err(fault.into())
+            }
+            Written::Confirmed => {
+                let done = $write.await;
+                $disk.turn_round().await;
+                done
+            }
+        }
+    }};
+}
+
+#[async_trait]
+impl Journal for Disk {
+    async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
+        write!(self, false, Operation::TakeLease, self.kept.take_lease(request))
+    }
+
+    async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
+        write!(self, true, Operation::TakeLease, self.kept.renew(lease, ttl))
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), Fault> {
+        write!(self, true, Operation::TakeLease, self.kept.release(lease))
+    }
+
+    async fn append(&self, append: Append) -> Result<Seq, AppendError> {
+        let closing = append.is_closing();
+        write!(self, closing, Operation::AppendRecords, self.kept.append(append))
+    }
+
+    async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault> {
+        write!(self, false, Operation::SubmitCommand, self.kept.submit(session, command))
+    }
+
+    async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
+        self.read(Operation::ReadRecords)?;
+        self.kept.inbox(session).await
+    }
+
+    async fn answer(&self, session: SessionId, id: &CommandId) -> Result<Option<Answer>, Fault> {
+        self.read(Operation::ReadRecords)?;
+        self.kept.answer(session, id).await
+    }
+
+    async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault> {
+        self.kept.await_answer(session, id).await
+    }
+
+    fn watch(&self, session: SessionId) -> Watch {
+        self.kept.watch(session)
+    }
+
+    async fn info(&self, session: SessionId) -> Result<Option<Info>, Fault> {
+        self.read(Operation::ReadRecords)?;
+        self.kept.info(session).await
+    }
+
+    async fn read(
+        &self,
+        session: SessionId,
+        after: Seq,
+        limits: PageLimits,
+    ) -> Result<Page, Fault> {
+        self.read(Operation::ReadRecords)?;
+        self.kept.read(session, after, limits).await
+    }
+
+    fn follow(
+        &self,
+        session: SessionId,
+        after: Seq,
+    ) -> BoxStream<'static, Result<Vec<Stored>, Fault>> {
+        self.kept.follow(session, after)
+    }
+
+    async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
+        self.read(Operation::ReadRecords)?;
+        self.kept.snapshot(session).await
+    }
+
+    async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
+        write!(self, false, Operation::AppendRecords, self.kept.put_blob(session, content))
+    }
+
+    async fn blob(&self, digest: Digest) -> Result<Option<Bytes>, Fault> {
+        self.read(Operation::ReadRecords)?;
+        self.kept.blob(digest).await
+    }
+
+    async fn sessions(&self, filter: Filter) -> Result<Vec<Summary>, Fault> {
+        self.read(Operation::ReadRecords)?;
+        self.kept.sessions(filter).await
+    }
+
+    async fn unfinished(
+        &self,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<Unfinished>, Fault> {
+        self.read(Operation::ReadRecords)?;
+        self.kept.unfinished(after, limit).await
+    }
+
+    async fn rates(&self, query: RateQuery) -> Result<Vec<Rate>, Fault> {
+        self.kept.rates(query).await
+    }
+
+    async fn rebuild_views(&self) -> Result<(), Fault> {
+        self.kept.rebuild_views().await
+    }
+
+    async fn retain(&self, retention: Retention) -> Result<Retained, Fault> {
+        self.kept.retain(retention).await
+    }
+
+    async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
+        self.kept.delete(session).await
+    }
+}

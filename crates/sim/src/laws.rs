@@ -1,0 +1,401 @@
+//! What must hold of every history, whatever happened: read once, in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use budao_core::{
+    event::{
+        Answer, CommandId, Decision, Event, QuestionId, Record, SessionId, StopReason, TaskId,
+    },
+    fault::Operation,
+    message::{Block, CallId, ToolUse, text_of},
+    tool::Outcome,
+};
+
+use crate::{check::Violations, tools::EFFECTS};
+
+/// The name of an event, as it is written.
+pub(crate) fn name(event: &Event) -> String {
+    let value = serde_json::to_value(event).unwrap_or_default();
+    let name = match &value {
+        serde_json::Value::String(name) => Some(name.clone()),
+        value => value.as_object().and_then(|object| object.keys().next().cloned()),
+    };
+    name.unwrap_or_default()
+}
+
+/// Reads one history.
+pub(crate) fn of_session(history: &[Record], violations: &Violations) {
+    let mut reader = Reader { violations, ..Reader::new(violations) };
+    for record in history {
+        reader.read(record);
+    }
+    reader.close(history);
+}
+
+/// What a reader of a history remembers.
+struct Reader<'a> {
+    violations: &'a Violations,
+    at: String,
+    seq: u64,
+    /// Accepted and not begun, with their marks.
+    waiting: BTreeMap<CommandId, Waiting>,
+    accepted: BTreeSet<CommandId>,
+    turn: Option<OpenTurn>,
+    turns: u64,
+    /// The session was closed: what waits is not begun.
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Waiting {
+    mark: Option<String>,
+    pipeline: bool,
+}
+
+#[derive(Default)]
+struct OpenTurn {
+    number: u64,
+    mark: Option<String>,
+    /// It is answered by an aggregator, whose words come whole.
+    pipeline: bool,
+    /// History was shortened; that is a way to recover too.
+    compacted: bool,
+    /// What was shown of the answer that is being given.
+    shown: Option<String>,
+    calls: BTreeMap<CallId, OpenCall>,
+    retrying: BTreeSet<(Operation, Option<CallId>)>,
+    questions: BTreeMap<QuestionId, CallId>,
+    tasks: BTreeSet<TaskId>,
+    planning: bool,
+    aggregating: bool,
+    cancelling: bool,
+}
+
+#[derive(Default)]
+struct OpenCall {
+    attempts: u32,
+    idempotent: bool,
+    asked: bool,
+    denied: bool,
+    ended: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn new(violations: &'a Violations) -> Self {
+        Self {
+            violations,
+            at: String::new(),
+            seq: 0,
+            waiting: BTreeMap::new(),
+            accepted: BTreeSet::new(),
+            turn: None,
+            turns: 0,
+            closed: false,
+        }
+    }
+
+    fn law(&self, holds: bool, promise: &'static str) {
+        self.violations.expect(holds, promise, || self.at.clone());
+    }
+
+    fn read(&mut self, record: &Record) {
+        self.at = format!("{} at {}: {:?}", record.session, record.seq, record.event);
+        self.at.truncate(self.at.floor_char_boundary(900));
+        self.law(record.seq == self.seq + 1, "positions have no gap");
+        self.law(
+            (self.seq == 0) == matches!(record.event, Event::SessionOpened { .. }),
+            "a session is opened first, once",
+        );
+        self.seq = record.seq;
+        self.order(record);
+        self.messages(record);
+        if let Some(mut turn) = self.turn.take() {
+            self.answers(&mut turn, &record.event);
+            self.calls(&mut turn, &record.event);
+            self.retries(&mut turn, &record.event);
+            self.stages(&mut turn, &record.event);
+            turn.cancelling |= matches!(
+                record.event,
+                Event::CancelRequested { .. } | Event::CloseRequested { .. }
+            );
+            self.turn = Some(turn);
+            if let Event::TurnEnded { stop, fault, .. } = &record.event {
+                self.end(*stop, fault.is_some());
+            }
+        }
+    }
+
+    /// Whatever belongs to a turn comes while it is open.
+    fn order(&mut self, record: &Record) {
+        // What is dropped, and the end of the session, name the turn that they come of.
+        let after =
+            matches!(record.event, Event::LateArrivalDropped { .. } | Event::SessionEnded { .. });
+        if after || record.turn == 0 {
+            return;
+        }
+        let open = self.turn.as_ref().map(|turn| turn.number);
+        let begins = matches!(record.event, Event::TurnStarted { .. });
+        let fits = if begins { record.turn == self.turns + 1 } else { open == Some(record.turn) };
+        self.law(fits, "nothing of a turn comes before its start or after its end");
+    }
+
+    fn messages(&mut self, record: &Record) {
+        match &record.event {
+            Event::MessageAccepted { command, content } => {
+                let fresh = self.accepted.insert(command.clone());
+                self.law(fresh, "a message is accepted once");
+                self.closed = false;
+                let waiting = Waiting { mark: mark(&text_of(content)), pipeline: false };
+                self.waiting.insert(command.clone(), waiting);
+            }
+            Event::PipelineAccepted { command, question, .. } => {
+                let fresh = self.accepted.insert(command.clone());
+                self.law(fresh, "a message is accepted once");
+                self.closed = false;
+                let waiting = Waiting { mark: mark(question), pipeline: true };
+                self.waiting.insert(command.clone(), waiting);
+            }
+            Event::TurnStarted { message } => {
+                self.law(self.turn.is_none(), "one turn at a time");
+                let waiting = self.waiting.remove(message);
+                self.law(waiting.is_some(), "a turn answers a message that waits");
+                self.turns += 1;
+                let Waiting { mark, pipeline } = waiting.unwrap_or_default();
+                let number = self.turns;
+                self.turn = Some(OpenTurn { number, mark, pipeline, ..OpenTurn::default() });
+            }
+            Event::TurnEnded { .. } => self.law(self.turn.is_some(), "a turn ends once"),
+            Event::SessionEnded { .. } => {
+                self.closed = true;
+                self.law(self.turn.is_none(), "a session ends between turns");
+            }
+            _ => {}
+        }
+    }
+
+    /// Words are shown once, belong to their turn, and add up to the answer.
+    fn answers(&self, turn: &mut OpenTurn, event: &Event) {
+        match event {
+            Event::StepStarted { .. } => {
+                let partial = turn.shown.as_ref().is_some_and(|shown| !shown.is_empty());
+                self.law(!partial, "half an answer is abandoned before the next is begun");
+                let open = turn.calls.values().any(|call| !call.ended);
+                self.law(!open, "every call has its outcome before a model is asked");
+                turn.calls.clear();
+                turn.shown = Some(String::new());
+            }
+            Event::TextCame { text, .. } => {
+                self.belongs(turn, text);
+                match &mut turn.shown {
+                    Some(shown) => shown.push_str(text),
+                    None => self.law(turn.pipeline, "words come while a model is asked"),
+                }
+            }
+            Event::AnswerAbandoned { .. } => turn.shown = Some(String::new()),
+            Event::ModelAnswered { content, .. } => {
+                let text = text_of(content);
+                self.belongs(turn, &text);
+                let shown = turn.shown.take().unwrap_or_default();
+                self.law(shown.is_empty() || shown == text, "what was shown is what was answered");
+                turn.calls =
+                    uses(content).map(|call| (call.id.clone(), OpenCall::default())).collect();
+                let count = uses(content).count();
+                self.law(turn.calls.len() == count, "call ids are unique");
+            }
+            _ => {}
+        }
+    }
+
+    fn belongs(&self, turn: &OpenTurn, text: &str) {
+        let ours = match (&turn.mark, mark(text)) {
+            (Some(ours), Some(said)) => said == *ours || said.starts_with(&format!("{ours}.")),
+            _ => true,
+        };
+        self.law(ours, "an answer belongs to its own turn");
+    }
+
+    fn calls(&self, turn: &mut OpenTurn, event: &Event) {
+        match event {
+            Event::QuestionAsked { question, call, .. } => {
+                let fresh = turn.questions.insert(question.clone(), call.clone()).is_none();
+                self.law(fresh, "a question is asked once");
+                if let Some(call) = turn.calls.get_mut(call) {
+                    call.asked = true;
+                }
+            }
+            Event::QuestionAnswered { question, call, decision, .. } => {
+                self.law(turn.questions.remove(question).is_some(), "a question is answered once");
+                if let Some(call) = turn.calls.get_mut(call) {
+                    (call.asked, call.denied) = (false, *decision == Decision::Deny);
+                }
+            }
+            Event::QuestionExpired { question, call } => {
+                self.law(turn.questions.remove(question).is_some(), "a question is answered once");
+                if let Some(call) = turn.calls.get_mut(call) {
+                    (call.asked, call.denied) = (false, true);
+                }
+            }
+            Event::CallStarted { call, attempt, idempotent, .. } => {
+                let Some(call) = turn.calls.get_mut(call) else {
+                    return self.law(false, "a call starts in its own step");
+                };
+                let (again, ended) = (call.attempts > 0, call.ended);
+                let allowed = !call.asked && !call.denied;
+                (call.attempts, call.idempotent) = (*attempt, *idempotent);
+                self.law(!ended, "a call that ended does not start");
+                self.law(!again || *idempotent, "only what may be repeated is started again");
+                self.law(allowed, "a call does not start before it is allowed");
+            }
+            Event::CallEnded { call, .. } => {
+                let ended =
+                    turn.calls.get_mut(call).map(|call| std::mem::replace(&mut call.ended, true));
+                self.law(ended == Some(false), "a call ends once, in its own step");
+            }
+            _ => {}
+        }
+    }
+
+    /// What is tried again comes to a good or a bad end.
+    fn retries(&self, turn: &mut OpenTurn, event: &Event) {
+        match event {
+            Event::RetryScheduled { operation, scope, .. } => {
+                turn.retrying.insert((*operation, scope.call.clone()));
+            }
+            Event::Recovered { operation, scope, .. } => {
+                let was = turn.retrying.remove(&(*operation, scope.call.clone()));
+                self.law(was || turn.compacted, "only what was tried again recovers");
+            }
+            Event::HistoryCompacted { .. } => turn.compacted = true,
+            Event::RecoveryFailed { fault, scope } => {
+                turn.retrying.remove(&(fault.operation(), scope.call.clone()));
+            }
+            // What a call's end settles.
+            Event::CallEnded { call, outcome: Outcome::Failed(_), .. } => {
+                turn.retrying.retain(|(_, of)| of.as_ref() != Some(call));
+            }
+            _ => {}
+        }
+    }
+
+    /// Every start of a stage has exactly one end.
+    fn stages(&self, turn: &mut OpenTurn, event: &Event) {
+        match event {
+            Event::PlanStarted { .. } => {
+                self.law(!turn.planning, "one plan is made at a time");
+                turn.planning = true;
+            }
+            Event::PlanMade { .. } | Event::PlanRefused { .. } | Event::PlanCancelled { .. } => {
+                turn.planning = false;
+            }
+            Event::TaskStarted { task, .. } => {
+                self.law(turn.tasks.insert(task.id.clone()), "a task runs once at a time");
+            }
+            Event::TaskEnded { task, .. } => {
+                // A task that never started may be ended with its plan.
+                turn.tasks.remove(task);
+            }
+            Event::AggregateStarted { .. } => {
+                self.law(!turn.aggregating, "results are combined once at a time");
+                turn.aggregating = true;
+            }
+            Event::AggregateEnded { .. } => {
+                self.law(turn.aggregating, "what is combined was begun");
+                turn.aggregating = false;
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, stop: StopReason, failed: bool) {
+        let Some(turn) = self.turn.take() else { return };
+        self.law(
+            (stop == StopReason::Failed) == failed || stop != StopReason::EndTurn,
+            "a failed turn is told from a finished one",
+        );
+        let partial = turn.shown.as_ref().is_some_and(|shown| !shown.is_empty());
+        self.law(!partial, "half an answer is abandoned before its turn ends");
+        let open = turn.calls.values().any(|call| !call.ended);
+        self.law(!open, "every call has its outcome before its turn ends");
+        let settled = turn.tasks.is_empty() && !turn.planning && !turn.aggregating;
+        self.law(settled, "every start of a stage has its end before the turn's");
+        let retrying = !turn.retrying.is_empty() && !turn.cancelling && stop != StopReason::Failed;
+        self.law(!retrying, "every retry comes to an end before its turn does");
+    }
+
+    fn close(&mut self, history: &[Record]) {
+        self.at = history
+            .last()
+            .map(|last| format!("{} at its end, {}", last.session, last.seq))
+            .unwrap_or_default();
+        self.law(self.turn.is_none(), "every turn ends");
+        self.law(self.waiting.is_empty() || self.closed, "a message that was accepted is answered");
+    }
+}
+
+fn uses(content: &[Block]) -> impl Iterator<Item = &ToolUse> {
+    content.iter().filter_map(|block| match block {
+        Block::ToolUse(call) => Some(call),
+        _ => None,
+    })
+}
+
+/// The mark of a text, `«7»`.
+fn mark(text: &str) -> Option<String> {
+    Some(text.split_once('«')?.1.split_once('»')?.0.to_owned())
+}
+
+/// What people were told holds.
+pub(crate) fn of_answers(
+    answers: &BTreeMap<(SessionId, CommandId), Answer>,
+    histories: &BTreeMap<SessionId, Vec<Record>>,
+    violations: &Violations,
+) {
+    for ((session, id), answer) in answers {
+        if !id.0.starts_with("say-") && !id.0.starts_with("plan-") {
+            continue;
+        }
+        let history = histories.get(session).map(Vec::as_slice).unwrap_or_default();
+        let times = history.iter().filter(|record| match &record.event {
+            Event::MessageAccepted { command, .. } | Event::PipelineAccepted { command, .. } => {
+                command == id
+            }
+            _ => false,
+        });
+        let (times, wanted) =
+            (times.count(), usize::from(matches!(answer, Answer::Accepted { .. })));
+        violations.expect(
+            times == wanted,
+            "what was acknowledged is there, what was refused is not",
+            || format!("{session} {id} was answered {answer:?} and is there {times} times"),
+        );
+    }
+}
+
+/// Nothing happens twice, nothing happens unrecorded, nothing is called done that did not happen.
+pub(crate) fn of_effects(
+    ledger: &BTreeMap<String, u32>,
+    histories: &BTreeMap<SessionId, Vec<Record>>,
+    violations: &Violations,
+) {
+    let mut started: BTreeSet<String> = BTreeSet::new();
+    for record in histories.values().flatten() {
+        let Event::CallStarted { tool, arguments, .. } = &record.event else { continue };
+        if EFFECTS.contains(&tool.as_str()) {
+            started.extend(arguments["id"].as_str().map(str::to_owned));
+        }
+    }
+    for (id, times) in ledger {
+        violations
+            .expect(*times == 1, "no effect takes place twice", || format!("{id}: {times} times"));
+        violations.expect(started.contains(id), "a call is on disk before it runs", || id.clone());
+    }
+    for record in histories.values().flatten() {
+        let Event::CallEnded { tool, outcome: Outcome::Done(output), .. } = &record.event else {
+            continue;
+        };
+        if let (true, Some(id)) = (EFFECTS.contains(&tool.as_str()), output.data["did"].as_str()) {
+            violations
+                .expect(ledger.contains_key(id), "what is called done was done", || id.to_owned());
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The simulator: the real core, runtime, tools and journal contract on virtual time and seeded chance.
+//!
+//! A [`Script`] says what happens from outside: what people say, when processes are killed, how the disk
+//! and the clocks misbehave. It follows from a seed, and the same script gives the same bytes. [`run`] plays
+//! it to its end, lets everything come to rest, and [`check`] says which promises did not hold. [`shrink`]
+//! takes away whatever a failure does not need.
+//!
+//! What is real: deciding, performing, retrying, leasing, resuming, sealing, following. What is played: the
+//! model, the tools, the people, and the disk's moods. A kill drops every task of a process between two
+//! steps of its work; what the disk had taken by then stays, what it had not is gone.
+
+mod check;
+mod disk;
+mod laws;
+mod model;
+mod outside;
+mod play;
+mod process;
+mod script;
+mod shrink;
+mod tools;
+mod world;
+
+pub use check::Violation;
+pub use play::{Played, run};
+pub use script::{Script, Step, Trouble, What};
+pub use shrink::shrink;

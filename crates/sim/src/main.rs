@@ -1,0 +1,189 @@
+//! `budao-sim`: plays many seeds, and says of each promise that broke how to see it again.
+#![allow(clippy::print_stdout, reason = "this is a program: its answer goes to stdout")]
+
+use std::{
+    collections::BTreeMap,
+    fs, panic,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result};
+use budao_sim::{Played, Script, run, shrink};
+use clap::Parser;
+
+/// Runs of a script that may be spent on shortening it.
+const SHRINKING: usize = 400;
+
+/// The real runtime on virtual time, with seeded faults and crashes
+#[derive(Debug, Parser)]
+#[command(name = "budao-sim")]
+struct Args {
+    /// How many seeds to play
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Play each seed twice: the same seed must give the same bytes
+    #[arg(long)]
+    twice: bool,
+    /// Play a script instead, as a failure leaves it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "from"])]
+    script: Option<PathBuf>,
+    /// Stop after this many failing seeds
+    #[arg(long, default_value_t = 5)]
+    failures: usize,
+    /// Where to put the shortened scripts of failures
+    #[arg(long, value_name = "FOLDER", default_value = "target/sim")]
+    out: PathBuf,
+    /// Print every record that was kept
+    #[arg(long)]
+    story: bool,
+    /// Say what was found on one line and nothing else
+    #[arg(long)]
+    brief: bool,
+}
+
+fn main() -> Result<ExitCode> {
+    let args = Args::parse();
+    quiet_tools();
+    if let Some(file) = &args.script {
+        let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        let script = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+        let played = run(&script);
+        if args.story {
+            played.story.iter().for_each(|line| println!("{line}"));
+        }
+        tell(&script, &played);
+        return Ok(code(played.violations.is_empty()));
+    }
+    let found = Found::default();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| work(&args, &found));
+        }
+    });
+    report(&args, found, began)
+}
+
+/// What all threads found.
+#[derive(Default)]
+struct Found {
+    next: AtomicU64,
+    totals: Mutex<Totals>,
+}
+
+#[derive(Default)]
+struct Totals {
+    seeds: u64,
+    records: usize,
+    turns: usize,
+    effects: usize,
+    events: BTreeMap<String, usize>,
+    failed: BTreeMap<u64, Played>,
+    unlike: Vec<u64>,
+}
+
+fn work(args: &Args, found: &Found) {
+    loop {
+        let index = found.next.fetch_add(1, Ordering::Relaxed);
+        let enough = found.totals.lock().is_ok_and(|totals| totals.failed.len() >= args.failures);
+        if index >= args.seeds || enough {
+            return;
+        }
+        let seed = args.from + index;
+        let script = Script::of(seed);
+        let played = run(&script);
+        let again = args.twice.then(|| run(&script));
+        let Ok(mut totals) = found.totals.lock() else { return };
+        totals.seeds += 1;
+        totals.records += played.records;
+        totals.turns += played.turns;
+        totals.effects += played.effects;
+        for (name, count) in &played.events {
+            *totals.events.entry(name.clone()).or_default() += count;
+        }
+        if again.is_some_and(|again| again.digest != played.digest) {
+            totals.unlike.push(seed);
+        }
+        if !played.violations.is_empty() {
+            totals.failed.insert(seed, played);
+        }
+    }
+}
+
+fn report(args: &Args, found: Found, began: Instant) -> Result<ExitCode> {
+    let totals = found.totals.into_inner().unwrap_or_default();
+    for (seed, played) in &totals.failed {
+        if args.brief {
+            continue;
+        }
+        let script = Script::of(*seed);
+        println!(
+            "seed {seed} breaks a promise; to see it again: cargo xtask sim --from {seed} --seeds 1"
+        );
+        let short = shrink(&script, played.violations[0].promise, SHRINKING);
+        let file = args.out.join(format!("{seed}.json"));
+        fs::create_dir_all(&args.out)?;
+        fs::write(&file, serde_json::to_string_pretty(&short)?)?;
+        println!(
+            "  shortened from {} to {} steps: cargo xtask sim --script {}",
+            script.steps.len(),
+            short.steps.len(),
+            file.display()
+        );
+        tell(&short, &run(&short));
+    }
+    for seed in &totals.unlike {
+        println!("seed {seed} gives other bytes the second time");
+    }
+    if !args.brief {
+        let events: Vec<_> =
+            totals.events.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        println!("events: {}", events.join(", "));
+    }
+    println!(
+        "{} seeds, {} records, {} turns, {} effects, {} failed, {} unlike, {:.1} s",
+        totals.seeds,
+        totals.records,
+        totals.turns,
+        totals.effects,
+        totals.failed.len(),
+        totals.unlike.len(),
+        began.elapsed().as_secs_f64()
+    );
+    Ok(code(totals.failed.is_empty() && totals.unlike.is_empty()))
+}
+
+fn tell(script: &Script, played: &Played) {
+    for step in &script.steps {
+        println!("    {:>7} ms  {:?}", step.at_ms, step.what);
+    }
+    for violation in &played.violations {
+        println!("  ! {violation}");
+    }
+    println!("  {} records, digest {:08x}", played.records, played.digest);
+}
+
+/// Tools panic here on purpose, and are caught; nobody needs to read about it.
+fn quiet_tools() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let said = info.payload().downcast_ref::<String>().map(String::as_str).unwrap_or_default();
+        if !said.starts_with("the tool ") {
+            usual(info);
+        }
+    }));
+}
+
+fn code(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

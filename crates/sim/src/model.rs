@@ -1,0 +1,292 @@
+//! A model with every bad habit: its answers follow from the prompt and how often it was asked.
+//!
+//! A prompt carries a mark, `«7»`; every answer repeats it, so that an answer in the wrong place shows. The
+//! model is a service outside all processes: a kill does not make it forget how often it was asked.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use budao_core::{
+    fault::{Fault, Kind, Operation},
+    message::{Block, CallId, Message, ModelStop, Piece, Request, ToolUse, Usage, text_of},
+    session::unpaired,
+};
+use budao_models::{Model, PieceStream};
+use futures::{StreamExt as _, stream};
+use rand::{RngExt as _, rngs::StdRng};
+use serde_json::json;
+
+use crate::{check::Violations, script::pick, world::chance};
+
+/// Requests for one prompt after which the model comes to an end.
+const PATIENCE: u32 = 14;
+
+/// What a planner's, and an aggregator's, first message begins with.
+const PLANNER: &str = "Divide the work";
+const AGGREGATOR: &str = "Answer the question below";
+
+/// The model.
+pub(crate) struct Moody {
+    seed: u64,
+    asked: Mutex<BTreeMap<String, u32>>,
+    violations: Violations,
+}
+
+impl fmt::Debug for Moody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Moody")
+    }
+}
+
+impl Moody {
+    pub(crate) fn new(seed: u64, violations: Violations) -> Arc<Self> {
+        Arc::new(Self { seed, asked: Mutex::default(), violations })
+    }
+
+    /// What a request must be, whatever happened before.
+    fn inspect(&self, request: &Request) {
+        let messages = &request.messages[..];
+        if let Some(index) = unpaired(messages, 0) {
+            let around = &messages[index..messages.len().min(index + 2)];
+            self.violations.add("every tool use has its result before a model is asked", || {
+                format!("message {index}: {around:?}")
+            });
+        }
+        let ends_with_user =
+            messages.last().is_some_and(|last| last.role == budao_core::message::Role::User);
+        if !ends_with_user {
+            self.violations.add("a request ends with the user", || format!("{messages:?}"));
+        }
+    }
+}
+
+#[async_trait]
+impl Model for Moody {
+    fn provider(&self) -> &str {
+        "moody"
+    }
+
+    fn name(&self) -> &str {
+        "moody"
+    }
+
+    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+        self.inspect(&request);
+        let (part, mark) = prompt(&request.messages);
+        let time = {
+            let mut asked = self.asked.lock().expect("nobody panics with it");
+            let count = asked.entry(mark.clone()).or_default();
+            *count += 1;
+            *count
+        };
+        let mut dice = chance(self.seed, &format!("model {mark} {time}"));
+        let mood = if time > PATIENCE { Mood::Answer } else { mood(&mut dice) };
+        tokio::time::sleep(Duration::from_millis(*pick(&mut dice, &[0, 0, 3, 40, 900]))).await;
+        match mood {
+            Mood::Refuse => Err(service_fault(&mut dice)),
+            Mood::Hang => {
+                tokio::time::sleep(Duration::from_secs(500)).await;
+                Err(Fault::new(Kind::ModelServerError, Operation::ModelRequest))
+            }
+            mood => Ok(play(pieces(&mut dice, part, &mark, time, &mood))),
+        }
+    }
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Talk,
+    Plan,
+    Aggregate,
+}
+
+/// What a request is for, and the mark of the prompt it answers.
+fn prompt(messages: &[Message]) -> (Part, String) {
+    let texts = messages.iter().rev().map(|message| text_of(&message.content));
+    let found = texts.filter(|text| text.contains('«')).find_map(|text| {
+        let mark = text.split('«').next_back()?.split('»').next()?.to_owned();
+        let part = match () {
+            () if text.starts_with(PLANNER) => Part::Plan,
+            () if text.starts_with(AGGREGATOR) => Part::Aggregate,
+            () => Part::Talk,
+        };
+        Some((part, mark))
+    });
+    found.unwrap_or((Part::Talk, "none".to_owned()))
+}
+
+/// How it is disposed to this request.
+#[derive(PartialEq, Eq)]
+enum Mood {
+    Answer,
+    Call,
+    Nothing,
+    Decline,
+    RunOut,
+    /// Fails before the first word.
+    Refuse,
+    /// Fails after some words.
+    Break,
+    /// Stops without an end.
+    Cut,
+    /// Says nothing for longer than anybody waits.
+    Hang,
+    /// The same in the middle of an answer.
+    Stall,
+}
+
+fn mood(dice: &mut StdRng) -> Mood {
+    match dice.random_range(0..100) {
+        0..38 => Mood::Answer,
+        38..76 => Mood::Call,
+        76..78 => Mood::Nothing,
+        78 => Mood::Decline,
+        79 => Mood::RunOut,
+        80..88 => Mood::Refuse,
+        88..93 => Mood::Break,
+        93..96 => Mood::Cut,
+        96..98 => Mood::Hang,
+        _ => Mood::Stall,
+    }
+}
+
+/// One of the faults a model's service can have.
+fn service_fault(dice: &mut StdRng) -> Fault {
+    let kind = *pick(
+        dice,
+        &[
+            Kind::ModelRateLimited,
+            Kind::ModelOverloaded,
+            Kind::ModelServerError,
+            Kind::ModelConnectTimeout,
+            Kind::NetworkUnavailable,
+            Kind::ConnectionRefused,
+            Kind::ModelBadRequest,
+            Kind::ModelAuthentication,
+            Kind::ModelQuota,
+            Kind::ContextTooLong,
+            Kind::ModelMalformedStream,
+            Kind::ModelPermission,
+        ],
+    );
+    let fault = Fault::new(kind, Operation::ModelRequest);
+    if kind == Kind::ModelRateLimited {
+        return fault.retry_after(Duration::from_secs(*pick(dice, &[1, 7, 100, 4_000])));
+    }
+    fault
+}
+
+/// What comes out of the stream, with the waits before each.
+type Played = Vec<(Duration, Option<Result<Piece, Fault>>)>;
+
+fn pieces(dice: &mut StdRng, part: Part, mark: &str, time: u32, mood: &Mood) -> Played {
+    let mut out = Played::new();
+    let mut say = |dice: &mut StdRng, piece| {
+        let wait = Duration::from_millis(*pick(dice, &[0, 0, 1, 10, 30, 200]));
+        out.push((wait, Some(piece)));
+    };
+    let text = match part {
+        Part::Plan => plan(dice, mark),
+        Part::Talk | Part::Aggregate => format!("answer {time} to «{mark}»"),
+    };
+    let words: Vec<&str> = text.split_inclusive(' ').collect();
+    let end = |stop| Piece::End {
+        stop,
+        usage: Usage { input_tokens: 9, output_tokens: 9, ..Usage::default() },
+    };
+    match mood {
+        Mood::Nothing => say(dice, Ok(end(ModelStop::EndTurn))),
+        Mood::Break | Mood::Cut | Mood::Stall => {
+            let shown = dice.random_range(0..=words.len());
+            for word in &words[..shown] {
+                say(dice, Ok(Piece::Text((*word).to_owned())));
+            }
+            match mood {
+                Mood::Break => {
+                    let fault = service_fault(dice);
+                    say(dice, Err(fault));
+                }
+                Mood::Stall => out.push((Duration::from_secs(500), None)),
+                _ => {}
+            }
+        }
+        Mood::Call if part == Part::Talk => {
+            for call in calls(dice, mark, time) {
+                say(dice, Ok(Piece::Block(Block::ToolUse(call))));
+            }
+            say(dice, Ok(end(ModelStop::ToolUse)));
+        }
+        _ => {
+            for word in words {
+                say(dice, Ok(Piece::Text(word.to_owned())));
+            }
+            say(dice, Ok(Piece::Block(Block::Text(text.clone()))));
+            let stop = match mood {
+                Mood::Decline => ModelStop::Refusal,
+                Mood::RunOut => ModelStop::MaxTokens,
+                _ => ModelStop::EndTurn,
+            };
+            say(dice, Ok(end(stop)));
+        }
+    }
+    out
+}
+
+/// The calls of one answer: most fit, some do not.
+fn calls(dice: &mut StdRng, mark: &str, time: u32) -> Vec<ToolUse> {
+    let count = dice.random_range(1..=4);
+    (0..count)
+        .map(|index| {
+            let tool = *pick(
+                dice,
+                &[
+                    "effect", "effect", "effect", "look", "look", "wait", "stuck", "panic", "no",
+                    "ask", "fragile", "missing",
+                ],
+            );
+            let id = format!("{mark}/{time}/{index}");
+            let arguments = match dice.random_range(0..20) {
+                0 => "{\"id\": ".to_owned(),
+                1 => json!({"id": 7, "other": true}).to_string(),
+                2 => json!({}).to_string(),
+                _ => json!({ "id": id }).to_string(),
+            };
+            // Providers have sent the same id twice, and none at all.
+            let call = match dice.random_range(0..12) {
+                0 => String::new(),
+                1 => "again".to_owned(),
+                _ => format!("c-{id}"),
+            };
+            ToolUse { id: CallId(call.into()), name: tool.to_owned(), arguments }
+        })
+        .collect()
+}
+
+/// A plan of some tasks, or something that is none.
+fn plan(dice: &mut StdRng, mark: &str) -> String {
+    if dice.random_bool(0.15) {
+        return "I would rather not plan.".to_owned();
+    }
+    let tasks: Vec<_> = (1..=dice.random_range(1..=3))
+        .map(|task| json!({"id": task.to_string(), "title": "a part", "prompt": format!("do «{mark}.{task}»")}))
+        .collect();
+    json!({"summary": "a plan", "tasks": tasks}).to_string()
+}
+
+fn play(pieces: Played) -> PieceStream {
+    stream::iter(pieces)
+        .then(|(wait, piece)| async move {
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            piece
+        })
+        .filter_map(|piece| async move { piece })
+        .boxed()
+}

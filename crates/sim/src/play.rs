@@ -1,0 +1,317 @@
+//! Plays a script to its end, lets everything come to rest, and looks at what is left.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use budao_core::{
+    engine::{Engine as _, Opening},
+    event::{Ask, Record, SessionId, Settings},
+    limits::Limits,
+    tool::{Mode, Permissions},
+};
+use budao_journal::{Filter, Journal as _, Memory, PageLimits, fold};
+use tokio::task::JoinSet;
+
+use crate::{
+    check::{Violation, Violations},
+    disk::Disk,
+    laws,
+    outside::{Answers, Watcher, command, decide, send, words},
+    process::Machine,
+    script::{Script, Step, What},
+    world::{SimClock, Tasks, world},
+};
+
+/// Virtual time in which everything must have come to rest after the last step.
+const REST: Duration = Duration::from_secs(4 * 3600);
+
+/// What came of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Played {
+    /// Promises that did not hold.
+    pub violations: Vec<Violation>,
+    /// Over every byte that was kept: the same for the same script.
+    pub digest: u32,
+    /// Records kept.
+    pub records: usize,
+    /// Turns ended.
+    pub turns: usize,
+    /// Effects that took place.
+    pub effects: usize,
+    /// Kinds of event seen, with how often.
+    pub events: BTreeMap<String, usize>,
+    /// Every record, a line each.
+    pub story: Vec<String>,
+}
+
+/// Plays a script.
+///
+/// # Panics
+/// When no runtime can be made.
+#[must_use]
+pub fn run(script: &Script) -> Played {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O can be made");
+    runtime.block_on(async { Play::begin(script).play(script).await })
+}
+
+struct Play {
+    machine: Arc<Machine>,
+    answers: Answers,
+    sessions: Vec<SessionId>,
+    watchers: Vec<Arc<Watcher>>,
+    /// What people do meanwhile.
+    doing: JoinSet<()>,
+}
+
+impl Play {
+    fn begin(script: &Script) -> Self {
+        let clock = SimClock::new();
+        let violations = Violations::default();
+        let disk_world = world(&clock, script.seed, "disk", Arc::new(Tasks::default()));
+        let kept = Memory::new(disk_world, Limits::default());
+        let disk = Disk::new(kept, clock.clone(), script.seed);
+        let machine = Arc::new(Machine::new(script, clock, disk, violations));
+        Self {
+            machine,
+            answers: Answers::default(),
+            sessions: Vec::new(),
+            watchers: Vec::new(),
+            doing: JoinSet::new(),
+        }
+    }
+
+    async fn play(mut self, script: &Script) -> Played {
+        for process in 0..script.processes {
+            self.machine.start(process);
+        }
+        for _ in 0..script.sessions {
+            self.open().await;
+        }
+        for step in &script.steps {
+            let due = Duration::from_millis(step.at_ms);
+            tokio::time::sleep(due.saturating_sub(self.machine.clock.elapsed())).await;
+            self.perform(step);
+        }
+        self.rest(script).await;
+        self.look_back().await
+    }
+
+    async fn open(&mut self) {
+        let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
+        let settings = Settings { permissions, ..Settings::default() };
+        let opening = Opening { settings, ..Opening::default() };
+        let opened = self.machine.ask(0, |runtime| async move { runtime.open(opening).await });
+        let session = opened.await.expect("nobody is killed yet").expect("a session opens");
+        let watcher = Arc::new(Watcher::default());
+        drop(tokio::spawn(Arc::clone(&watcher).watch(Arc::clone(&self.machine), session)));
+        self.sessions.push(session);
+        self.watchers.push(watcher);
+    }
+
+    fn perform(&mut self, step: &Step) {
+        let mark = step.id;
+        match step.what {
+            What::Say { session, via, twice } => {
+                self.submit(session, via, format!("say-{mark}"), words(mark), twice);
+            }
+            What::Plan { session, confirm } => {
+                let ask = Ask::Plan { question: format!("plan «{mark}»"), confirm };
+                self.submit(session, 0, format!("plan-{mark}"), ask, false);
+            }
+            What::Cancel { session, via } => {
+                self.submit(
+                    session,
+                    via,
+                    format!("cancel-{mark}"),
+                    Ask::Cancel { reason: None },
+                    false,
+                );
+            }
+            What::Close { session } => {
+                self.submit(session, 0, format!("close-{mark}"), Ask::Close, false);
+            }
+            What::Decide { session, allow } => {
+                let (machine, answers) = (Arc::clone(&self.machine), self.answers.clone());
+                let session = self.sessions[session];
+                self.doing
+                    .spawn(async move { decide(&machine, &answers, session, Some(allow)).await });
+            }
+            What::Kill { process, away_ms } => {
+                self.machine.kill(process);
+                self.start_again(process, away_ms);
+            }
+            What::Stop { process, away_ms } => self.stop(process, away_ms),
+            What::Disk { trouble, for_ms } => {
+                self.machine.disk.trouble(trouble, Duration::from_millis(for_ms));
+            }
+            What::Jump { by_ms } => self.machine.clock.jump(by_ms),
+            What::Cut { session, away_ms } => self.watchers[session].cut(away_ms),
+            What::Doze { session, for_ms } => self.watchers[session].doze(for_ms),
+        }
+    }
+
+    fn submit(&mut self, session: usize, via: usize, id: String, ask: Ask, twice: bool) {
+        let (machine, answers) = (Arc::clone(&self.machine), self.answers.clone());
+        let session = self.sessions[session];
+        self.doing.spawn(async move {
+            let command = command(id, ask);
+            send(&machine, &answers, session, command.clone(), via).await;
+            if twice {
+                send(&machine, &answers, session, command, via + 1).await;
+            }
+        });
+    }
+
+    fn start_again(&mut self, process: usize, away_ms: u64) {
+        let machine = Arc::clone(&self.machine);
+        self.doing.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(away_ms)).await;
+            machine.start(process);
+        });
+    }
+
+    fn stop(&mut self, process: usize, away_ms: u64) {
+        let machine = Arc::clone(&self.machine);
+        self.doing.spawn(async move {
+            let patience = Duration::from_secs(3);
+            let stopped = machine.ask(process, |runtime| async move {
+                runtime.shutdown(patience).await;
+            });
+            let bound = tokio::time::timeout(Duration::from_secs(60), stopped).await;
+            machine.violations.expect(bound.is_ok(), "a process stops within its patience", || {
+                format!("process {process}")
+            });
+            machine.kill(process);
+            tokio::time::sleep(Duration::from_millis(away_ms)).await;
+            machine.start(process);
+        });
+    }
+
+    /// No more trouble: people get their answers, questions are answered, every turn ends.
+    async fn rest(&mut self, script: &Script) {
+        self.machine.disk.calm();
+        while self.doing.join_next().await.is_some() {}
+        for process in 0..script.processes {
+            self.machine.start(process);
+        }
+        let deadline = self.machine.clock.elapsed() + REST;
+        let mut wait = Duration::from_millis(200);
+        while let Some(busy) = self.busy().await {
+            if self.machine.clock.elapsed() > deadline {
+                self.machine.violations.add("every turn ends", || busy);
+                break;
+            }
+            for session in self.everyone().await {
+                decide(&self.machine, &self.answers, session, None).await;
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(Duration::from_secs(60));
+        }
+        self.await_watchers().await;
+    }
+
+    /// A session that has something to do yet.
+    async fn busy(&self) -> Option<String> {
+        for session in self.everyone().await {
+            let Ok((state, _)) = fold(self.machine.disk.kept(), session).await else {
+                return Some(format!("{session} cannot be read"));
+            };
+            let inbox = self.machine.disk.kept().inbox(session).await.unwrap_or_default();
+            if state.turn.is_some() || !state.queue.is_empty() || !inbox.is_empty() {
+                return Some(format!(
+                    "{session}: turn {:?}, queue {:?}, inbox {inbox:?}",
+                    state.turn, state.queue
+                ));
+            }
+        }
+        None
+    }
+
+    async fn await_watchers(&self) {
+        for (watcher, session) in self.watchers.iter().zip(&self.sessions) {
+            let head = records(&self.machine, *session).await.len() as u64;
+            for _ in 0..600 {
+                if watcher.last.load(Ordering::Relaxed) >= head {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            let last = watcher.last.load(Ordering::Relaxed);
+            self.machine.violations.expect(last == head, "an observer gets to the head", || {
+                format!("{session}: {last} of {head}")
+            });
+            watcher.stop();
+        }
+    }
+
+    /// Every session there is, children too, the oldest first.
+    async fn everyone(&self) -> Vec<SessionId> {
+        let filter = Filter { limit: 10_000, ..Filter::default() };
+        let all = self.machine.disk.kept().sessions(filter).await.unwrap_or_default();
+        let mut ids: Vec<_> = all.into_iter().map(|summary| summary.session).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    async fn look_back(self) -> Played {
+        let violations = &self.machine.violations;
+        let mut played = Played {
+            violations: Vec::new(),
+            digest: 0,
+            records: 0,
+            turns: 0,
+            effects: self.machine.ledger.entries().len(),
+            events: BTreeMap::new(),
+            story: Vec::new(),
+        };
+        let mut digest = crc32fast::Hasher::new();
+        let mut histories = BTreeMap::new();
+        for session in self.everyone().await {
+            let history = records(&self.machine, session).await;
+            for record in &history {
+                digest.update(&serde_json::to_vec(record).unwrap_or_default());
+                let name = laws::name(&record.event);
+                played.turns += usize::from(name == "turn_ended");
+                *played.events.entry(name).or_default() += 1;
+                played.story.push(line(record));
+            }
+            played.records += history.len();
+            laws::of_session(&history, violations);
+            histories.insert(session, history);
+        }
+        for (id, times) in self.machine.ledger.entries() {
+            digest.update(format!("{id} {times}").as_bytes());
+        }
+        laws::of_answers(&self.answers.all(), &histories, violations);
+        laws::of_effects(&self.machine.ledger.entries(), &histories, violations);
+        played.digest = digest.finalize();
+        played.violations = violations.all();
+        played
+    }
+}
+
+async fn records(machine: &Machine, session: SessionId) -> Vec<Record> {
+    let (mut all, mut after) = (Vec::new(), 0);
+    loop {
+        let page = machine.disk.kept().read(session, after, PageLimits::default()).await;
+        let Ok(page) = page else { return all };
+        let Some(last) = page.records.last() else { return all };
+        after = last.seq;
+        all.extend(page.records.iter().filter_map(|stored| stored.record().ok()));
+    }
+}
+
+fn line(record: &Record) -> String {
+    let mut line =
+        format!("{} {:>4} {} turn {} ", record.session, record.seq, record.at, record.turn);
+    line.push_str(&serde_json::to_string(&record.event).unwrap_or_default());
+    line.truncate(line.floor_char_boundary(400));
+    line
+}

@@ -1,0 +1,171 @@
+//! Processes: started, asked, killed. What they share outlives them.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use budao_core::{limits::Limits, seams::Spawn as _};
+use budao_runtime::{Builder, Census, OneModel, Runtime};
+use budao_tools::pool::Pool;
+use tokio::sync::oneshot;
+
+use crate::{
+    check::Violations,
+    disk::Disk,
+    model::Moody,
+    script::Script,
+    tools::{Ledger, toolbox},
+    world::{SimClock, Tasks, world},
+};
+
+/// Everything that outlives a process, and the processes.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) seed: u64,
+    pub(crate) clock: SimClock,
+    pub(crate) disk: Disk,
+    pub(crate) ledger: Ledger,
+    pub(crate) violations: Violations,
+    model: Arc<Moody>,
+    limits: Limits,
+    census: Option<Arc<Living>>,
+    slots: Mutex<Vec<Slot>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    started: u32,
+    process: Option<Process>,
+}
+
+/// A process that runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) runtime: Runtime,
+    pub(crate) tasks: Arc<Tasks>,
+    holder: String,
+}
+
+/// Who lives, for those who may know.
+#[derive(Debug, Default)]
+struct Living(Mutex<BTreeSet<String>>);
+
+impl Census for Living {
+    fn is_gone(&self, holder: &str) -> bool {
+        !self.0.lock().expect("nobody panics with it").contains(holder)
+    }
+}
+
+impl Machine {
+    pub(crate) fn new(
+        script: &Script,
+        clock: SimClock,
+        disk: Disk,
+        violations: Violations,
+    ) -> Self {
+        let slots = (0..script.processes).map(|_| Slot::default()).collect();
+        Self {
+            seed: script.seed,
+            clock,
+            disk,
+            ledger: Ledger::default(),
+            model: Moody::new(script.seed, violations.clone()),
+            violations,
+            limits: limits(script.tight),
+            census: script.census.then(Arc::default),
+            slots: Mutex::new(slots),
+        }
+    }
+
+    /// Starts a process in its slot, unless it runs. It takes up what is unfinished.
+    pub(crate) fn start(&self, slot: usize) {
+        let mut slots = self.slots.lock().expect("nobody panics with it");
+        let slots_len = slots.len();
+        let place = &mut slots[slot % slots_len];
+        if place.process.is_some() {
+            return;
+        }
+        place.started += 1;
+        let holder = format!("process {} {}", slot % slots_len, place.started);
+        let tasks = Arc::new(Tasks::default());
+        let world = world(&self.clock, self.seed, &holder, Arc::clone(&tasks));
+        let mut builder = Builder::new(
+            Arc::new(self.disk.clone()),
+            Arc::new(OneModel(Arc::clone(&self.model) as _)),
+            Arc::new(toolbox(self.seed, &self.ledger)),
+        )
+        .world(world)
+        .limits(self.limits.clone())
+        .pool(Arc::new(Pool::tasks()))
+        .holder(holder.clone());
+        if let Some(living) = &self.census {
+            living.0.lock().expect("nobody panics with it").insert(holder.clone());
+            builder = builder.census(Arc::clone(living) as _);
+        }
+        let runtime = builder.build().expect("the simulator's limits make sense");
+        let recovering = runtime.clone();
+        tasks.spawn(Box::pin(async move {
+            while recovering.recover().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        }));
+        place.process = Some(Process { runtime, tasks, holder });
+    }
+
+    /// Kills the process of a slot, if it runs: no task of it takes another step.
+    pub(crate) fn kill(&self, slot: usize) {
+        let process = {
+            let mut slots = self.slots.lock().expect("nobody panics with it");
+            let slots_len = slots.len();
+            slots[slot % slots_len].process.take()
+        };
+        let Some(process) = process else { return };
+        process.tasks.kill();
+        if let Some(living) = &self.census {
+            living.0.lock().expect("nobody panics with it").remove(&process.holder);
+        }
+    }
+
+    /// A process that runs, best the one of this slot.
+    pub(crate) fn process(&self, via: usize) -> Option<Process> {
+        let slots = self.slots.lock().expect("nobody panics with it");
+        let order = (0..slots.len()).map(|step| &slots[(via + step) % slots.len()]);
+        order.filter_map(|slot| slot.process.clone()).next()
+    }
+
+    /// Has a process do something, and waits for it. None if there is none, or it dies over it.
+    pub(crate) async fn ask<T, F>(&self, via: usize, ask: impl FnOnce(Runtime) -> F) -> Option<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let process = self.process(via)?;
+        let (reply, answer) = oneshot::channel();
+        let work = ask(process.runtime.clone());
+        process.tasks.spawn(Box::pin(async move {
+            // Whoever asked may have given up.
+            drop(reply.send(work.await));
+        }));
+        answer.await.ok()
+    }
+}
+
+/// The usual bounds, or such as are met all the time.
+fn limits(tight: bool) -> Limits {
+    if !tight {
+        return Limits { snapshot_records: 20, ..Limits::default() };
+    }
+    Limits {
+        steps: 5,
+        failures_in_a_row: 3,
+        parallel_calls: 2,
+        calls_per_step: 3,
+        context_tokens: 120,
+        queued_messages: 3,
+        snapshot_records: 7,
+        tool_deadline: Duration::from_secs(5),
+        ..Limits::default()
+    }
+}

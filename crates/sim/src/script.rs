@@ -1,0 +1,198 @@
+//! What happens from outside, as data: made from a seed, written down, shortened.
+
+use rand::{RngExt as _, rngs::StdRng};
+use serde::{Deserialize, Serialize};
+
+use crate::world::chance;
+
+/// A whole simulation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Script {
+    /// Decides everything the steps do not: the model's answers, how tools fare, how long things take.
+    pub seed: u64,
+    /// Sessions people talk to.
+    pub sessions: usize,
+    /// Processes that share the journal.
+    pub processes: usize,
+    /// Do processes know which others are gone? If not, leases must run out.
+    pub census: bool,
+    /// Bounds are small enough to be met.
+    pub tight: bool,
+    /// In the order of their times.
+    pub steps: Vec<Step>,
+}
+
+/// Something that happens from outside.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Names it, whatever else is taken away.
+    pub id: usize,
+    /// When, in virtual milliseconds.
+    pub at_ms: u64,
+    /// What.
+    pub what: What,
+}
+
+/// The things that happen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// Somebody sends a message; perhaps twice, under one id.
+    Say {
+        /// To which session.
+        session: usize,
+        /// Through which process first.
+        via: usize,
+        /// Also a second time.
+        twice: bool,
+    },
+    /// Somebody asks for plan → solve → aggregate.
+    Plan {
+        /// Of which session.
+        session: usize,
+        /// And wants to confirm the plan.
+        confirm: bool,
+    },
+    /// Somebody stops the turn.
+    Cancel {
+        /// Of which session.
+        session: usize,
+        /// Through which process first.
+        via: usize,
+    },
+    /// Somebody closes the session.
+    Close {
+        /// Which.
+        session: usize,
+    },
+    /// Somebody answers what is asked at that moment.
+    Decide {
+        /// In which session.
+        session: usize,
+        /// With yes?
+        allow: bool,
+    },
+    /// A process is killed between two steps of its work, and started again.
+    Kill {
+        /// Which.
+        process: usize,
+        /// How long it is away.
+        away_ms: u64,
+    },
+    /// A process is asked to stop, and started again.
+    Stop {
+        /// Which.
+        process: usize,
+        /// How long it is away.
+        away_ms: u64,
+    },
+    /// The disk misbehaves.
+    Disk {
+        /// How.
+        trouble: Trouble,
+        /// For how long.
+        for_ms: u64,
+    },
+    /// The wall clock jumps.
+    Jump {
+        /// By this much; back if negative.
+        by_ms: i64,
+    },
+    /// Whoever watches a session is cut off and comes back.
+    Cut {
+        /// Which session.
+        session: usize,
+        /// How long it is away.
+        away_ms: u64,
+    },
+    /// Whoever watches a session reads nothing for a while.
+    Doze {
+        /// Which session.
+        session: usize,
+        /// How long.
+        for_ms: u64,
+    },
+}
+
+/// How a disk misbehaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trouble {
+    /// Nothing fits any more but what ends something.
+    Full,
+    /// Writes are made, and then reported as failed.
+    Unconfirmed,
+    /// Writes are not made.
+    Refusing,
+    /// Every second write is refused.
+    Flaky,
+    /// Reads fail.
+    Unreadable,
+    /// Everything takes long.
+    Slow,
+}
+
+impl Script {
+    /// The script of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut dice = chance(seed, "script");
+        let sessions = dice.random_range(1..=3);
+        let processes = dice.random_range(1..=2);
+        let census = dice.random_bool(0.5);
+        let tight = dice.random_bool(0.3);
+        let count = dice.random_range(2..=14);
+        let mut at_ms = 0;
+        let mut steps = Vec::new();
+        for index in 0..count {
+            // Bursts and long silences: faults that fall together find the most.
+            at_ms += match dice.random_range(0..10) {
+                0..4 => dice.random_range(0..30),
+                4..8 => dice.random_range(0..2_000),
+                8 => dice.random_range(0..20_000),
+                _ => dice.random_range(0..200_000),
+            };
+            let what = if index == 0 { say(&mut dice, sessions) } else { any(&mut dice, sessions) };
+            steps.push(Step { id: index, at_ms, what });
+        }
+        Self { seed, sessions, processes, census, tight, steps }
+    }
+}
+
+fn say(dice: &mut StdRng, sessions: usize) -> What {
+    What::Say {
+        session: dice.random_range(0..sessions),
+        via: dice.random_range(0..2),
+        twice: dice.random_bool(0.2),
+    }
+}
+
+fn any(dice: &mut StdRng, sessions: usize) -> What {
+    let session = dice.random_range(0..sessions);
+    let via = dice.random_range(0..2);
+    let away_ms = *pick(dice, &[0, 1, 50, 400, 3_000, 20_000]);
+    let for_ms = *pick(dice, &[1, 20, 300, 5_000, 60_000]);
+    match dice.random_range(0..100) {
+        0..34 => say(dice, sessions),
+        34..38 => What::Plan { session, confirm: dice.random_bool(0.4) },
+        38..48 => What::Cancel { session, via },
+        48..50 => What::Close { session },
+        50..56 => What::Decide { session, allow: dice.random_bool(0.7) },
+        56..76 => What::Kill { process: via, away_ms },
+        76..80 => What::Stop { process: via, away_ms },
+        80..89 => What::Disk { trouble: trouble(dice), for_ms },
+        89..93 => What::Jump { by_ms: *pick(dice, &[-3_600_000, -16_000, -1, 16_000, 90_000_000]) },
+        93..97 => What::Cut { session, away_ms },
+        _ => What::Doze { session, for_ms },
+    }
+}
+
+fn trouble(dice: &mut StdRng) -> Trouble {
+    use Trouble::{Flaky, Full, Refusing, Slow, Unconfirmed, Unreadable};
+    *pick(dice, &[Full, Unconfirmed, Refusing, Flaky, Unreadable, Slow])
+}
+
+/// One of these.
+pub(crate) fn pick<'a, T>(dice: &mut StdRng, from: &'a [T]) -> &'a T {
+    &from[dice.random_range(0..from.len())]
+}

@@ -1,0 +1,116 @@
+//! Virtual time that can jump, chance from a seed, and tasks that die with their process.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use budao_core::{
+    seams::{Clock, Entropy, Spawn, World},
+    time::Timestamp,
+};
+use futures::future::{AbortHandle, BoxFuture, abortable};
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+
+/// 2026-01-01T00:00:00Z: when every simulation begins.
+const BEGIN_MICROS: i64 = 1_767_225_600_000_000;
+
+/// One clock for all; its wall time may jump, its waits do not.
+#[derive(Clone, Debug)]
+pub(crate) struct SimClock {
+    began: tokio::time::Instant,
+    jumped_micros: Arc<AtomicI64>,
+}
+
+impl SimClock {
+    pub(crate) fn new() -> Self {
+        Self { began: tokio::time::Instant::now(), jumped_micros: Arc::default() }
+    }
+
+    /// Sets the wall clock forward, or back.
+    pub(crate) fn jump(&self, by_ms: i64) {
+        self.jumped_micros.fetch_add(by_ms * 1000, Ordering::Relaxed);
+    }
+
+    /// Virtual time since the beginning; it never jumps.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX);
+        let jumped = self.jumped_micros.load(Ordering::Relaxed);
+        Timestamp::from_micros(BEGIN_MICROS.saturating_add(elapsed).saturating_add(jumped))
+    }
+
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(wait))
+    }
+}
+
+/// Random bits in the order they are asked for.
+#[derive(Debug)]
+struct Seeded(Mutex<StdRng>);
+
+impl Entropy for Seeded {
+    fn bits(&self) -> u64 {
+        self.0.lock().expect("nobody panics while drawing").next_u64()
+    }
+}
+
+/// Chance for one purpose: the same for the same seed and name, whatever else was drawn before.
+pub(crate) fn chance(seed: u64, name: &str) -> StdRng {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    // Two checksums over different beginnings make a collision of two names as good as impossible.
+    key[8..12].copy_from_slice(&crc32fast::hash(name.as_bytes()).to_le_bytes());
+    key[12..16].copy_from_slice(&crc32fast::hash(format!("again {name}").as_bytes()).to_le_bytes());
+    key[16..24].copy_from_slice(&(name.len() as u64).to_le_bytes());
+    StdRng::from_seed(key)
+}
+
+/// The tasks of one process. Once it is killed none of them takes another step.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    killed: AtomicBool,
+    handles: Mutex<Vec<AbortHandle>>,
+}
+
+impl Tasks {
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.killed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Relaxed);
+        let handles = std::mem::take(&mut *self.handles.lock().expect("nobody panics with it"));
+        for handle in handles {
+            handle.abort();
+        }
+    }
+}
+
+impl Spawn for Tasks {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        if !self.is_alive() {
+            return;
+        }
+        let (task, handle) = abortable(task);
+        self.handles.lock().expect("nobody panics with it").push(handle);
+        drop(tokio::spawn(task));
+    }
+}
+
+/// The world of one process.
+pub(crate) fn world(clock: &SimClock, seed: u64, name: &str, tasks: Arc<Tasks>) -> World {
+    World {
+        clock: Arc::new(clock.clone()),
+        entropy: Arc::new(Seeded(Mutex::new(chance(seed, name)))),
+        spawn: tasks,
+    }
+}

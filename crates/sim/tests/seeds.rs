@@ -1,0 +1,22 @@
+//! A few seeds in every run of the tests; `cargo xtask sim` plays many more.
+
+use budao_sim::{Script, run};
+
+/// Seeds played by `cargo test`.
+const SEEDS: u64 = 300;
+
+#[test]
+fn no_seed_breaks_a_promise() {
+    for seed in 0..SEEDS {
+        let played = run(&Script::of(seed));
+        assert_eq!(played.violations, [], "seed {seed}: cargo xtask sim --from {seed} --seeds 1");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    for seed in 0..SEEDS / 10 {
+        let script = Script::of(seed);
+        assert_eq!(run(&script), run(&script), "seed {seed}");
+    }
+}
