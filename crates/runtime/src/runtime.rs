@@ -269,18 +269,28 @@ impl Runtime {
                 drop(runtime.handle(session, Missing::Refuse));
             }
             runtime.pursued.remove(&session);
+            // Whoever gave it up a moment ago thought that it was still being pursued.
+            if !runtime.is_in_hand(session).await {
+                runtime.pursue(session);
+            }
         }));
     }
 
     /// Is the session here, or finished, or gone?
     async fn is_in_hand(&self, session: SessionId) -> bool {
-        if self.sessions.get(&session).is_some_and(|sender| !sender.is_closed()) {
+        let is_here = || self.sessions.get(&session).is_some_and(|sender| !sender.is_closed());
+        if is_here() {
             // It may just be finding out that it cannot have the lease.
             tokio::task::yield_now().await;
         }
         match self.shared.journal.info(session).await {
             Ok(None) => true,
-            Ok(Some(Info { lease: Some(lease), .. })) if lease.holder == self.shared.holder => true,
+            // A lease of ours that nobody here knows of is left from a write the disk did not confirm.
+            Ok(Some(Info { lease: Some(lease), .. }))
+                if lease.holder == self.shared.holder && is_here() =>
+            {
+                true
+            }
             Ok(Some(_)) => match self.state(session).await {
                 Ok(state) if state.settings.is_foreign() => true,
                 Ok(state) => {

@@ -44,6 +44,7 @@ impl Start {
         let shared = Arc::clone(&self.runtime.shared);
         let mut halt = None;
         let mut attempt = 0;
+        let mut is_given_up = false;
         let end = loop {
             attempt += 1;
             let life = AssertUnwindSafe(self.live(&shared, halt.take())).catch_unwind().await;
@@ -56,8 +57,7 @@ impl Start {
                     halt = (fault.row().category == Category::Resource).then_some(fault);
                 }
                 Exit::Failed(fault) => {
-                    // Somebody must go on with what is unfinished, when the journal can be written again.
-                    self.runtime.pursue(self.id);
+                    is_given_up = true;
                     break Err(fault);
                 }
                 Exit::Fenced => break Err(busy(self.id)),
@@ -65,7 +65,12 @@ impl Start {
                 Exit::Stopped => break Err(gone(self.id)),
             }
         };
+        let (runtime, id) = (self.runtime.clone(), self.id);
         self.leave(end).await;
+        if is_given_up {
+            // Somebody must go on with what is unfinished, when the journal can be written again.
+            runtime.pursue(id);
+        }
     }
 
     /// Takes the lease, reads the session and runs it until there is a reason to end.
