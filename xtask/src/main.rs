@@ -1,12 +1,13 @@
 //! `cargo xtask`: the project's chores. `test` runs every check, `bench` measures, `peers` fetches
 //! the programs of others that tests talk to, `codegen` makes what comes from the fault catalog, `crash`
-//! kills, `chaos` cuts lines.
+//! kills, `chaos` cuts lines, `sim` plays seeds.
 //!
 //! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to its terminal")]
 
 mod bench;
+mod built;
 mod catalog;
 mod chaos;
 mod crash;
@@ -14,6 +15,7 @@ mod metadata;
 mod peers;
 mod process;
 mod repo;
+mod sim;
 mod steps;
 mod table;
 mod test;
@@ -60,6 +62,8 @@ enum Chore {
         #[arg(long, default_value_t = 300)]
         kills: u32,
     },
+    /// Play seeds on the simulator: the real runtime on virtual time, with faults and kills
+    Sim(sim::Args),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
         Chore::Peers(args) => peers::main(&args),
         Chore::Chaos { minutes, seed } => chaos::run(minutes, seed).map(|()| ExitCode::SUCCESS),
         Chore::Crash { kills } => crash::run(kills).map(|()| ExitCode::SUCCESS),
+        Chore::Sim(args) => sim::run(&args).map(|()| ExitCode::SUCCESS),
     };
     match done {
         Ok(code) => code,

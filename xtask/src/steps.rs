@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{catalog, crash, peers, process, tidy};
+use crate::{catalog, crash, peers, process, sim, tidy};
 
 /// One check.
 #[derive(Debug)]
@@ -67,6 +67,9 @@ pub(crate) struct Run {
 
 /// SIGKILLs in every run; `cargo xtask crash --kills N` does more.
 const KILLS: u32 = 300;
+
+/// Seeds of the simulator in every run; `cargo xtask sim --seeds N` plays more.
+const SEEDS: u64 = 20_000;
 
 /// Fetches what tests talk to. Where somebody watches, a peer that cannot be had is said and skipped.
 fn peers(run: &Run) -> Result<Done> {
@@ -125,7 +128,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "crash",
         about: "a process that writes a journal, killed 300 times",
-        budget: minutes(2),
+        budget: minutes(1),
         when: When::Always,
         needs: &[],
         run: |_| crash::run(KILLS).map(|()| Done::Passed(format!("{KILLS} kills"))),
@@ -142,6 +145,16 @@ pub(crate) static STEPS: &[Step] = &[
             Need::Peer("claude-cli-old"),
         ],
         run: cargo::editors,
+    },
+    Step {
+        name: "sim",
+        about: "the runtime on virtual time, 20 000 seeds of faults and kills",
+        budget: minutes(4),
+        when: When::Always,
+        needs: &[],
+        run: |_| {
+            sim::run(&sim::Args::first(SEEDS)).map(|()| Done::Passed(format!("{SEEDS} seeds")))
+        },
     },
     Step {
         name: "node",
@@ -162,7 +175,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "doctests",
         about: "the examples in the documentation work",
-        budget: minutes(3),
+        budget: minutes(2),
         when: When::Always,
         needs: &[],
         run: cargo::doctests,
@@ -170,7 +183,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "docs",
         about: "rustdoc has no warning",
-        budget: minutes(2),
+        budget: minutes(1),
         when: When::Always,
         needs: &[],
         run: cargo::docs,
@@ -178,7 +191,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "examples",
         about: "every example builds; those in xtask/examples.toml do what they say",
-        budget: minutes(2),
+        budget: minutes(1),
         when: When::Always,
         needs: &[],
         run: examples::run,

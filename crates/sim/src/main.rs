@@ -56,11 +56,11 @@ fn main() -> Result<ExitCode> {
     quiet_tools();
     if let Some(file) = &args.script {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        let script = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+        let script: Script =
+            serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+        let script = Script { story: args.story, ..script };
         let played = run(&script);
-        if args.story {
-            played.story.iter().for_each(|line| println!("{line}"));
-        }
+        played.story.iter().for_each(|line| println!("{line}"));
         tell(&script, &played);
         return Ok(code(played.violations.is_empty()));
     }

@@ -43,7 +43,7 @@ pub struct Played {
     pub effects: usize,
     /// Kinds of event seen, with how often.
     pub events: BTreeMap<String, usize>,
-    /// Every record, a line each.
+    /// Every record, a line each, if the script asks for it.
     pub story: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ impl Play {
             self.perform(step);
         }
         self.rest(script).await;
-        self.look_back().await
+        self.look_back(script).await
     }
 
     async fn open(&mut self) {
@@ -260,7 +260,7 @@ impl Play {
         ids
     }
 
-    async fn look_back(self) -> Played {
+    async fn look_back(self, script: &Script) -> Played {
         let violations = &self.machine.violations;
         let mut played = Played {
             violations: Vec::new(),
@@ -276,11 +276,15 @@ impl Play {
         for session in self.everyone().await {
             let history = records(&self.machine, session).await;
             for record in &history {
-                digest.update(&serde_json::to_vec(record).unwrap_or_default());
-                let name = laws::name(&record.event);
+                let event = serde_json::to_string(&record.event).unwrap_or_default();
+                digest.update(&record.at.as_micros().to_le_bytes());
+                digest.update(event.as_bytes());
+                let name = laws::name(&event);
                 played.turns += usize::from(name == "turn_ended");
-                *played.events.entry(name).or_default() += 1;
-                played.story.push(line(record));
+                *played.events.entry(name.to_owned()).or_default() += 1;
+                if script.story {
+                    played.story.push(line(record, &event));
+                }
             }
             played.records += history.len();
             laws::of_session(&history, violations);
@@ -308,10 +312,9 @@ async fn records(machine: &Machine, session: SessionId) -> Vec<Record> {
     }
 }
 
-fn line(record: &Record) -> String {
-    let mut line =
-        format!("{} {:>4} {} turn {} ", record.session, record.seq, record.at, record.turn);
-    line.push_str(&serde_json::to_string(&record.event).unwrap_or_default());
+fn line(record: &Record, event: &str) -> String {
+    let Record { session, seq, at, turn, .. } = record;
+    let mut line = format!("{session} {seq:>4} {at} turn {turn} {event}");
     line.truncate(line.floor_char_boundary(400));
     line
 }

@@ -20,6 +20,9 @@ pub struct Script {
     pub tight: bool,
     /// In the order of their times.
     pub steps: Vec<Step>,
+    /// Is every record to be told?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub story: bool,
 }
 
 /// Something that happens from outside.
@@ -155,7 +158,7 @@ impl Script {
             let what = if index == 0 { say(&mut dice, sessions) } else { any(&mut dice, sessions) };
             steps.push(Step { id: index, at_ms, what });
         }
-        Self { seed, sessions, processes, census, tight, steps }
+        Self { seed, sessions, processes, census, tight, steps, story: false }
     }
 }
 

@@ -1,0 +1,49 @@
+//! `cargo xtask sim`: plays seeds on the simulator, which is `crates/sim`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::built;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How many seeds
+    #[arg(long, default_value_t = 20_000)]
+    pub(crate) seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Play each seed twice: the same seed must give the same bytes
+    #[arg(long)]
+    twice: bool,
+    /// Play a script instead, as a failure leaves it
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// Print every record that was kept, with `--script`
+    #[arg(long)]
+    story: bool,
+}
+
+impl Args {
+    /// This many seeds, from the first.
+    pub(crate) fn first(seeds: u64) -> Self {
+        Self { seeds, from: 0, twice: false, script: None, story: false }
+    }
+}
+
+/// Plays.
+///
+/// # Errors
+/// When a promise does not hold in one of the seeds; what was printed says how to see it again.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut sim = built::bin("budao-sim")?;
+    match &args.script {
+        Some(file) => sim.arg("--script").arg(file),
+        None => sim.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]),
+    };
+    sim.args(args.twice.then_some("--twice")).args(args.story.then_some("--story"));
+    let status = sim.status().context("cannot run the simulator")?;
+    ensure!(status.success(), "a promise did not hold; the lines above say how to see it again");
+    Ok(())
+}
