@@ -18,13 +18,12 @@ const OPEN_FAULTS: usize = 256;
 const PATH_KINDS: usize = 6;
 
 /// How events that count begin, as they are kept; the rest need not be decoded.
-const COUNTED: [&str; 15] = [
+const COUNTED: [&str; 14] = [
     "session_opened",
     "turn_started",
     "turn_ended",
     "step_started",
     "model_answered",
-    "call_started",
     "call_ended",
     "fault_raised",
     "plan_refused",
@@ -136,13 +135,9 @@ impl Strand {
                     ledger.answer(at, at.since(asked));
                 }
             }
-            Event::CallStarted { tool, attempt: 1, .. } => {
-                let tool = ledger.tool(tool);
-                ledger.call_began(at, tool);
-            }
             Event::CallEnded { call, tool, outcome, duration_ms } => {
                 let (name, took) = (ledger.tool(tool), Duration::from_millis(*duration_ms));
-                ledger.call_ended(at, &name, outcome.fault().is_none(), took);
+                ledger.call(at, &name, outcome.fault().is_none(), took);
                 let about = About { call: Some(call.clone()), task: None };
                 self.call_ended(at, &about, tool, outcome, ledger);
             }

@@ -196,11 +196,8 @@ impl Ledger {
         self.tell(|meter| meter.answer(at, took));
     }
 
-    pub(super) fn call_began(&mut self, at: Timestamp, tool: Name) {
-        *self.at(at).calls.entry(tool).or_default() += 1;
-    }
-
-    pub(super) fn call_ended(&self, at: Timestamp, tool: &Name, worked: bool, took: Duration) {
+    pub(super) fn call(&mut self, at: Timestamp, tool: &Name, worked: bool, took: Duration) {
+        *self.at(at).calls.entry(Arc::clone(tool)).or_default() += 1;
         self.tell(|meter| meter.call(at, tool, worked, took));
     }
 

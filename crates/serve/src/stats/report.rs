@@ -89,7 +89,7 @@ pub(crate) struct Report {
     turns: u64,
     /// Model requests.
     steps: u64,
-    /// Tool calls that began.
+    /// Tool calls that ended, those that were refused before they ran included.
     calls: u64,
     /// Faults.
     faults: u64,
@@ -187,7 +187,7 @@ pub(crate) struct PathCount {
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct ToolCount {
     tool: String,
-    /// Calls that began.
+    /// Calls that ended, those that were refused before they ran included.
     calls: u64,
     #[serde(flatten)]
     counts: Counts,

@@ -2,6 +2,7 @@
 //! real runtime and a scripted model.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
+#![allow(clippy::print_stderr, reason = "what was not tested is said")]
 
 mod alerts;
 mod frames;

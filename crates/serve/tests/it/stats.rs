@@ -104,6 +104,13 @@ impl Writer {
         });
     }
 
+    /// A call that does not fit is refused, and does not run.
+    fn refused(&mut self, id: &str, tool: &str) {
+        let fault = Fault::new(Kind::InvalidArguments, Operation::ToolCall);
+        let (call, tool, outcome) = (CallId::from(id), tool.to_owned(), failed(fault));
+        self.put(Event::CallEnded { call, tool, outcome, duration_ms: 0 });
+    }
+
     fn call(&mut self, id: &str, tool: &str, outcome: Outcome) {
         let (call, tool) = (CallId::from(id), tool.to_owned());
         self.put(Event::CallStarted {
@@ -170,8 +177,7 @@ fn limited_then_fine(number: u128) -> Writer {
 /// A call that does not fit, which the model corrects; then another tool that says no, and a way around it.
 fn corrected() -> Writer {
     let mut writer = Writer::new(3, minutes(4), None);
-    let wrong = Fault::new(Kind::InvalidArguments, Operation::ToolCall);
-    writer.call("call_1", "fs_read", failed(wrong));
+    writer.refused("call_1", "fs_read");
     writer.call("call_2", "fs_read", Outcome::Done(Output::default()));
     let no = Fault::new(Kind::ToolSaidNo, Operation::ToolCall);
     writer.call("call_3", "book_table", failed(no));
@@ -300,7 +306,7 @@ async fn what_happens_later_is_counted_later_and_once() {
     let stage = stage_on(&journal).await;
     assert_eq!(stats(&stage, "1h").await["faults"], 2);
     let mut more = corrected();
-    let end = more.entries.split_off(5);
+    let end = more.entries.split_off(4);
     let session = more.session;
     more.write(&journal).await;
     let open = stats(&stage, "1h").await;
