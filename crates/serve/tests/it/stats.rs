@@ -468,3 +468,18 @@ async fn ready_says_whether_the_journal_works_and_alive_whether_we_are_there() {
     assert_eq!(text(&stage, "/healthz").await, (200, "ok\n".to_owned()));
     assert_eq!(text(&stage, "/readyz").await, (200, "ready\n".to_owned()));
 }
+
+#[test]
+fn rules_and_dashboard_name_only_numbers_that_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let known = std::fs::read_to_string(root.join("crates/serve/src/meters.rs")).unwrap();
+    for file in ["deploy/prometheus-rules.yml", "deploy/grafana-dashboard.json"] {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let words = text.split(|letter: char| !is_word(letter));
+        for name in words.filter(|word| word.starts_with("budao_")) {
+            let name = name.trim_end_matches("_bucket");
+            assert!(known.contains(&format!("\"{name}\"")), "{file}: {name}");
+        }
+    }
+}
