@@ -204,24 +204,35 @@ fn a_question_gets_the_next_line_and_a_secret_input_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("computer.json");
     let mut tools: serde_json::Value = serde_json::from_str(&server(&program, "tools")).unwrap();
-    tools["server_parameters"]["env"] =
-        serde_json::json!({ "KEY": "${input:key}", "SIZE": "${input:size}" });
+    tools["server_parameters"]["env"] = serde_json::json!({
+        "KEY": "${input:key}", "SIZE": "${input:size}", "SAID": "${input:said}", "SET": "${input:set}",
+    });
     tools["vrl"] = ".x = 1".into();
     let choice = |it: &str| serde_json::json!({ "label": it.to_uppercase(), "value": it });
     let inputs = serde_json::json!([
         { "type": "promptString", "id": "key", "description": "The key", "password": true },
         { "type": "pickString", "id": "size", "options": [choice("small"), choice("large")] },
+        { "type": "command", "id": "said", "command": "echo", "args": ["by-a-program"] },
+        { "type": "promptString", "id": "set", "default": "not-this" },
     ]);
     let whole = serde_json::json!({ "servers": [tools], "inputs": inputs });
     std::fs::write(&file, whole.to_string()).unwrap();
     let file = file.to_str().unwrap();
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "--config", file, "room"];
-    let mut computer = Running::start(budao(&args));
+    let mut command = budao(&args);
+    command.env("A2C_SMCP_set_tools", "by-the-environment");
+    let mut computer = Running::start(command);
     computer.says("`vrl` is kept but results are not transformed");
     computer.tell("key-from-the-pipe");
     computer.tell("2");
     computer.says("joined room");
     computer.until("ready (");
+    for (name, value) in
+        [("KEY", "key-from-the-pipe"), ("SAID", "by-a-program"), ("SET", "by-the-environment")]
+    {
+        computer.tell(&format!("call tools__env {{\"name\":\"{name}\"}}"));
+        computer.says(value);
+    }
     let asking = |answer: &str, computer: &mut Running| {
         let (url, answer) = (url.clone(), answer.to_owned());
         let waiting =

@@ -196,6 +196,18 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_and_a_missing_sign_in_say_why() {
+        let new = |kind| Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, "s__t");
+        let refused = new(Kind::NeedsConfirmation)
+            .with(Fact::Reason, "the computer's owner said no: not on a Sunday");
+        insta::assert_json_snapshot!("refused_04", result(&refused, Dialect::V04));
+        let sign_in = new(Kind::UpstreamSignInRefused)
+            .with(Fact::McpServer, "s")
+            .with(Fact::AuthAction, "token_refresh_required");
+        insta::assert_json_snapshot!("sign_in_04", result(&sign_in, Dialect::V04));
+    }
+
+    #[test]
     fn an_answer_is_told_from_rubbish() {
         for good in [
             json!({ "content": [] }),
