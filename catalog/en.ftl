@@ -322,8 +322,14 @@ denied-by-hook =
 
 needs-confirmation =
     .title = Approval needed
-    .model = { $tool_name } needs a person's approval before it runs. It has not run.
-    .user = { $tool_name } is waiting for your approval.
+    .model = { $reason ->
+        [none] { $tool_name } needs a person's approval before it runs. It has not run.
+       *[other] { $tool_name } needs a person's approval, did not get it and has not run: { $reason }.
+    }
+    .user = { $reason ->
+        [none] { $tool_name } is waiting for your approval.
+       *[other] { $tool_name } was not approved and has not run: { $reason }.
+    }
     .about = The call may run only after a person has agreed. The question is kept, survives a restart, can be answered once and expires. Until then nothing happens.
     .check = Nothing, unless questions pile up: then see whether the people who should answer are told of them.
     .rec-1 = Wait for the decision, or ask the user to approve

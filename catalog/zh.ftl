@@ -314,8 +314,14 @@ denied-by-hook =
 
 needs-confirmation =
     .title = 需要批准
-    .model = { $tool_name } 运行前需要人批准，现在还没有运行。
-    .user = { $tool_name } 正在等待你的批准。
+    .model = { $reason ->
+        [none] { $tool_name } 运行前需要人批准，现在还没有运行。
+       *[other] { $tool_name } 运行前需要人批准，没有得到批准，没有运行：{ $reason }。
+    }
+    .user = { $reason ->
+        [none] { $tool_name } 正在等待你的批准。
+       *[other] { $tool_name } 未获批准，没有运行：{ $reason }。
+    }
     .about = 有人同意之后，这次调用才能运行。询问会保存下来，重启也不丢，只能回答一次，并会过期。在此之前什么都不会发生。
     .check = 不用处理。如果询问越积越多，看看该回答的人有没有收到通知。
     .rec-1 = 等待决定，或请用户批准

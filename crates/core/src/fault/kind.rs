@@ -960,7 +960,7 @@ impl Kind {
                 editor: EditorOutcome::ToolCallFailed,
                 context: &[Fact::ToolName],
                 always: &[Fact::ToolName],
-                facts: &[Fact::ToolName, Fact::QuestionId],
+                facts: &[Fact::ToolName, Fact::QuestionId, Fact::Reason],
                 recommendations: 2,
             },
             Self::GuardFailed => &Row {

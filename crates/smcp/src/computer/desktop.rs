@@ -95,7 +95,8 @@ pub(super) async fn windows(
             }
         }
     });
-    futures::stream::iter(read).buffered(AT_ONCE).filter_map(async |it| it).collect().await
+    let read: Vec<Option<Window>> = futures::stream::iter(read).buffered(AT_ONCE).collect().await;
+    read.into_iter().flatten().collect()
 }
 
 fn window(server: String, resource: &Value, contents: &[Value]) -> Window {

@@ -90,14 +90,10 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     error
 }
 
-/// What a tool itself said when it said no, else the sentence; and why somebody said no to a tool.
+/// What a tool itself said when it said no, else the sentence.
 fn words(fault: &Fault) -> String {
-    let message = || tell::to_peer(fault, Lang::En).message;
-    match (fault.kind(), fault.detail().text(Fact::Reason)) {
-        (Kind::ToolSaidNo, Some(said)) => said.to_owned(),
-        (Kind::NeedsConfirmation, Some(why)) => format!("{} ({why})", message()),
-        _ => message(),
-    }
+    let said = fault.detail().text(Fact::Reason).filter(|_| fault.kind() == Kind::ToolSaidNo);
+    said.map_or_else(|| tell::to_peer(fault, Lang::En).message, str::to_owned)
 }
 
 /// What the marks of a missing sign-in are.
