@@ -1,0 +1,101 @@
+// A long history opens at once, and a fast one does not make the page stutter. What was measured is printed. The page's
+// own time is the processor time of its main thread, which no other program on the machine makes longer; time on the
+// wall is held to the promise when the machine has nothing else to do.
+
+import assert from "node:assert/strict";
+import os from "node:os";
+import { test } from "node:test";
+import { onPage, say, told, until } from "../stage.mjs";
+
+const EVENTS = 10_000;
+
+/** Each turn makes some 1 100 frames: 60 steps of eight calls that only read. */
+const calls = '[[step.call]]\ntool = "fs_glob"\narguments = { pattern = "none" }\n'.repeat(8);
+const turn = `${`[[step]]\n${calls}`.repeat(60)}[[step]]\ntext = "One turn more."\n`;
+
+const isQuiet = () => os.loadavg()[0] < os.availableParallelism();
+
+/** The processor time of the page's main thread so far, in milliseconds. */
+async function ownTime(page) {
+  const session = await page.context().newCDPSession(page);
+  await session.send("Performance.enable", { timeDomain: "threadTicks" });
+  return async () => {
+    const { metrics } = await session.send("Performance.getMetrics");
+    return metrics.find(({ name }) => name === "TaskDuration").value * 1000;
+  };
+}
+
+/** How long until `ready` holds, from the start of the navigation: on the wall, and of the page's own time. */
+async function opened(page, own, address, ready) {
+  await page.goto("about:blank");
+  const before = await own();
+  await page.goto(address, { waitUntil: "commit" });
+  const wall = await page.evaluate(`new Promise((resolve) => {
+    const look = () => (${ready} ? requestAnimationFrame(() => resolve(performance.now())) : setTimeout(look, 10));
+    look();
+  })`);
+  return { wall, own: (await own()) - before };
+}
+
+test("a session with 10 000 events opens in under a second", async () => {
+  await onPage({ script: `order = "requests"\n${turn.repeat(11)}`, where: "/faults/ERR_RATE_001" }, async (page, { origin, api }) => {
+    const id = await told(origin, Array.from({ length: 11 }, () => "go"));
+    const { head } = await api(`/v1/sessions/${id}`);
+    assert.ok(head >= EVENTS, `${head} events`);
+    await page.goto(`${origin}/sessions`);
+    const own = await ownTime(page);
+    const last = `document.querySelector("#count")?.textContent.match(/of ([\\d,]+)/)?.[1].replaceAll(",", "") >= ${EVENTS} && document.querySelectorAll(".row").length > 5`;
+    const timeline = await best(() => opened(page, own, `${origin}/sessions/${id}`, last));
+    const shown = `document.querySelectorAll(".entry").length > 100 && Number(document.querySelector("#fact-events").textContent.replaceAll(",", "")) >= ${EVENTS}`;
+    const talk = await best(() => opened(page, own, `${origin}/?session=${id}`, shown));
+    for (const [name, { wall, own: ms }] of Object.entries({ timeline, talk })) {
+      console.log(`${head} events: the ${name} is there after ${Math.round(wall)} ms, ${Math.round(ms)} ms of them the page's own`);
+      assert.ok(ms < 1000, `${name}: ${ms} ms of its own`);
+      if (isQuiet()) assert.ok(wall < 1000, `${name}: ${wall} ms`);
+    }
+    const elements = await page.evaluate(() => document.querySelectorAll("main *").length);
+    assert.ok(elements < 10_000, `${elements} elements`);
+  });
+});
+
+/** The best of three: what the page takes, and not what else this machine is doing. */
+async function best(measure) {
+  const times = [];
+  for (let round = 0; round < 3; round += 1) times.push(await measure());
+  const least = (name) => Math.min(...times.map((time) => time[name]));
+  return { wall: least("wall"), own: least("own") };
+}
+
+test("the page stays smooth while 200 events a second arrive", async () => {
+  const slow = "for i in $(seq 400); do echo line $i; sleep 0.02; done";
+  const eight = `[[step.call]]\ntool = "bash_run"\narguments = { cmd = ${JSON.stringify(slow)} }\n`.repeat(8);
+  await onPage({ script: `[[step]]\n${eight}[[step]]\ntext = "Enough."\n`, args: ["--permission", "auto"] }, async (page) => {
+    await say(page, "go");
+    await until(async () => (await page.locator('.entry.call[data-status="running"]').count()) === 8);
+    const own = await ownTime(page);
+    const before = await own();
+    const seen = await page.evaluate(async () => {
+      const events = () => Number(document.querySelector("#fact-events").textContent.replaceAll(",", ""));
+      const gaps = [];
+      const [before, start] = [events(), performance.now()];
+      let last = start;
+      while (performance.now() - start < 5000) {
+        await new Promise(requestAnimationFrame);
+        gaps.push(performance.now() - last);
+        last = performance.now();
+      }
+      gaps.sort((a, b) => a - b);
+      const seconds = (last - start) / 1000;
+      return { rate: (events() - before) / seconds, frames: gaps.length / seconds, p95: gaps[Math.floor(gaps.length * 0.95)], worst: gaps.at(-1) };
+    });
+    const share = ((await own()) - before) / 5000;
+    console.log(
+      `${Math.round(seen.rate)} events a second: ${Math.round(seen.frames)} pictures a second, 95 % within ${Math.round(seen.p95)} ms, the worst ${Math.round(seen.worst)} ms; the page takes ${Math.round(share * 100)} % of a core`,
+    );
+    const atRate = (share * 200) / seen.rate;
+    assert.ok(atRate < 0.5, `${atRate} of a core for 200 events a second`);
+    if (!isQuiet()) return;
+    assert.ok(seen.rate >= 200, `${seen.rate} events a second`);
+    assert.ok(seen.p95 < 50, `${seen.p95} ms between pictures`);
+  });
+});
