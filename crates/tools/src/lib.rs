@@ -37,7 +37,7 @@ mod explain;
 pub mod hooks;
 pub mod launch;
 mod leaf;
-mod near;
+pub mod near;
 mod outcome;
 mod output;
 pub mod parse;

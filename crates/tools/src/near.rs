@@ -7,12 +7,13 @@ const NAMES_MAX: usize = 4096;
 const CHARS_MAX: usize = 64;
 
 /// The known name closest to one that is not known, if any is close enough to be meant.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     ranked(name, known).into_iter().next()
 }
 
 /// Known names that may have been meant, closest first.
-pub(crate) fn ranked<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn ranked<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = plain(name);
     let mut close: Vec<(usize, &str)> = known
         .take(NAMES_MAX)
