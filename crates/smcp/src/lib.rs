@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod computer;
+pub mod finder;
 mod office;
 mod reading;
 pub mod server;

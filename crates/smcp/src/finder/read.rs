@@ -1,0 +1,187 @@
+//! From the bytes of a file to pages of elements. Never fails on text; what a PDF does not give is said.
+
+mod html;
+mod markdown;
+mod pdf;
+
+use super::element::{Content, Page, number, paginate};
+
+/// Lines of a page of plain text.
+const PAGE_LINES: usize = 200;
+
+/// Elements of a document; what is beyond is left out, and the last element says so.
+const ELEMENTS_MAX: usize = 50_000;
+
+/// Files that can be read, by their ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum FileType {
+    /// Plain text.
+    Txt,
+    /// Markdown.
+    #[strum(serialize = "markdown", to_string = "md")]
+    Md,
+    /// A web page.
+    #[strum(serialize = "htm", to_string = "html")]
+    Html,
+    /// PDF.
+    Pdf,
+}
+
+impl FileType {
+    /// By the ending of a file's name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        let (stem, ending) = name.rsplit_once('.')?;
+        if stem.is_empty() {
+            return None;
+        }
+        ending.to_ascii_lowercase().parse().ok()
+    }
+}
+
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// What it calls itself.
+    pub title: Option<String>,
+    /// Words it gives itself.
+    pub keywords: Vec<String>,
+    /// Its pages; at least one.
+    pub pages: Vec<Page>,
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// Why not, if it is a PDF that cannot be read.
+pub fn read(sort: FileType, bytes: &[u8]) -> Result<Said, &'static str> {
+    let text = || String::from_utf8_lossy(bytes);
+    let mut said = match sort {
+        FileType::Txt => plain(&text()),
+        FileType::Md => paged(None, markdown::contents(&text())),
+        FileType::Html => {
+            let (title, keywords, contents) = html::contents(&text());
+            Said { keywords, ..paged(title, contents) }
+        }
+        FileType::Pdf => pdf::read(bytes)?,
+    };
+    if said.pages.is_empty() {
+        said.pages.push(Page::default());
+    }
+    Ok(said)
+}
+
+fn paged(title: Option<String>, mut contents: Vec<Content>) -> Said {
+    bound(&mut contents);
+    let heading = contents.iter().find_map(|content| match content {
+        Content::Heading(_, text) => Some(text.clone()),
+        _ => None,
+    });
+    Said { title: title.or(heading), keywords: Vec::new(), pages: paginate(contents) }
+}
+
+/// Leaves out what is beyond the bound, and says so.
+fn bound(contents: &mut Vec<Content>) {
+    if contents.len() > ELEMENTS_MAX {
+        contents.truncate(ELEMENTS_MAX);
+        contents
+            .push(Content::Text(format!("… the document goes on beyond {ELEMENTS_MAX} elements")));
+    }
+}
+
+/// Plain text: a page at each form feed, and after so many lines; a paragraph at each empty line.
+fn plain(text: &str) -> Said {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut pages = Vec::new();
+    for sheet in text.split('\u{c}') {
+        let lines: Vec<&str> = sheet.lines().collect();
+        for page in lines.chunks(PAGE_LINES) {
+            pages.push(paragraphs(page));
+        }
+    }
+    let mut left = ELEMENTS_MAX;
+    pages.retain_mut(|page: &mut Vec<Content>| {
+        page.truncate(left);
+        left -= page.len();
+        !page.is_empty()
+    });
+    Said { title: None, keywords: Vec::new(), pages: number(pages) }
+}
+
+/// Paragraphs of lines, parted by empty ones.
+fn paragraphs(lines: &[&str]) -> Vec<Content> {
+    lines
+        .split(|line| line.trim().is_empty())
+        .filter(|lines| !lines.is_empty())
+        .map(|lines| Content::Text(lines.join("\n")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(sort: FileType, text: &str) -> String {
+        let said = read(sort, text.as_bytes()).unwrap();
+        let mut out = format!("title: {:?}\nkeywords: {:?}\n", said.title, said.keywords);
+        for (index, page) in said.pages.iter().enumerate() {
+            out.push_str(&format!("page {index}: {:?}\n", page.title));
+            for element in &page.elements {
+                out.push_str(&format!("  {} {:?}\n", element.id, element.content));
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn plain_text_has_paragraphs_and_pages() {
+        insta::assert_snapshot!(shown(
+            FileType::Txt,
+            "\u{feff}one\nstill one\n\n\ntwo\n\u{c}three\n"
+        ));
+        let long = "line\n\n".repeat(250);
+        assert_eq!(read(FileType::Txt, long.as_bytes()).unwrap().pages.len(), 3);
+    }
+
+    #[test]
+    fn markdown_has_every_sort_of_element() {
+        let text = "before\n\n# Report\n\nWords with *stress*, `code` and [a link](https://a.example).\n\n\
+                    1. one\n2. two\n   - inner\n\n- [x] done\n\n```rust\nfn main() {}\n```\n\n\
+                    | k | v |\n|---|---|\n| a | 1 |\n\n![a cat](cat.png)\n\n---\n\n## Next\n\n> said\n\n\
+                    $$E = mc^2$$\n\n<b>raw</b>\n\n    indented\n";
+        insta::assert_snapshot!(shown(FileType::Md, text));
+    }
+
+    #[test]
+    fn a_web_page_has_what_is_seen_and_not_its_scripts() {
+        let text = "<html><head><title>The page</title><meta name=keywords content='one, two'>\
+                    <style>p{}</style></head><body><script>alert(1)</script><header>top</header><h1>Big</h1>\
+                    <p>Some <b>bold</b>\n words<br>here</p>loose<ul><li>a<li>b</ul><ol><li>1</ol><pre>x\n  y</pre>\
+                    <table><tr><th>k<th>v<tr><td>a<td>1</table><img src=c.png alt=cat><hr><form>Name<input></form>\
+                    <h2>Small</h2><video src=v.mp4></video><noscript>no</noscript><footer>end</footer></body></html>";
+        insta::assert_snapshot!(shown(FileType::Html, text));
+    }
+
+    #[test]
+    fn rubbish_is_read_as_far_as_it_goes() {
+        let deep = "<div>".repeat(20_000);
+        let quotes = "> ".repeat(5_000);
+        let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
+        for sort in [FileType::Txt, FileType::Md, FileType::Html] {
+            for bad in [b"".as_slice(), b"\0\0\0", deep.as_bytes(), quotes.as_bytes(), &bytes] {
+                assert!(!read(sort, bad).unwrap().pages.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn an_ending_says_what_a_file_is() {
+        assert_eq!(FileType::of("a.MD"), Some(FileType::Md));
+        assert_eq!(FileType::of("a.markdown").map(<&str>::from), Some("md"));
+        assert_eq!(FileType::of("a.htm").map(<&str>::from), Some("html"));
+        for other in ["a", ".md", "a.exe", "a.", "md"] {
+            assert_eq!(FileType::of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Web pages: what would be seen, element by element. Scripts are neither run nor shown.
+//!
+//! The words of a page come from a tokenizer that reads as browsers do; a tree is not needed for what is wanted here. Where a
+//! closing tag may be left out, the next opening one closes.
+
+use html5gum::{DefaultEmitter, HtmlString, StartTag, Token, Tokenizer};
+
+use crate::finder::element::{Category, Content};
+
+/// What begins a new line of thought when it begins or ends.
+const BLOCKS: &[&str] = &[
+    "address",
+    "article",
+    "aside",
+    "blockquote",
+    "body",
+    "dd",
+    "details",
+    "div",
+    "dl",
+    "dt",
+    "fieldset",
+    "figcaption",
+    "figure",
+    "html",
+    "main",
+    "nav",
+    "p",
+    "section",
+    "summary",
+];
+
+/// What nobody sees.
+const UNSEEN: &[&str] = &["script", "style", "noscript", "template", "svg", "head"];
+
+/// The title, the keywords, and the elements in order.
+pub(super) fn contents(text: &str) -> (Option<String>, Vec<String>, Vec<Content>) {
+    let mut emitter = DefaultEmitter::<()>::default();
+    // Scripts and styles are then no markup.
+    emitter.naively_switch_states(true);
+    let mut reader = Reader::default();
+    for Ok(token) in Tokenizer::new_with_emitter(text, emitter) {
+        match token {
+            Token::StartTag(tag) => reader.begin(&tag),
+            Token::EndTag(tag) => reader.end(&name(&tag.name)),
+            Token::String(text) => reader.say(&String::from_utf8_lossy(&text)),
+            Token::Comment(_) | Token::Doctype(_) | Token::Error(_) => {}
+        }
+    }
+    reader.finish();
+    (reader.title, reader.keywords, reader.contents)
+}
+
+fn name(name: &HtmlString) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+#[derive(Default)]
+struct Reader {
+    title: Option<String>,
+    keywords: Vec<String>,
+    contents: Vec<Content>,
+    /// Words that belong to no element yet.
+    words: String,
+    /// What is being gathered.
+    gathering: Option<Gathering>,
+    /// The tag whose inside is not seen, and how often it is open.
+    unseen: Option<(String, usize)>,
+    is_title: bool,
+}
+
+/// An element of which more is to come, the tag that ends it, and how often that is open.
+struct Gathering {
+    tag: String,
+    open: usize,
+    sort: Sort,
+}
+
+enum Sort {
+    Heading(u8),
+    List(bool, Vec<String>),
+    Code,
+    Table(Vec<String>, Vec<Vec<String>>, Option<Row>),
+    Other(Category),
+}
+
+#[derive(Default)]
+struct Row {
+    cells: Vec<String>,
+    is_head: bool,
+}
+
+impl Reader {
+    fn begin(&mut self, tag: &StartTag<()>) {
+        let name = name(&tag.name);
+        if let Some((unseen, open)) = &mut self.unseen {
+            *open += usize::from(*unseen == name);
+        }
+        self.is_title |= name == "title";
+        if name == "meta" {
+            self.meta(tag);
+        }
+        if self.unseen.is_some() {
+            return;
+        }
+        if UNSEEN.contains(&name.as_str()) {
+            self.unseen = Some((name, 1));
+            return;
+        }
+        if self.gathering.is_some() {
+            self.begin_inside(&name);
+        } else {
+            self.begin_outside(name, tag);
+        }
+    }
+
+    fn begin_inside(&mut self, name: &str) {
+        let said = one_line(&self.words);
+        let Some(gathering) = &mut self.gathering else { return };
+        gathering.open += usize::from(gathering.tag == name);
+        match (&mut gathering.sort, name) {
+            (Sort::List(_, items), "li") if gathering.open == 1 => {
+                self.words.clear();
+                if !said.is_empty() {
+                    items.push(said);
+                }
+            }
+            (Sort::Table(_, _, row), "td" | "th") => {
+                self.words.clear();
+                let row = row.get_or_insert_with(Row::default);
+                if !said.is_empty() {
+                    row.cells.push(said);
+                }
+                row.is_head |= name == "th";
+            }
+            (Sort::Table(head, rows, row), "tr") => {
+                self.words.clear();
+                end_row(head, rows, row.take(), said);
+            }
+            (Sort::Code, _) => {}
+            _ => self.words.push(' '),
+        }
+    }
+
+    fn begin_outside(&mut self, name: String, tag: &StartTag<()>) {
+        let attr = |name: &str| {
+            let value = tag.attributes.get(name.as_bytes());
+            value.map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
+        };
+        let sort = match name.as_str() {
+            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => Sort::Heading(name.as_bytes()[1] - b'0'),
+            "ul" | "ol" => Sort::List(name == "ol", Vec::new()),
+            "pre" => Sort::Code,
+            "table" => Sort::Table(Vec::new(), Vec::new(), None),
+            "form" => Sort::Other(Category::Form),
+            "header" => Sort::Other(Category::Header),
+            "footer" => Sort::Other(Category::Footer),
+            "img" => return self.single(Content::Image(attr("alt"), attr("src"))),
+            "hr" => return self.single(Content::Separator),
+            "audio" => return self.single(Content::Other(Category::Audio, attr("src"))),
+            "video" => return self.single(Content::Other(Category::Video, attr("src"))),
+            "br" => return self.words.push(' '),
+            _ if BLOCKS.contains(&name.as_str()) => return self.flush(),
+            _ => return,
+        };
+        self.flush();
+        self.gathering = Some(Gathering { tag: name, open: 1, sort });
+    }
+
+    fn end(&mut self, name: &str) {
+        if name == "title" {
+            self.is_title = false;
+        }
+        if let Some((unseen, open)) = &mut self.unseen {
+            *open -= usize::from(unseen == name);
+            if *open == 0 {
+                self.unseen = None;
+            }
+            return;
+        }
+        match &mut self.gathering {
+            Some(gathering) if gathering.tag == name => {
+                gathering.open -= 1;
+                if gathering.open == 0 {
+                    self.gathered();
+                }
+            }
+            None if BLOCKS.contains(&name) => self.flush(),
+            _ => {}
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        if self.is_title {
+            self.title.get_or_insert_default().push_str(text);
+        } else if self.unseen.is_none() {
+            self.words.push_str(text);
+        }
+    }
+
+    fn meta(&mut self, tag: &StartTag<()>) {
+        let value = |name: &str| {
+            tag.attributes.get(name.as_bytes()).map(|value| String::from_utf8_lossy(value))
+        };
+        if value("name").is_some_and(|name| name.eq_ignore_ascii_case("keywords"))
+            && let Some(listed) = value("content")
+        {
+            let words = listed.split(',').map(|word| word.trim().to_owned());
+            self.keywords.extend(words.filter(|word| !word.is_empty()));
+        }
+    }
+
+    fn single(&mut self, content: Content) {
+        self.flush();
+        self.contents.push(content);
+    }
+
+    fn flush(&mut self) {
+        let text = one_line(&std::mem::take(&mut self.words));
+        if !text.is_empty() {
+            self.contents.push(Content::Text(text));
+        }
+    }
+
+    /// What was being gathered is complete.
+    fn gathered(&mut self) {
+        let Some(gathering) = self.gathering.take() else { return };
+        let raw = std::mem::take(&mut self.words);
+        let said = one_line(&raw);
+        self.contents.push(match gathering.sort {
+            Sort::Heading(level) => Content::Heading(level, said),
+            Sort::List(ordered, mut items) => {
+                items.extend(Some(said).filter(|said| !said.is_empty()));
+                Content::List(ordered, items)
+            }
+            Sort::Code => Content::Code(None, raw.strip_prefix('\n').unwrap_or(&raw).to_owned()),
+            Sort::Table(mut head, mut rows, row) => {
+                end_row(&mut head, &mut rows, row, said);
+                if head.is_empty() {
+                    head = vec![String::new(); rows.iter().map(Vec::len).max().unwrap_or_default()];
+                }
+                Content::Table(head, rows)
+            }
+            Sort::Other(category) => Content::Other(category, said),
+        });
+    }
+
+    fn finish(&mut self) {
+        if self.gathering.is_some() {
+            self.gathered();
+        }
+        self.flush();
+        self.title =
+            self.title.take().map(|title| one_line(&title)).filter(|title| !title.is_empty());
+    }
+}
+
+fn end_row(head: &mut Vec<String>, rows: &mut Vec<Vec<String>>, row: Option<Row>, last: String) {
+    let Some(mut row) = row else { return };
+    row.cells.extend(Some(last).filter(|last| !last.is_empty()));
+    if row.is_head && head.is_empty() && rows.is_empty() {
+        *head = row.cells;
+    } else {
+        rows.push(row.cells);
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

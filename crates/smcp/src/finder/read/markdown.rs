@@ -1,0 +1,199 @@
+//! Markdown, block by block.
+
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+
+use crate::finder::element::{Category, Content};
+
+/// The blocks of a text, in order. What is inside a quotation or a list belongs to it.
+pub(super) fn contents(text: &str) -> Vec<Content> {
+    let options = Options::ENABLE_TABLES
+        | Options::ENABLE_STRIKETHROUGH
+        | Options::ENABLE_TASKLISTS
+        | Options::ENABLE_MATH
+        | Options::ENABLE_YAML_STYLE_METADATA_BLOCKS;
+    let mut reader = Reader::default();
+    for event in Parser::new_ext(text, options) {
+        reader.take(event);
+    }
+    reader.contents
+}
+
+#[derive(Default)]
+struct Reader {
+    contents: Vec<Content>,
+    /// Words since the block began.
+    text: String,
+    /// Lists and quotations we are in: only the outermost becomes an element.
+    depth: usize,
+    list: Option<(bool, Vec<String>)>,
+    code: Option<Option<String>>,
+    table: Option<(Vec<String>, Vec<Vec<String>>)>,
+    row: Vec<String>,
+    image: Option<(String, usize)>,
+    /// A picture that may turn out to be a paragraph of its own.
+    picture: Option<(String, String)>,
+    formula: Option<String>,
+    is_metadata: bool,
+}
+
+impl Reader {
+    fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.begin(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Text(_) if self.is_metadata => {}
+            Event::Text(text) | Event::Code(text) | Event::InlineMath(text) => self.say(&text),
+            Event::DisplayMath(text) => {
+                self.formula = self.text.trim().is_empty().then(|| text.trim().to_owned());
+                self.say(&text);
+            }
+            Event::SoftBreak | Event::HardBreak => self.say("\n"),
+            Event::TaskListMarker(is_done) => self.say(if is_done { "[x] " } else { "[ ] " }),
+            Event::Rule => self.push(Content::Separator),
+            // Markup inside of text: its words come as text.
+            Event::Html(_) | Event::InlineHtml(_) | Event::FootnoteReference(_) => {}
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        self.text.push_str(text);
+        if !text.trim().is_empty() && self.image.is_none() {
+            self.picture = None;
+        }
+    }
+
+    fn push(&mut self, content: Content) {
+        if self.depth == 0 {
+            self.contents.push(content);
+        }
+    }
+
+    fn begin(&mut self, tag: Tag<'_>) {
+        match tag {
+            Tag::Heading { .. } if self.depth == 0 => self.text.clear(),
+            Tag::Paragraph if self.depth == 0 => {
+                self.text.clear();
+                (self.picture, self.formula) = (None, None);
+            }
+            Tag::List(first) => {
+                if self.depth == 0 {
+                    self.list = Some((first.is_some(), Vec::new()));
+                }
+                self.depth += 1;
+            }
+            Tag::BlockQuote(_) => {
+                if self.depth == 0 {
+                    self.text.clear();
+                }
+                self.depth += 1;
+            }
+            Tag::Item => {
+                if self.depth == 1 {
+                    self.text.clear();
+                } else {
+                    self.text.push_str("\n- ");
+                }
+            }
+            Tag::CodeBlock(sort) if self.depth == 0 => {
+                self.text.clear();
+                let language = match sort {
+                    CodeBlockKind::Fenced(name) => Some(name.to_string()),
+                    CodeBlockKind::Indented => None,
+                };
+                self.code = Some(language.filter(|name| !name.is_empty()));
+            }
+            Tag::Table(_) => self.table = Some((Vec::new(), Vec::new())),
+            Tag::TableCell if self.depth == 0 => self.text.clear(),
+            Tag::Image { dest_url, .. } => {
+                self.image = Some((dest_url.to_string(), self.text.len()));
+            }
+            Tag::MetadataBlock(_) => self.is_metadata = true,
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Heading(level) if self.depth == 0 => {
+                let text = self.taken();
+                self.push(Content::Heading(level as u8, text));
+            }
+            TagEnd::Paragraph if self.depth == 0 => self.paragraph(),
+            TagEnd::Paragraph => self.text.push('\n'),
+            TagEnd::Item if self.depth == 1 => {
+                let text = self.taken();
+                if let Some((_, items)) = &mut self.list {
+                    items.push(text);
+                }
+            }
+            TagEnd::List(_) => {
+                self.depth -= 1;
+                if self.depth == 0
+                    && let Some((ordered, items)) = self.list.take()
+                {
+                    self.push(Content::List(ordered, items));
+                }
+            }
+            TagEnd::BlockQuote(_) => {
+                self.depth -= 1;
+                if self.depth == 0 {
+                    let text = self.taken();
+                    self.push(Content::Other(Category::Annotation, text));
+                }
+            }
+            TagEnd::CodeBlock => {
+                if let Some(language) = self.code.take() {
+                    let text = std::mem::take(&mut self.text);
+                    self.push(Content::Code(language, text));
+                }
+            }
+            TagEnd::TableCell => {
+                let text = self.taken();
+                self.row.push(text);
+            }
+            TagEnd::TableHead => {
+                let row = std::mem::take(&mut self.row);
+                if let Some((head, _)) = &mut self.table {
+                    *head = row;
+                }
+            }
+            TagEnd::TableRow => {
+                let row = std::mem::take(&mut self.row);
+                if let Some((_, rows)) = &mut self.table {
+                    rows.push(row);
+                }
+            }
+            TagEnd::Table => {
+                if let Some((head, rows)) = self.table.take() {
+                    self.push(Content::Table(head, rows));
+                }
+            }
+            TagEnd::Image => {
+                if let Some((url, from)) = self.image.take() {
+                    let alt = self.text.get(from..).unwrap_or_default().trim().to_owned();
+                    let is_alone =
+                        self.text.get(..from).is_some_and(|before| before.trim().is_empty());
+                    self.picture = is_alone.then_some((alt, url));
+                }
+            }
+            TagEnd::MetadataBlock(_) => self.is_metadata = false,
+            _ => {}
+        }
+    }
+
+    /// A paragraph of one picture is the picture, one of one formula is the formula.
+    fn paragraph(&mut self) {
+        let text = self.taken();
+        let content = match (self.picture.take(), self.formula.take()) {
+            (Some((alt, url)), _) => Content::Image(alt, url),
+            (None, Some(formula)) if formula == text => Content::Formula(formula),
+            _ if text.is_empty() => return,
+            _ => Content::Text(text),
+        };
+        self.push(content);
+    }
+
+    fn taken(&mut self) -> String {
+        std::mem::take(&mut self.text).trim().to_owned()
+    }
+}

@@ -1,0 +1,278 @@
+//! `dpe://host`, `/doc-ref`, `/doc-ref/pages/N`, `/doc-ref/elements/ID`, and what may be asked along with them.
+//!
+//! Read strictly: what does not fit is refused with its reason, and nothing is guessed.
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use super::element::Category;
+
+/// Bytes of an address.
+const URI_BYTES_MAX: usize = 2048;
+
+/// Pages listed unless told.
+pub const LIMIT: usize = 20;
+/// Pages or documents listed at most.
+pub const LIMIT_MAX: usize = 100;
+
+/// What stays as it is in a part of an address.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// An address of a document or of a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uri {
+    /// Whose documents.
+    pub host: String,
+    /// Which part.
+    pub part: Part,
+    /// How it is wanted.
+    pub wish: Wish,
+}
+
+/// What an address leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All documents of the host.
+    Catalog,
+    /// A document.
+    Document(String),
+    /// A page of it, from 0.
+    Page(String, u64),
+    /// An element of it.
+    Element(String, String),
+}
+
+/// How something is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// In which form.
+    pub format: Format,
+    /// A document with the list of its pages?
+    pub with_pages: bool,
+    /// The first page listed.
+    pub offset: usize,
+    /// Pages listed.
+    pub limit: usize,
+    /// Elements of these sorts alone; all if there is none.
+    pub categories: Vec<Category>,
+}
+
+/// A form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
+pub enum Format {
+    /// The elements as data.
+    Json,
+    /// As Markdown.
+    Markdown,
+    /// As plain text.
+    Text,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Self {
+            format: Format::Json,
+            with_pages: false,
+            offset: 0,
+            limit: LIMIT,
+            categories: Vec::new(),
+        }
+    }
+}
+
+impl Uri {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// 4204 with the reason.
+    pub fn parse(text: &str) -> Result<Self, Fault> {
+        read(text).map_err(|reason| {
+            Fault::new(Kind::DocumentUriInvalid, Operation::ReadDocument)
+                .with(Fact::Uri, text.chars().take(200).collect::<String>())
+                .with(Fact::Reason, reason)
+        })
+    }
+}
+
+/// A part of an address, written so that it is read back as it is.
+#[must_use]
+pub fn escaped(part: &str) -> String {
+    utf8_percent_encode(part, PLAIN).to_string()
+}
+
+fn read(text: &str) -> Result<Uri, &'static str> {
+    if text.len() > URI_BYTES_MAX {
+        return Err("it is longer than 2048 bytes");
+    }
+    if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("it has white space or control characters in it");
+    }
+    let rest = text.strip_prefix("dpe://").ok_or("it does not begin with dpe://")?;
+    if rest.contains('#') {
+        return Err("it has a fragment");
+    }
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let mut parts = path.split('/');
+    let host = parts.next().unwrap_or_default();
+    if host.is_empty() {
+        return Err("the host is missing");
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if !host.chars().all(is_name) {
+        return Err("the host is no name");
+    }
+    let rest: Vec<&str> = parts.collect();
+    Ok(Uri { host: host.to_owned(), part: part(&rest)?, wish: wish(query)? })
+}
+
+fn part(rest: &[&str]) -> Result<Part, &'static str> {
+    match rest {
+        [] | [""] => Ok(Part::Catalog),
+        [document] => Ok(Part::Document(decoded(document)?)),
+        [document, "pages", number] => {
+            let is_plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            let number = is_plain.then(|| number.parse().ok()).flatten();
+            Ok(Part::Page(decoded(document)?, number.ok_or("a page is a whole number from 0")?))
+        }
+        [document, "elements", id] => Ok(Part::Element(decoded(document)?, decoded(id)?)),
+        _ => Err("after the document comes pages/N or elements/ID"),
+    }
+}
+
+fn decoded(part: &str) -> Result<String, &'static str> {
+    if part.is_empty() {
+        return Err("a part of it is empty");
+    }
+    let text = percent_decode_str(part).decode_utf8().map_err(|_| "a part of it is no text")?;
+    if text.chars().any(char::is_control) {
+        return Err("a part of it has control characters");
+    }
+    Ok(text.into_owned())
+}
+
+fn wish(query: &str) -> Result<Wish, &'static str> {
+    let mut wish = Wish::default();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match name {
+            "format" => {
+                wish.format =
+                    value.parse().map_err(|_| "format is one of json, markdown and text")?;
+            }
+            "depth" => {
+                wish.with_pages = match value {
+                    "metadata" => false,
+                    "pages" => true,
+                    _ => return Err("depth is one of metadata and pages"),
+                }
+            }
+            "offset" => wish.offset = whole(value).ok_or("offset is a whole number from 0")?,
+            "limit" => {
+                wish.limit = whole(value)
+                    .filter(|limit| (1..=LIMIT_MAX).contains(limit))
+                    .ok_or("limit is a whole number from 1 to 100")?;
+            }
+            "categories" => {
+                let listed = decoded(value)?;
+                let known = listed.split(',').map(str::parse).collect::<Result<_, _>>();
+                wish.categories = known.map_err(|_| "categories has a name that is no category")?;
+            }
+            // Later versions may ask for more.
+            _ => {}
+        }
+    }
+    Ok(wish)
+}
+
+fn whole(text: &str) -> Option<usize> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_plain.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part_of(text: &str) -> Part {
+        Uri::parse(text).unwrap().part
+    }
+
+    #[test]
+    fn four_levels_lead_to_four_parts() {
+        assert_eq!(part_of("dpe://com.example.docs"), Part::Catalog);
+        assert_eq!(part_of("dpe://com.example.docs/"), Part::Catalog);
+        assert_eq!(part_of("dpe://h/rpt-2026"), Part::Document("rpt-2026".into()));
+        assert_eq!(part_of("dpe://h/rpt-2026/pages/12"), Part::Page("rpt-2026".into(), 12));
+        assert_eq!(part_of("dpe://h/d/elements/tbl-1"), Part::Element("d".into(), "tbl-1".into()));
+        assert_eq!(part_of("dpe://h/%E6%8A%A5%2F1"), Part::Document("报/1".into()));
+        assert_eq!(
+            part_of(&format!("dpe://h/{}", escaped("报/1 ?"))),
+            Part::Document("报/1 ?".into())
+        );
+    }
+
+    #[test]
+    fn what_is_asked_along_is_read() {
+        let uri =
+            Uri::parse("dpe://h/d?depth=pages&offset=5&limit=100&format=markdown&x=y").unwrap();
+        let expected = Wish {
+            format: Format::Markdown,
+            with_pages: true,
+            offset: 5,
+            limit: 100,
+            categories: vec![],
+        };
+        assert_eq!(uri.wish, expected);
+        let uri = Uri::parse("dpe://h/d/pages/0?categories=table,pivot_table").unwrap();
+        assert_eq!(uri.wish.categories, [Category::Table, Category::PivotTable]);
+    }
+
+    #[test]
+    fn an_address_that_does_not_fit_is_4204_with_its_reason() {
+        let long = format!("dpe://h/{}", "x".repeat(3000));
+        for bad in [
+            "",
+            "dpe:",
+            "dpe://",
+            "dpe:///d",
+            "http://h/d",
+            "DPE://h/d",
+            "dpe://h//pages/1",
+            "dpe://h/d/pages",
+            "dpe://h/d/pages/",
+            "dpe://h/d/pages/-1",
+            "dpe://h/d/pages/+1",
+            "dpe://h/d/pages/1.5",
+            "dpe://h/d/pages/99999999999999999999999",
+            "dpe://h/d/elements/",
+            "dpe://h/d/sheets/1",
+            "dpe://h/d/pages/1/elements/2",
+            "dpe://h/../x",
+            "dpe://h/%00",
+            "dpe://h/%ff",
+            "dpe://h/a b",
+            "dpe://h/d#x",
+            "dpe://user@h/d",
+            "dpe://h:80/d",
+            "dpe://h/d?format=xml",
+            "dpe://h/d?depth=all",
+            "dpe://h/d?offset=-1",
+            "dpe://h/d?offset=",
+            "dpe://h/d?limit=0",
+            "dpe://h/d?limit=101",
+            "dpe://h/d?limit=ten",
+            "dpe://h/d/pages/0?categories=poem",
+            "dpe://h/d/pages/0?categories=",
+            "dpe://h/d\n",
+            long.as_str(),
+        ] {
+            let fault = Uri::parse(bad).unwrap_err();
+            assert_eq!(fault.row().smcp, 4204, "{bad}");
+            assert!(
+                fault.detail().text(Fact::Reason).is_some_and(|reason| !reason.is_empty()),
+                "{bad}"
+            );
+        }
+    }
+}

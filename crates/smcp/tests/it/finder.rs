@@ -1,0 +1,215 @@
+//! The documents of a real folder: listed, read down to an element, and nothing but them.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use budao_core::fault::{Fact, Fault};
+use budao_smcp::finder::Finder;
+use serde_json::{Value, json};
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    fs::create_dir_all(folder.path().join("reports/2026")).unwrap();
+    let report = "# Annual report\n\nIt was a good year.\n\n| q | v |\n|---|---|\n| 1 | 2 |\n\n## Outlook\n\nBetter still.\n";
+    write("reports/2026/annual.md", report);
+    write("notes.txt", "one\n\ntwo\n");
+    write("page.html", "<title>A page</title><meta name=keywords content=web><p>Hello</p>");
+    write("broken.pdf", "this is no PDF");
+    write("program.exe", "MZ");
+    write(".hidden.md", "# secret");
+    folder
+}
+
+async fn list(finder: &Finder, query: Value) -> Value {
+    finder.list(&query, &[]).await.unwrap()
+}
+
+async fn get(finder: &Finder, uri: &str) -> Result<Value, Fault> {
+    finder.get(&json!({ "uri": uri, "req_id": "r" })).await
+}
+
+fn titles(answer: &Value) -> Vec<&str> {
+    let documents = answer["documents"].as_array().unwrap();
+    let mut titles: Vec<&str> = documents.iter().map(|it| it["title"].as_str().unwrap()).collect();
+    titles.sort_unstable();
+    titles
+}
+
+/// The address of the document of this title.
+async fn address(finder: &Finder, title: &str) -> String {
+    let all = list(finder, json!({})).await;
+    let all = all["documents"].as_array().unwrap();
+    let found = all.iter().find(|it| it["title"] == title).unwrap();
+    found["uri"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn documents_are_listed_filtered_and_paged() {
+    let folder = folder();
+    let finder = Finder::of_folder("local.docs", folder.path()).unwrap();
+    let all = list(&finder, json!({ "req_id": "r" })).await;
+    assert_eq!(titles(&all), ["A page", "Annual report", "broken.pdf", "notes.txt"]);
+    assert_eq!((&all["total_count"], &all["req_id"]), (&json!(4), &json!("r")));
+    let report =
+        all["documents"].as_array().unwrap().iter().find(|it| it["file_type"] == "md").unwrap();
+    assert_eq!((&report["page_count"], &report["server"]), (&json!(2), &json!("local.docs")));
+    assert_eq!(report["summary"], "It was a good year.");
+    assert!(report["file_uri"].as_str().unwrap().ends_with("/reports/2026/annual.md"));
+    assert!(report["last_modified"].as_str().unwrap().ends_with('Z'));
+    assert!(
+        !all.to_string().contains(folder.path().parent().unwrap().to_str().unwrap()),
+        "where it is, is not told"
+    );
+
+    assert_eq!(
+        titles(&list(&finder, json!({ "keywords": ["GOOD year"] })).await),
+        ["Annual report"]
+    );
+    assert_eq!(
+        titles(&list(&finder, json!({ "keywords": ["web", "annual"] })).await),
+        ["A page", "Annual report"]
+    );
+    assert_eq!(titles(&list(&finder, json!({ "file_type": "txt" })).await), ["notes.txt"]);
+    assert_eq!(
+        titles(&list(&finder, json!({ "file_type": "md", "keywords": ["web"] })).await),
+        [""; 0]
+    );
+    let page = list(&finder, json!({ "offset": 3, "limit": 2 })).await;
+    assert_eq!((titles(&page).len(), &page["total_count"]), (1, &json!(4)));
+    for bad in [
+        json!({ "limit": 0 }),
+        json!({ "limit": 101 }),
+        json!({ "offset": -1 }),
+        json!({ "keywords": 1 }),
+        json!({ "file_type": [] }),
+    ] {
+        let fault = finder.list(&bad, &[]).await.unwrap_err();
+        assert_eq!(fault.row().smcp, 400, "{bad}");
+        let field = fault.detail().text(Fact::Field).unwrap();
+        assert!(bad.get(field).is_some(), "{bad}: {field}");
+    }
+}
+
+#[tokio::test]
+async fn a_document_is_read_down_to_its_elements() {
+    let folder = folder();
+    let finder = Finder::of_folder("local.docs", folder.path()).unwrap();
+    let uri = address(&finder, "Annual report").await;
+    let catalog = get(&finder, "dpe://local.docs").await.unwrap();
+    assert_eq!(catalog["total_count"], 4);
+    let document = get(&finder, &uri).await.unwrap();
+    assert_eq!((&document["page_count"], document.get("pages")), (&json!(2), None));
+    let document = get(&finder, &format!("{uri}?depth=pages&offset=1&limit=1")).await.unwrap();
+    assert_eq!(document["pages"][0]["title"], "Outlook");
+    assert_eq!((&document["page_offset"], &document["page_total"]), (&json!(1), &json!(2)));
+    let page = get(&finder, document["pages"][0]["uri"].as_str().unwrap()).await.unwrap();
+    assert_eq!(page["elements"][1]["content"]["text"], "Better still.");
+    let tables = get(&finder, &format!("{uri}/pages/0?categories=table")).await.unwrap();
+    assert_eq!(
+        (&tables["element_count"], &tables["elements"][0]["content"]["rows"]),
+        (&json!(1), &json!([["1", "2"]]))
+    );
+    let markdown = get(&finder, &format!("{uri}/pages/0?format=markdown")).await.unwrap();
+    let text = "# Annual report\n\nIt was a good year.\n\n| q | v |\n| --- | --- |\n| 1 | 2 |";
+    assert_eq!((&markdown["content_markdown"], markdown.get("elements")), (&json!(text), None));
+    let element = get(&finder, &format!("{uri}/elements/tbl-001")).await.unwrap();
+    assert_eq!(
+        (&element["category"], &element["page_index"], &element["req_id"]),
+        (&json!("table"), &json!(0), &json!("r"))
+    );
+    let plain = get(&finder, &format!("{uri}/elements/tbl-001?format=text")).await.unwrap();
+    assert_eq!(plain["content_text"], "q\tv\n1\t2");
+}
+
+#[tokio::test]
+async fn each_of_the_four_errors_is_exact() {
+    let folder = folder();
+    let finder = Finder::of_folder("local.docs", folder.path()).unwrap();
+    let uri = address(&finder, "Annual report").await;
+    let near = format!("{}x", uri.strip_prefix("dpe://local.docs/").unwrap());
+    for (bad, code, fact, value) in [
+        (format!("dpe://local.docs/{near}"), 4201, Fact::DocRef, near.as_str()),
+        ("dpe://elsewhere/doc".into(), 4201, Fact::DocRef, "doc"),
+        (format!("{uri}/elements/tbl-002"), 4203, Fact::ElementId, "tbl-002"),
+        ("http://local.docs/x".into(), 4204, Fact::Uri, "http://local.docs/x"),
+    ] {
+        let fault = get(&finder, &bad).await.unwrap_err();
+        assert_eq!(fault.row().smcp, code, "{bad}");
+        assert_eq!(fault.detail().text(fact), Some(value));
+    }
+    let near = get(&finder, &format!("dpe://local.docs/{near}")).await.unwrap_err();
+    assert!(format!("{:?}", near.detail()).contains("annual-"), "the nearest is offered: {near:?}");
+    let page = get(&finder, &format!("{uri}/pages/2")).await.unwrap_err();
+    assert_eq!(
+        (page.row().smcp, page.detail().number(Fact::Page), page.detail().number(Fact::PageCount)),
+        (4202, Some(2), Some(2))
+    );
+    let huge = get(&finder, &format!("{uri}/pages/18446744073709551615")).await.unwrap_err();
+    assert_eq!(huge.row().smcp, 4202);
+    let missing = finder.get(&json!({})).await.unwrap_err();
+    assert_eq!((missing.row().smcp, missing.detail().text(Fact::Field)), (400, Some("uri")));
+    let broken = address(&finder, "broken.pdf").await;
+    let fault = get(&finder, &broken).await.unwrap_err();
+    assert_eq!((fault.row().smcp, fault.detail().text(Fact::Path)), (4003, Some("broken.pdf")));
+}
+
+#[tokio::test]
+async fn nothing_outside_the_folder_can_be_reached() {
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret.md"), "# hunter2").unwrap();
+    let folder = folder();
+    symlink(outside.path().join("secret.md"), folder.path().join("link.md")).unwrap();
+    symlink(outside.path(), folder.path().join("linked")).unwrap();
+    symlink("..", folder.path().join("up")).unwrap();
+    symlink(".", folder.path().join("circle")).unwrap();
+    let mut deep = folder.path().to_path_buf();
+    for _ in 0..12 {
+        deep.push("d");
+    }
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("deep.md"), "# too deep").unwrap();
+    fs::write(folder.path().join("big.txt"), vec![b'x'; 17 << 20]).unwrap();
+    let finder = Finder::of_folder("local.docs", folder.path()).unwrap();
+    let all = list(&finder, json!({ "limit": 100 })).await;
+    assert_eq!(titles(&all), ["A page", "Annual report", "big.txt", "broken.pdf", "notes.txt"]);
+    assert!(!all.to_string().contains("hunter2") && !all.to_string().contains("secret"));
+    for path in [
+        "..",
+        "%2e%2e",
+        "..%2fsecret.md",
+        "%2fetc%2fpasswd",
+        "link.md",
+        "linked%2fsecret.md",
+        ".hidden.md",
+    ] {
+        let fault = get(&finder, &format!("dpe://local.docs/{path}")).await.unwrap_err();
+        assert_eq!(fault.row().smcp, 4201, "{path}");
+    }
+    let big = get(&finder, &address(&finder, "big.txt").await).await.unwrap_err();
+    assert_eq!((big.row().smcp, big.detail().number(Fact::Limit)), (4003, Some(16 << 20)));
+
+    // A file that becomes a link between the list and the reading.
+    let notes = address(&finder, "notes.txt").await;
+    swap(&folder.path().join("notes.txt"), &outside.path().join("secret.md"));
+    let fault = get(&finder, &notes).await.unwrap_err();
+    assert_eq!(fault.row().smcp, 4201, "{fault:?}");
+}
+
+fn swap(file: &Path, target: &Path) {
+    fs::remove_file(file).unwrap();
+    symlink(target, file).unwrap();
+}
+
+#[tokio::test]
+async fn a_change_is_seen() {
+    let folder = folder();
+    let finder = Finder::of_folder("local.docs", folder.path()).unwrap();
+    let uri = address(&finder, "notes.txt").await;
+    let before = finder.state().await;
+    assert_eq!(finder.state().await, before);
+    fs::write(folder.path().join("notes.txt"), "another, longer text\n").unwrap();
+    assert_ne!(finder.state().await, before);
+    let page = get(&finder, &format!("{uri}/pages/0?format=text")).await.unwrap();
+    assert_eq!(page["content_text"], "another, longer text");
+    assert!(Finder::of_folder("x", &folder.path().join("nowhere")).is_err());
+}
