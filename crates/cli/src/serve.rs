@@ -26,12 +26,14 @@ use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     claude,
     config::ConfigArgs,
     exit::Exit,
     port,
+    smcp::{Door, HubArgs, Room, Rooms},
     terminal::Terminal,
     wiring::{self, JournalArgs, Wired},
     words::say,
@@ -118,6 +120,9 @@ pub(crate) struct Args {
     on_disconnect: String,
 
     #[command(flatten)]
+    hub: HubArgs,
+
+    #[command(flatten)]
     config: ConfigArgs,
 
     #[command(flatten)]
@@ -126,8 +131,9 @@ pub(crate) struct Args {
 
 /// `budao serve`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let file = args.config.load()?;
+    let mut file = args.config.load()?;
     file.log.start("warn")?;
+    let own_rooms = Rooms::take_own(&mut file.smcp);
     let key = state_key(&args.journal.path()?)?;
     let (auth, made) = auth(args, &key)?;
     let mut config = Config::new(auth, keyring(args, &key)?);
@@ -139,8 +145,13 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.limits = file.serve.limits.clone();
     config.core = file.limits.clone();
     config.alerts = file.alerts.wired(&args.journal.path()?);
-    config.scrubber = Scrubber::with_secrets(args.token.iter().chain(&made));
+    let secrets = args.token.iter().chain(&made).map(String::as_str).chain(args.hub.secrets());
+    config.scrubber = Scrubber::with_secrets(secrets);
     config.check_address(args.listen.ip())?;
+    let hub = args.hub.hub(door(args, made.as_deref()), &world::real())?;
+    if let Some(mounted) = &hub {
+        config.beside = mounted.hub.router();
+    }
     let listener = listen(args.listen).await?;
     config.meters.install();
 
@@ -150,10 +161,31 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         let words = say(lang, "Sessions that go on from before", "继续运行的会话");
         terminal.say(&format!("{words}: {resumed}"));
     }
-    let stop = told_to_stop();
+    let stop = CancellationToken::new();
+    let told = told_to_stop();
     announce(&listener, made.as_deref(), lang, terminal);
+    let own_rooms = match (&hub, listener.local_addr()) {
+        (Some(mounted), Ok(here)) => {
+            own_rooms.into_iter().map(|room| mounted.own(room, here)).collect()
+        }
+        _ => own_rooms,
+    };
+    if let Running::Native(wired) = &engine {
+        tokio::spawn(enter(Arc::clone(&wired.rooms), own_rooms));
+    }
     let (runs, journal) = (engine.engine(), engine.journal());
-    budao_serve::serve(listener, config, runs, journal, world::real(), stop).await?;
+    let stopped = stop.clone().cancelled_owned();
+    let serving = budao_serve::serve(listener, config, runs, journal, world::real(), stopped);
+    // Sessions and rooms end at the same time: neither keeps the other's clients waiting.
+    let ending = async {
+        told.await;
+        stop.cancel();
+        if let Some(mounted) = &hub {
+            mounted.hub.close().await;
+        }
+        Ok(())
+    };
+    tokio::try_join!(serving, ending)?;
     engine.close().await;
     Ok(Exit::Fine)
 }
@@ -225,6 +257,25 @@ impl Args {
     fn model(&self) -> Result<String, Fault> {
         let otherwise = if self.is_claude()? { DEFAULT_MODEL } else { "demo" };
         Ok(self.model.clone().unwrap_or_else(|| otherwise.to_owned()))
+    }
+}
+
+/// Who is let in, as far as a hub can say it.
+fn door<'a>(args: &'a Args, made: Option<&'a str>) -> Door<'a> {
+    match made.or(args.token.as_deref()) {
+        _ if args.no_auth => Door::Open,
+        Some(token) => Door::Token(token.trim()),
+        None => Door::Other,
+    }
+}
+
+/// Enters the rooms of this server's own hub, which serves by now or in a moment.
+async fn enter(rooms: Arc<Rooms>, own: Vec<Room>) {
+    for room in own {
+        let name = room.room_name().to_owned();
+        if let Err(fault) = rooms.join_one(room, &world::real()).await {
+            tracing::warn!(%fault, room = name, "a room could not be joined");
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `budao smcp`: the hub, a computer, and an agent by hand.
 
 mod computer;
+mod mounted;
 mod rooms;
 
 use std::{net::SocketAddr, time::Duration};
@@ -14,13 +15,14 @@ use budao_runtime::world;
 use budao_smcp::{
     Place,
     agent::{Agent, Call, Config as AgentConfig, News},
-    server::{Access, Config as HubConfig, Elsewhere, Hub, Limits, Token},
+    server::{Access, Config as HubConfig, Elsewhere, Hub, Limits, Refusal, Token},
     wire::{Dialect, Role},
 };
 use serde_json::Value;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use mounted::{Door, HubArgs};
 pub(crate) use rooms::{Room, Rooms};
 
 use crate::{exit::Exit, terminal::Terminal, words::say};
@@ -69,6 +71,9 @@ struct ServerArgs {
     /// Tell callers nothing about rooms and computers that are not theirs
     #[arg(long)]
     hide_other_rooms: bool,
+    /// Turn a WebSocket of another version away by closing it with code 4900, for lines that lose the body of a refused upgrade
+    #[arg(long)]
+    refuse_by_close: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -159,7 +164,9 @@ async fn serve(args: &ServerArgs, lang: Lang, terminal: &Terminal) -> Result<Exi
         Access::Tokens(args.token.iter().map(|token| read_token(token)).collect::<Result<_, _>>()?)
     };
     let elsewhere = if args.hide_other_rooms { Elsewhere::Hidden } else { Elsewhere::Named };
-    let config = HubConfig { dialect: args.dialect, access, elsewhere, limits: Limits::default() };
+    let refusal = if args.refuse_by_close { Refusal::Close } else { Refusal::Body };
+    let limits = Limits::default();
+    let config = HubConfig { dialect: args.dialect, access, elsewhere, refusal, limits };
     let listener = tokio::net::TcpListener::bind(args.listen).await.map_err(|error| {
         Fault::new(Kind::AddressInUse, Operation::StartServer)
             .with(Fact::Endpoint, args.listen.to_string())

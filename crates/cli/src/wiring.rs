@@ -87,6 +87,8 @@ pub(crate) struct Wired {
     servers: Arc<Servers>,
     /// Servers an editor handed over.
     pub(crate) handed: Arc<Handed>,
+    /// Rooms whose computers' tools are offered.
+    pub(crate) rooms: Arc<Rooms>,
     /// MCP servers and rooms that are not there yet, and why.
     pub(crate) missing: Vec<(String, Fault)>,
 }
@@ -126,6 +128,7 @@ pub(crate) async fn wire_within(
     secrets.extend(Rooms::secrets(&smcp));
     let (rooms, absent) = Rooms::join(smcp, &world).await;
     missing.extend(absent);
+    let rooms = Arc::new(rooms);
     let scrubber = Scrubber::with_secrets(secrets);
     let models = Models::new(world.clone(), Arc::new(limits.clone()), keys);
     let options = builtin::Options {
@@ -140,7 +143,7 @@ pub(crate) async fn wire_within(
         scrubber: scrubber.clone(),
         servers: Arc::clone(&servers),
         handed: Arc::clone(&handed),
-        rooms,
+        rooms: Arc::clone(&rooms),
     };
     let retains = Retains { journal: Arc::clone(&journal), age: SESSIONS_KEPT };
     let runtime =
@@ -152,7 +155,7 @@ pub(crate) async fn wire_within(
             .holder(holder::name())
             .census(Arc::new(holder::Processes))
             .build()?;
-    Ok(Wired { runtime, shells, servers, handed, missing })
+    Ok(Wired { runtime, shells, servers, handed, rooms, missing })
 }
 
 /// Makes room on a full disk: sessions that are long over go, and with them the outputs kept for them.
@@ -213,7 +216,7 @@ struct Builtin {
     scrubber: Scrubber,
     servers: Arc<Servers>,
     handed: Arc<Handed>,
-    rooms: Rooms,
+    rooms: Arc<Rooms>,
 }
 
 #[async_trait]

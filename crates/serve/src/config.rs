@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use axum::Router;
 use budao_core::{
     event::Settings,
     fault::{Fact, Fault, Kind, Operation},
@@ -41,6 +42,9 @@ pub struct Config {
     pub meters: Meters,
     /// Who is told of faults that need somebody.
     pub alerts: Option<Alerts>,
+    /// Routes of others on the same address. They pass the same check of origins and host names, and admit whom
+    /// they want by themselves.
+    pub beside: Router,
 }
 
 impl Config {
@@ -61,6 +65,7 @@ impl Config {
             scrubber: Scrubber::new(),
             meters: Meters::new(),
             alerts: None,
+            beside: Router::new(),
         }
     }
 

@@ -72,6 +72,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
     let router = public
         .merge(page::routes())
         .merge(private)
+        .merge(server.config.beside.clone().with_state(()))
         .layer(middleware::from_fn_with_state(Arc::clone(server), guard::welcome))
         .layer(CatchPanicLayer::new())
         .with_state(Arc::clone(server));

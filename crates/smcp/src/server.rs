@@ -49,8 +49,21 @@ pub struct Config {
     pub access: Access,
     /// What a caller learns about other rooms.
     pub elsewhere: Elsewhere,
+    /// How a WebSocket of another version is turned away.
+    pub refusal: Refusal,
     /// The bounds.
     pub limits: Limits,
+}
+
+/// How a WebSocket handshake of another version is turned away. Polling always gets the body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refusal {
+    /// With the same answer as polling: status 400, the body and the header.
+    #[default]
+    Body,
+    /// With a connection that is closed at once, code 4900: for lines on which the body of a refused upgrade gets lost, and
+    /// for browsers, which do not show it. The client asks by polling what was wrong.
+    Close,
 }
 
 /// The hub's bounds.
@@ -64,7 +77,7 @@ pub struct Limits {
     pub request_bytes_max: usize,
     /// Bytes of a computer's answer.
     pub answer_bytes_max: usize,
-    /// Bytes of anything; more costs the connection.
+    /// Bytes of anything; more costs the connection, after an answer that says so. Twice as much is not even read.
     pub frame_bytes_max: usize,
     /// Packets waiting for one connection.
     pub queue_max: usize,
@@ -157,8 +170,9 @@ impl Hub {
         let (layer, io) = SocketIo::builder()
             .max_buffer_size(limits.queue_max)
             .max_payload(limits.frame_bytes_max as u64)
-            .ws_max_message_size(limits.frame_bytes_max)
-            .ws_max_frame_size(limits.frame_bytes_max)
+            // The transport cuts without a word. So it takes more than we do, and we say why.
+            .ws_max_message_size(limits.frame_bytes_max * 2)
+            .ws_max_frame_size(limits.frame_bytes_max * 2)
             .build_layer();
         let inner = self.0.clone();
         // Everything is registered before the client learns that it is connected.
@@ -167,8 +181,7 @@ impl Hub {
         };
         io.ns(NAMESPACE, (async |_: SocketRef| {}).with(greet));
         let _ = self.0.io.set(io);
-        Router::new()
-            .merge(gate::counters(self.0.clone()))
+        gate::routes(self.0.clone())
             .layer(layer)
             .layer(axum::middleware::from_fn_with_state(self.0.clone(), gate::gate))
     }

@@ -1,6 +1,12 @@
 //! Rooms of the configuration: the tools of their computers are offered to every session.
 
-use budao_core::{Fault, seams::World};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use budao_core::{
+    Fault,
+    fault::{Fact, Kind, Operation},
+    seams::World,
+};
 use budao_smcp::{
     Place,
     agent::{Agent, Config, RemoteTools},
@@ -13,8 +19,9 @@ use serde::Deserialize;
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Room {
-    /// The hub.
-    url: String,
+    /// The hub; if not said, the one in this server.
+    #[serde(default)]
+    pub(super) url: Option<String>,
     /// The room.
     room: String,
     /// Our name there.
@@ -22,10 +29,10 @@ pub(crate) struct Room {
     name: String,
     /// What the hub wants to be shown.
     #[serde(default)]
-    token: Option<String>,
+    pub(super) token: Option<String>,
     /// How the hub speaks, if not 0.4.
     #[serde(default)]
-    dialect: Option<String>,
+    pub(super) dialect: Option<String>,
 }
 
 fn name() -> String {
@@ -43,7 +50,14 @@ impl std::fmt::Debug for Room {
 
 /// The rooms we are in.
 #[derive(Debug, Default)]
-pub(crate) struct Rooms(Vec<RemoteTools>);
+pub(crate) struct Rooms(Mutex<Vec<RemoteTools>>);
+
+impl Room {
+    /// What it is called.
+    pub(crate) fn room_name(&self) -> &str {
+        &self.room
+    }
+}
 
 impl Rooms {
     /// Joins every room that can be joined; the others are named with their reason.
@@ -55,7 +69,25 @@ impl Rooms {
                 Err(fault) => missing.push((room.room, fault)),
             }
         }
-        (Self(joined), missing)
+        (Self(Mutex::new(joined)), missing)
+    }
+
+    /// Takes the rooms of this server's own hub out of the list: they can be joined only when it serves.
+    pub(crate) fn take_own(rooms: &mut Vec<Room>) -> Vec<Room> {
+        let (own, others) = rooms.drain(..).partition(|room: &Room| room.url.is_none());
+        *rooms = others;
+        own
+    }
+
+    /// Joins one more room.
+    pub(crate) async fn join_one(&self, room: Room, world: &World) -> Result<(), Fault> {
+        let tools = room.join(world).await?;
+        self.joined().push(tools);
+        Ok(())
+    }
+
+    fn joined(&self) -> MutexGuard<'_, Vec<RemoteTools>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What must never be said.
@@ -65,7 +97,8 @@ impl Rooms {
 
     /// The toolbox with what the rooms offer now. A name that is taken stays with who has it.
     pub(crate) fn offer(&self, mut toolbox: Toolbox) -> Toolbox {
-        for tool in self.0.iter().flat_map(RemoteTools::tools) {
+        let tools: Vec<_> = self.joined().iter().flat_map(RemoteTools::tools).collect();
+        for tool in tools {
             let name = &tool.spec().name;
             if toolbox.specs().iter().any(|spec| spec.name == *name) {
                 tracing::warn!(tool = %name, "a remote tool of a name that is taken is not offered");
@@ -81,17 +114,25 @@ impl Rooms {
 
     /// A number that moves whenever tools come or go.
     pub(crate) fn generation(&self) -> u64 {
-        self.0.iter().map(RemoteTools::generation).fold(0, u64::wrapping_add)
+        let joined = self.joined();
+        // A room more is a change, too.
+        let rooms = joined.iter().map(|tools| tools.generation().wrapping_add(1));
+        rooms.fold(0, u64::wrapping_add)
     }
 }
 
 impl Room {
     async fn join(&self, world: &World) -> Result<RemoteTools, Fault> {
-        let mut place = Place::new(&self.url, &self.room, &self.name);
+        let url = self.url.as_ref().ok_or_else(|| {
+            Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+                .with(Fact::ConfigKey, "smcp.url")
+                .with(Fact::Expected, "the address of a hub, or `budao serve --smcp`")
+                .with(Fact::Received, "nothing")
+        })?;
+        let mut place = Place::new(url, &self.room, &self.name);
         place.token = self.token.clone().map(Into::into);
         if let Some(dialect) = &self.dialect {
             place.dialect = dialect.parse::<Dialect>().map_err(|expected| {
-                use budao_core::fault::{Fact, Kind, Operation};
                 Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
                     .with(Fact::ConfigKey, "smcp.dialect")
                     .with(Fact::Expected, expected)

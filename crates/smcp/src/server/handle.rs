@@ -21,7 +21,7 @@ use super::{
 use crate::wire::{
     Dialect, Role, error,
     event::{self, Ask, Tell},
-    request::Fields,
+    request::{self, Fields},
     trace_of,
     version::QUERY,
 };
@@ -101,12 +101,28 @@ fn tell_room(hub: &Arc<Inner>, event: &'static str, member: &Member) {
 impl MessageHandler<LocalAdapter, Desk> for Desk {
     fn call(&self, socket: Arc<Socket<LocalAdapter>>, data: Data, id: Option<i64>) {
         settled(&socket);
-        let answer = Answer::new(socket, id);
+        let answer = Answer::new(socket.clone(), id);
         let Data::Str(text, attachments) = data else { return };
-        let (name, payload) = match self.read(&text, attachments.is_some()) {
+        let limits = self.hub.config.limits;
+        let is_over = text.len() > limits.frame_bytes_max;
+        let limit = if is_over { limits.frame_bytes_max } else { limits.request_bytes_max };
+        let said = request::event(&text, attachments.is_some(), limit);
+        let (name, payload) = match said {
             Ok(said) => said,
             // Whatever it was: this says it to those who wait for a result as well.
-            Err(fault) => return self.refuse(&answer, Carrier::Result, "", fault),
+            Err(fault) => {
+                self.refuse(&answer, Carrier::Result, "", fault);
+                if is_over {
+                    // Behind the answer, which says why.
+                    tracing::warn!(
+                        bytes = text.len(),
+                        "a connection that sends too much is closed"
+                    );
+                    self.hub.stats.count(|all| all.connections_closed += 1);
+                    let _ = socket.disconnect();
+                }
+                return;
+            }
         };
         self.hub.stats.came(known(&name));
         if let Ok(ask) = name.parse::<Ask>() {
@@ -155,35 +171,6 @@ pub(super) enum Carrier {
 }
 
 impl Desk {
-    /// The event's name and its only argument.
-    fn read(&self, text: &str, is_binary: bool) -> Result<(String, Value), Fault> {
-        let op = Operation::AcceptFrame;
-        let limit = self.hub.config.limits.request_bytes_max;
-        if text.len() > limit {
-            let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-            return Err(Fault::new(Kind::FrameTooLarge, op)
-                .with(Fact::Limit, bytes(limit))
-                .with(Fact::Actual, bytes(text.len())));
-        }
-        if is_binary {
-            return Err(Fault::new(Kind::BadRequest, op)
-                .with(Fact::Expected, "JSON without attachments")
-                .with(Fact::Received, "binary data"));
-        }
-        let mut args: Vec<Value> = serde_json::from_str(text)
-            .map_err(|error| Fault::new(Kind::MalformedJson, op).caused_by(&error))?;
-        let name = match args.first() {
-            Some(Value::String(name)) => name.clone(),
-            _ => {
-                return Err(
-                    Fault::new(Kind::BadRequest, op).with(Fact::Expected, "an event's name")
-                );
-            }
-        };
-        let payload = if args.len() > 1 { args.swap_remove(1) } else { Value::Null };
-        Ok((name, payload))
-    }
-
     /// Answers with a fault, in its carrier, once: counted, logged, traced.
     pub(super) fn refuse(&self, answer: &Answer, carrier: Carrier, req_id: &str, fault: Fault) {
         let fault = self.hub.finish(fault, req_id);

@@ -55,7 +55,7 @@ pub struct Snapshot {
     pub scrubbed: u64,
     /// Sends that found a full queue and were tried again.
     pub sends_delayed: u64,
-    /// Connections closed because they did not read.
+    /// Connections closed because they did not read, or sent too much at once.
     pub connections_closed: u64,
 }
 

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use budao_core::{retry::Policy, seams::World};
 use budao_smcp::{
-    server::{Access, Config, Elsewhere, Hub, Limits},
+    server::{Access, Config, Elsewhere, Hub, Limits, Refusal},
     wire::{Dialect, NAMESPACE, PROTOCOL},
 };
 use budao_socketio::{Client, Config as Dial, Event, Events, Payload};
@@ -34,7 +34,8 @@ pub(crate) struct Running {
 
 pub(crate) fn config() -> Config {
     let limits = Limits { grace: Duration::from_millis(200), ..Limits::default() };
-    Config { dialect: Dialect::V04, access: Access::Any, elsewhere: Elsewhere::Named, limits }
+    let (elsewhere, refusal) = (Elsewhere::Named, Refusal::Body);
+    Config { dialect: Dialect::V04, access: Access::Any, elsewhere, refusal, limits }
 }
 
 pub(crate) async fn start(config: Config) -> Running {

@@ -1,10 +1,10 @@
 //! The gate before Socket.IO, and the counters beside it.
 
 use budao_smcp::{
-    server::{Access, Config, Token},
+    server::{Access, Config, Refusal, Token},
     wire::Dialect,
 };
-use budao_socketio::{Client, Config as Dial, Error, Transports};
+use budao_socketio::{Client, Config as Dial, Error, Loss, Transports};
 use serde_json::{Value, json};
 
 use crate::common::{Running, config, pair, start, the_world, within};
@@ -54,6 +54,21 @@ async fn a_version_that_does_not_fit_is_refused_before_anything_else() {
 }
 
 #[tokio::test]
+async fn where_a_body_would_be_lost_a_websocket_is_closed_with_4900_and_polling_says_why() {
+    let hub = start(Config { refusal: Refusal::Close, ..config() }).await;
+    for version in [None, Some("four"), Some("0.3.0")] {
+        let error = refused(&hub, version, Transports::WebSocket).await;
+        let Error::Lost(Loss::Closed { code, reason }) = &error else { panic!("{error:?}") };
+        assert_eq!((*code, reason.contains("polling")), (Some(4900), true), "{version:?}");
+    }
+    let error = refused(&hub, Some("0.3.0"), Transports::PollingThenWebSocket).await;
+    let Error::Http(refusal) = &error else { panic!("{error:?}") };
+    assert_eq!(refusal.header("x-a2c-error-code"), Some("4008"));
+    let dial = hub.dial().transports(Transports::WebSocket);
+    within(Client::connect(dial, the_world())).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_first_draft_has_no_gate() {
     let hub = start(Config { dialect: Dialect::V02, ..config() }).await;
     let dial = Dial::new(&hub.url()).unwrap().namespace("/smcp");
@@ -61,9 +76,13 @@ async fn the_first_draft_has_no_gate() {
 }
 
 async fn get(hub: &Running, path: &str, token: Option<&str>) -> (u16, String) {
+    get_as(hub, path, token, "*/*").await
+}
+
+async fn get_as(hub: &Running, path: &str, token: Option<&str>, accept: &str) -> (u16, String) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let mut request = client.get(format!("{}{path}", hub.url()));
+    let mut request = client.get(format!("{}{path}", hub.url())).header("accept", accept);
     if let Some(token) = token {
         request = request.bearer_auth(token);
     }
@@ -92,6 +111,8 @@ async fn counters_are_there_for_people_and_machines() {
     let (status, text) = get(&hub, "/smcp/metrics", None).await;
     assert_eq!(status, 200);
     assert!(text.contains("smcp_failures_total{code=\"404\"} 1\n"), "{text}");
+    let scraper = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5";
+    assert_eq!(get_as(&hub, "/smcp/stats", None, scraper).await, (200, text));
 }
 
 #[tokio::test]
