@@ -48,7 +48,9 @@ pub(crate) fn fault_of(answer: &Value, operation: Operation, about: &About<'_>) 
     if matches!(kind, Kind::ToolSaidNo | Kind::ToolFailed)
         && fault.detail().get(Fact::Reason).is_none()
     {
-        fault = fault.with(Fact::Reason, words.clone());
+        // Some fail without a word.
+        let reason = if words.trim().is_empty() { "no reason was given" } else { &words };
+        fault = fault.with(Fact::Reason, reason.to_owned());
     } else if let Some(words) = Some(&words).filter(|words| !words.is_empty()) {
         fault = fault.because(words.clone());
     }

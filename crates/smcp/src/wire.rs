@@ -6,6 +6,8 @@
 pub mod error;
 pub mod event;
 pub mod identity;
+#[doc(hidden)]
+pub mod probe;
 pub mod request;
 pub mod version;
 

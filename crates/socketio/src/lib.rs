@@ -48,3 +48,11 @@ pub use config::{Auth, Config, Limits, Transports};
 pub use error::{Error, HttpRefusal, Loss};
 pub use payload::Payload;
 pub use shared::Stats;
+
+/// Reads a text as a packet, whatever it is. For the fuzz target.
+#[doc(hidden)]
+pub fn probe(text: &str) {
+    let decoder = packet::Decoder::new(&Limits::default());
+    let _ = decoder.text(text.to_owned());
+    let _ = decoder.bytes(bytes::Bytes::from_static(b"attached"));
+}

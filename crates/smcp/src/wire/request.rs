@@ -13,6 +13,35 @@ pub const NAME_BYTES_MAX: usize = 256;
 /// Seconds a tool call may ask for.
 pub const TIMEOUT_SECONDS: std::ops::RangeInclusive<u64> = 1..=3600;
 
+/// An event's name and its only argument.
+///
+/// # Errors
+/// If it has more bytes than the limit, attachments, or is no event.
+pub fn event(text: &str, is_binary: bool, limit: usize) -> Result<(String, Value), Fault> {
+    let op = Operation::AcceptFrame;
+    if text.len() > limit {
+        let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        return Err(Fault::new(Kind::FrameTooLarge, op)
+            .with(Fact::Limit, bytes(limit))
+            .with(Fact::Actual, bytes(text.len())));
+    }
+    if is_binary {
+        return Err(Fault::new(Kind::BadRequest, op)
+            .with(Fact::Expected, "JSON without attachments")
+            .with(Fact::Received, "binary data"));
+    }
+    let mut args: Vec<Value> = serde_json::from_str(text)
+        .map_err(|error| Fault::new(Kind::MalformedJson, op).caused_by(&error))?;
+    let name = match args.first() {
+        Some(Value::String(name)) => name.clone(),
+        _ => {
+            return Err(Fault::new(Kind::BadRequest, op).with(Fact::Expected, "an event's name"));
+        }
+    };
+    let payload = if args.len() > 1 { args.swap_remove(1) } else { Value::Null };
+    Ok((name, payload))
+}
+
 /// The fields of a request, with what it was for.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {

@@ -1,0 +1,147 @@
+//! Any text through everything that reads what peers send: for the fuzz target, and for a share of it in every run.
+
+use budao_core::fault::{Fault, Operation, tell};
+use serde_json::Value;
+
+use super::{
+    Dialect, error,
+    event::{Ask, Tell},
+    request::{self, Fields},
+    trace_of, version,
+};
+use crate::{
+    finder::uri::Uri,
+    reading::{self, About},
+};
+
+/// Reads a text as an event, as an answer, as a version and as an address. Panics if something is said that cannot be.
+///
+/// # Panics
+/// If a promise does not hold.
+pub fn everything(text: &str) {
+    match request::event(text, false, 4096) {
+        Ok((name, payload)) => {
+            if let Err(fault) = fields(&name, &payload) {
+                refused(fault);
+            }
+            answer(payload);
+        }
+        Err(fault) => refused(fault),
+    }
+    if let Ok(value) = serde_json::from_str::<Value>(text) {
+        answer(value);
+    }
+    if let Err(fault) = version::judge(Some(text)) {
+        assert!(matches!(version::refusal(&fault)["code"].as_u64(), Some(400 | 4008)));
+    }
+    if let Err(fault) = Uri::parse(text) {
+        assert_eq!(fault.row().smcp, 4204);
+        refused(fault);
+    }
+}
+
+fn fields(name: &str, payload: &Value) -> Result<(), Fault> {
+    let fields = Fields::new(name, Operation::RelayCall, payload)?;
+    if let Ok(ask) = name.parse::<Ask>() {
+        let routed = fields.routed()?;
+        assert!(!routed.computer.is_empty() && trace_of(&routed.req_id).is_some());
+        if ask == Ask::ToolCall {
+            let seconds = fields.tool_call()?.timeout.as_secs();
+            assert!(request::TIMEOUT_SECONDS.contains(&seconds));
+        }
+    } else if name.parse::<Tell>() == Ok(Tell::Join) {
+        let join = fields.join()?;
+        assert!(!join.name.chars().any(char::is_control));
+    }
+    Ok(())
+}
+
+/// What is refused can be told, shortly, in both dialects, and is understood at the other end.
+fn refused(fault: Fault) {
+    let fault = fault.traced(trace_of("r")).scrubbed(&budao_core::scrub::Scrubber::new());
+    assert!(!tell::to_peer(&fault, budao_core::Lang::En).message.is_empty());
+    for dialect in [Dialect::V04, Dialect::V02] {
+        let told = error::result(&fault, dialect);
+        assert!(told.to_string().len() < 8 * 1024, "a refusal is short");
+        assert_eq!(error::code_of(&told), Some(fault.row().smcp));
+        let read = reading::fault_of(&told, Operation::ToolCall, &About::default());
+        assert_eq!(read.map(|read| read.kind()), Some(fault.kind()));
+    }
+}
+
+/// An answer of a stranger is passed on or is not; either way it can be looked at.
+fn answer(mut answer: Value) {
+    let failed = error::says_failed(&answer);
+    error::trace(&mut answer, trace_of("r"));
+    let read = reading::fault_of(&answer, Operation::ToolCall, &About::default());
+    assert_eq!(read.is_some(), failed);
+    if let Some(fault) = read {
+        refused(fault.scrubbed(&budao_core::scrub::Scrubber::new()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Something that is nearly an event.
+    fn nearly() -> impl Strategy<Value = String> {
+        let names = prop_oneof![
+            Just("client:tool_call"),
+            Just("client:get_dpe"),
+            Just("server:join_office"),
+            Just("server:leave_office"),
+            Just("server:tool_call_cancel"),
+            Just("x"),
+        ];
+        let field = prop_oneof![
+            Just("agent"),
+            Just("req_id"),
+            Just("computer"),
+            Just("tool_name"),
+            Just("params"),
+            Just("timeout"),
+            Just("role"),
+            Just("name"),
+            Just("office_id"),
+            Just("code"),
+            Just("error"),
+            Just("content"),
+            Just("isError"),
+            Just("meta"),
+            Just("details"),
+            Just("message_key"),
+        ];
+        let value = prop_oneof![
+            Just("1".to_owned()),
+            Just("-1".to_owned()),
+            Just("1e400".to_owned()),
+            Just("4001".to_owned()),
+            Just("\"agent\"".to_owned()),
+            Just("{}".to_owned()),
+            Just("[]".to_owned()),
+            Just("null".to_owned()),
+            Just("true".to_owned()),
+            "\"\\PC{0,20}\"",
+            Just("{\"code\":404,\"details\":{\"hops\":[1]}}".to_owned()),
+        ];
+        let pairs = prop::collection::vec((field, value), 0..8);
+        (names, pairs, any::<bool>()).prop_map(|(name, pairs, is_cut)| {
+            let body: Vec<String> =
+                pairs.iter().map(|(field, value)| format!("\"{field}\":{value}")).collect();
+            let text = format!("[\"{name}\",{{{}}}]", body.join(","));
+            if is_cut { text.chars().take(text.len() / 2).collect() } else { text }
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_a_peer_sends_is_read_or_refused_in_words(text in prop_oneof![nearly(), ".{0,200}", "dpe://\\PC{0,60}"]) {
+            everything(&text);
+        }
+    }
+}
