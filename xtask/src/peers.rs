@@ -109,6 +109,18 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "smcp-rust",
+        about: "the published A2C-SMCP crates in Rust, as hub, agent and computer",
+        kind: Kind::Cargo,
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "target/release/smcp-rust",
+            args: &["--version"],
+            stdin: "",
+            prints: "smcp-rust 0.4.1",
+        },
+    },
+    Peer {
         name: "acp-sdk",
         about: "the ACP project's TypeScript library, as an editor",
         kind: Kind::Npm(&["@agentclientprotocol/sdk@2.4.0"]),

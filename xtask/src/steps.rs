@@ -245,6 +245,14 @@ pub(crate) static STEPS: &[Step] = &[
         run: cargo::interleavings,
     },
     Step {
+        name: "pairs",
+        about: "agents and computers of three makers, each with each, through the hub",
+        budget: minutes(10),
+        when: When::Full,
+        needs: &[Need::Peer("a2c-smcp"), Need::Peer("smcp-rust")],
+        run: cargo::pairs,
+    },
+    Step {
         name: "deny",
         about: "licences, advisories, bans and sources (deny.toml)",
         budget: minutes(2),

@@ -68,9 +68,20 @@ pub(super) fn docs(run: &Run) -> Result<Done> {
     Ok(Done::Passed(String::new()))
 }
 
-/// The two tests that do only a share of their work in a usual run.
+/// The tests that do only a share of their work in a usual run.
 pub(super) fn acks(run: &Run) -> Result<Done> {
-    for (package, filter) in [("budao-socketio", "acks::"), ("budao-smcp", "chaos::")] {
+    let tests =
+        [("budao-socketio", "acks::"), ("budao-smcp", "chaos::"), ("budao-smcp", "raw_frames::")];
+    at_length(run, &tests)
+}
+
+/// All nine of them.
+pub(super) fn pairs(run: &Run) -> Result<Done> {
+    at_length(run, &[("budao-smcp", "pairs::every_agent")])
+}
+
+fn at_length(run: &Run, tests: &[(&str, &str)]) -> Result<Done> {
+    for (package, filter) in tests {
         let mut cargo = process::cargo(&run.root);
         cargo.args([
             "test",

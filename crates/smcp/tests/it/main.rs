@@ -3,14 +3,19 @@
 #![allow(clippy::print_stderr, reason = "what was not tested, and figures, are said")]
 
 mod agent;
+mod broken_lines;
 mod chaos;
 mod common;
 mod computer;
+mod finder;
 mod handshake;
 mod isolation;
 mod matrix;
 mod owner;
+mod pairs;
+mod peers;
 mod python;
 mod python_things;
+mod raw_frames;
 mod sign_in;
 mod things;

@@ -1,142 +1,26 @@
 //! The reference package in Python as agent and as computer, with our hub between them.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use budao_smcp::server::{Access, Config, Token};
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout, Command},
-    sync::oneshot,
+use serde_json::json;
+
+use crate::{
+    common::{Running, config, start, within},
+    peers::{Agent, Computer, Kit},
 };
-
-use crate::common::{Running, config, fetched, start, within};
-
-fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name)
-}
 
 pub(crate) async fn hub() -> Running {
     let access = Access::Tokens(vec![Token::shared("right")]);
     start(Config { access, ..config() }).await
 }
 
-fn spawn(python: &Path, name: &str, args: &[&str]) -> Child {
-    Command::new(python.join("bin/python"))
-        .arg(script(name))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        // A killed computer's own children would hold it open.
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap()
-}
-
-/// The reference computer.
-struct Computer {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Computer {
-    async fn start(python: &Path, hub: &Running, name: &str) -> Self {
-        let tools = script("tools.py");
-        let args = [&hub.url(), "a", name, tools.to_str().unwrap()];
-        let mut child = spawn(python, "computer.py", &args);
-        let stdin = child.stdin.take().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut computer = Self { child, stdin, lines };
-        computer.says("joined").await;
-        computer
-    }
-
-    async fn says(&mut self, word: &str) {
-        within(async {
-            while let Some(line) = self.lines.next_line().await.unwrap() {
-                if line.trim() == word {
-                    return;
-                }
-            }
-            panic!("it ended without saying `{word}`");
-        })
-        .await;
-    }
-
-    async fn tell(&mut self, word: &str) {
-        self.stdin.write_all(format!("{word}\n").as_bytes()).await.unwrap();
-    }
-}
-
-type Waiting = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>;
-
-/// The reference agent.
-pub(crate) struct Agent {
-    _child: Child,
-    stdin: ChildStdin,
-    waiting: Waiting,
-    next: u64,
-}
-
-impl Agent {
-    pub(crate) async fn start(python: &Path, hub: &Running) -> Self {
-        let mut child = spawn(python, "agent.py", &[&hub.url(), "a", "bot"]);
-        let stdin = child.stdin.take().unwrap();
-        let waiting = Waiting::default();
-        let (sender, joined) = oneshot::channel();
-        waiting.lock().unwrap().insert(0, sender);
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let heard = waiting.clone();
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                let Ok(value) = serde_json::from_str::<Value>(&line) else { continue };
-                let id = value["id"].as_u64().unwrap();
-                if let Some(sender) = heard.lock().unwrap().remove(&id) {
-                    let _ = sender.send(value);
-                }
-            }
-        });
-        within(joined).await.unwrap();
-        Self { _child: child, stdin, waiting, next: 0 }
-    }
-
-    pub(crate) async fn begin(&mut self, mut command: Value) -> oneshot::Receiver<Value> {
-        self.next += 1;
-        command["id"] = self.next.into();
-        let (sender, receiver) = oneshot::channel();
-        self.waiting.lock().unwrap().insert(self.next, sender);
-        self.stdin.write_all(format!("{command}\n").as_bytes()).await.unwrap();
-        receiver
-    }
-
-    pub(crate) async fn ask(&mut self, command: Value) -> Value {
-        let answer = within(self.begin(command).await).await.unwrap();
-        assert!(answer.get("error").is_none(), "{answer}");
-        answer["ok"].clone()
-    }
-
-    pub(crate) async fn call(&mut self, tool: &str, params: Value, timeout: u64) -> Value {
-        let call = json!({
-            "do": "call", "computer": "pc", "tool": tool, "params": params, "timeout": timeout,
-        });
-        self.ask(call).await
-    }
-}
-
 #[tokio::test]
 async fn the_reference_agent_and_computer_work_through_our_hub() {
-    let Some(python) = fetched("a2c-smcp") else { return };
+    let Some(python) = Kit::python() else { return };
     let hub = hub().await;
-    let mut agent = Agent::start(&python, &hub).await;
-    let mut computer = Computer::start(&python, &hub, "pc").await;
+    let mut agent = Agent::start(&python, &hub.url()).await;
+    let mut computer = Computer::start(&python, &hub.url(), "pc").await;
 
     // Join and list.
     let tools = agent.ask(json!({ "do": "tools", "computer": "pc" })).await;
@@ -229,7 +113,7 @@ async fn the_reference_agent_and_computer_work_through_our_hub() {
 
 #[tokio::test]
 async fn the_reference_agent_is_told_what_it_may_not() {
-    let Some(python) = fetched("a2c-smcp") else { return };
+    let Some(python) = Kit::python() else { return };
     let hub = hub().await;
     // Without a computer, and with the room's agent being somebody else.
     let first = {
@@ -245,7 +129,7 @@ async fn the_reference_agent_is_told_what_it_may_not() {
         assert_eq!(within(joined).await.unwrap().first(), true);
         client
     };
-    let mut agent = Agent::start(&python, &hub).await;
+    let mut agent = Agent::start(&python, &hub.url()).await;
     let call = json!({ "do": "call", "computer": "pc", "tool": "t", "params": {}, "timeout": 5 });
     let refused = agent.ask(call).await;
     // Its library knows neither 4103 nor 403 as an error of the protocol: it reads the result beside it.
@@ -260,10 +144,10 @@ async fn the_reference_agent_is_told_what_it_may_not() {
 
 #[tokio::test]
 async fn the_reference_agent_calls_our_computer() {
-    let Some(python) = fetched("a2c-smcp") else { return };
+    let Some(python) = Kit::python() else { return };
     let hub = hub().await;
     let computer = crate::computer::of_place(right(&hub.url(), "pc")).await;
-    let mut agent = Agent::start(&python, &hub).await;
+    let mut agent = Agent::start(&python, &hub.url()).await;
     let tools = within(async {
         loop {
             let tools = agent.ask(json!({ "do": "tools", "computer": "pc" })).await;
@@ -308,10 +192,10 @@ async fn our_agent(url: &str) -> budao_smcp::agent::Agent {
 
 #[tokio::test]
 async fn our_agent_calls_the_reference_computer() {
-    let Some(python) = fetched("a2c-smcp") else { return };
+    let Some(python) = Kit::python() else { return };
     let hub = hub().await;
     let agent = our_agent(&hub.url()).await;
-    let _computer = Computer::start(&python, &hub, "pc").await;
+    let _computer = Computer::start(&python, &hub.url(), "pc").await;
     let tools = within(agent.tools("pc")).await.unwrap();
     assert_eq!(tools.len(), 3, "{tools:?}");
     let said = crate::computer::call(&agent, "tools__echo", json!({ "text": "hi" }), 20).await;
@@ -325,22 +209,8 @@ async fn our_agent_calls_the_reference_computer() {
 
 #[tokio::test]
 async fn our_agent_and_computer_meet_in_the_reference_hub() {
-    let Some(python) = fetched("a2c-smcp") else { return };
-    let mut hub = spawn(&python, "hub.py", &[]);
-    let _stdin = hub.stdin.take();
-    let mut lines = BufReader::new(hub.stdout.take().unwrap()).lines();
-    // It says other things, too.
-    let port = within(async {
-        loop {
-            let line = lines.next_line().await.unwrap().expect("it says where it listens");
-            if let Some(port) = line.strip_prefix("listening ") {
-                return port.trim().to_owned();
-            }
-        }
-    })
-    .await;
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    let url = format!("http://127.0.0.1:{port}");
+    let Some(python) = Kit::python() else { return };
+    let (_hub, url) = python.hub().await;
     let computer = crate::computer::of_place(right(&url, "pc")).await;
     let agent = our_agent(&url).await;
     let tools = crate::computer::tools(&agent).await;

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    common::{fetched, within},
-    python::{Agent, hub, right},
+    common::within,
+    peers::{Agent, Kit},
+    python::{hub, right},
     things::furnish,
 };
 
@@ -37,10 +38,10 @@ async fn refused(agent: &mut Agent, command: Value) -> Value {
 
 #[tokio::test]
 async fn the_reference_agent_uses_what_our_computer_has_besides_tools() {
-    let Some(python) = fetched("a2c-smcp") else { return };
+    let Some(python) = Kit::python() else { return };
     let hub = hub().await;
     let furnished = furnish(right(&hub.url(), "pc")).await;
-    let mut agent = Agent::start(&python, &hub).await;
+    let mut agent = Agent::start(&python, &hub.url()).await;
     ready(&mut agent).await;
     let with = |what: &str, more: Value| {
         let mut command = json!({ "do": what, "computer": "pc" });
