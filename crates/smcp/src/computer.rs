@@ -8,6 +8,7 @@ mod call;
 mod confirm;
 mod desk;
 mod desktop;
+mod documents;
 mod fit;
 mod history;
 mod inputs;
@@ -69,6 +70,10 @@ pub struct Config {
     pub skills: Option<PathBuf>,
     /// The folder for data that agents send. Without one nothing is taken.
     pub landing: Option<PathBuf>,
+    /// The folder with documents that are shown as pages, in the first draft of the protocol.
+    pub documents: Option<PathBuf>,
+    /// What its documents are called after, in their addresses.
+    pub documents_host: String,
     /// How much they may send.
     pub upload: UploadBounds,
 }
@@ -90,6 +95,8 @@ impl Config {
             confirm: Arc::new(Nobody),
             skills: None,
             landing: None,
+            documents: None,
+            documents_host: "local.documents".into(),
             upload: UploadBounds::default(),
         }
     }
@@ -106,7 +113,7 @@ impl Computer {
     /// Starts the servers, connects and joins. Servers that are not ready yet add their tools when they are.
     ///
     /// # Errors
-    /// If the hub cannot be reached, or refuses us.
+    /// If the hub cannot be reached, or refuses us, or there is no folder of documents where one should be.
     pub async fn start(
         config: Config,
         settings: Settings,
@@ -114,6 +121,7 @@ impl Computer {
         world: World,
     ) -> Result<Self, Fault> {
         let limits = Arc::new(Limits::default());
+        let shelf = Desk::shelf(&config)?;
         let offer = Offer::new(settings);
         for id in offer.enabled() {
             if let Err(fault) = offer.start(&id, values, &world, &limits).await {
@@ -128,11 +136,15 @@ impl Computer {
                 return Err(fault);
             }
         };
-        let desk = Arc::new(Desk::new(config, offer, limits, world.clone()));
+        let desk = Arc::new(Desk::new(config, offer, shelf, limits, world.clone()));
         world.spawn.spawn(Box::pin(answer(desk.clone(), heard)));
         let computer = Self { desk, office };
         for (_, server) in computer.desk.offer.servers() {
             computer.follow(server);
+        }
+        if computer.desk.shelf.is_some() {
+            let watching = documents::watch(computer.desk.clone(), computer.office.clone());
+            world.spawn.spawn(Box::pin(watching));
         }
         Ok(computer)
     }

@@ -42,6 +42,9 @@ pub(super) struct ComputerArgs {
     /// How long a program or a service may take to decide
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     confirm_timeout: u64,
+    /// A folder with documents an agent may read, with --dialect 0.2
+    #[arg(long, value_name = "FOLDER")]
+    documents: Option<PathBuf>,
     /// A folder with skills, one in each of its folders
     #[arg(long, value_name = "FOLDER")]
     skills: Option<PathBuf>,
@@ -97,6 +100,7 @@ pub(super) async fn run(
         confirm: args.confirm(&console, lang)?,
         skills: args.skills.clone(),
         landing: args.uploads.clone(),
+        documents: args.documents.clone(),
         ..Config::new(args.way.place(&args.room))
     };
     let values = Here { console: console.clone(), lang };

@@ -27,6 +27,7 @@ use super::{
     skills::{self, Skills},
     upload::Uploads,
 };
+use crate::finder::Shelf;
 use crate::wire::{error, event::Ask, request::Fields, trace_of};
 
 /// Bytes of an address or a path in a question.
@@ -42,6 +43,7 @@ pub(super) struct Desk {
     pub(super) history: History,
     pub(super) blobs: Blobs,
     pub(super) uploads: Uploads,
+    pub(super) shelf: Option<Arc<Shelf>>,
     skills: Skills,
     scrubber: Mutex<Scrubber>,
     /// Calls that run, by request.
@@ -49,12 +51,19 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(config: Config, offer: Offer, limits: Arc<Limits>, world: World) -> Self {
+    pub(super) fn new(
+        config: Config,
+        offer: Offer,
+        shelf: Option<Arc<Shelf>>,
+        limits: Arc<Limits>,
+        world: World,
+    ) -> Self {
         let uploads = Uploads::new(config.landing.clone(), config.upload.clone(), world.clone());
         let desk = Self {
             history: History::new(config.history_max),
             blobs: Blobs::new(config.kept_bytes_max),
             uploads,
+            shelf,
             skills: Skills::new(config.skills.clone()),
             scrubber: Mutex::default(),
             calls: Mutex::default(),
@@ -152,6 +161,7 @@ impl Desk {
             Some(Ask::GetSkill) => self.skill(&fields, req_id).await,
             Some(Ask::GetBlob) => self.piece(&fields, req_id).await,
             Some(Ask::PutBlob) => self.uploads.put(&fields, request).await,
+            Some(ask @ (Ask::GetFinder | Ask::GetDpe)) => self.documents(ask, request).await,
             _ => Err(Fault::new(Kind::UnknownEvent, Operation::RelayCall)
                 .with(Fact::EventName, name.to_owned())),
         }

@@ -20,7 +20,10 @@ use super::{
     desk::Desk,
     desktop::{self, LIMIT},
 };
-use crate::{office::Office, wire::event::Tell};
+use crate::{
+    office::Office,
+    wire::{Dialect, event::Tell},
+};
 
 /// Changes that come within this time are one.
 const TOGETHER: Duration = Duration::from_millis(100);
@@ -44,6 +47,7 @@ pub(super) async fn tell(desk: &Desk, office: &Office, news: Tell) {
 struct Seen {
     windows: BTreeSet<String>,
     skills: BTreeSet<String>,
+    documents: BTreeSet<String>,
 }
 
 /// What a server's task wakes up for.
@@ -124,6 +128,10 @@ async fn spread(desk: &Desk, office: &Office, before: &Seen, now: &Seen, news: &
     if now.skills != before.skills || is_touched("skill://") {
         tell(desk, office, Tell::UpdateSkills).await;
     }
+    let has_documents = desk.config.place.dialect == Dialect::V02;
+    if has_documents && (now.documents != before.documents || is_touched("dpe://")) {
+        tell(desk, office, Tell::UpdateFinder).await;
+    }
 }
 
 /// Looks what there is now, and asks to hear of changes. Nothing if the server is not there.
@@ -136,6 +144,14 @@ async fn look(server: &Weak<Server>) -> Option<Seen> {
             tracing::debug!(uri, %fault, "a window cannot be followed");
         }
     }
+    let documents = desktop::listed(&server, "dpe://").await.ok()?;
+    let documents: BTreeSet<String> = documents.iter().map(|it| it["uri"].to_string()).collect();
+    for uri in documents.iter().take(FOLLOWED_MAX) {
+        let followed = server.follow_resource(uri.trim_matches('"'), LIMIT).await;
+        if let Err(fault) = followed {
+            tracing::debug!(uri, %fault, "a document cannot be followed");
+        }
+    }
     let skills = skills.iter().map(|it| format!("{} {}", it["uri"], it["_meta"]));
-    Some(Seen { windows, skills: skills.collect() })
+    Some(Seen { windows, skills: skills.collect(), documents })
 }

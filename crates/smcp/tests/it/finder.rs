@@ -3,8 +3,19 @@
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use budao_core::fault::{Fact, Fault};
-use budao_smcp::finder::Finder;
-use serde_json::{Value, json};
+use budao_smcp::{
+    agent::{Agent, Config as AgentConfig, News},
+    computer::{Computer, Config as ComputerConfig, Settings},
+    finder::Finder,
+    server::Config,
+    wire::{Dialect, event::Ask},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    common::{config, start, the_world, within},
+    computer::{Known, fake, place},
+};
 
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -212,4 +223,98 @@ async fn a_change_is_seen() {
     let page = get(&finder, &format!("{uri}/pages/0?format=text")).await.unwrap();
     assert_eq!(page["content_text"], "another, longer text");
     assert!(Finder::of_folder("x", &folder.path().join("nowhere")).is_err());
+}
+
+/// A report that an MCP server has, with a page and an element.
+fn resources() -> Value {
+    let resource = |uri: &str, content: Value| {
+        json!({
+            "uri": uri, "name": "Sales", "description": "what was sold", "mimeType": "application/json",
+            "contents": [{ "uri": uri, "mimeType": "application/json", "text": content.to_string() }],
+        })
+    };
+    json!([
+        resource(
+            "dpe://com.example.docs/sales",
+            json!({ "doc_ref": "sales", "title": "Sales 2026", "file_type": "xlsx", "page_count": 1 })
+        ),
+        resource(
+            "dpe://com.example.docs/sales/pages/0",
+            json!({ "page_index": 0, "elements": [] })
+        ),
+        resource(
+            "dpe://com.example.docs/sales/elements/tbl-001",
+            json!({ "element_id": "tbl-001" })
+        ),
+    ])
+}
+
+async fn ask(agent: &Agent, ask: Ask, fields: Value) -> Result<Value, Fault> {
+    let fields: Map<String, Value> = fields.as_object().cloned().unwrap();
+    within(agent.ask(ask, "pc", fields)).await
+}
+
+/// Through hub, computer and MCP server, in the first draft; and not in today's protocol.
+#[tokio::test]
+async fn an_agent_reads_the_documents_of_a_folder_and_of_mcp_servers() {
+    let folder = folder();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), resources().to_string()).unwrap();
+    let hub = start(Config { dialect: Dialect::V02, ..config() }).await;
+    let servers = json!({ "servers": [{
+        "name": "office", "type": "stdio", "server_parameters": { "command": fake(), "args": ["--resources", file.path()] },
+    }] });
+    let place = |name| budao_smcp::Place { dialect: Dialect::V02, ..place(&hub, name) };
+    let computer = ComputerConfig {
+        documents: Some(folder.path().to_owned()),
+        ..ComputerConfig::new(place("pc"))
+    };
+    let settings = Settings::read(&servers.to_string()).unwrap();
+    let computer = within(Computer::start(computer, settings, &Known, the_world())).await.unwrap();
+    let agent = within(Agent::connect(AgentConfig::new(place("bot")), the_world())).await.unwrap();
+    let all = within(async {
+        loop {
+            let all = ask(&agent, Ask::GetFinder, json!({})).await.unwrap();
+            if all["total_count"] == 5 {
+                return all;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(titles(&all), ["A page", "Annual report", "Sales 2026", "broken.pdf", "notes.txt"]);
+    let get = |uri: &str| {
+        let (agent, uri) = (agent.clone(), uri.to_owned());
+        async move { ask(&agent, Ask::GetDpe, json!({ "uri": uri })).await }
+    };
+    let page = get("dpe://com.example.docs/sales/pages/0").await.unwrap();
+    assert_eq!(page["page_index"], 0);
+    assert_eq!(
+        get("dpe://com.example.docs/sales/elements/tbl-001").await.unwrap()["element_id"],
+        "tbl-001"
+    );
+    for (bad, code) in [
+        ("dpe://com.example.docs/salez", 4201),
+        ("dpe://nobody.example/sales", 4201),
+        ("dpe://com.example.docs/sales/pages/1", 4202),
+        ("dpe://com.example.docs/sales/elements/tbl-009", 4203),
+        ("dpe://com.example.docs/sales/sheets/1", 4204),
+    ] {
+        let fault = get(bad).await.unwrap_err();
+        assert_eq!(fault.row().smcp, code, "{bad}: {fault}");
+    }
+
+    // The room hears of a change in the folder.
+    let mut news = agent.news();
+    fs::write(folder.path().join("new.txt"), "new").unwrap();
+    within(async {
+        loop {
+            let heard = news.recv().await.unwrap();
+            if heard == News::Changed("notify:update_finder".into(), "pc".into()) {
+                return;
+            }
+        }
+    })
+    .await;
+    computer.shutdown().await;
 }

@@ -41,12 +41,12 @@ fn place(url: &str, name: &str) -> Place {
 
 enum AnAgent {
     Ours(Ours),
-    Theirs(By, Agent),
+    Theirs(By, Box<Agent>),
 }
 
 enum AComputer {
     Ours(OurComputer),
-    Theirs(Computer),
+    Theirs(Box<Computer>),
 }
 
 /// Our computer with Python's tools behind it, the same as behind the others.
@@ -66,7 +66,7 @@ impl AComputer {
     async fn start(by: By, url: &str) -> Self {
         match kit(by) {
             None => Self::Ours(our_computer(url).await),
-            Some(kit) => Self::Theirs(Computer::start(&kit, url, "pc").await),
+            Some(kit) => Self::Theirs(Box::new(Computer::start(&kit, url, "pc").await)),
         }
     }
 
@@ -100,7 +100,7 @@ impl AnAgent {
                 let connecting = Ours::connect(AgentConfig::new(place(url, "bot")), the_world());
                 Self::Ours(within(connecting).await.unwrap())
             }
-            Some(kit) => Self::Theirs(by, Agent::start(&kit, url).await),
+            Some(kit) => Self::Theirs(by, Box::new(Agent::start(&kit, url).await)),
         }
     }
 

@@ -1,0 +1,194 @@
+//! The documents of a computer: of a folder, and those that MCP servers have as `dpe://` resources.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use budao_mcp::Server;
+use serde_json::{Value, json};
+
+use super::{desk::Desk, desktop, news};
+use crate::{
+    finder::{
+        Finder, LOOK, Library, Shelf, ShelfLimits, not_found,
+        uri::{Part, Uri},
+    },
+    office::Office,
+    wire::{
+        Dialect,
+        event::{Ask, Tell},
+    },
+};
+
+/// Documents of MCP servers that are looked into for one list.
+const LISTED_MAX: usize = 200;
+
+/// How long an MCP server may take to show a document.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// MCP servers with documents.
+#[derive(Debug)]
+struct Servers(Vec<(String, Arc<Server>)>);
+
+impl Desk {
+    /// The folder of documents, if there is one.
+    pub(super) fn shelf(config: &super::Config) -> Result<Option<Arc<Shelf>>, Fault> {
+        let Some(folder) = &config.documents else { return Ok(None) };
+        let shelf = Shelf::open(&config.documents_host, folder, ShelfLimits::default())?;
+        Ok(Some(Arc::new(shelf)))
+    }
+
+    /// Answers a question about documents; only the first draft has them.
+    pub(super) async fn documents(&self, ask: Ask, request: &Value) -> Result<Value, Fault> {
+        if self.config.place.dialect != Dialect::V02 {
+            return Err(Fault::new(Kind::UnknownEvent, Operation::RelayCall)
+                .with(Fact::EventName, <&str>::from(ask)));
+        }
+        let library = Arc::new(Servers(self.offer.servers()));
+        let finder = Finder::new(self.shelf.clone(), library);
+        match ask {
+            Ask::GetFinder => finder.list(request, &self.history.recent_servers()).await,
+            _ => finder.get(request).await,
+        }
+    }
+}
+
+/// Tells the room when a document of the folder comes, goes or changes.
+pub(super) async fn watch(desk: Arc<Desk>, office: Office) {
+    let finder = Finder::new(desk.shelf.clone(), Arc::new(Servers(Vec::new())));
+    let mut seen = finder.state().await;
+    loop {
+        tokio::select! {
+            biased;
+            _ = office.ended() => return,
+            () = desk.world.clock.sleep(LOOK) => {}
+        }
+        let now = finder.state().await;
+        if now != seen {
+            seen = now;
+            news::tell(&desk, &office, Tell::UpdateFinder).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Library for Servers {
+    async fn documents(&self) -> Vec<Value> {
+        let mut found = Vec::new();
+        for (id, server) in &self.0 {
+            let listed = desktop::listed(server, "dpe://").await.unwrap_or_default();
+            for resource in listed.into_iter().take(LISTED_MAX.saturating_sub(found.len())) {
+                found.extend(summary(id, server, &resource).await);
+            }
+        }
+        found
+    }
+
+    async fn read(&self, uri: &Uri, text: &str) -> Result<Option<Value>, Fault> {
+        let Some((server, listed)) = self.of_host(&uri.host).await else { return Ok(None) };
+        let (Part::Document(reference) | Part::Page(reference, _) | Part::Element(reference, _)) =
+            &uri.part
+        else {
+            return read(&server, text).await.map(Some);
+        };
+        let names: Vec<&str> = listed.iter().map(String::as_str).collect();
+        if !names.contains(&reference.as_str()) {
+            return Err(not_found(reference, &names));
+        }
+        if let Part::Page(_, number) = &uri.part {
+            self.check_page(&server, uri, reference, *number).await?;
+        }
+        let said = read(&server, text).await;
+        match (&uri.part, said) {
+            (Part::Element(_, id), Err(fault)) if fault.kind() != Kind::DeadlinePassed => {
+                Err(Fault::new(Kind::ElementNotFound, Operation::ReadDocument)
+                    .with(Fact::ElementId, id.clone())
+                    .with(Fact::DocRef, reference.clone())
+                    .caused_by(&fault))
+            }
+            (_, said) => said.map(Some),
+        }
+    }
+}
+
+impl Servers {
+    /// The first server that has documents of this host, and what they are called.
+    async fn of_host(&self, host: &str) -> Option<(Arc<Server>, Vec<String>)> {
+        for (_, server) in &self.0 {
+            let listed = desktop::listed(server, "dpe://").await.unwrap_or_default();
+            let uris = listed.iter().filter_map(|it| Uri::parse(it["uri"].as_str()?).ok());
+            let own: Vec<String> = uris
+                .filter(|uri| uri.host == host)
+                .filter_map(|uri| match uri.part {
+                    Part::Document(reference) => Some(reference),
+                    _ => None,
+                })
+                .collect();
+            if !own.is_empty() {
+                return Some((server.clone(), own));
+            }
+        }
+        None
+    }
+
+    /// A page beyond the last is told as such, whatever the server would say to it.
+    async fn check_page(
+        &self,
+        server: &Server,
+        uri: &Uri,
+        reference: &str,
+        number: u64,
+    ) -> Result<(), Fault> {
+        let document = format!("dpe://{}/{}", uri.host, crate::finder::uri::escaped(reference));
+        let count = read(server, &document).await?["page_count"].as_u64();
+        match count {
+            Some(count) if number >= count => {
+                let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+                Err(Fault::new(Kind::PageOutOfRange, Operation::ReadDocument)
+                    .with(Fact::Page, whole(number))
+                    .with(Fact::PageCount, whole(count))
+                    .with(Fact::DocRef, reference.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a list says of a server's document: what the document says of itself, else what the server's list does.
+async fn summary(id: &str, server: &Server, resource: &Value) -> Option<Value> {
+    let text = resource["uri"].as_str()?;
+    let Part::Document(reference) = Uri::parse(text).ok()?.part else { return None };
+    let mut shown = read(server, text)
+        .await
+        .ok()
+        .filter(Value::is_object)
+        .unwrap_or_else(|| json!({ "page_count": 0 }));
+    let map = shown.as_object_mut()?;
+    map.remove("pages");
+    for (name, value) in [
+        ("doc_ref", json!(reference)),
+        ("uri", json!(text)),
+        ("title", resource["name"].clone()),
+        ("summary", resource["description"].clone()),
+        ("file_type", resource["mimeType"].clone()),
+    ] {
+        if !value.is_null() {
+            map.entry(name).or_insert(value);
+        }
+    }
+    map.insert("server".into(), json!(id));
+    Some(shown)
+}
+
+/// What an address leads to: JSON as it is, other text as text.
+async fn read(server: &Server, uri: &str) -> Result<Value, Fault> {
+    let contents = server.read_resource(uri, LIMIT).await?;
+    let text = contents.iter().find_map(|content| content["text"].as_str());
+    let Some(text) = text else {
+        return Err(
+            Fault::new(Kind::FileNotText, Operation::ReadDocument).with(Fact::Path, uri.to_owned())
+        );
+    };
+    let read = serde_json::from_str(text).ok().filter(Value::is_object);
+    Ok(read.unwrap_or_else(|| json!({ "uri": uri, "content_text": text })))
+}
