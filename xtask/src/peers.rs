@@ -44,6 +44,8 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UseIn {
     Tests,
+    /// Fetched by the step of `cargo xtask test --full` that talks to it, or by name.
+    Full,
     /// Fetched by `cargo xtask bench --peers`, or by name.
     Benches,
 }
@@ -204,6 +206,21 @@ pub(crate) static PEERS: &[Peer] = &[
         kind: Kind::Python(&["litellm[proxy]==1.106.2"]),
         use_in: UseIn::Tests,
         probe: Probe { program: "bin/litellm", args: &["--version"], stdin: "", prints: "1.106.2" },
+    },
+    Peer {
+        name: "llama-cpp",
+        about: "llama.cpp behind its own OpenAI-compatible server; compiled, which takes minutes",
+        kind: Kind::Python(&["llama-cpp-python[server]==0.3.36", "gguf==0.19.0"]),
+        use_in: UseIn::Full,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import gguf, llama_cpp.server.app; print('llama-cpp', llama_cpp.__version__)",
+            ],
+            stdin: "",
+            prints: "llama-cpp 0.3.36",
+        },
     },
     Peer {
         name: "claude-cli",
@@ -384,6 +401,12 @@ pub(crate) fn ensure_for_tests() -> Result<Vec<(&'static Peer, PathBuf)>> {
     wanted.map(|peer| Ok((peer, install::ensure(peer, &dir, false)?))).collect()
 }
 
+/// Fetches one peer, and tells where it is.
+pub(crate) fn ensure(name: &str) -> Result<PathBuf> {
+    let peer = PEERS.iter().find(|peer| peer.name == name).context("there is no such peer")?;
+    install::ensure(peer, &dir()?, false)
+}
+
 /// Fetches every peer that benchmarks are held against, and tells where each is.
 pub(crate) fn ensure_for_benches() -> Result<Vec<(&'static Peer, PathBuf)>> {
     let dir = dir()?;
@@ -486,6 +509,7 @@ fn listing(dir: &Path) -> String {
             };
             let use_in = match peer.use_in {
                 UseIn::Benches => "bench --peers",
+                UseIn::Full => "test --full",
                 UseIn::Tests if needed.contains(&peer.name) => "test",
                 UseIn::Tests => "not yet",
             };

@@ -253,6 +253,14 @@ pub(crate) static STEPS: &[Step] = &[
         run: cargo::pairs,
     },
     Step {
+        name: "llama",
+        about: "a real llama.cpp with a model file made on the spot",
+        budget: minutes(20),
+        when: When::Full,
+        needs: &[Need::Tool("python3"), Need::Tool("g++")],
+        run: cargo::llama,
+    },
+    Step {
         name: "deny",
         about: "licences, advisories, bans and sources (deny.toml)",
         budget: minutes(2),

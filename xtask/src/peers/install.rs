@@ -15,6 +15,10 @@ use crate::{process, repo, table};
 const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
 
+/// For packages that are compiled: not on every core there is, and of llama.cpp only what serves text.
+const BUILD: [(&str, &str); 2] =
+    [("CMAKE_BUILD_PARALLEL_LEVEL", "2"), ("CMAKE_ARGS", "-DLLAVA_BUILD=OFF")];
+
 /// How often a long installation says that it is alive.
 const PULSE: Duration = Duration::from_secs(5);
 
@@ -154,7 +158,7 @@ fn python(name: &str, requirements: &[&str], home: &Path) -> Result<Vec<String>>
     let python = python.to_string_lossy();
     let mut pip = process::command(&python, home);
     pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check"]);
-    pip.args(["--progress-bar", "off"]).args(requirements);
+    pip.args(["--progress-bar", "off"]).args(requirements).envs(BUILD);
     work(name, &mut pip)?;
     let mut freeze = process::command(&python, home);
     freeze.args(["-m", "pip", "freeze", "--disable-pip-version-check"]);

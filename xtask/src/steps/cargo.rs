@@ -120,6 +120,16 @@ pub(super) fn interleavings(run: &Run) -> Result<Done> {
     Ok(Done::Passed("100 000 lives of the CLI, 20 000 conversations with an editor".to_owned()))
 }
 
+/// Talks to a real llama.cpp, which is fetched and compiled on first use.
+pub(super) fn llama(run: &Run) -> Result<Done> {
+    peers::ensure("llama-cpp")?;
+    let mut cargo = process::cargo(&run.root);
+    cargo.args(["test", "--locked", "-p", "budao-runtime", "--test", "llama", "--", "--nocapture"]);
+    cargo.env("BUDAO_FULL", "1").env("BUDAO_PEERS", peers::dir()?);
+    process::run(&mut cargo, run.deadline)?;
+    Ok(Done::Passed(String::new()))
+}
+
 pub(super) fn deny(run: &Run) -> Result<Done> {
     if which::which("cargo-deny").is_err() {
         return Ok(Done::Skipped("cargo-deny is not installed".to_owned()));
