@@ -156,8 +156,8 @@ plan-coercion-failed =
         [none] The plan does not have the expected form.
        *[other] The plan does not have the expected form: { $mismatches }
     }
-    .user = The assistant's plan could not be read. It has been asked for a better one.
-    .about = The model was asked for a plan and answered something that cannot be turned into tasks. The places that do not fit go back to it, and it writes the plan again within the usual limits.
+    .user = The plan could not be read.
+    .about = The model was asked for a plan and answered something that cannot be turned into tasks. It is told the places that do not fit and asked once more; if that is no plan either, the run ends. Tasks that were handed in and are no plan are refused at once.
     .check = If it happens often, make the plan's schema simpler, or use a model that keeps to schemas.
     .rec-1 = Write the plan again and correct every listed place
     .rec-2 = Answer with the plan only, without text around it
@@ -435,7 +435,10 @@ cancelled =
     .title = Cancelled
     .model = { $tool_name ->
         [none] Cancelled at the user's request.
-       *[other] { $tool_name } was cancelled at the user's request. Part of its work may be done.
+       *[other] { $state ->
+            [not_started] { $tool_name } was cancelled at the user's request before it started. Nothing of it was done.
+           *[none] { $tool_name } was cancelled at the user's request. Part of its work may be done.
+        }
     }
     .user = Cancelled.
     .about = Somebody cancelled the turn, or the call in it. Model and tools were stopped, and everything they had started was ended. What was recorded until then stays.
@@ -1203,7 +1206,7 @@ cli-exited =
        *[other] The program { $program } ended with exit code { $exit_code } before its answer was complete.
     }
     .user = The agent program ended unexpectedly.
-    .about = The external program ended in the middle of a turn. It is started again and goes on from its last saved state, with growing pauses. A turn that was cut is never shown as finished.
+    .about = The external program ended in the middle of a turn. The turn ends as failed and is not repeated by itself, because nobody knows how much of its work is done. The next message starts the program anew, and it goes on from its last saved state. A turn that was cut is never shown as finished.
     .check = Its last lines of error output are in the log. Try the same command by hand.
     .rec-1 = Send the message again; the program is started anew
     .rec-2 = Check its version and its sign-in if it ends again
@@ -1215,7 +1218,7 @@ cli-silent =
         [one] The agent program has not answered for { $timeout_seconds } second.
        *[other] The agent program has not answered for { $timeout_seconds } seconds.
     }
-    .about = The external program runs but says nothing, longer than it ever should. It was asked to stop, then ended with everything it had started, and the turn is tried again.
+    .about = The external program runs but says nothing, longer than it ever should. It was asked to stop, then ended with everything it had started. The turn ends as failed and is not repeated by itself; the next message starts the program anew.
     .check = See what it was waiting for: a question nobody sees, the network, a tool without a time limit.
     .rec-1 = Send the message again
     .rec-2 = Raise the limit if its work honestly takes so long

@@ -176,6 +176,12 @@ impl Fault {
         self
     }
 
+    /// Says that what was cancelled had not begun, so that nobody looks for traces of it.
+    #[must_use]
+    pub fn not_started(self) -> Self {
+        self.with(Fact::State, "not_started")
+    }
+
     /// Gives it a trace, unless it brought one.
     #[must_use]
     pub fn traced(mut self, trace: Trace) -> Self {

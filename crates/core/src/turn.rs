@@ -560,7 +560,7 @@ impl Stepper<'_> {
                 let ran = matches!(call.state, CallState::Started { .. });
                 let fault = match ran {
                     true => calls::outcome_unknown(&call.tool),
-                    false => calls::cancelled(&call.tool),
+                    false => calls::cancelled(call),
                 };
                 (call.id.clone(), fault.traced(trace))
             })

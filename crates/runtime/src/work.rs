@@ -285,6 +285,7 @@ async fn run(
     let Some(permit) = permit else {
         return Fault::new(Kind::Cancelled, Operation::ToolCall)
             .with(Fact::ToolName, ready.spec().name.to_string())
+            .not_started()
             .traced(context.trace)
             .into();
     };

@@ -68,11 +68,11 @@ pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<Event>, Vec<(CallId, 
     (again, lost)
 }
 
-/// Calls that are open but not running.
-pub(super) fn not_running(turn: &Turn) -> Vec<(CallId, String)> {
+/// Calls that are open but not running, each with what it ends in when somebody cancels.
+pub(super) fn not_running(turn: &Turn) -> Vec<(CallId, Fault)> {
     let open = turn.calls.iter().filter(|call| call.is_open());
     open.filter(|call| !matches!(call.state, CallState::Started { .. }))
-        .map(|call| (call.id.clone(), call.tool.clone()))
+        .map(|call| (call.id.clone(), cancelled(call)))
         .collect()
 }
 
@@ -80,8 +80,14 @@ pub(super) fn outcome_unknown(tool: &str) -> Fault {
     Fault::new(Kind::OutcomeUnknown, Operation::ToolCall).with(Fact::ToolName, tool.to_owned())
 }
 
-pub(super) fn cancelled(tool: &str) -> Fault {
-    Fault::new(Kind::Cancelled, Operation::ToolCall).with(Fact::ToolName, tool.to_owned())
+/// The end of a call that is not running. One that waits to be tried again has run before.
+pub(super) fn cancelled(call: &Call) -> Fault {
+    let fault =
+        Fault::new(Kind::Cancelled, Operation::ToolCall).with(Fact::ToolName, call.tool.clone());
+    match call.state {
+        CallState::Requested { .. } | CallState::Asked { .. } => fault.not_started(),
+        _ => fault,
+    }
 }
 
 pub(super) fn denied_by_person(tool: &str, note: Option<String>) -> Fault {

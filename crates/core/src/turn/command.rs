@@ -133,8 +133,8 @@ impl Stepper<'_> {
             Phase::Calling => {}
         }
         let trace = self.session.trace();
-        for (call, tool) in calls::not_running(self.turn()) {
-            let fault = calls::cancelled(&tool).traced(trace);
+        for (call, fault) in calls::not_running(self.turn()) {
+            let fault = fault.traced(trace);
             self.end_call(call, fault.into());
         }
         self.after_calls();

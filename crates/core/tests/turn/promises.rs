@@ -126,6 +126,17 @@ fn cancel_waits_for_running_calls_and_only_for_them() {
 }
 
 #[test]
+fn a_call_cancelled_before_it_started_is_told_that_nothing_was_done() {
+    let mut play = Play::new();
+    play.say("go");
+    let calls = play.answer_calls(&[("asks", "{}")]);
+    play.check_calls(vec![(calls[0].clone(), ask())]);
+    play.cancel();
+    let (told, _) = play.outcomes()[&calls[0]].told_to_model(budao_core::Lang::En);
+    assert!(told.contains("before it started. Nothing of it was done."), "{told}");
+}
+
+#[test]
 fn cancel_goes_on_with_the_queue() {
     let mut play = Play::new();
     play.say("one");
