@@ -5,6 +5,8 @@
 //! call that waits costs no thread, a call that blocks costs one, and nobody waits behind it. What cannot
 //! be stopped is abandoned: counted while it lives, and its answer dropped when it comes at last.
 
+mod job;
+
 use std::{
     any::Any,
     fmt,
@@ -12,10 +14,10 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -23,8 +25,13 @@ use budao_core::{
     fault::{Fact, Fault},
     seams::World,
 };
-use futures::future::{AbortHandle, Abortable, BoxFuture};
+use futures::{
+    FutureExt as _,
+    future::{AbortHandle, Abortable, BoxFuture},
+};
 use tokio::{runtime::Runtime, sync::oneshot};
+
+use self::job::Job;
 
 /// Threads that calls may hold at once.
 const THREADS_MAX: usize = 512;
@@ -112,8 +119,16 @@ pub(crate) enum Ended<T> {
     Dropped,
 }
 
-/// A piece of work that runs. Dropping it stops the work.
-pub(crate) struct Work<T> {
+/// A piece of work. Dropping it stops the work.
+pub(crate) enum Work<T> {
+    /// It was over at once. None when that was told.
+    Over(Option<Ended<T>>),
+    /// It runs.
+    Runs(Running<T>),
+}
+
+/// A piece of work that runs.
+pub(crate) struct Running<T> {
     answer: oneshot::Receiver<Ended<T>>,
     stop: Stop,
     watch: Arc<Watch>,
@@ -208,6 +223,14 @@ impl Pool {
         world: &World,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Work<T> {
+        let mut guarded = Guarded { work: Some(Box::pin(work)) };
+        if matches!(place, Place::Tasks)
+            && let Poll::Ready(ended) = guarded.poll_unpin(&mut Context::from_waker(Waker::noop()))
+        {
+            // What is quick is mostly over when it is first looked at, and needs no task of its own.
+            self.tally.panics.fetch_add(ended.panics(), Ordering::Relaxed);
+            return Work::Over(Some(ended));
+        }
         let (sender, answer) = oneshot::channel();
         self.tally.running.fetch_add(1, Ordering::Relaxed);
         let watch = Arc::new(Watch {
@@ -216,15 +239,12 @@ impl Pool {
             over: AtomicBool::new(false),
         });
         let (life, tally) = (Life(Some(watch.clone())), self.tally.clone());
-        let guarded = Guarded { work: Some(Box::pin(work)) };
         let whole: BoxFuture<'static, ()> = Box::pin(async move {
             let mut life = life;
             let ended = guarded.await;
             // Over before anyone can hear of it, or it would count as abandoned for a moment.
             life.end();
-            if matches!(ended, Ended::Panicked(_)) {
-                tally.panics.fetch_add(1, Ordering::Relaxed);
-            }
+            tally.panics.fetch_add(ended.panics(), Ordering::Relaxed);
             if sender.send(ended).is_err() {
                 tally.late.fetch_add(1, Ordering::Relaxed);
             }
@@ -241,7 +261,7 @@ impl Pool {
                 Stop::Task(handle)
             }
         };
-        Work { answer, stop, watch }
+        Work::Runs(Running { answer, stop, watch })
     }
 }
 
@@ -275,14 +295,31 @@ impl fmt::Debug for Place {
     }
 }
 
+impl<T> Ended<T> {
+    fn panics(&self) -> usize {
+        usize::from(matches!(self, Self::Panicked(_)))
+    }
+}
+
 impl<T> Work<T> {
     /// Waits for the end.
     pub(crate) async fn ended(&mut self) -> Ended<T> {
-        (&mut self.answer).await.unwrap_or(Ended::Dropped)
+        match self {
+            Self::Over(ended) => ended.take().unwrap_or(Ended::Dropped),
+            Self::Runs(running) => (&mut running.answer).await.unwrap_or(Ended::Dropped),
+        }
     }
 
     /// Asks for the work to be dropped. If it is being polled right now, that has to wait.
     pub(crate) fn stop(&self) {
+        if let Self::Runs(running) = self {
+            running.stop();
+        }
+    }
+}
+
+impl<T> Running<T> {
+    fn stop(&self) {
         match &self.stop {
             Stop::Job(job) => job.stop(),
             Stop::Task(handle) => handle.abort(),
@@ -290,7 +327,7 @@ impl<T> Work<T> {
     }
 }
 
-impl<T> Drop for Work<T> {
+impl<T> Drop for Running<T> {
     fn drop(&mut self) {
         self.watch.give_up();
         self.stop();
@@ -385,87 +422,13 @@ pub(crate) fn said(payload: Box<dyn Any + Send>) -> Option<String> {
     text
 }
 
-const WAITING: u8 = 0;
-const QUEUED: u8 = 1;
-const POLLED: u8 = 2;
-const POLLED_AND_WOKEN: u8 = 3;
-const OVER: u8 = 4;
-
-/// A future that is polled on the pool's threads: queued when woken, off the thread while it waits.
-struct Job {
-    future: Mutex<Option<BoxFuture<'static, ()>>>,
-    state: AtomicU8,
-    stopped: AtomicBool,
-    threads: tokio::runtime::Handle,
-}
-
-impl Job {
-    fn start(runtime: &Runtime, future: BoxFuture<'static, ()>) -> Arc<Self> {
-        let job = Arc::new(Self {
-            future: Mutex::new(Some(future)),
-            state: AtomicU8::new(QUEUED),
-            stopped: AtomicBool::new(false),
-            threads: runtime.handle().clone(),
-        });
-        job.clone().queue();
-        job
-    }
-
-    fn queue(self: Arc<Self>) {
-        let threads = self.threads.clone();
-        drop(threads.spawn_blocking(move || self.run()));
-    }
-
-    fn stop(self: &Arc<Self>) {
-        if self.state.load(Ordering::Acquire) != OVER {
-            self.stopped.store(true, Ordering::Release);
-            self.clone().wake();
-        }
-    }
-
-    /// Polls until the future waits or is over.
-    fn run(self: Arc<Self>) {
-        let waker = Waker::from(self.clone());
-        let mut context = Context::from_waker(&waker);
-        let mut place = self.future.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        loop {
-            self.state.store(POLLED, Ordering::Release);
-            let Some(future) = place.as_mut() else { return };
-            let over = self.stopped.load(Ordering::Acquire) || {
-                // The future inside catches panics of the work; this one is for our own.
-                let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
-                !matches!(polled, Ok(Poll::Pending))
-            };
-            if over {
-                self.state.store(OVER, Ordering::Release);
-                *place = None;
-                return;
-            }
-            let waits =
-                self.state.compare_exchange(POLLED, WAITING, Ordering::AcqRel, Ordering::Acquire);
-            if waits.is_ok() {
-                return;
-            }
-        }
-    }
-}
-
-impl Wake for Job {
-    fn wake(self: Arc<Self>) {
-        let next = |state| match state {
-            WAITING => Some(QUEUED),
-            POLLED => Some(POLLED_AND_WOKEN),
-            _ => None,
-        };
-        let changed = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
-        if changed == Ok(WAITING) {
-            self.queue();
-        }
-    }
-}
-
 impl<T> fmt::Debug for Work<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work").field("watch", &self.watch).finish_non_exhaustive()
+        match self {
+            Self::Over(_) => f.write_str("Over"),
+            Self::Runs(running) => {
+                f.debug_struct("Runs").field("watch", &running.watch).finish_non_exhaustive()
+            }
+        }
     }
 }

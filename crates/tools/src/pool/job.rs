@@ -1,0 +1,92 @@
+//! A future on the pool's threads.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+use futures::future::BoxFuture;
+use tokio::runtime::Runtime;
+
+const WAITING: u8 = 0;
+const QUEUED: u8 = 1;
+const POLLED: u8 = 2;
+const POLLED_AND_WOKEN: u8 = 3;
+const OVER: u8 = 4;
+
+/// A future that is polled on the pool's threads: queued when woken, off the thread while it waits.
+pub(super) struct Job {
+    future: Mutex<Option<BoxFuture<'static, ()>>>,
+    state: AtomicU8,
+    stopped: AtomicBool,
+    threads: tokio::runtime::Handle,
+}
+
+impl Job {
+    pub(super) fn start(runtime: &Runtime, future: BoxFuture<'static, ()>) -> Arc<Self> {
+        let job = Arc::new(Self {
+            future: Mutex::new(Some(future)),
+            state: AtomicU8::new(QUEUED),
+            stopped: AtomicBool::new(false),
+            threads: runtime.handle().clone(),
+        });
+        job.clone().queue();
+        job
+    }
+
+    fn queue(self: Arc<Self>) {
+        let threads = self.threads.clone();
+        drop(threads.spawn_blocking(move || self.run()));
+    }
+
+    pub(super) fn stop(self: &Arc<Self>) {
+        if self.state.load(Ordering::Acquire) != OVER {
+            self.stopped.store(true, Ordering::Release);
+            self.clone().wake();
+        }
+    }
+
+    /// Polls until the future waits or is over.
+    fn run(self: Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut place = self.future.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        loop {
+            self.state.store(POLLED, Ordering::Release);
+            let Some(future) = place.as_mut() else { return };
+            let over = self.stopped.load(Ordering::Acquire) || {
+                // The future inside catches panics of the work; this one is for our own.
+                let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+                !matches!(polled, Ok(Poll::Pending))
+            };
+            if over {
+                self.state.store(OVER, Ordering::Release);
+                *place = None;
+                return;
+            }
+            let waits =
+                self.state.compare_exchange(POLLED, WAITING, Ordering::AcqRel, Ordering::Acquire);
+            if waits.is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+impl Wake for Job {
+    fn wake(self: Arc<Self>) {
+        let next = |state| match state {
+            WAITING => Some(QUEUED),
+            POLLED => Some(POLLED_AND_WOKEN),
+            _ => None,
+        };
+        let changed = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        if changed == Ok(WAITING) {
+            self.queue();
+        }
+    }
+}
