@@ -529,7 +529,14 @@ impl Event {
     /// The bytes that are kept.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("events have string keys and finite numbers")
+        let mut bytes = Vec::with_capacity(128);
+        self.encode_into(&mut bytes);
+        bytes
+    }
+
+    /// The same, behind what is there.
+    pub fn encode_into(&self, bytes: &mut Vec<u8>) {
+        serde_json::to_writer(bytes, self).expect("events have string keys and finite numbers");
     }
 
     /// Reads what was kept.

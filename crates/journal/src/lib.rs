@@ -8,6 +8,7 @@
 mod bell;
 pub mod conformance;
 mod contract;
+mod encoded;
 mod faults;
 mod fold;
 mod follow;

@@ -12,6 +12,7 @@ mod hold;
 mod journal;
 mod open;
 mod pages;
+mod pen;
 mod poll;
 mod project;
 mod queries;
@@ -28,13 +29,17 @@ mod writer;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, atomic::Ordering, mpsc},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+        mpsc,
+    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use budao_core::{
-    event::Seq,
+    event::{Seq, SessionId},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     seams::World,
@@ -44,11 +49,12 @@ use tokio::sync::{Semaphore, oneshot};
 use self::{
     ask::{Ask, Done, Prepared},
     hold::Hold,
-    poll::Poller,
+    pen::Pen,
+    poll::{Ours, Poller},
     reader::Readers,
     reserve::Reserve,
     schema::{Purpose, Setup},
-    writer::{Job, Outside, Tally, Writer},
+    writer::{Job, Note, Outside, Shelf, Tally, Writer},
 };
 pub use self::{
     check::{Check, Damage},
@@ -101,6 +107,8 @@ pub struct Counters {
     pub transactions: u64,
     /// Requests answered by them.
     pub requests: u64,
+    /// Those of a lone session, written on its own thread.
+    pub alone: u64,
     /// Transactions that failed.
     pub failures: u64,
     /// Times the write-ahead log was carried over into the file.
@@ -108,6 +116,11 @@ pub struct Counters {
     /// The longest of those: the worst pause a writer makes by itself.
     pub longest_checkpoint: Duration,
 }
+
+/// Appends of one session in a row after which it counts as alone.
+const TIMES_TO_BE_ALONE: u32 = 2;
+/// Bytes of an append that is written on its caller's own thread.
+const ALONE_BYTES: usize = 64 * 1024;
 
 /// A journal in one SQLite file. Clones share it; when the last one drops, queued work is finished.
 #[derive(Clone, Debug)]
@@ -131,9 +144,31 @@ struct Shared {
 #[derive(Debug)]
 struct Desk {
     tally: Arc<Tally>,
-    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    jobs: Mutex<Option<mpsc::Sender<Note>>>,
     slots: Arc<Semaphore>,
+    queue: usize,
+    shelf: Arc<Shelf>,
+    lone: Lone,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Notices when one session writes and no other does.
+#[derive(Debug, Default)]
+struct Lone {
+    last: AtomicU64,
+    times: AtomicU32,
+}
+
+impl Lone {
+    /// Has this session written last, several times in a row?
+    fn is(&self, session: SessionId) -> bool {
+        let (_, id) = session.0.as_u64_pair();
+        if self.last.swap(id, Ordering::Relaxed) == id {
+            return self.times.fetch_add(1, Ordering::Relaxed) >= TIMES_TO_BE_ALONE;
+        }
+        self.times.store(0, Ordering::Relaxed);
+        false
+    }
 }
 
 impl Sqlite {
@@ -162,14 +197,14 @@ impl Sqlite {
             readers.ask_now(Operation::OpenJournal, |connection, path| {
                 schema::Meta::must_load(connection, path)
             })?;
-            Self::assemble(path, world, options, Arc::default(), readers, None)
+            Self::assemble(path, world, options, Arc::default(), readers, Arc::default(), None)
         })
         .await
     }
 
     fn open_now(path: PathBuf, world: World, options: Options) -> Result<Self, Fault> {
         let bell = Arc::new(Bell::default());
-        let tally = Arc::new(Tally::default());
+        let (tally, ours) = (Arc::new(Tally::default()), Arc::new(Ours::default()));
         let outside = Outside {
             path: path.clone(),
             setup: setup(&options),
@@ -177,13 +212,15 @@ impl Sqlite {
             limits: options.limits.clone(),
             bell: bell.clone(),
             tally: tally.clone(),
+            ours: ours.clone(),
         };
         let (connection, meta, mark) = open::prepare(&outside)?;
         let hold = Hold::new(outside.clone(), connection, meta, mark)
             .map_err(|trouble| trouble.into_fault(&path, Operation::OpenJournal))?;
         let reserve = Reserve::new(&path, options.reserve_bytes);
         let (sender, receiver) = mpsc::channel();
-        let writer = Writer::new(outside, receiver, hold, reserve);
+        let shelf = Shelf::new(Pen::new(outside, hold, reserve));
+        let writer = Writer::new(receiver, shelf.clone());
         let thread = std::thread::Builder::new()
             .name("journal-write".into())
             .spawn(move || writer.run())
@@ -192,12 +229,15 @@ impl Sqlite {
             tally,
             jobs: Mutex::new(Some(sender)),
             slots: Arc::new(Semaphore::new(options.queue.max(1))),
+            queue: options.queue.max(1),
+            shelf,
+            lone: Lone::default(),
             thread: Mutex::new(Some(thread)),
         };
         let readers = readers(&path, Purpose::Read, &options);
         // One is opened now, so that reading goes on when the file is taken away later.
         readers.ask_now(Operation::OpenJournal, |_, _| Ok(()))?;
-        Self::assemble(path, world, options, bell, readers, Some(desk))
+        Self::assemble(path, world, options, bell, readers, ours, Some(desk))
     }
 
     fn assemble(
@@ -206,9 +246,10 @@ impl Sqlite {
         options: Options,
         bell: Arc<Bell>,
         readers: Arc<Readers>,
+        ours: Arc<Ours>,
         desk: Option<Desk>,
     ) -> Result<Self, Fault> {
-        let poller = Poller::start(&bell, readers.clone())
+        let poller = Poller::start(&bell, readers.clone(), ours)
             .map_err(|error| errors::io_fault(&error, &path, Operation::OpenJournal))?;
         let shared = Shared { path, world, options, bell, readers, desk, _poller: poller };
         Ok(Self { shared: Arc::new(shared) })
@@ -228,6 +269,7 @@ impl Sqlite {
         Counters {
             transactions: tally.transactions.load(Ordering::Relaxed),
             requests: tally.requests.load(Ordering::Relaxed),
+            alone: tally.alone.load(Ordering::Relaxed),
             failures: tally.failures.load(Ordering::Relaxed),
             checkpoints: tally.checkpoints.load(Ordering::Relaxed),
             longest_checkpoint: Duration::from_micros(
@@ -257,17 +299,19 @@ impl Sqlite {
             return Err(fault.because("it was opened for reading only").into());
         };
         let began = Instant::now();
+        let written =
+            || metrics::histogram!("budao_journal_append_seconds").record(began.elapsed());
+        if let Some(done) = desk.write_alone(&ask) {
+            written();
+            return done;
+        }
         let permit = desk.slots.clone().acquire_owned().await.map_err(|_| over())?;
         let (reply, answer) = oneshot::channel();
-        let is_sent = match &*lock(&desk.jobs) {
-            Some(jobs) => jobs.send(Job { ask, reply, _permit: permit }).is_ok(),
-            None => false,
-        };
-        if !is_sent {
+        if !desk.tell(Note::Job(Box::new(Job { ask, reply, _permit: permit }))) {
             return Err(over());
         }
         let done = answer.await.map_err(|_| over())?;
-        metrics::histogram!("budao_journal_append_seconds").record(began.elapsed());
+        written();
         done
     }
 
@@ -302,6 +346,34 @@ impl Sqlite {
                 Err(error) => return Err(into_fault(error)),
             }
         }
+    }
+}
+
+impl Desk {
+    /// Writes an append on the caller's own thread, if its session is alone and it will not take long.
+    ///
+    /// That keeps a thread of the caller's waiting for the disk, as any work of a lone session would; with others
+    /// about, the writer's thread shares one sync among all.
+    fn write_alone(&self, ask: &Ask) -> Option<Result<Done, AppendError>> {
+        let Ask::Append(append) = ask else { return None };
+        let is_alone = self.lone.is(append.session)
+            && append.bytes() <= ALONE_BYTES
+            && self.slots.available_permits() == self.queue;
+        let mut pen = self.shelf.try_take().filter(|_| is_alone)?;
+        let done = pen.write_alone(ask)?;
+        self.tally.alone.fetch_add(1, Ordering::Relaxed);
+        let calls = !pen.is_called && pen.has_house_to_keep();
+        pen.is_called |= calls;
+        drop(pen);
+        if calls {
+            self.tell(Note::House);
+        }
+        Some(done)
+    }
+
+    /// False when the journal was closed.
+    fn tell(&self, note: Note) -> bool {
+        lock(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(note).is_ok())
     }
 }
 

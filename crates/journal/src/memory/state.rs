@@ -19,11 +19,11 @@ use bytes::Bytes;
 
 use crate::{
     contract::{
-        Append, AppendError, Digest, Filter, Fresh, Gap, GapReason, Info, Lease, LeaseInfo,
-        LeaseRequest, Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot,
-        Stored, Submitted, Summary, Token, Unfinished, new_epoch,
+        Append, AppendError, Digest, Filter, Gap, GapReason, Info, Lease, LeaseInfo, LeaseRequest,
+        Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored,
+        Submitted, Summary, Token, Unfinished, new_epoch,
     },
-    faults,
+    encoded, faults,
     keep::{self, Weight},
     views::{self, Marks},
 };
@@ -178,17 +178,8 @@ impl State {
         }
         let first = session.head + 1;
         let batch: Vec<Stored> = (first..)
-            .zip(append.entries)
-            .map(|(seq, entry)| Stored {
-                session: append.session,
-                epoch: session.epoch,
-                seq,
-                at: entry.at,
-                trace: entry.trace,
-                turn: entry.turn,
-                body: entry.event.encode().into(),
-                fresh: Fresh::of(&entry.event),
-            })
+            .zip(encoded::encode(append.entries))
+            .map(|(seq, entry)| entry.stored(append.session, session.epoch, seq))
             .collect();
         session.records.extend(batch.iter().cloned().map(Stored::settled));
         session.head += batch.len() as u64;

@@ -14,15 +14,14 @@ use rusqlite::OptionalExtension;
 use super::{
     ask::{Ask, Done, Prepared},
     errors::Trouble,
-    frame::{self, Encoded, Place},
+    frame,
     hold::{Hold, Known},
     rows::{self, SessionRow},
     writer::Effect,
 };
 use crate::{
-    contract::{
-        AppendError, Digest, Fresh, GapReason, Lease, LeaseRequest, Missing, Submitted, Token,
-    },
+    contract::{AppendError, Digest, GapReason, Lease, LeaseRequest, Missing, Submitted, Token},
+    encoded::Encoded,
     faults,
 };
 
@@ -228,12 +227,8 @@ impl Hold {
         known.chain = chain;
         let mut batch = Vec::new();
         if self.outside.bell.is_heard(session) {
-            batch.reserve(entries.len());
-            let place = Place { session, epoch: known.epoch, first, count };
-            frame::unpack(place, &body.into(), |record| batch.push(record));
-            for (record, entry) in batch.iter_mut().zip(entries) {
-                record.fresh = entry.event.as_ref().map(Fresh::of).unwrap_or_default();
-            }
+            let records = (first..).zip(entries);
+            batch = records.map(|(seq, entry)| entry.stored(session, known.epoch, seq)).collect();
         }
         self.effects.push(Effect::Records { session, head: known.head, batch });
         Ok(())

@@ -8,9 +8,12 @@ use budao_core::{
 };
 use bytes::Bytes;
 
-use super::{frame::Encoded, rows};
-use crate::contract::{
-    Append, Digest, GapReason, Lease, LeaseRequest, Retained, Retention, Submitted, Token,
+use super::rows;
+use crate::{
+    contract::{
+        Append, Digest, GapReason, Lease, LeaseRequest, Retained, Retention, Submitted, Token,
+    },
+    encoded::{self, Encoded},
 };
 
 /// Everything the writer can be asked. Closed on purpose.
@@ -68,17 +71,7 @@ pub(super) struct Prepared {
 impl Prepared {
     pub(super) fn new(append: Append) -> Self {
         let is_closing = append.is_closing();
-        let entries: Vec<Encoded> = append
-            .entries
-            .into_iter()
-            .map(|entry| Encoded {
-                at: entry.at,
-                trace: entry.trace,
-                turn: entry.turn,
-                body: entry.event.encode(),
-                event: Some(entry.event),
-            })
-            .collect();
+        let entries = encoded::encode(append.entries);
         let bytes = entries.iter().map(|entry| entry.body.len()).sum();
         let answers =
             append.answers.iter().map(|(id, answer)| (id.clone(), rows::encode(answer))).collect();

@@ -43,6 +43,11 @@ impl Trouble {
         matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull))
     }
 
+    /// Does another process have what we wanted?
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy))
+    }
+
     /// Can the connection be trusted afterwards? Waiting in vain for a lock leaves it whole.
     pub(crate) fn spares_the_connection(&self) -> bool {
         match self {

@@ -10,32 +10,22 @@
 //! and from batch to batch over `previous`. The first record of a batch also covers session, position and
 //! count, so a record that was altered, dropped, swapped or moved to another session is noticed.
 
-use std::sync::Arc;
-
 use budao_core::{
-    event::{Epoch, Event, Seq, SessionId},
+    event::{Epoch, Seq, SessionId},
     time::Timestamp,
     trace::Trace,
 };
 use bytes::Bytes;
 
-use crate::contract::{Fresh, Stored};
+use crate::{
+    contract::{Fresh, Stored},
+    encoded::Encoded,
+};
 
 const VERSION: u8 = 1;
 const HEADER: usize = 5;
 const HAS_TURN: u8 = 1;
 const HAS_TRACE: u8 = 2;
-
-/// An entry whose event is already encoded.
-#[derive(Clone, Debug)]
-pub(crate) struct Encoded {
-    pub(crate) at: Timestamp,
-    pub(crate) trace: Trace,
-    pub(crate) turn: u64,
-    pub(crate) body: Vec<u8>,
-    /// What the bytes were made from, if that was here.
-    pub(crate) event: Option<Arc<Event>>,
-}
 
 /// Where a chain begins.
 pub(crate) fn seed(session: SessionId) -> u32 {
@@ -229,7 +219,8 @@ mod tests {
 
     fn entry(at: i64, trace: u128, turn: u64, body: &[u8]) -> Encoded {
         let trace = if trace == 0 { Trace::NONE } else { Trace::from_random(trace) };
-        Encoded { at: Timestamp::from_micros(at), trace, turn, body: body.to_vec(), event: None }
+        let (at, body) = (Timestamp::from_micros(at), Bytes::copy_from_slice(body));
+        Encoded { at, trace, turn, body, event: None }
     }
 
     fn sample() -> Vec<Encoded> {

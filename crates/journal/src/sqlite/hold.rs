@@ -3,7 +3,7 @@
 //! What is known is only a cache. It is valid while no other process has written (SQLite's `data_version`
 //! tells), and is forgotten after every failure.
 
-use std::{collections::HashMap, os::unix::fs::MetadataExt, path::Path};
+use std::{collections::HashMap, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
 use budao_core::{
     event::{Epoch, Seq, SessionId},
@@ -54,6 +54,10 @@ pub(super) struct Hold {
     pub(super) effects: Vec<Effect>,
     pub(super) frames: u64,
     views_postponed: bool,
+    /// The first batch from which on all are ours, and the last one before the open transaction.
+    own_from: Option<i64>,
+    before: i64,
+    is_patient: bool,
 }
 
 impl Hold {
@@ -81,6 +85,9 @@ impl Hold {
             effects: Vec::new(),
             frames: 0,
             views_postponed: false,
+            own_from: None,
+            before: 0,
+            is_patient: true,
         })
     }
 
@@ -93,6 +100,22 @@ impl Hold {
         self.connection.as_ref().ok_or_else(|| {
             Fault::new(Kind::Bug, Operation::AppendRecords).because("no connection").into()
         })
+    }
+
+    /// Is there a connection that has seen no trouble?
+    pub(super) fn is_trusted(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Whether a transaction waits while another process writes, or fails at once.
+    pub(super) fn waits_for_others(&mut self, is_patient: bool) {
+        if let Some(connection) = self.connection.as_ref().filter(|_| self.is_patient != is_patient)
+        {
+            let wait = if is_patient { self.outside.setup.busy } else { Duration::ZERO };
+            // It only sets a number; if even that fails, the next statement will tell.
+            let _ = connection.busy_timeout(wait);
+            self.is_patient = is_patient;
+        }
     }
 
     /// Runs `work` in one durable transaction, or changes nothing.
@@ -128,6 +151,7 @@ impl Hold {
         match done {
             Ok(value) => {
                 self.acknowledged = self.mark;
+                self.claim();
                 self.witness.record(self.mark);
                 Ok(value)
             }
@@ -140,6 +164,14 @@ impl Hold {
                 }
                 Err(trouble)
             }
+        }
+    }
+
+    /// Says which batches are ours, so that nobody looks for them.
+    fn claim(&mut self) {
+        if self.mark.gid > self.before {
+            let from = *self.own_from.get_or_insert(self.before + 1);
+            self.outside.ours.claim(from, self.mark.gid);
         }
     }
 
@@ -175,6 +207,7 @@ impl Hold {
         }
         if self.connection.is_none() {
             self.connection = Some(self.reopen()?);
+            self.is_patient = true;
         }
         Ok(())
     }
@@ -210,7 +243,9 @@ impl Hold {
             self.mark = mark;
             self.data_version = version;
             self.generation += 1;
+            self.own_from = None;
         }
+        self.before = self.mark.gid;
         Ok(())
     }
 

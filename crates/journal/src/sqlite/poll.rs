@@ -28,6 +28,23 @@ const BEAT: Duration = Duration::from_millis(20);
 /// How often we look for histories that were removed or replaced.
 const SLOW_BEAT: Duration = Duration::from_millis(500);
 
+/// The batches this process has written last, without one of another process among them.
+#[derive(Debug, Default)]
+pub(super) struct Ours(Mutex<(i64, i64)>);
+
+impl Ours {
+    /// From this batch to that one, all are ours.
+    pub(super) fn claim(&self, from: i64, to: i64) {
+        *lock(&self.0) = (from, to);
+    }
+
+    /// Are all of these ours? Whoever listens here was told of them when they were written.
+    fn has(&self, from: i64, to: i64) -> bool {
+        let (first, last) = *lock(&self.0);
+        first <= from && to <= last
+    }
+}
+
 /// Keeps the thread going; dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Poller {
@@ -84,11 +101,15 @@ impl Signal {
 }
 
 impl Poller {
-    pub(super) fn start(bell: &Arc<Bell>, readers: Arc<Readers>) -> std::io::Result<Self> {
+    pub(super) fn start(
+        bell: &Arc<Bell>,
+        readers: Arc<Readers>,
+        ours: Arc<Ours>,
+    ) -> std::io::Result<Self> {
         let signal = Arc::new(Signal::default());
         let waker = signal.clone();
         bell.on_listen(Box::new(move || waker.wake()));
-        let thread = Thread { signal: signal.clone(), bell: Arc::downgrade(bell), readers };
+        let thread = Thread { signal: signal.clone(), bell: Arc::downgrade(bell), readers, ours };
         std::thread::Builder::new()
             .name("journal-poll".into())
             .spawn(move || while thread.signal.sleep() && thread.listen_until_silence() {})?;
@@ -106,6 +127,7 @@ struct Thread {
     signal: Arc<Signal>,
     bell: Weak<Bell>,
     readers: Arc<Readers>,
+    ours: Arc<Ours>,
 }
 
 /// How far we have seen.
@@ -183,6 +205,14 @@ impl Thread {
     }
 
     fn hear_records(&self, seen: &mut Seen, bell: &Bell) -> Result<(), Trouble> {
+        let last: Option<i64> = seen
+            .connection
+            .prepare_cached("SELECT max(gid) FROM batch")?
+            .query_row([], |row| row.get(0))?;
+        if let Some(last) = last.filter(|last| self.ours.has(seen.gid + 1, *last)) {
+            seen.gid = seen.gid.max(last);
+            return Ok(());
+        }
         let mut statement = seen.connection.prepare_cached(
             "SELECT b.gid, b.first + b.count - 1, s.uuid FROM batch b \
              JOIN session s ON s.id = b.session WHERE b.gid > ?1 ORDER BY b.gid",

@@ -23,17 +23,20 @@ use budao_core::{
     time::Timestamp,
     trace::Trace,
 };
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
     Sqlite,
     ask::{Ask, Prepared},
-    frame::Encoded,
     reader,
     salvage::salvage,
 };
-use crate::contract::{Digest, GapReason, Journal, Lease, PageLimits, Stored};
+use crate::{
+    contract::{Digest, GapReason, Journal, Lease, PageLimits, Stored},
+    encoded::Encoded,
+};
 
 /// Records in one append while importing.
 const CHUNK: usize = 1000;
@@ -396,7 +399,7 @@ impl Import<'_> {
                 if seq != current.head + current.entries.len() as u64 + 1 {
                     return Err(self.wrong("a record is missing before this one"));
                 }
-                let body = event.get().as_bytes().to_vec();
+                let body = Bytes::copy_from_slice(event.get().as_bytes());
                 current.entries.push(Encoded { at, trace, turn, body, event: None });
                 current.records += 1;
                 if current.entries.len() >= CHUNK {

@@ -1,0 +1,63 @@
+//! Events as the bytes they are kept as: those of one append in one piece of memory.
+
+use std::sync::Arc;
+
+use budao_core::{
+    event::{Epoch, Event, Seq, SessionId},
+    time::Timestamp,
+    trace::Trace,
+};
+use bytes::Bytes;
+
+use crate::contract::{Entry, Fresh, Stored};
+
+/// About what an event takes.
+const EVENT_BYTES: usize = 128;
+
+/// An entry whose event is already encoded.
+#[derive(Clone, Debug)]
+pub(crate) struct Encoded {
+    pub(crate) at: Timestamp,
+    pub(crate) trace: Trace,
+    pub(crate) turn: u64,
+    pub(crate) body: Bytes,
+    /// What the bytes were made from, if that was here.
+    pub(crate) event: Option<Arc<Event>>,
+}
+
+/// Encodes the entries of an append.
+pub(crate) fn encode(entries: Vec<Entry>) -> Vec<Encoded> {
+    let mut bytes = Vec::with_capacity(entries.len() * EVENT_BYTES);
+    let ends: Vec<usize> = entries
+        .iter()
+        .map(|entry| {
+            entry.event.encode_into(&mut bytes);
+            bytes.len()
+        })
+        .collect();
+    let bytes = Bytes::from(bytes);
+    let mut start = 0;
+    let encoded = entries.into_iter().zip(ends).map(|(entry, end)| {
+        let body = bytes.slice(start..end);
+        start = end;
+        let Entry { at, trace, turn, event } = entry;
+        Encoded { at, trace, turn, body, event: Some(event) }
+    });
+    encoded.collect()
+}
+
+impl Encoded {
+    /// The record it is at this position.
+    pub(crate) fn stored(&self, session: SessionId, epoch: Epoch, seq: Seq) -> Stored {
+        Stored {
+            session,
+            epoch,
+            seq,
+            at: self.at,
+            trace: self.trace,
+            turn: self.turn,
+            body: self.body.clone(),
+            fresh: self.event.as_ref().map(Fresh::of).unwrap_or_default(),
+        }
+    }
+}
