@@ -207,11 +207,11 @@ async fn a_turn_ends(server: &Server) {
     let (result, events) = run(&agent(server.model("short"))).await;
     assert_eq!((result.stop, result.fault), (Some(StopReason::EndTurn), None));
     assert!(!result.text.is_empty());
-    let came = |event: &Event| match event {
-        Event::TextCame { text, .. } => Some(text.as_str()),
+    let came = events.into_iter().filter_map(|event| match event {
+        Event::TextCame { text, .. } => Some(text),
         _ => None,
-    };
-    let streamed: String = events.iter().filter_map(came).collect();
+    });
+    let streamed: String = came.collect();
     assert_eq!(streamed, result.text, "what was streamed is what was said");
 }
 
