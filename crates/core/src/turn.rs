@@ -277,7 +277,9 @@ pub struct Decided {
 
 /// Decides what follows from `input`, and applies it to the session.
 pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Decided {
-    let mut stepper = Stepper { session, env, decided: Decided::default() };
+    // Most decisions are one or two events; room for more would be a large piece of memory each time.
+    let decided = Decided { entries: Vec::with_capacity(2), answer: None };
+    let mut stepper = Stepper { session, env, decided };
     match input {
         Input::Command(command) => stepper.command(command),
         Input::Resumed => stepper.resumed(),

@@ -8,8 +8,9 @@ use std::{
 use budao_core::{
     event::{Event, Scope, Settings, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
+    limits::Limits,
     message::{CallId, ToolUse},
-    session::Approved,
+    session::{Approved, Session},
     tool::{self, Permit},
     trace::Trace,
     turn::{Input, Verdict},
@@ -21,7 +22,11 @@ use budao_tools::{
     policy::{self, Permitted},
 };
 
-use crate::{subagent, work::Desk};
+use crate::{
+    runtime::Shared,
+    subagent,
+    work::{Desk, Tools, wanted},
+};
 
 /// A call to check.
 pub(crate) struct Wanted {
@@ -111,14 +116,9 @@ impl Checker {
     }
 
     async fn one(&self, toolbox: &Toolbox, wanted: Wanted) -> Result<Verdict, Fault> {
-        let limits = &self.desk.shared.limits;
-        let Wanted { written, approved } = wanted;
-        let by_person = approved.is_some();
-        let edited = approved.as_ref().is_some_and(|approved| approved.edited);
-        let ready = match approved {
-            Some(approved) => toolbox.check_value(&written.name, approved.arguments, limits)?,
-            None => toolbox.check(&written, limits)?,
-        };
+        let by_person = wanted.approved.is_some();
+        let edited = wanted.approved.as_ref().is_some_and(|approved| approved.edited);
+        let (written, ready) = fits(toolbox, wanted, &self.desk.shared.limits)?;
         let (decision, faults) = match by_person && !edited {
             // Hooks were asked about these very arguments before the person was.
             true => (Decision::Allow(ready), Vec::new()),
@@ -160,21 +160,70 @@ impl Checker {
 
     /// Permission. A hook or a person may spare the question, never lift a denial.
     async fn permitted(&self, id: &CallId, ready: Ready, allowed: bool) -> Result<Verdict, Fault> {
-        match self.permit(id, &ready).await? {
-            Permitted::Deny(reason) => Err(Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
-                .with(Fact::ToolName, ready.spec().name.to_string())
-                .with(Fact::Reason, reason)),
-            Permitted::Ask(reason) if !allowed => Ok(ask(&ready, reason.into_owned())),
-            Permitted::Ask(_) | Permitted::Allow => {
-                let verdict = Verdict::Run {
-                    arguments: ready.arguments().clone(),
-                    repairs: ready.repairs().to_vec(),
-                    idempotent: ready.spec().idempotent,
-                };
-                let mut kept = self.ready.lock().expect("no code panics while holding this");
-                kept.insert(id.clone(), ready);
-                Ok(verdict)
-            }
+        let permitted = self.permit(id, &ready).await?;
+        judged(id, ready, permitted, allowed, &self.ready)
+    }
+}
+
+/// Checks the calls of one step at once. Only where no hook and no policy is to be asked; none if the toolbox is
+/// not at hand.
+pub(crate) fn at_once(
+    shared: &Shared,
+    tools: &mut Tools,
+    session: &Session,
+    calls: &[CallId],
+) -> Option<Vec<(CallId, Verdict)>> {
+    let settings = tools.settings(session);
+    let kept = tools.toolbox.try_lock().ok()?;
+    let (at, toolbox) = kept.as_ref()?;
+    if *at != shared.tools.generation() {
+        return None;
+    }
+    let one = |wanted: Wanted| {
+        let by_person = wanted.approved.is_some();
+        let (written, ready) = fits(toolbox, wanted, &shared.limits)?;
+        let permitted = settings.permissions.permit(ready.spec()).into();
+        judged(&written.id, ready, permitted, by_person, &tools.ready)
+    };
+    let checked = wanted(session, calls).into_iter().map(|wanted| {
+        let id = wanted.written.id.clone();
+        let settled = |fault: Fault| Verdict::Settled(fault.traced(session.trace()).into());
+        (id, one(wanted).unwrap_or_else(settled))
+    });
+    Some(checked.collect())
+}
+
+/// The call, if it fits its tool: as the model wrote it, or as a person allowed it.
+fn fits(toolbox: &Toolbox, wanted: Wanted, limits: &Limits) -> Result<(ToolUse, Ready), Fault> {
+    let Wanted { written, approved } = wanted;
+    let ready = match approved {
+        Some(approved) => toolbox.check_value(&written.name, approved.arguments, limits)?,
+        None => toolbox.check(&written, limits)?,
+    };
+    Ok((written, ready))
+}
+
+/// What becomes of a call that fits. What may run is kept ready.
+fn judged(
+    id: &CallId,
+    ready: Ready,
+    permitted: Permitted,
+    allowed: bool,
+    kept: &Mutex<BTreeMap<CallId, Ready>>,
+) -> Result<Verdict, Fault> {
+    match permitted {
+        Permitted::Deny(reason) => Err(Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
+            .with(Fact::ToolName, ready.spec().name.to_string())
+            .with(Fact::Reason, reason)),
+        Permitted::Ask(reason) if !allowed => Ok(ask(&ready, reason.into_owned())),
+        Permitted::Ask(_) | Permitted::Allow => {
+            let verdict = Verdict::Run {
+                arguments: ready.arguments().clone(),
+                repairs: ready.repairs().to_vec(),
+                idempotent: ready.spec().idempotent,
+            };
+            kept.lock().expect("no code panics while holding this").insert(id.clone(), ready);
+            Ok(verdict)
         }
     }
 }

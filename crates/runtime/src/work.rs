@@ -54,12 +54,12 @@ pub(crate) struct Desk {
 impl Desk {
     /// Reports; waits while the session is busy. Nobody listens only when the session is gone.
     pub(crate) async fn report(&self, input: Input) {
-        self.send(None, input).await;
+        self.send(None, Box::new(input)).await;
     }
 
-    async fn send(&self, over: Option<Work>, input: Input) {
-        let (life, input) = (self.life, Box::new(input));
-        drop(self.sender.send(Message::Report { life, over, input }).await);
+    async fn send(&self, over: Option<Work>, input: Box<Input>) {
+        let message = Message::Report { life: self.life, over, input };
+        drop(self.sender.send(message).await);
     }
 }
 
@@ -150,7 +150,8 @@ pub(crate) fn start(desk: Desk, work: Work, session: &Session, tools: &mut Tools
             false => stop.run_until_cancelled(task).await,
         };
         if let Some(ended) = ended {
-            let input = ended.unwrap_or_else(|_| of_panic(&over));
+            // Boxed before the next wait: whatever lives through one makes every piece of work larger.
+            let input = Box::new(ended.unwrap_or_else(|_| of_panic(&over)));
             last_words.send(Some(over), input).await;
         }
     }));
@@ -333,7 +334,7 @@ fn noted(note: Note, call: &CallId, tool: &str) -> Event {
 }
 
 /// The calls to check, as the model wrote them or as a person edited them.
-fn wanted(session: &Session, ids: &[CallId]) -> Vec<check::Wanted> {
+pub(crate) fn wanted(session: &Session, ids: &[CallId]) -> Vec<check::Wanted> {
     let calls = session.turn.iter().flat_map(|turn| &turn.calls);
     calls
         .filter(|call| ids.contains(&call.id))

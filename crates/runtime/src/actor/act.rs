@@ -6,14 +6,12 @@ use budao_core::{
     event::SessionId,
     fault::Fault,
     session::{CallState, Session},
-    turn::{self, Work},
+    turn::{self, Input, Work},
 };
-use futures::FutureExt;
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use super::{Actor, Running, round::Round};
-use crate::{runtime::Shared, work};
+use crate::{check, runtime::Shared, work};
 
 impl Actor {
     /// Starts what is due, stops what no longer is.
@@ -44,11 +42,13 @@ impl Actor {
         }
         let due = turn::due(&self.session, &self.shared.limits);
         let check = due.into_iter().find(|work| matches!(work, Work::Check { .. }));
-        let Some(work) = check.filter(|work| !self.running.contains_key(work)) else { return };
-        let cancel = CancellationToken::new();
-        let task = work::task(self.desk(), work, &self.session, &mut self.tools, &cancel);
-        if let Some(Ok(input)) = AssertUnwindSafe(task).catch_unwind().now_or_never() {
-            self.step(input, round);
+        let check = check.filter(|work| !self.running.contains_key(work));
+        let Some(Work::Check { turn, calls }) = check else { return };
+        let (shared, tools, session) = (&self.shared, &mut self.tools, &self.session);
+        let checked = AssertUnwindSafe(|| check::at_once(shared, tools, session, &calls));
+        // What cannot be checked here, or breaks, is work like any other.
+        if let Ok(Some(verdicts)) = std::panic::catch_unwind(checked) {
+            self.step(Input::Checked { turn, verdicts }, round);
         }
     }
 
