@@ -104,7 +104,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "peers",
         about: "the programs of others that tests talk to are here",
-        budget: minutes(2),
+        budget: minutes(8),
         when: When::Always,
         needs: &[],
         run: peers,
