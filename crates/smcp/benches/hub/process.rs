@@ -51,9 +51,13 @@ impl Process {
     /// CPU time of it and of its children now alive.
     pub(crate) fn cpu(&self) -> Duration {
         let own = self.child.id();
-        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
-        let children = children.unwrap_or_default();
-        let ids = children.split_whitespace().filter_map(|id| id.parse().ok());
+        // A child belongs to the thread that started it.
+        let threads = fs::read_dir(format!("/proc/{own}/task")).into_iter().flatten().flatten();
+        let children: Vec<String> = threads
+            .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+            .collect();
+        let ids = children.iter().flat_map(|ids| ids.split_whitespace());
+        let ids = ids.filter_map(|id| id.parse().ok());
         std::iter::once(own).chain(ids).map(cpu_of).sum()
     }
 
