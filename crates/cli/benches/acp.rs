@@ -35,6 +35,10 @@ fn main() {
     if args.iter().any(|arg| arg == "--version") {
         return tell_version();
     }
+    // Or whether it is signed in.
+    if !args.iter().any(|arg| arg == "--bench") {
+        return;
+    }
     let wanted: Vec<&String> = args.iter().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(*part));
     if wants("acp/initialize") || wants("acp/resident") {

@@ -60,9 +60,11 @@ fn modes_of_the_clis_own_are_offered_set_and_shown() {
     let model = model.clone().find(|option| option["id"] == "model").unwrap();
     assert_eq!(model["currentValue"], "default", "{model}");
     for mode in ["dontAsk", "acceptEdits", "plan", "default"] {
+        let before = editor.updates.len();
         let set = editor.ask("session/set_mode", json!({"sessionId": session, "modeId": mode}));
         assert!(set["error"].is_null(), "{set}");
-        while editor.updates.last().is_none_or(|last| last["currentModeId"] != mode) {
+        // It is told before the answer or after it, with the options beside it.
+        while !editor.updates[before..].iter().any(|update| update["currentModeId"] == mode) {
             editor.read();
         }
     }
