@@ -8,6 +8,7 @@ mod acp;
 mod anomalies;
 mod claude;
 mod config;
+mod demo;
 mod exit;
 mod explain;
 mod holder;
@@ -47,6 +48,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Args),
     Run(run::RunArgs),
     Resume(run::ResumeArgs),
     Cancel(run::CancelArgs),
@@ -94,6 +96,7 @@ fn run(cli: &Cli) -> Exit {
         Command::Config(args) => config::run(args, lang, &terminal)
             .unwrap_or_else(|fault| failed(&fault, lang, &terminal)),
         Command::Explain(args) => explain::main(args, lang, &terminal),
+        Command::Demo(args) => wait(demo::run(args, lang, &terminal), lang, &terminal),
         Command::Run(args) => wait(run::run(args, lang, &terminal), lang, &terminal),
         Command::Resume(args) => wait(run::resume(args, lang, &terminal), lang, &terminal),
         Command::Cancel(args) => wait(run::cancel(args, lang, &terminal), lang, &terminal),

@@ -1,0 +1,204 @@
+//! `budao demo`: a guided minute. Five acts, each played by real processes of this program, and each checked against
+//! what the processes recorded. Nothing shown here is written down beforehand but the words of the guide.
+
+mod act;
+mod cut;
+mod plays;
+mod relay;
+mod stage;
+
+use std::{
+    io::{self, IsTerminal as _},
+    time::{Duration, Instant},
+};
+
+use budao_core::{
+    Fault, Lang,
+    fault::{Fact, Kind, Operation, text},
+};
+use serde_json::json;
+
+use self::{
+    act::{Act, Claim},
+    stage::Stage,
+};
+use crate::{exit::Exit, terminal::Terminal, words::say};
+
+/// An act that takes longer than this has failed.
+const ACT: Duration = Duration::from_secs(60);
+
+/// Somebody who watches gets this long to read what comes.
+const READING: Duration = Duration::from_secs(2);
+
+/// Shows in a minute what it means to fall well: nothing is needed, and nothing is staged.
+///
+/// An agent errs and corrects itself, a model refuses to be hurried, a client is cut off and misses nothing, a process is
+/// killed and its turn goes on, and what was recorded is replayed. The exit code tells whether all of it came out as
+/// said.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// One JSON object per act on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was said of an act, and whether it came out so.
+pub(crate) type Checked = Vec<(Claim, bool)>;
+
+/// `budao demo`.
+pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let mut stage = Stage::build(lang, terminal, !args.json)?;
+    let is_watched = !args.json && io::stdout().is_terminal();
+    let guide = Guide { lang, terminal };
+    if !args.json {
+        guide.welcome(&stage);
+    }
+    let mut good = 0;
+    for (index, act) in Act::ALL.into_iter().enumerate() {
+        if !args.json {
+            guide.announce(index, act);
+        }
+        if is_watched {
+            tokio::time::sleep(READING).await;
+        }
+        let began = Instant::now();
+        let played = tokio::time::timeout(ACT, stage.play(act)).await.unwrap_or_else(|_| {
+            Err(Fault::new(Kind::DeadlinePassed, Operation::RunCommand).with(Fact::TimeoutMs, ACT))
+        });
+        good += usize::from(is_good(act, &played));
+        match args.json {
+            true => guide.report(act, &played, &stage, began.elapsed()),
+            false => guide.conclude(act, &played),
+        }
+    }
+    if !args.json {
+        guide.farewell(&stage, good);
+    }
+    Ok(if good == Act::ALL.len() { Exit::Fine } else { Exit::Failed })
+}
+
+/// An act is good if everything claimed of it was checked, and is so.
+fn is_good(act: Act, played: &Result<Checked, Fault>) -> bool {
+    let claimed = act.claims().iter().map(|claim| (*claim, true));
+    played.as_ref().is_ok_and(|checked| claimed.eq(checked.iter().copied()))
+}
+
+/// Whoever talks between the acts.
+struct Guide<'a> {
+    lang: Lang,
+    terminal: &'a Terminal,
+}
+
+impl Guide<'_> {
+    fn line(&self, text: &str) {
+        self.terminal.data(&format!("{text}\n"));
+    }
+
+    fn paragraph(&self, text: &str) {
+        self.line(&self.terminal.wrap(text, ""));
+    }
+
+    fn welcome(&self, stage: &Stage<'_>) {
+        self.paragraph(say(
+            self.lang,
+            "Five small accidents. Every command is a real process of this program; what it records is told here in \
+             words, and checked. No network, no key.",
+            "五个小事故。每条命令都是本程序的真实进程；它的记录在这里用文字讲述，并逐项核对。不需要网络，也不需要密钥。",
+        ));
+        let words = say(self.lang, "The journal is", "日志文件：");
+        self.line(&format!("{words} {}", stage.journal().display()));
+    }
+
+    fn announce(&self, index: usize, act: Act) {
+        let title = format!("{}/{}  {}", index + 1, Act::ALL.len(), act.title(self.lang));
+        self.line(&format!("\n{}", self.terminal.strong(title)));
+        self.paragraph(act.beforehand(self.lang));
+        self.line("");
+    }
+
+    fn conclude(&self, act: Act, played: &Result<Checked, Fault>) {
+        self.line("");
+        match played {
+            Ok(checked) => {
+                for (claim, ok) in checked {
+                    let mark = if *ok { "✓" } else { "✗" };
+                    self.line(&format!("{mark} {}", claim.words(self.lang)));
+                }
+            }
+            Err(fault) => self.line(&format!(
+                "✗ {} {}",
+                self.terminal.strong(fault.row().code),
+                text::for_user(fault, self.lang)
+            )),
+        }
+        self.paragraph(act.look_at(self.lang));
+    }
+
+    /// The same for machines.
+    fn report(&self, act: Act, played: &Result<Checked, Fault>, stage: &Stage<'_>, took: Duration) {
+        let checks = played.as_ref().map(|checked| {
+            checked
+                .iter()
+                .map(|(claim, ok)| (<&str>::from(claim).to_owned(), (*ok).into()))
+                .collect::<serde_json::Map<_, _>>()
+        });
+        let line = json!({
+            "act": <&str>::from(act),
+            "ok": is_good(act, played),
+            "checks": checks.unwrap_or_default(),
+            "fault": played.as_ref().err().map(|fault| fault.row().code),
+            "session": stage.session_of(act),
+            "journal": stage.journal(),
+            "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        });
+        self.line(&line.to_string());
+    }
+
+    fn farewell(&self, stage: &Stage<'_>, good: usize) {
+        let words = say(self.lang, "acts came out as said", "幕如其所说");
+        let count = format!("\n{good}/{} {words}", Act::ALL.len());
+        self.line(&self.terminal.strong(count));
+        let journal = stage.journal().display().to_string();
+        self.paragraph(say(
+            self.lang,
+            "What was recorded stays in that folder until you delete it. To look again:",
+            "记录留在该文件夹中，直到你删除它。再看一遍：",
+        ));
+        self.line(&format!("  budao sessions --journal {journal} list"));
+        if let Some(session) = stage.session_of(Act::Kill) {
+            self.line(&format!("  budao replay --journal {journal} {session}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guide_says_this_in_both_languages() {
+        let told = |lang: Lang| {
+            let act = |act: Act| {
+                let claims =
+                    act.claims().iter().map(|claim| format!("  ✓ {}\n", claim.words(lang)));
+                let claims: String = claims.collect();
+                let (before, after) = (act.beforehand(lang), act.look_at(lang));
+                format!("{}\n{before}\n{claims}{after}\n\n", act.title(lang))
+            };
+            Act::ALL.into_iter().map(act).collect::<String>()
+        };
+        insta::assert_snapshot!("guide_en", told(Lang::En));
+        insta::assert_snapshot!("guide_zh", told(Lang::Zh));
+    }
+
+    #[test]
+    fn an_act_is_good_only_if_everything_claimed_of_it_was_checked_and_is_so() {
+        let fault = Fault::new(Kind::DeadlinePassed, Operation::RunCommand);
+        let all = |ok: bool| vec![(Claim::NoGaps, true), (Claim::SameAsHappened, ok)];
+        assert!(is_good(Act::Replay, &Ok(all(true))));
+        assert!(!is_good(Act::Replay, &Ok(all(false))));
+        assert!(!is_good(Act::Replay, &Ok(vec![(Claim::NoGaps, true)])));
+        assert!(!is_good(Act::Replay, &Ok(Vec::new())));
+        assert!(!is_good(Act::Replay, &Err(fault)));
+    }
+}

@@ -1,0 +1,199 @@
+//! The act with a server, a client whose line is cut, and a witness whose line is not.
+
+use std::{net::SocketAddr, time::Duration};
+
+use budao_client::{Client, Create, Error, Event, Events};
+use budao_core::{
+    Fault,
+    fault::{Fact, Kind, Operation},
+    retry::Policy,
+};
+use tokio::{
+    process::Child,
+    sync::{mpsc, watch},
+};
+
+use super::{
+    Checked,
+    act::{Act, Claim},
+    relay::Relay,
+    stage::{Stage, lines, not_read},
+};
+use crate::words::say;
+
+/// Pieces of the answer after which the line is cut, and events that happen while it is away.
+const SEEN: usize = 4;
+const MISSED: u64 = 4;
+
+/// A client that comes back soon.
+const PATIENCE: Policy = Policy {
+    tries: 100,
+    base: Duration::from_millis(200),
+    max: Duration::from_secs(1),
+    multiplier: 1.5,
+    hint_ceiling: Duration::from_secs(5),
+};
+
+/// An event's place and name: what two clients must agree on.
+type Place = (u64, String);
+
+pub(super) async fn play(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
+    let args = ["serve", "--listen", "127.0.0.1:0", "--model", "demo"];
+    let mut server = stage.start(&args)?;
+    let (address, token) = announced(&mut server).await?;
+    let relay = Relay::to(address).await.map_err(|error| not_read().caused_by(&error))?;
+    let through = |address: SocketAddr| {
+        Client::new(format!("ws://{address}/ws")).token(token.as_str()).retry(PATIENCE)
+    };
+    let create = Create { language: Some(stage.lang.to_string()), ..Create::default() };
+    let (session, events) = through(relay.address()).create(create).await.map_err(fault)?;
+    if let Ok(id) = session.id().parse() {
+        stage.remember(Act::Cut, id);
+    }
+    let (_other, other) = through(address).attach(session.id(), None).await.map_err(fault)?;
+    let witness = Witness::start(other);
+    let task = say(stage.lang, "count to 12 slowly", "慢慢数到12");
+    stage.show(&format!("> {task}"));
+    session.send(task).await.map_err(fault)?;
+
+    let (seen, cut) = follow(stage, events, &relay, &witness).await?;
+    let witnessed = witness.all().await;
+    stop(server).await;
+    let is_rising = seen.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    let is_same = !seen.is_empty() && seen == witnessed;
+    Ok(vec![
+        (Claim::LineWasCut, cut.is_noticed),
+        (Claim::RunWentOnMeanwhile, cut.at.is_some_and(|at| cut.mended_at >= at + MISSED)),
+        (Claim::NothingMissing, is_same),
+        (Claim::NothingTwice, is_rising),
+    ])
+}
+
+/// What happened to the line.
+#[derive(Default)]
+struct Cut {
+    /// Where the client was.
+    at: Option<u64>,
+    /// Did the client find out?
+    is_noticed: bool,
+    /// Where the witness was when the line was mended.
+    mended_at: u64,
+}
+
+/// Follows the answer and cuts the line on the way; what the client saw in all.
+async fn follow(
+    stage: &Stage<'_>,
+    mut events: Events,
+    relay: &Relay,
+    witness: &Witness,
+) -> Result<(Vec<Place>, Cut), Fault> {
+    let (mut seen, mut cut, mut pieces) = (Vec::new(), Cut::default(), 0);
+    let mut telling = stage.telling();
+    while let Some(event) = events.next().await {
+        let event = event?;
+        if let (true, Some(at)) = (event.is_local(), cut.at) {
+            cut.is_noticed = true;
+            let code = event.meta("error_code").as_str().unwrap_or_default();
+            stage.show(&format!("✗ {code} {}", event.text()));
+            cut.mended_at = witness.reached(at + MISSED).await;
+            relay.mend();
+            let words = say(stage.lang, "the line is mended; the run is at", "连接恢复；运行已到");
+            stage.show(&format!("↻ {words} {}", cut.mended_at));
+            continue;
+        }
+        if event.event == "agent.partial_answer" {
+            telling.say(event.text());
+            pieces += 1;
+        }
+        seen.extend(place(&event));
+        if is_last(&event) {
+            break;
+        }
+        if pieces == SEEN && cut.at.is_none() {
+            let at = events.cursor().seq;
+            cut.at = Some(at);
+            telling.end_line();
+            let words =
+                say(stage.lang, "the line is cut; the client is at", "连接被切断；客户端在");
+            stage.show(&format!("✂ {words} {at}"));
+            relay.cut();
+        }
+    }
+    telling.end_line();
+    Ok((seen, cut))
+}
+
+fn is_last(event: &Event) -> bool {
+    event.event == "agent.final_answer"
+}
+
+fn place(event: &Event) -> Option<Place> {
+    Some((event.seq?, event.event.clone()))
+}
+
+/// Another client of the same session, straight at the server.
+struct Witness {
+    at: watch::Receiver<u64>,
+    seen: mpsc::Receiver<Vec<Place>>,
+}
+
+impl Witness {
+    fn start(mut events: Events) -> Self {
+        let (reached, at) = watch::channel(0);
+        let (done, seen) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut all = Vec::new();
+            while let Some(Ok(event)) = events.next().await {
+                all.extend(place(&event));
+                reached.send_replace(events.cursor().seq);
+                if is_last(&event) {
+                    break;
+                }
+            }
+            // Whoever asked may have given up.
+            let _ = done.send(all).await;
+        });
+        Self { at, seen }
+    }
+
+    /// Where it is once it is at least here, or at its end.
+    async fn reached(&self, position: u64) -> u64 {
+        let mut at = self.at.clone();
+        let _ = at.wait_for(|at| *at >= position).await;
+        *at.borrow()
+    }
+
+    /// All it saw.
+    async fn all(mut self) -> Vec<Place> {
+        self.seen.recv().await.unwrap_or_default()
+    }
+}
+
+/// Where the server listens and the token it made, from the line it prints.
+async fn announced(server: &mut Child) -> Result<(SocketAddr, String), Fault> {
+    let line = lines(server)?.next_line().await.map_err(|error| not_read().caused_by(&error))?;
+    let parts = line.as_deref().and_then(|line| {
+        let (address, token) = line.strip_prefix("http://")?.split_once("/#token=")?;
+        Some((address.parse().ok()?, token.to_owned()))
+    });
+    parts.ok_or_else(not_read)
+}
+
+/// Asks it to stop, as `kill` would; whoever does not listen is killed when it is dropped.
+async fn stop(mut server: Child) {
+    let pid = server.id().and_then(|id| rustix::process::Pid::from_raw(id.try_into().ok()?));
+    if let Some(pid) = pid {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+    let _ = tokio::time::timeout(Duration::from_secs(5), server.wait()).await;
+}
+
+/// A client's error as one of ours.
+fn fault(error: Error) -> Fault {
+    match error {
+        Error::Fault(fault) => fault,
+        Error::Rejected(event) => Fault::new(Kind::Bug, Operation::SubmitCommand)
+            .with(Fact::Received, event.event.clone())
+            .because(event.text().to_owned()),
+    }
+}

@@ -1,0 +1,187 @@
+//! The acts that are played with `run`, `resume` and `replay`.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use budao_core::{
+    Event, Fault, Kind, Record,
+    event::{SessionId, StopReason},
+};
+
+use super::{
+    Checked,
+    act::{Act, Claim},
+    stage::{Records, Stage, lines_in, not_read},
+};
+use crate::words::say;
+
+/// What the service asks to be left alone for, in milliseconds.
+const ASKED: u64 = 900;
+
+/// Words after which the process is killed.
+const SPOKEN: usize = 4;
+
+/// The first call of a session has a mistake in it, which the demo model does not know.
+pub(super) async fn correct(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
+    let task =
+        say(stage.lang, "read README.md and count its headings", "读取 README.md 并统计标题");
+    let args = ["run", "--json", "--model", "demo:fast", task];
+    let (records, went_well) = stage.perform(&args).await?;
+    let ended = |right: bool| {
+        records.iter().position(|record| match &record.event {
+            Event::CallEnded { outcome, .. } => outcome.fault().is_none() == right,
+            _ => false,
+        })
+    };
+    let (failed, done) = (ended(false), ended(true));
+    let told = failed.is_some_and(|at| {
+        records[at].event.fault().is_some_and(|fault| fault.row().code == "ERR_VAL_002")
+    });
+    let corrected = failed.zip(done).is_some_and(|(failed, done)| {
+        failed < done && records[failed].event.tool() == records[done].event.tool()
+    });
+    let ended = went_well && ended_well(&records);
+    keep(stage, Act::Correct, records);
+    Ok(vec![
+        (Claim::ToldOfTheMistake, told),
+        (Claim::CorrectedItself, corrected),
+        (Claim::TurnEnded, ended),
+    ])
+}
+
+/// Two refusals, through the runtime's own retry loop.
+pub(super) async fn wait(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
+    let words = say(stage.lang, "Here I am again.", "我回来了。");
+    let script = format!(
+        "[[step]]\nstatus = 429\nretry_after_ms = {ASKED}\n\n[[step]]\nstatus = 429\n\n\
+         [[step]]\ntext = \"{words}\"\npace_ms = 60\n"
+    );
+    stage.script("busy.toml", &script)?;
+    let task = say(stage.lang, "are you there?", "你在吗？");
+    let args = ["run", "--json", "--model", "script:busy.toml", task];
+    let (records, went_well) = stage.perform(&args).await?;
+    let waits: Vec<_> = records.iter().filter(|record| is_wait(record)).collect();
+    // By the clock, not by the plan: from the refusal's record to the next request's.
+    let waited = waits.first().and_then(|wait| {
+        let next = records.iter().find(|record| {
+            record.seq > wait.seq && matches!(record.event, Event::StepStarted { .. })
+        })?;
+        Some(next.at.as_millis() - wait.at.as_millis())
+    });
+    let checked = vec![
+        (Claim::RefusedTwice, waits.len() == 2),
+        (Claim::WaitedAsLongAsAsked, waited.is_some_and(|waited| waited >= ASKED as i64)),
+        (Claim::Recovered, records.iter().any(|r| matches!(r.event, Event::Recovered { .. }))),
+        (Claim::TurnEnded, went_well && ended_well(&records)),
+    ];
+    keep(stage, Act::Wait, records);
+    Ok(checked)
+}
+
+fn is_wait(record: &Record) -> bool {
+    matches!(record.event, Event::RetryScheduled { kind: Kind::ModelRateLimited, .. })
+}
+
+/// A side effect, then words, and SIGKILL among them.
+pub(super) async fn kill(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
+    let words = say(
+        stage.lang,
+        "The ledger has its line, and whatever happens to me now, it is not written twice.",
+        "账 本 已 有 这 一 行， 无 论 我 出 什 么 事， 都 不 会 写 第 二 次。",
+    );
+    let script = format!(
+        "order = \"history\"\n\n[[step]]\n[[step.call]]\ntool = \"bash_run\"\n\
+         arguments = {{ cmd = \"echo paid >> ledger.txt\", background = false }}\n\n\
+         [[step]]\ntext = \"{words}\"\npace_ms = 150\n"
+    );
+    stage.script("ledger.toml", &script)?;
+    let task = say(stage.lang, "write it down", "记下来");
+    let args = ["run", "--json", "--permission", "auto", "--model", "script:ledger.toml", task];
+    let (before, signal) = until_killed(stage, &args).await?;
+    let session = before.first().map(|record| record.session).ok_or_else(not_read)?;
+    let (after, went_well) = stage.perform(&["resume", "--json", &session.to_string()]).await?;
+
+    let open = !before.iter().any(|record| matches!(record.event, Event::TurnEnded { .. }));
+    let resumed = after.iter().any(|r| matches!(r.event, Event::SessionResumed { .. }));
+    let starts = |records: &[Record]| {
+        records.iter().filter(|r| matches!(r.event, Event::CallStarted { .. })).count()
+    };
+    let lines = lines_in(&stage.workspace().join("ledger.txt"));
+    stage.show(&format!("ledger.txt: {lines} {}", say(stage.lang, "line", "行")));
+    let checked = vec![
+        (Claim::KilledMidTurn, signal == Some(9) && open),
+        (Claim::Resumed, resumed),
+        (Claim::ToolRanOnce, starts(&before) + starts(&after) == 1 && lines == 1),
+        (Claim::AnswerIsWhole, spoken(&after) == words),
+        (Claim::TurnEnded, went_well && ended_well(&after)),
+    ];
+    keep(stage, Act::Kill, before);
+    keep(stage, Act::Kill, after);
+    Ok(checked)
+}
+
+/// Runs a command until it has spoken a few words, and kills it; what it printed, and what it died of.
+async fn until_killed(
+    stage: &Stage<'_>,
+    args: &[&str],
+) -> Result<(Vec<Record>, Option<i32>), Fault> {
+    let mut child = stage.start(args)?;
+    let mut printed = Records::of(&mut child)?;
+    let (mut all, mut telling, mut words) = (Vec::new(), stage.telling(), 0);
+    while let Some(record) = printed.next().await? {
+        telling.tell(&record);
+        words += usize::from(matches!(record.event, Event::TextCame { .. }));
+        all.push(record);
+        if words == SPOKEN {
+            child.start_kill().map_err(|error| not_read().caused_by(&error))?;
+        }
+    }
+    telling.end_line();
+    let status = child.wait().await.map_err(|error| not_read().caused_by(&error))?;
+    stage.show("✂ SIGKILL");
+    Ok((all, status.signal()))
+}
+
+/// Reads back every session; the killed one is shown.
+pub(super) async fn replay(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
+    let killed = stage.session_of(Act::Kill);
+    let sessions: Vec<SessionId> = stage.sessions().collect();
+    let (mut is_gapless, mut replayed) = (!sessions.is_empty(), Vec::new());
+    for session in sessions {
+        let id = session.to_string();
+        let args = ["replay", "--json", &id];
+        let (records, went_well) = match killed == Some(session) {
+            true => stage.perform(&args).await?,
+            false => stage.perform_untold(&args).await?,
+        };
+        let seqs = records.iter().map(|record| record.seq);
+        is_gapless &= went_well && !records.is_empty() && seqs.eq(1..=records.len() as u64);
+        replayed.extend(records);
+    }
+    let is_same = !stage.printed.is_empty() && stage.printed.iter().all(|r| replayed.contains(r));
+    Ok(vec![(Claim::NoGaps, is_gapless), (Claim::SameAsHappened, is_same)])
+}
+
+fn keep(stage: &mut Stage<'_>, act: Act, records: Vec<Record>) {
+    if let Some(first) = records.first() {
+        stage.remember(act, first.session);
+    }
+    stage.printed.extend(records);
+}
+
+/// One turn ended, by itself and without a fault.
+fn ended_well(records: &[Record]) -> bool {
+    let mut ends = records.iter().filter_map(|record| match &record.event {
+        Event::TurnEnded { stop, fault, .. } => Some((*stop, fault.is_none())),
+        _ => None,
+    });
+    ends.next() == Some((StopReason::EndTurn, true)) && ends.next().is_none()
+}
+
+/// The words of some records.
+fn spoken(records: &[Record]) -> String {
+    let words = records.iter().filter_map(|record| match &record.event {
+        Event::TextCame { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    words.collect()
+}
