@@ -4,27 +4,23 @@
 //! If the append fails, what was decided never happened: the CLI is ended, the state read back, and the turn
 //! gets its fault from that.
 
-use std::{
-    collections::VecDeque,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    panic::AssertUnwindSafe,
-    sync::Arc,
-    time::Duration,
-};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use budao_core::{
-    event::{Answer, Ask, Command, CommandId, Origin, Seq, SessionId, Settings},
-    fault::{Category, Fact, Fault, Kind, Operation},
-    session::Session,
+    event::{Answer, Command, CommandId, Origin, SessionId, Settings},
+    fault::{Fault, Kind, Operation},
     time::Timestamp,
 };
-use budao_journal::{Append, AppendError, Entry, Lease, LeaseRequest, Missing, Watch, fold};
+use budao_journal::{
+    Entry, Missing,
+    tenure::{After, Exit, Lives, NoRoom, Round, Tenure, busy},
+};
 use futures::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::{Claude, Shared},
+    engine::{Claude, Shared, is_ours},
     launch::Start,
     link::{Around, Link},
     machine::{self, Action, Env, Input, Machine},
@@ -35,14 +31,6 @@ use crate::{
 const INBOX: usize = 256;
 /// Messages decided in one round.
 const ROUND: usize = 128;
-/// Answers remembered, for commands that come again at once.
-const REMEMBERED: usize = 64;
-/// Tries of one append, and the wait that grows between them.
-const APPEND_TRIES: u32 = 4;
-const APPEND_WAIT: Duration = Duration::from_millis(100);
-/// Times a session is read back after its journal failed, before it is left for the next touch.
-const REVIVALS: u32 = 5;
-
 /// What a session's task is told.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -95,14 +83,6 @@ pub(crate) fn start(engine: Claude, id: SessionId, missing: Missing) -> mpsc::Se
     sender
 }
 
-/// Why a task ended.
-enum Exit {
-    Idle,
-    Stopped,
-    Fenced,
-    Failed(Fault),
-}
-
 /// A task before and after it has the session: it holds the way in, so that no message is lost between.
 struct Task {
     engine: Claude,
@@ -115,23 +95,14 @@ struct Task {
 impl Task {
     async fn run(mut self) {
         let shared = Arc::clone(&self.engine.shared);
-        let mut halt = None;
-        let mut attempt = 0;
+        let mut lives = Lives::new(self.id);
         let end = loop {
-            attempt += 1;
-            let life = AssertUnwindSafe(self.live(&shared, halt.take())).catch_unwind().await;
-            match life.unwrap_or_else(|_| Exit::Failed(broken(self.id))) {
-                // Nothing failed: a command had come before, so what was decided is void.
-                Exit::Failed(fault) if fault.kind() == Kind::CommandRepeated => attempt = 0,
-                Exit::Failed(fault) if attempt < REVIVALS && is_passing(&fault) => {
-                    tracing::error!(session = %self.id, %fault, "the journal failed; reading back");
-                    shared.world.clock.sleep(shared.limits.retry.delay(attempt, 0.0)).await;
-                    halt = (fault.row().category == Category::Resource).then_some(fault);
-                }
-                Exit::Failed(fault) => break Err(fault),
-                Exit::Fenced => break Err(busy(self.id)),
-                Exit::Idle => break Ok(()),
-                Exit::Stopped => break Err(gone(self.id)),
+            let life = AssertUnwindSafe(self.live(&shared, lives.halt())).catch_unwind().await;
+            match lives.after(life, &shared.limits.retry) {
+                After::Again(wait) if wait.is_zero() => {}
+                After::Again(wait) => shared.world.clock.sleep(wait).await,
+                After::End(end) => break end,
+                After::GivenUp(fault) => break Err(fault),
             }
         };
         self.leave(end).await;
@@ -146,19 +117,15 @@ impl Task {
         };
         let exit = actor.run(&mut self.inputs, halt).await.unwrap_or_else(|exit| exit);
         actor.end_link(&mut self.inputs).await;
-        if !matches!(exit, Exit::Fenced)
-            && let Err(fault) = shared.journal.release(&actor.lease).await
-        {
-            tracing::warn!(session = %self.id, %fault, "the lease was not given back");
+        if !matches!(exit, Exit::Fenced) {
+            actor.tenure.release().await;
         }
         exit
     }
 
     /// No longer the session's task. What came in meanwhile goes to the next one, or is refused.
     async fn leave(mut self, end: Result<(), Fault>) {
-        let ours =
-            |_: &SessionId, sender: &mpsc::Sender<Message>| sender.same_channel(&self.sender);
-        self.engine.sessions.remove_if(&self.id, ours);
+        self.engine.sessions.leave(self.id, &self.sender);
         self.inputs.close();
         while let Some(message) = self.inputs.recv().await {
             match (&end, message) {
@@ -177,67 +144,13 @@ impl Task {
     }
 }
 
-/// Becomes the session's writer: at once if its holder is known to be gone.
-async fn take_lease(shared: &Shared, session: SessionId, missing: Missing) -> Result<Lease, Fault> {
-    let request = LeaseRequest {
-        session,
-        holder: shared.holder.clone(),
-        ttl: shared.limits.lease,
-        missing,
-        instead_of: None,
-    };
-    let fault = match shared.journal.take_lease(request.clone()).await {
-        Err(fault) if fault.kind() == Kind::SessionBusy => fault,
-        taken => return taken,
-    };
-    match shared.journal.info(session).await?.and_then(|info| info.lease) {
-        Some(lease) if shared.census.is_gone(&lease.holder) => {
-            let request = LeaseRequest { instead_of: Some(lease.holder), ..request };
-            shared.journal.take_lease(request).await
-        }
-        _ => Err(fault),
-    }
-}
-
-fn is_passing(fault: &Fault) -> bool {
-    !matches!(fault.kind(), Kind::UnknownSession | Kind::JournalDamaged | Kind::JournalNewer)
-}
-
-fn broken(session: SessionId) -> Fault {
-    Fault::new(Kind::Bug, Operation::RunTurn)
-        .with(Fact::Session, session.to_string())
-        .because("the code that runs the session panicked")
-}
-
-fn busy(session: SessionId) -> Fault {
-    Fault::new(Kind::SessionBusy, Operation::OpenSession).with(Fact::Session, session.to_string())
-}
-
-fn repeated(session: SessionId, command: &CommandId) -> Fault {
-    Fault::new(Kind::CommandRepeated, Operation::SubmitCommand)
-        .with(Fact::Session, session.to_string())
-        .with(Fact::CommandId, command.to_string())
-}
-
-/// The task that was to answer is gone.
-pub(crate) fn gone(session: SessionId) -> Fault {
-    Fault::new(Kind::ShuttingDown, Operation::SubmitCommand)
-        .with(Fact::Session, session.to_string())
-}
-
 /// A loaded session.
 struct Actor {
     shared: Arc<Shared>,
     id: SessionId,
     machine: Machine,
-    lease: Lease,
-    renew_at: Timestamp,
+    tenure: Tenure,
     idle_since: Timestamp,
-    snapshot: Seq,
-    watch: Watch,
-    /// The inbox could not be read and must be looked at again.
-    missed: bool,
-    remembered: VecDeque<Taken>,
     around: Around,
     link: Option<Link>,
     /// Set once the life before is gone.
@@ -248,47 +161,20 @@ struct Actor {
     waiting: Vec<oneshot::Sender<()>>,
 }
 
-/// A command that was taken up, for when it comes again.
-struct Taken {
-    id: CommandId,
-    /// What was asked, in short: the same id for something else is no repetition.
-    ask: u64,
-    answer: Answer,
-}
-
-fn fingerprint(ask: &Ask) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    serde_json::to_vec(ask).unwrap_or_default().hash(&mut hasher);
-    hasher.finish()
-}
-
-/// What one round decided, and who waits for it.
+/// What one round decided: to be made durable, and then done.
 #[derive(Default)]
-struct Round {
-    entries: Vec<Entry>,
+struct Decided {
+    round: Round,
     actions: Vec<Action>,
-    answers: Vec<(CommandId, Answer)>,
-    taken: Vec<(Command, Answer)>,
-    known: Vec<Taken>,
-    replies: Vec<(oneshot::Sender<Result<Answer, Fault>>, Answer)>,
-    opened: Vec<oneshot::Sender<Result<(), Fault>>>,
-}
-
-impl Round {
-    fn refuse(self, fault: &Fault) {
-        self.replies.into_iter().for_each(|(reply, _)| drop(reply.send(Err(fault.clone()))));
-        self.opened.into_iter().for_each(|reply| drop(reply.send(Err(fault.clone()))));
-    }
 }
 
 impl Actor {
     async fn load(task: &Task, shared: Arc<Shared>) -> Result<Self, Fault> {
-        let watch = shared.journal.watch(task.id);
-        let lease = take_lease(&shared, task.id, task.missing).await?;
-        let (session, snapshot) = match lease.head {
-            0 => (Session::default(), 0),
-            _ => fold(&*shared.journal, task.id).await?,
-        };
+        let (tenure, session) = Tenure::begin(shared.terms(), task.id, task.missing).await?;
+        if session.head > 0 && !is_ours(&session.settings) {
+            tenure.release().await;
+            return Err(busy(task.id));
+        }
         let now = shared.world.clock.now();
         let around = Around {
             launcher: Arc::clone(&shared.launcher),
@@ -299,13 +185,8 @@ impl Actor {
         Ok(Self {
             id: task.id,
             machine: Machine::new(task.id, session),
-            renew_at: now.after(shared.limits.lease_renewal),
             idle_since: now,
-            lease,
-            snapshot,
-            watch,
-            missed: false,
-            remembered: VecDeque::new(),
+            tenure,
             around,
             link: None,
             ending: None,
@@ -322,7 +203,7 @@ impl Actor {
         inputs: &mut mpsc::Receiver<Message>,
         halt: Option<Fault>,
     ) -> Result<Exit, Exit> {
-        let mut round = Round::default();
+        let mut round = Decided::default();
         match halt {
             Some(fault) => drop(self.step(Input::Halted { fault }, &mut round)),
             None if self.machine.session().head > 0 => drop(self.step(Input::Resumed, &mut round)),
@@ -335,11 +216,8 @@ impl Actor {
             if let Some(exit) = self.reason_to_end(now).await? {
                 return Ok(exit);
             }
-            if now >= self.renew_at {
-                self.renew(now).await?;
-                if self.missed {
-                    self.take_inbox().await?;
-                }
+            if self.tenure.renew(now).await? {
+                self.take_inbox().await?;
             }
             self.take_times(now).await?;
             let wake = self.shared.world.clock.sleep(self.next_wake());
@@ -352,7 +230,7 @@ impl Actor {
                     }
                     self.take(round).await?;
                 }
-                () = self.watch.changed() => self.take_inbox().await?,
+                () = self.tenure.changed() => self.take_inbox().await?,
                 () = wake => {}
             }
         }
@@ -360,7 +238,7 @@ impl Actor {
 
     /// What is due by the clock.
     async fn take_times(&mut self, now: Timestamp) -> Result<(), Exit> {
-        let mut round = Round::default();
+        let mut round = Decided::default();
         if self.flush_at.is_some_and(|at| at <= now) {
             self.step(Input::Flush, &mut round);
         }
@@ -372,7 +250,7 @@ impl Actor {
 
     fn next_wake(&self) -> Duration {
         let now = self.shared.world.clock.now();
-        let mut wake = self.renew_at;
+        let mut wake = self.tenure.renew_at();
         let times = [self.flush_at, self.machine.wake(&self.shared.patience), self.stopping];
         for at in times.into_iter().flatten() {
             wake = wake.min(at);
@@ -389,7 +267,7 @@ impl Actor {
             Some(_) if idle => Ok(Some(Exit::Stopped)),
             Some(until) if now >= until => {
                 let fault = Fault::new(Kind::ShuttingDown, Operation::RunTurn);
-                let mut round = Round::default();
+                let mut round = Decided::default();
                 self.step(Input::Parked { fault }, &mut round);
                 self.commit(round).await?;
                 Ok(Some(Exit::Stopped))
@@ -402,29 +280,9 @@ impl Actor {
         }
     }
 
-    async fn renew(&mut self, now: Timestamp) -> Result<(), Exit> {
-        match self.shared.journal.renew(&self.lease, self.shared.limits.lease).await {
-            Ok(lease) => self.lease = lease,
-            Err(fault) if fault.kind() == Kind::Fenced => return Err(Exit::Fenced),
-            // A lease that has run out still works until somebody takes it.
-            Err(fault) => tracing::warn!(session = %self.id, %fault, "the lease was not renewed"),
-        }
-        self.renew_at = now.after(self.shared.limits.lease_renewal);
-        Ok(())
-    }
-
     /// Commands that other processes left for us.
     async fn take_inbox(&mut self) -> Result<(), Exit> {
-        let commands = match self.shared.journal.inbox(self.id).await {
-            Ok(commands) => commands,
-            Err(fault) => {
-                tracing::warn!(session = %self.id, %fault, "the inbox could not be read");
-                self.missed = true;
-                return Ok(());
-            }
-        };
-        self.missed = false;
-        let messages = commands.into_iter().map(|command| {
+        let messages = self.tenure.inbox().await.into_iter().map(|command| {
             let (reply, _) = oneshot::channel();
             Message::Command { command: Box::new(command), waits: true, reply }
         });
@@ -433,14 +291,14 @@ impl Actor {
 
     /// One round: decide, make durable, answer, act.
     async fn take(&mut self, messages: Vec<Message>) -> Result<(), Exit> {
-        let mut round = Round::default();
+        let mut round = Decided::default();
         for message in messages {
             self.decide(message, &mut round).await;
         }
         self.commit(round).await
     }
 
-    async fn decide(&mut self, message: Message, round: &mut Round) {
+    async fn decide(&mut self, message: Message, round: &mut Decided) {
         match message {
             Message::Open { settings, origin, reply } => self.open(settings, origin, reply, round),
             Message::Command { command, waits, reply } => {
@@ -464,15 +322,12 @@ impl Actor {
         settings: Box<Settings>,
         origin: Option<Origin>,
         reply: oneshot::Sender<Result<(), Fault>>,
-        round: &mut Round,
+        round: &mut Decided,
     ) {
-        if self.machine.session().head > 0 {
-            let fault = Fault::new(Kind::CommandRepeated, Operation::OpenSession)
-                .with(Fact::Session, self.id.to_string());
-            return drop(reply.send(Err(fault)));
+        if !self.tenure.opens(self.machine.session(), reply, &mut round.round) {
+            return;
         }
         self.step(Input::Opened { settings, origin }, round);
-        round.opened.push(reply);
     }
 
     /// Takes up a command, unless it was taken up before.
@@ -481,44 +336,18 @@ impl Actor {
         command: Command,
         waits: bool,
         reply: oneshot::Sender<Result<Answer, Fault>>,
-        round: &mut Round,
+        round: &mut Decided,
     ) {
-        if self.machine.session().head == 0 {
-            let fault = Fault::new(Kind::UnknownSession, Operation::SubmitCommand)
-                .with(Fact::Session, self.id.to_string());
-            return drop(reply.send(Err(fault)));
+        let session = self.machine.session();
+        let admitted = self.tenure.admit(session, &command, waits, reply, &mut round.round).await;
+        let Some(admitted) = admitted else { return };
+        if let Some((id, answer)) = self.step(Input::Command(command), round) {
+            round.round.answer(admitted, id, answer);
         }
-        let ask = fingerprint(&command.ask);
-        let mut known = round.known.iter().chain(&self.remembered);
-        match known.find(|taken| taken.id == command.id) {
-            Some(taken) if taken.ask == ask => {
-                return round.replies.push((reply, taken.answer.clone()));
-            }
-            Some(taken) => return drop(reply.send(Err(repeated(self.id, &taken.id)))),
-            None => {}
-        }
-        let kept = (!waits && !command.id.is_own()).then(|| command.clone());
-        if kept.is_some() && self.is_old(&command.id).await {
-            // Whoever is told "busy" asks through the inbox, which knows every answer.
-            return drop(reply.send(Err(busy(self.id))));
-        }
-        let Some((id, answer)) = self.step(Input::Command(command), round) else { return };
-        match kept {
-            Some(command) => round.taken.push((command, answer.clone())),
-            None if waits => round.answers.push((id.clone(), answer.clone())),
-            None => {}
-        }
-        round.known.push(Taken { id, ask, answer: answer.clone() });
-        round.replies.push((reply, answer));
-    }
-
-    /// Was a command with this id taken up before, longer ago than we remember?
-    async fn is_old(&self, id: &CommandId) -> bool {
-        !matches!(self.shared.journal.answer(self.id, id).await, Ok(None))
     }
 
     /// Lets the machine decide. Its events are applied to the state and wait in the round to be durable.
-    fn step(&mut self, input: Input, round: &mut Round) -> Option<(CommandId, Answer)> {
+    fn step(&mut self, input: Input, round: &mut Decided) -> Option<(CommandId, Answer)> {
         let world = &self.shared.world;
         let env = Env {
             now: world.clock.now(),
@@ -529,7 +358,7 @@ impl Actor {
             scrubber: &self.shared.scrubber,
         };
         let decided = machine::step(&mut self.machine, input, &env);
-        round.entries.extend(decided.entries.into_iter().map(|entry| Entry {
+        round.round.entries.extend(decided.entries.into_iter().map(|entry| Entry {
             at: entry.at,
             trace: entry.trace,
             turn: entry.turn,
@@ -545,77 +374,13 @@ impl Actor {
     }
 
     /// Makes a round durable, then answers whoever waits for it, then acts.
-    async fn commit(&mut self, round: Round) -> Result<(), Exit> {
-        let nothing =
-            round.entries.is_empty() && round.answers.is_empty() && round.taken.is_empty();
-        if !nothing {
-            if let Err(exit) = self.append(&round).await {
-                let fault = match &exit {
-                    Exit::Failed(fault) if fault.kind() != Kind::CommandRepeated => fault.clone(),
-                    _ => busy(self.id),
-                };
-                round.refuse(&fault);
-                return Err(exit);
-            }
+    async fn commit(&mut self, round: Decided) -> Result<(), Exit> {
+        let Decided { round, actions } = round;
+        let session = self.machine.session();
+        if self.tenure.commit(round, session, &NoRoom).await?.wrote {
             self.idle_since = self.shared.world.clock.now();
         }
-        for answered in round.known {
-            self.remembered.push_back(answered);
-            if self.remembered.len() > REMEMBERED {
-                self.remembered.pop_front();
-            }
-        }
-        round.replies.into_iter().for_each(|(reply, answer)| drop(reply.send(Ok(answer))));
-        round.opened.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
-        self.act(round.actions).await
-    }
-
-    async fn append(&mut self, round: &Round) -> Result<(), Exit> {
-        let head = self.machine.session().head;
-        let expected = head - round.entries.len() as Seq;
-        // The longer the history, the rarer: what snapshots cost stays in proportion to what is written.
-        let apart = self.shared.limits.snapshot_records.max(self.snapshot / 2);
-        let due = head - self.snapshot >= apart;
-        let snapshot = due.then(|| serde_json::to_vec(self.machine.session()).ok()).flatten();
-        if snapshot.is_some() {
-            self.snapshot = head;
-        }
-        let append = || Append {
-            session: self.id,
-            token: self.lease.token,
-            expected,
-            entries: round.entries.clone(),
-            answers: round.answers.clone(),
-            taken: round.taken.clone(),
-            snapshot: snapshot.clone(),
-        };
-        self.append_at_last(append, head).await
-    }
-
-    /// Appends; what passes is tried again here, so that a running turn is not thrown away for it.
-    async fn append_at_last(&self, append: impl Fn() -> Append, head: Seq) -> Result<(), Exit> {
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let fault = match self.shared.journal.append(append()).await {
-                Ok(_) => return Ok(()),
-                // Only we write: the records are there, and only the answer was lost.
-                Err(AppendError::Conflict { head: there }) if attempt > 1 && there == head => {
-                    return Ok(());
-                }
-                Err(AppendError::Fenced) => return Err(Exit::Fenced),
-                Err(error) => error.into_fault(self.id),
-            };
-            if attempt >= APPEND_TRIES
-                || !is_passing(&fault)
-                || fault.row().category == Category::Resource
-                || fault.kind() == Kind::CommandRepeated
-            {
-                return Err(Exit::Failed(fault));
-            }
-            tracing::warn!(session = %self.id, %fault, "the append is tried again");
-            self.shared.world.clock.sleep(APPEND_WAIT * attempt).await;
-        }
+        self.act(actions).await
     }
 
     /// Does to the process what was decided.
@@ -646,7 +411,7 @@ impl Actor {
             }
         }
         let Some((life, fault)) = failed else { return Ok(()) };
-        let mut round = Round::default();
+        let mut round = Decided::default();
         self.step(Input::Broken { life, fault }, &mut round);
         Box::pin(self.commit(round)).await
     }

@@ -1,21 +1,24 @@
 //! The engine: sessions by id, loaded when touched, their CLI ended when they have been idle for long.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
     engine::{Engine, Opening},
     event::{Answer, Command, Record, Seq, SessionId, Settings},
-    fault::{Fact, Fault, Kind, Operation},
+    fault::{Fault, Kind},
     limits::Limits,
     scrub::Scrubber,
     seams::World,
 };
-use budao_journal::{Journal, Missing, Stored, Submitted};
+use budao_journal::{
+    Journal, Missing, Stored,
+    tenure::{Census, NoCensus, Sessions, Terms, gone, hand_in},
+};
 use dashmap::DashMap;
 use futures::{StreamExt, stream::BoxStream};
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::{
     actor::{self, Message},
@@ -23,8 +26,6 @@ use crate::{
     machine::{Patience, check_settings},
 };
 
-/// How long another process may take to answer a command it was handed.
-const REMOTE_ANSWER: Duration = Duration::from_secs(30);
 /// How soon a session that another process had is tried again.
 const TAKE_OVER: Duration = Duration::from_secs(1);
 
@@ -32,22 +33,6 @@ const TAKE_OVER: Duration = Duration::from_secs(1);
 pub const ENGINE_LABEL: &str = Settings::ENGINE;
 /// The label's value for sessions of this engine.
 pub const ENGINE_NAME: &str = "claude";
-
-/// Knows which holders of leases are gone, so that nobody waits for them.
-pub trait Census: Send + Sync + fmt::Debug {
-    /// Is whoever took leases under this name certainly gone? When in doubt, no.
-    fn is_gone(&self, holder: &str) -> bool;
-}
-
-/// Knows of nobody.
-#[derive(Debug)]
-struct Nobody;
-
-impl Census for Nobody {
-    fn is_gone(&self, _holder: &str) -> bool {
-        false
-    }
-}
 
 /// What an engine is made of.
 #[derive(Clone, Debug)]
@@ -87,7 +72,7 @@ impl Config {
             patience: Patience::default(),
             scrubber: Scrubber::new(),
             holder,
-            census: Arc::new(Nobody),
+            census: Arc::new(NoCensus),
             idle_keep: Duration::from_secs(15 * 60),
             ahead: false,
         }
@@ -110,11 +95,24 @@ pub(crate) struct Shared {
     ahead: bool,
 }
 
+impl Shared {
+    /// What it is bound to when it writes.
+    pub(crate) fn terms(&self) -> Terms<'_> {
+        Terms {
+            journal: &self.journal,
+            world: &self.world,
+            limits: &self.limits,
+            holder: &self.holder,
+            census: &*self.census,
+        }
+    }
+}
+
 /// The Claude CLI as an engine. Clones are cheap and are the same engine.
 #[derive(Clone, Debug)]
 pub struct Claude {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) sessions: Arc<DashMap<SessionId, mpsc::Sender<Message>>>,
+    pub(crate) sessions: Sessions<Message>,
 }
 
 impl Claude {
@@ -137,7 +135,7 @@ impl Claude {
             tool_servers,
             ahead,
         };
-        Self { shared: Arc::new(shared), sessions: Arc::default() }
+        Self { shared: Arc::new(shared), sessions: Sessions::default() }
     }
 
     /// The journal it writes.
@@ -185,12 +183,12 @@ impl Claude {
 
     async fn is_ours(&self, session: SessionId) -> Result<bool, Fault> {
         let (state, _) = budao_journal::fold(&*self.shared.journal, session).await?;
-        Ok(state.settings.labels.get(ENGINE_LABEL).is_some_and(|name| name == ENGINE_NAME))
+        Ok(is_ours(&state.settings))
     }
 
     /// Lets turns finish for up to `patience`, then ends them. When this returns no CLI is left.
     pub async fn shutdown(&self, patience: Duration) {
-        let handles: Vec<_> = self.sessions.iter().map(|entry| entry.value().clone()).collect();
+        let handles = self.sessions.all();
         let mut stopped = Vec::new();
         for handle in handles {
             let (reply, done) = oneshot::channel();
@@ -211,38 +209,15 @@ impl Claude {
         }
     }
 
-    fn handle(&self, session: SessionId, missing: Missing) -> mpsc::Sender<Message> {
-        let start = || actor::start(self.clone(), session, missing);
-        let mut entry = self.sessions.entry(session).or_insert_with(start);
-        if entry.is_closed() {
-            *entry = start();
-        }
-        entry.clone()
-    }
-
     /// Hands a message to the session's task, loading it if need be.
     pub(crate) async fn send(
         &self,
         session: SessionId,
         missing: Missing,
-        mut message: Message,
+        message: Message,
     ) -> Result<(), Fault> {
-        let limit = self.shared.limits.sessions;
-        if self.sessions.len() >= limit && !self.sessions.contains_key(&session) {
-            return Err(Fault::new(Kind::TooManySessions, Operation::OpenSession)
-                .with(Fact::Limit, limit)
-                .with(Fact::LimitName, "sessions"));
-        }
-        // A task that is just ending closes its channel; the next one takes over.
-        for _ in 0..16 {
-            match self.handle(session, missing).send(message).await {
-                Ok(()) => return Ok(()),
-                Err(mpsc::error::SendError(back)) => message = back,
-            }
-            tokio::task::yield_now().await;
-        }
-        Err(Fault::new(Kind::SessionBusy, Operation::OpenSession)
-            .with(Fact::Session, session.to_string()))
+        let start = || actor::start(self.clone(), session, missing);
+        self.sessions.send(session, self.shared.limits.sessions, start, message).await
     }
 
     /// Another process writes the session: its inbox is the way in. If that process is gone, the session is
@@ -252,24 +227,18 @@ impl Claude {
         session: SessionId,
         command: Command,
     ) -> Result<Answer, Fault> {
-        let id = command.id.clone();
-        if let Submitted::Answered(answer) = self.shared.journal.submit(session, command).await? {
-            return Ok(answer);
-        }
-        let clock = &self.shared.world.clock;
-        let mut waited = Duration::ZERO;
-        while waited < REMOTE_ANSWER {
-            tokio::select! {
-                biased;
-                answer = self.shared.journal.await_answer(session, &id) => return answer,
-                () = clock.sleep(TAKE_OVER) => waited += TAKE_OVER,
+        let journal = &*self.shared.journal;
+        let mut handed = match hand_in(journal, session, command).await? {
+            Ok(answer) => return Ok(answer),
+            Err(handed) => handed,
+        };
+        loop {
+            let clock = &*self.shared.world.clock;
+            if let Some(answer) = handed.answer(journal, clock, TAKE_OVER).await? {
+                return Ok(answer);
             }
             self.send(session, Missing::Refuse, Message::Touch).await?;
         }
-        Err(Fault::new(Kind::RequestTimedOut, Operation::SubmitCommand)
-            .with(Fact::CommandId, id.to_string())
-            .with(Fact::TimeoutMs, REMOTE_ANSWER)
-            .with(Fact::ElapsedMs, REMOTE_ANSWER))
     }
 }
 
@@ -283,7 +252,7 @@ impl Engine for Claude {
         let (reply, opened) = oneshot::channel();
         let message = Message::Open { settings: Box::new(settings), origin, reply };
         self.send(session, Missing::Create, message).await?;
-        opened.await.map_err(|_| actor::gone(session))??;
+        opened.await.map_err(|_| gone(session))??;
         if self.shared.ahead {
             self.send(session, Missing::Refuse, Message::Warm).await?;
         }
@@ -294,7 +263,7 @@ impl Engine for Claude {
         let (reply, answered) = oneshot::channel();
         let message = Message::Command { command: Box::new(command.clone()), waits: false, reply };
         self.send(session, Missing::Refuse, message).await?;
-        match answered.await.map_err(|_| actor::gone(session))? {
+        match answered.await.map_err(|_| gone(session))? {
             Err(fault) if fault.kind() == Kind::SessionBusy => {
                 self.submit_elsewhere(session, command).await
             }
@@ -317,4 +286,9 @@ impl Engine for Claude {
         });
         Ok(records.boxed())
     }
+}
+
+/// Is a session with these settings one of this engine's?
+pub(crate) fn is_ours(settings: &Settings) -> bool {
+    settings.labels.get(ENGINE_LABEL).is_some_and(|name| name == ENGINE_NAME)
 }

@@ -20,7 +20,8 @@ pub mod say;
 mod tail;
 pub mod wire;
 
-pub use engine::{Census, Claude, Config, ENGINE_LABEL, ENGINE_NAME};
+pub use budao_journal::tenure::Census;
+pub use engine::{Claude, Config, ENGINE_LABEL, ENGINE_NAME};
 pub use launch::{Launcher, Program, Running, Start, arguments};
 pub use machine::{Launch, Patience};
 

@@ -18,12 +18,6 @@ impl Census for Processes {
     }
 }
 
-impl budao_claude::Census for Processes {
-    fn is_gone(&self, holder: &str) -> bool {
-        Census::is_gone(self, holder)
-    }
-}
-
 /// None when it cannot be told.
 fn is_gone(holder: &str) -> Option<bool> {
     let mut parts = holder.strip_prefix("pid:")?.split(':');

@@ -16,6 +16,7 @@ mod keep;
 mod log;
 mod memory;
 mod sqlite;
+pub mod tenure;
 mod views;
 
 pub use contract::{

@@ -10,19 +10,22 @@ mod round;
 mod start;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use budao_core::{
     Timestamp,
-    event::{Answer, Command, Origin, Seq, SessionId, Settings},
-    fault::{Fact, Fault, Kind, Operation},
+    event::{Answer, Command, Origin, SessionId, Settings},
+    fault::Fault,
     session::Session,
     turn::{Input, Work},
 };
-use budao_journal::{Lease, Missing, Watch, fold};
+use budao_journal::{
+    Missing,
+    tenure::{Exit, Round, Tenure, busy},
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -32,8 +35,7 @@ use crate::{
     work::{self, Known},
 };
 use alarm::Alarm;
-use round::{Round, Taken};
-use start::{Exit, Start, busy, take_lease};
+use start::Start;
 
 /// Messages that may wait for one session.
 const INBOX: usize = 256;
@@ -71,12 +73,6 @@ pub(crate) enum Message {
     Stop { patience: Duration, reply: oneshot::Sender<()> },
 }
 
-/// The task that was to answer is gone.
-pub(crate) fn gone(session: SessionId) -> Fault {
-    Fault::new(Kind::ShuttingDown, Operation::SubmitCommand)
-        .with(Fact::Session, session.to_string())
-}
-
 /// Starts the task of a session and returns the way in.
 pub(crate) fn start(
     runtime: Runtime,
@@ -94,25 +90,18 @@ pub(crate) fn start(
 struct Actor {
     shared: Arc<Shared>,
     life: u32,
-    /// The inbox could not be read and must be looked at again.
-    missed: bool,
+    tenure: Tenure,
     /// For work that runs sessions of its own.
     runtime: Runtime,
     id: SessionId,
     /// For work to report to.
     sender: mpsc::Sender<Message>,
     session: Session,
-    lease: Lease,
-    renew_at: Timestamp,
     idle_since: Timestamp,
-    /// The position of the last snapshot.
-    snapshot: Seq,
     running: HashMap<Work, Running>,
     known: Arc<Mutex<Known>>,
     tools: work::Tools,
     slots: Arc<tokio::sync::Semaphore>,
-    watch: Watch,
-    remembered: VecDeque<Taken>,
     teller: Teller,
     /// Turns may go on until then; from then on they are parked.
     stopping: Option<Timestamp>,
@@ -136,20 +125,15 @@ impl Drop for Running {
 
 impl Actor {
     async fn load(start: &Start, shared: Arc<Shared>) -> Result<Self, Fault> {
-        let watch = shared.journal.watch(start.id);
-        let lease = take_lease(&shared, start.id, start.missing).await?;
-        let (session, snapshot) = match lease.head {
-            0 => (Session::default(), 0),
-            _ => fold(&*shared.journal, start.id).await?,
-        };
+        let (tenure, session) = Tenure::begin(shared.terms(), start.id, start.missing).await?;
         if session.settings.is_foreign() {
-            shared.journal.release(&lease).await?;
+            tenure.release().await;
             return Err(busy(start.id));
         }
         let now = shared.world.clock.now();
         Ok(Self {
             life: start.lives,
-            missed: false,
+            tenure,
             runtime: start.runtime.clone(),
             id: start.id,
             sender: start.sender.clone(),
@@ -158,13 +142,8 @@ impl Actor {
             slots: Arc::new(tokio::sync::Semaphore::new(shared.limits.parallel_calls)),
             teller: Teller::new(&shared.model_hooks, &session.history),
             session,
-            lease,
-            renew_at: now.after(shared.limits.lease_renewal),
             idle_since: now,
-            snapshot,
             running: HashMap::new(),
-            watch,
-            remembered: VecDeque::new(),
             stopping: None,
             waiting: Vec::new(),
             shared,
@@ -196,11 +175,8 @@ impl Actor {
             if self.stopping.is_some_and(|until| now >= until) {
                 self.act();
             }
-            if now >= self.renew_at {
-                self.renew(now).await?;
-                if self.missed {
-                    self.take_inbox().await?;
-                }
+            if self.tenure.renew(now).await? {
+                self.take_inbox().await?;
             }
             let (at, clock) =
                 (now.after(self.next_wake(now)), Arc::clone(&self.shared.world.clock));
@@ -213,7 +189,7 @@ impl Actor {
                     }
                     self.take(round).await?;
                 }
-                () = self.watch.changed() => self.take_inbox().await?,
+                () = self.tenure.changed() => self.take_inbox().await?,
                 () = alarm.by(at, now, &*clock) => {}
             }
         }
@@ -249,7 +225,7 @@ impl Actor {
     }
 
     fn next_wake(&self, now: Timestamp) -> Duration {
-        let mut wake = self.renew_at.since(now);
+        let mut wake = self.tenure.renew_at().since(now);
         if let Some(until) = self.stopping {
             let grace = self.shared.limits.kill_grace * 2;
             let next = if now < until { until } else { until.after(grace) };
@@ -260,29 +236,9 @@ impl Actor {
         wake.max(Duration::from_millis(1))
     }
 
-    async fn renew(&mut self, now: Timestamp) -> Result<(), Exit> {
-        match self.shared.journal.renew(&self.lease, self.shared.limits.lease).await {
-            Ok(lease) => self.lease = lease,
-            Err(fault) if fault.kind() == Kind::Fenced => return Err(Exit::Fenced),
-            // A lease that has run out still works until somebody takes it.
-            Err(fault) => tracing::warn!(session = %self.id, %fault, "the lease was not renewed"),
-        }
-        self.renew_at = now.after(self.shared.limits.lease_renewal);
-        Ok(())
-    }
-
     /// Commands that other processes left for us.
     async fn take_inbox(&mut self) -> Result<(), Exit> {
-        let commands = match self.shared.journal.inbox(self.id).await {
-            Ok(commands) => commands,
-            Err(fault) => {
-                tracing::warn!(session = %self.id, %fault, "the inbox could not be read");
-                self.missed = true;
-                return Ok(());
-            }
-        };
-        self.missed = false;
-        let messages = commands.into_iter().map(|command| {
+        let messages = self.tenure.inbox().await.into_iter().map(|command| {
             let (reply, _) = oneshot::channel();
             Message::Command { command: Box::new(command), waits: true, reply }
         });

@@ -10,7 +10,10 @@ use budao_core::{
     scrub::Scrubber,
     seams::World,
 };
-use budao_journal::Journal;
+use budao_journal::{
+    Journal,
+    tenure::{Census, NoCensus},
+};
 use budao_models::Model;
 use budao_tools::{Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 
@@ -62,22 +65,6 @@ pub trait ToolSource: Send + Sync + fmt::Debug {
 impl ToolSource for Toolbox {
     async fn toolbox(&self, _session: SessionId, _settings: &Settings) -> Result<Toolbox, Fault> {
         Ok(self.clone())
-    }
-}
-
-/// Knows which holders of leases are gone, so that nobody waits for them.
-pub trait Census: Send + Sync + fmt::Debug {
-    /// Is whoever took leases under this name certainly gone? When in doubt, no: the lease runs out.
-    fn is_gone(&self, holder: &str) -> bool;
-}
-
-/// Knows of nobody.
-#[derive(Debug)]
-struct NoCensus;
-
-impl Census for NoCensus {
-    fn is_gone(&self, _holder: &str) -> bool {
-        false
     }
 }
 

@@ -26,7 +26,8 @@ mod work;
 pub mod world;
 
 pub use agent::{Agent, AgentBuilder};
-pub use config::{Builder, Census, CleanUp, ModelSource, OneModel, ToolSource};
+pub use budao_journal::tenure::Census;
+pub use config::{Builder, CleanUp, ModelSource, OneModel, ToolSource};
 pub use listen::Listening;
 pub use model_hooks::{Change, ModelHook};
 pub use pipeline::{StageSettings, Stages};

@@ -16,7 +16,10 @@ use budao_core::{
     session::Session,
     trace::Trace,
 };
-use budao_journal::{Info, Journal, Missing, PageLimits, Stored, Submitted, fold};
+use budao_journal::{
+    Info, Journal, Missing, PageLimits, Stored, fold,
+    tenure::{Census, Sessions, Terms, gone, hand_in},
+};
 use budao_tools::{hooks::Hooks, policy::Policy, pool::Pool};
 use dashmap::DashMap;
 use futures::{
@@ -26,13 +29,13 @@ use futures::{
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    Census, CleanUp, ModelSource, Providers, Stages, SubAgents, ToolSource,
+    CleanUp, ModelSource, Providers, Stages, SubAgents, ToolSource,
     actor::{self, Message},
     model_hooks::ModelHooks,
     question::Question,
 };
 
-/// How long another process may take to answer a command it was handed.
+/// How long an answer of another process is waited for at a time; it does not end the wait.
 const REMOTE_ANSWER: Duration = Duration::from_secs(30);
 /// How soon a session that should go on is looked at again, at first and at last.
 const PURSUIT: Duration = Duration::from_millis(250);
@@ -62,11 +65,24 @@ pub(crate) struct Shared {
     pub(crate) policy: Option<Arc<dyn Policy>>,
 }
 
+impl Shared {
+    /// What it is bound to when it writes.
+    pub(crate) fn terms(&self) -> Terms<'_> {
+        Terms {
+            journal: &self.journal,
+            world: &self.world,
+            limits: &self.limits,
+            holder: &self.holder,
+            census: &*self.census,
+        }
+    }
+}
+
 /// The native engine. Clones are cheap and are the same engine.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) sessions: Arc<DashMap<SessionId, mpsc::Sender<Message>>>,
+    pub(crate) sessions: Sessions<Message>,
     /// Sessions that are being looked after until they are finished.
     pursued: Arc<DashMap<SessionId, ()>>,
 }
@@ -106,7 +122,7 @@ impl TurnResult {
 
 impl Runtime {
     pub(crate) fn new(shared: Shared) -> Self {
-        Self { shared: Arc::new(shared), sessions: Arc::default(), pursued: Arc::default() }
+        Self { shared: Arc::new(shared), sessions: Sessions::default(), pursued: Arc::default() }
     }
 
     /// The journal it writes.
@@ -278,8 +294,7 @@ impl Runtime {
 
     /// Is the session here, or finished, or gone?
     async fn is_in_hand(&self, session: SessionId) -> bool {
-        let is_here = || self.sessions.get(&session).is_some_and(|sender| !sender.is_closed());
-        if is_here() {
+        if self.sessions.has(session) {
             // It may just be finding out that it cannot have the lease.
             tokio::task::yield_now().await;
         }
@@ -287,7 +302,7 @@ impl Runtime {
             Ok(None) => true,
             // A lease of ours that nobody here knows of is left from a write the disk did not confirm.
             Ok(Some(Info { lease: Some(lease), .. }))
-                if lease.holder == self.shared.holder && is_here() =>
+                if lease.holder == self.shared.holder && self.sessions.has(session) =>
             {
                 true
             }
@@ -328,7 +343,7 @@ impl Runtime {
     /// Lets turns finish for up to `patience`, then parks what is left: it resumes at the next start.
     pub async fn shutdown(&self, patience: Duration) {
         let clock = &self.shared.world.clock;
-        let handles: Vec<_> = self.sessions.iter().map(|entry| entry.value().clone()).collect();
+        let handles = self.sessions.all();
         let stop = |handle: mpsc::Sender<Message>| async move {
             let (reply, done) = oneshot::channel();
             if handle.send(Message::Stop { patience, reply }).await.is_ok() {
@@ -346,12 +361,7 @@ impl Runtime {
     }
 
     pub(crate) fn handle(&self, session: SessionId, missing: Missing) -> mpsc::Sender<Message> {
-        let start = || actor::start(self.clone(), session, missing);
-        let mut entry = self.sessions.entry(session).or_insert_with(start);
-        if entry.is_closed() {
-            *entry = start();
-        }
-        entry.clone()
+        self.sessions.handle(session, || actor::start(self.clone(), session, missing))
     }
 
     /// Hands a message to the session's task, loading it if need be.
@@ -359,25 +369,10 @@ impl Runtime {
         &self,
         session: SessionId,
         missing: Missing,
-        mut message: Message,
+        message: Message,
     ) -> Result<(), Fault> {
-        if !self.sessions.contains_key(&session)
-            && self.sessions.len() >= self.shared.limits.sessions
-        {
-            return Err(Fault::new(Kind::TooManySessions, Operation::OpenSession)
-                .with(Fact::Limit, self.shared.limits.sessions)
-                .with(Fact::LimitName, "sessions"));
-        }
-        // A task that is just ending closes its channel; the next one takes over.
-        for _ in 0..16 {
-            match self.handle(session, missing).send(message).await {
-                Ok(()) => return Ok(()),
-                Err(mpsc::error::SendError(back)) => message = back,
-            }
-            tokio::task::yield_now().await;
-        }
-        Err(Fault::new(Kind::SessionBusy, Operation::OpenSession)
-            .with(Fact::Session, session.to_string()))
+        let start = || actor::start(self.clone(), session, missing);
+        self.sessions.send(session, self.shared.limits.sessions, start, message).await
     }
 
     /// Another process writes the session: its inbox is the way in.
@@ -386,20 +381,17 @@ impl Runtime {
         session: SessionId,
         command: Command,
     ) -> Result<Answer, Fault> {
-        let id = command.id.clone();
-        if let Submitted::Answered(answer) = self.shared.journal.submit(session, command).await? {
-            return Ok(answer);
-        }
+        let journal = &*self.shared.journal;
+        let mut handed = match hand_in(journal, session, command).await? {
+            Ok(answer) => return Ok(answer),
+            Err(handed) => handed,
+        };
         // Whoever has it may be gone; then it is taken over as soon as the lease has run out.
         self.pursue(session);
-        tokio::select! {
-            biased;
-            answer = self.shared.journal.await_answer(session, &id) => answer,
-            () = self.shared.world.clock.sleep(REMOTE_ANSWER) => {
-                Err(Fault::new(Kind::RequestTimedOut, Operation::SubmitCommand)
-                    .with(Fact::CommandId, id.to_string())
-                    .with(Fact::TimeoutMs, REMOTE_ANSWER)
-                    .with(Fact::ElapsedMs, REMOTE_ANSWER))
+        loop {
+            let clock = &*self.shared.world.clock;
+            if let Some(answer) = handed.answer(journal, clock, REMOTE_ANSWER).await? {
+                return Ok(answer);
             }
         }
     }
@@ -477,7 +469,7 @@ impl Engine for Runtime {
         let Opening { settings, origin, .. } = opening;
         let message = Message::Open { settings: Box::new(settings), origin, reply };
         self.send(session, Missing::Create, message).await?;
-        opened.await.map_err(|_| actor::gone(session))??;
+        opened.await.map_err(|_| gone(session))??;
         Ok(session)
     }
 
@@ -485,7 +477,7 @@ impl Engine for Runtime {
         let (reply, answered) = oneshot::channel();
         let message = Message::Command { command: Box::new(command.clone()), waits: false, reply };
         self.send(session, Missing::Refuse, message).await?;
-        match answered.await.map_err(|_| actor::gone(session))? {
+        match answered.await.map_err(|_| gone(session))? {
             Err(fault) if fault.kind() == Kind::SessionBusy => {
                 self.submit_elsewhere(session, command).await
             }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use budao_claude::Launch;
 use budao_core::{
-    event::{CommandId, Event, StopReason},
+    engine::Engine,
+    event::{Ask, Command, CommandId, Event, StopReason},
     fault::{Fact, Kind},
     message::Block,
     trace::Trace,
@@ -211,6 +212,29 @@ async fn a_turn_of_which_nothing_was_answered_when_the_engine_died_is_asked_agai
     let next = desk.restarted().await;
     assert_eq!(next.engine.recover().await.unwrap(), 1);
     next.ended(&message).await.assert_answers("B");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_of_another_engine_is_left_to_it() {
+    let desk = Desk::open(Age::Current).await;
+    let id = budao_core::event::SessionId(desk.world.uuid());
+    let (holder, ttl) = ("another".to_owned(), Duration::from_secs(1));
+    let missing = Missing::Create;
+    let request = LeaseRequest { session: id, holder, ttl, missing, instead_of: None };
+    let lease = desk.journal.take_lease(request).await.unwrap();
+    let opened = Event::SessionOpened { settings: Default::default(), origin: None };
+    let (at, event) = (desk.world.clock.now(), opened.into());
+    let entries = vec![Entry { at, trace: Trace::NONE, turn: 0, event }];
+    desk.journal.append(Append::new(&lease, 0, entries)).await.unwrap();
+    desk.journal.release(&lease).await.unwrap();
+    let other = Desk { id, ..desk };
+    let ask = Ask::Message { content: vec![Block::Text("A".into())] };
+    let command = Command { id: "c".to_owned().into(), by: "test".into(), trace: Trace::NONE, ask };
+    // It waits in the inbox for that engine, which is not there.
+    let fault = other.engine.submit(id, command).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::RequestTimedOut);
+    assert_eq!(other.played.launches(), [], "no CLI was started for it");
+    assert_eq!(other.journal.inbox(id).await.unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,9 +8,10 @@ use budao_core::{
     session::{CallState, Session},
     turn::{self, Input, Work},
 };
+use budao_journal::tenure::Round;
 use tokio::sync::oneshot;
 
-use super::{Actor, Running, round::Round};
+use super::{Actor, Running};
 use crate::{check, runtime::Shared, work};
 
 impl Actor {

@@ -4,30 +4,18 @@
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use budao_core::{
-    event::{CommandId, SessionId},
-    fault::{Category, Fact, Fault, Kind, Operation},
+    event::SessionId,
+    fault::{Fault, Kind},
 };
-use budao_journal::{Lease, LeaseRequest, Missing};
+use budao_journal::{
+    Missing,
+    tenure::{After, Exit, Lives},
+};
 use futures::FutureExt;
 use tokio::sync::mpsc;
 
-use super::{Actor, Message, gone};
+use super::{Actor, Message};
 use crate::runtime::{Runtime, Shared};
-
-/// Times a session is read back after its journal failed, before it is left for the next touch.
-const REVIVALS: u32 = 5;
-
-/// Why a task ended.
-pub(super) enum Exit {
-    /// Nothing to do.
-    Idle,
-    /// Told to.
-    Stopped,
-    /// Another writer has the session.
-    Fenced,
-    /// The journal failed.
-    Failed(Fault),
-}
 
 /// A task before and after it has the session: it holds the way in, so that no message is lost between.
 pub(super) struct Start {
@@ -42,27 +30,18 @@ pub(super) struct Start {
 impl Start {
     pub(super) async fn run(mut self) {
         let shared = Arc::clone(&self.runtime.shared);
-        let mut halt = None;
-        let mut attempt = 0;
+        let mut lives = Lives::new(self.id);
         let mut is_given_up = false;
         let end = loop {
-            attempt += 1;
-            let life = AssertUnwindSafe(self.live(&shared, halt.take())).catch_unwind().await;
-            match life.unwrap_or_else(|_| Exit::Failed(broken(self.id))) {
-                // Nothing failed: a command had come before, so what was decided is void.
-                Exit::Failed(fault) if fault.kind() == Kind::CommandRepeated => attempt = 0,
-                Exit::Failed(fault) if attempt < REVIVALS && is_passing(&fault) => {
-                    tracing::error!(session = %self.id, %fault, "the journal failed; reading back");
-                    shared.world.clock.sleep(shared.limits.retry.delay(attempt, 0.0)).await;
-                    halt = (fault.row().category == Category::Resource).then_some(fault);
-                }
-                Exit::Failed(fault) => {
+            let life = AssertUnwindSafe(self.live(&shared, lives.halt())).catch_unwind().await;
+            match lives.after(life, &shared.limits.retry) {
+                After::Again(wait) if wait.is_zero() => {}
+                After::Again(wait) => shared.world.clock.sleep(wait).await,
+                After::End(end) => break end,
+                After::GivenUp(fault) => {
                     is_given_up = true;
                     break Err(fault);
                 }
-                Exit::Fenced => break Err(busy(self.id)),
-                Exit::Idle => break Ok(()),
-                Exit::Stopped => break Err(gone(self.id)),
             }
         };
         let (runtime, id) = (self.runtime.clone(), self.id);
@@ -82,17 +61,15 @@ impl Start {
             Err(fault) => return Exit::Failed(fault),
         };
         let exit = actor.run(&mut self.inputs, halt).await.unwrap_or_else(|exit| exit);
-        if !matches!(exit, Exit::Fenced)
-            && let Err(fault) = shared.journal.release(&actor.lease).await
-        {
-            tracing::warn!(session = %self.id, %fault, "the lease was not given back");
+        if !matches!(exit, Exit::Fenced) {
+            actor.tenure.release().await;
         }
         exit
     }
 
     /// No longer the session's task. What came in meanwhile goes to the next one, or is refused.
     async fn leave(mut self, end: Result<(), Fault>) {
-        self.runtime.sessions.remove_if(&self.id, |_, sender| sender.same_channel(&self.sender));
+        self.runtime.sessions.leave(self.id, &self.sender);
         self.inputs.close();
         while let Some(message) = self.inputs.recv().await {
             match (&end, message) {
@@ -109,54 +86,6 @@ impl Start {
             }
         }
     }
-}
-
-/// Becomes the session's writer: at once if its holder is known to be gone.
-pub(super) async fn take_lease(
-    shared: &Shared,
-    session: SessionId,
-    missing: Missing,
-) -> Result<Lease, Fault> {
-    let request = LeaseRequest {
-        session,
-        holder: shared.holder.clone(),
-        ttl: shared.limits.lease,
-        missing,
-        instead_of: None,
-    };
-    let fault = match shared.journal.take_lease(request.clone()).await {
-        Err(fault) if fault.kind() == Kind::SessionBusy => fault,
-        taken => return taken,
-    };
-    let lease = shared.journal.info(session).await?.and_then(|info| info.lease);
-    match lease {
-        Some(lease) if shared.census.is_gone(&lease.holder) => {
-            let request = LeaseRequest { instead_of: Some(lease.holder), ..request };
-            shared.journal.take_lease(request).await
-        }
-        _ => Err(fault),
-    }
-}
-
-/// Worth reading back and trying again.
-pub(super) fn is_passing(fault: &Fault) -> bool {
-    !matches!(fault.kind(), Kind::UnknownSession | Kind::JournalDamaged | Kind::JournalNewer)
-}
-
-fn broken(session: SessionId) -> Fault {
-    Fault::new(Kind::Bug, Operation::RunTurn)
-        .with(Fact::Session, session.to_string())
-        .because("the code that runs the session panicked")
-}
-
-pub(super) fn repeated(session: SessionId, command: &CommandId) -> Fault {
-    Fault::new(Kind::CommandRepeated, Operation::SubmitCommand)
-        .with(Fact::Session, session.to_string())
-        .with(Fact::CommandId, command.to_string())
-}
-
-pub(super) fn busy(session: SessionId) -> Fault {
-    Fault::new(Kind::SessionBusy, Operation::OpenSession).with(Fact::Session, session.to_string())
 }
 
 impl Message {
