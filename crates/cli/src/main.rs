@@ -7,6 +7,7 @@
 mod acp;
 mod anomalies;
 mod claude;
+mod completions;
 mod config;
 mod demo;
 mod exit;
@@ -15,6 +16,7 @@ mod holder;
 mod journal;
 mod lang;
 mod log;
+mod man;
 mod port;
 mod run;
 mod serve;
@@ -61,6 +63,8 @@ enum Command {
     Explain(explain::Args),
     Config(config::Args),
     Smcp(smcp::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -94,6 +98,9 @@ fn run(cli: &Cli) -> Exit {
     }
     let exit = match &cli.command {
         Command::Config(args) => config::run(args, lang, &terminal)
+            .unwrap_or_else(|fault| failed(&fault, lang, &terminal)),
+        Command::Completions(args) => completions::run(args, Cli::command(), &terminal),
+        Command::Man(args) => man::run(args, Cli::command(), lang, &terminal)
             .unwrap_or_else(|fault| failed(&fault, lang, &terminal)),
         Command::Explain(args) => explain::main(args, lang, &terminal),
         Command::Demo(args) => wait(demo::run(args, lang, &terminal), lang, &terminal),

@@ -1,0 +1,22 @@
+//! `budao completions`: what a shell needs to finish a half-typed command.
+
+use crate::{exit::Exit, terminal::Terminal};
+
+/// Prints what a shell needs to complete commands and flags.
+///
+/// For bash: `source <(budao completions bash)`. For zsh, a file `_budao` on its `fpath`; for fish, one in
+/// `~/.config/fish/completions`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The shell
+    #[arg(value_enum)]
+    shell: clap_complete::Shell,
+}
+
+/// `budao completions`.
+pub(crate) fn run(args: &Args, mut program: clap::Command, terminal: &Terminal) -> Exit {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut program, "budao", &mut script);
+    terminal.data(&String::from_utf8_lossy(&script));
+    Exit::Fine
+}

@@ -1,0 +1,67 @@
+//! `budao man`: the manual, made of the same words as `--help`.
+
+use std::{fs, io, path::PathBuf};
+
+use budao_core::{
+    Fault, Lang,
+    fault::{Fact, Kind, Operation},
+};
+
+use crate::{exit::Exit, terminal::Terminal, words::say};
+
+/// Prints the manual page of the program or of one of its commands.
+///
+/// `budao man | man -l -` shows it; `budao man --to DIR` writes the pages of all commands.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The command: `run`, `journal check`; without one, the program
+    command: Vec<String>,
+
+    /// Writes every page into this directory, which is made if need be
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    to: Option<PathBuf>,
+}
+
+/// `budao man`.
+pub(crate) fn run(
+    args: &Args,
+    mut program: clap::Command,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<Exit, Fault> {
+    // Names of pages and their usage lines are those of the whole command.
+    program.build();
+    if let Some(directory) = &args.to {
+        let written = fs::create_dir_all(directory)
+            .and_then(|()| clap_mangen::generate_to(program, directory));
+        return written.map(|()| Exit::Fine).map_err(|error| {
+            Fault::new(Kind::FilePermission, Operation::WriteFile)
+                .with(Fact::Path, directory.display().to_string())
+                .caused_by(&error)
+        });
+    }
+    let Some(command) = find(&program, &args.command) else {
+        let asked: String = args.command.join(" ").chars().take(80).collect();
+        let (no, list) = (
+            say(lang, "There is no command", "没有这个命令："),
+            say(lang, "`budao --help` lists them.", "`budao --help` 列出所有命令。"),
+        );
+        terminal.say(&format!("{no} `{asked}`. {list}"));
+        return Ok(Exit::Usage);
+    };
+    let page = page(command)
+        .map_err(|error| Fault::new(Kind::Bug, Operation::RunCommand).caused_by(&error))?;
+    terminal.data(&page);
+    Ok(Exit::Fine)
+}
+
+fn find<'a>(program: &'a clap::Command, path: &[String]) -> Option<&'a clap::Command> {
+    path.iter().try_fold(program, |command, name| command.find_subcommand(name))
+}
+
+fn page(command: &clap::Command) -> io::Result<String> {
+    let mut page = Vec::new();
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    clap_mangen::Man::new(command.clone()).title(name).source("budao").render(&mut page)?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}
