@@ -60,21 +60,24 @@ pub(super) async fn wait(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
     let args = ["run", "--json", "--model", "script:busy.toml", task];
     let (records, went_well) = stage.perform(&args).await?;
     let waits: Vec<_> = records.iter().filter(|record| is_wait(record)).collect();
-    // By the clock, not by the plan: from the refusal's record to the next request's.
-    let waited = waits.first().and_then(|wait| {
-        let next = records.iter().find(|record| {
-            record.seq > wait.seq && matches!(record.event, Event::StepStarted { .. })
-        })?;
-        Some(next.at.as_millis() - wait.at.as_millis())
-    });
+    let waited = waits.first().is_some_and(|wait| waited_out(wait, &records));
     let checked = vec![
         (Claim::RefusedTwice, waits.len() == 2),
-        (Claim::WaitedAsLongAsAsked, waited.is_some_and(|waited| waited >= ASKED as i64)),
+        (Claim::WaitedAsLongAsAsked, waited),
         (Claim::Recovered, records.iter().any(|r| matches!(r.event, Event::Recovered { .. }))),
         (Claim::TurnEnded, went_well && ended_well(&records)),
     ];
     keep(stage, Act::Wait, records);
     Ok(checked)
+}
+
+/// The wait is as long as was asked for, and by the clock the next request came no sooner.
+fn waited_out(wait: &Record, records: &[Record]) -> bool {
+    let Event::RetryScheduled { wait_ms, due_at, .. } = &wait.event else { return false };
+    let is_next = |record: &&Record| {
+        record.seq > wait.seq && matches!(record.event, Event::StepStarted { .. })
+    };
+    *wait_ms >= ASKED && records.iter().find(is_next).is_some_and(|next| next.at >= *due_at)
 }
 
 fn is_wait(record: &Record) -> bool {
