@@ -80,7 +80,7 @@ mod tests {
         let start = file.len();
         write!(file, "xref\n0 {}\n0000000000 65535 f \n", objects.len() + 1).unwrap();
         for offset in offsets {
-            write!(file, "{offset:010} 00000 n \n").unwrap();
+            writeln!(file, "{offset:010} 00000 n ").unwrap();
         }
         write!(
             file,
