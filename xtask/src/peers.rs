@@ -114,7 +114,8 @@ pub(crate) static PEERS: &[Peer] = &[
         name: "smcp-rust",
         about: "the published A2C-SMCP crates in Rust, as hub, agent and computer",
         kind: Kind::Cargo,
-        use_in: UseIn::Tests,
+        // Four hundred crates to compile: more than every run can bear.
+        use_in: UseIn::Full,
         probe: Probe {
             program: "target/release/smcp-rust",
             args: &["--version"],

@@ -104,7 +104,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "peers",
         about: "the programs of others that tests talk to are here",
-        budget: minutes(8),
+        budget: minutes(2),
         when: When::Always,
         needs: &[],
         run: peers,
@@ -112,7 +112,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "clippy",
         about: "no warning in any target",
-        budget: minutes(6),
+        budget: minutes(5),
         when: When::Always,
         needs: &[],
         run: cargo::clippy,
@@ -120,7 +120,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "tests",
         about: "unit and integration tests",
-        budget: minutes(15),
+        budget: minutes(14),
         when: When::Always,
         needs: &[],
         run: cargo::tests,
@@ -215,7 +215,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "release",
         about: "the release binary builds",
-        budget: minutes(8),
+        budget: minutes(7),
         when: When::Always,
         needs: &[],
         run: release::build,
@@ -249,7 +249,7 @@ pub(crate) static STEPS: &[Step] = &[
         about: "agents and computers of three makers, each with each, through the hub",
         budget: minutes(10),
         when: When::Full,
-        needs: &[Need::Peer("a2c-smcp"), Need::Peer("smcp-rust")],
+        needs: &[Need::Peer("a2c-smcp")],
         run: cargo::pairs,
     },
     Step {

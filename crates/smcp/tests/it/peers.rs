@@ -14,7 +14,7 @@ use tokio::{
     sync::oneshot,
 };
 
-use crate::common::{fetched, within};
+use crate::common::{fetched, fetched_for_full, within};
 
 /// Seconds a call of the Rust agent may take; its crate takes them for all calls.
 pub(crate) const RUST_TIMEOUT: u64 = 8;
@@ -33,8 +33,9 @@ impl Kit {
         fetched("a2c-smcp").map(Self::Python)
     }
 
+    /// It takes long to build, so only `cargo xtask test --full` insists on it.
     pub(crate) fn rust() -> Option<Self> {
-        let program = fetched("smcp-rust")?.join("target/release/smcp-rust");
+        let program = fetched_for_full("smcp-rust")?.join("target/release/smcp-rust");
         Some(Self::Rust(program, fetched("a2c-smcp")?))
     }
 
