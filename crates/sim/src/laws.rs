@@ -159,6 +159,10 @@ impl<'a> Reader<'a> {
                 let number = self.turns;
                 self.turn = Some(OpenTurn { number, mark, pipeline, ..OpenTurn::default() });
             }
+            Event::MessageWithdrawn { command, .. } => {
+                let waited = self.waiting.remove(command).is_some();
+                self.law(waited, "only a message that waits is taken back");
+            }
             Event::TurnEnded { .. } => self.law(self.turn.is_some(), "a turn ends once"),
             Event::SessionEnded { .. } => {
                 self.closed = true;
