@@ -12,7 +12,7 @@ use budao_core::{
     limits::Limits,
     tool::{Mode, Permissions},
 };
-use budao_journal::{Filter, Journal as _, Memory, PageLimits, fold};
+use budao_journal::{Filter, Journal as _, Memory, PageLimits, State, fold};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -208,7 +208,7 @@ impl Play {
                 self.machine.violations.add("every turn ends", || busy);
                 break;
             }
-            for session in self.everyone().await {
+            for session in self.sessions_in(Some(State::Asking)).await {
                 decide(&self.machine, &self.answers, session, None).await;
             }
             tokio::time::sleep(wait).await;
@@ -219,6 +219,11 @@ impl Play {
 
     /// A session that has something to do yet.
     async fn busy(&self) -> Option<String> {
+        // The journal's view of it is quick; the records have the last word.
+        let unfinished = self.machine.disk.kept().unfinished(None, 1).await.unwrap_or_default();
+        if let Some(first) = unfinished.first() {
+            return Some(format!("{first:?}"));
+        }
         for session in self.everyone().await {
             let Ok((state, _)) = fold(self.machine.disk.kept(), session).await else {
                 return Some(format!("{session} cannot be read"));
@@ -253,7 +258,11 @@ impl Play {
 
     /// Every session there is, children too, the oldest first.
     async fn everyone(&self) -> Vec<SessionId> {
-        let filter = Filter { limit: 10_000, ..Filter::default() };
+        self.sessions_in(None).await
+    }
+
+    async fn sessions_in(&self, state: Option<State>) -> Vec<SessionId> {
+        let filter = Filter { limit: 10_000, state, ..Filter::default() };
         let all = self.machine.disk.kept().sessions(filter).await.unwrap_or_default();
         let mut ids: Vec<_> = all.into_iter().map(|summary| summary.session).collect();
         ids.sort_unstable();
