@@ -23,8 +23,9 @@ use crate::Runtime;
 
 /// The command that asks a child, in every child.
 const QUESTION: &str = "errand";
-/// Times we come back to a child whose session or journal is out of reach for a moment.
-const TRIES: u32 = 5;
+/// Times we come back to a child whose session or journal is out of reach for a moment: together longer than the
+/// lease of somebody who is gone.
+const TRIES: u32 = 6;
 
 /// A child session and what it is asked.
 #[derive(Clone, Debug)]
@@ -159,6 +160,8 @@ enum Asked {
 
 async fn asked(runtime: &Runtime, id: SessionId) -> Result<Asked, Fault> {
     match runtime.state(id).await {
+        // Whoever was about to open it died over it.
+        Ok(state) if state.head == 0 => Ok(Asked::NotOpened),
         Ok(state) if state.turns > 0 || !state.queue.is_empty() => Ok(Asked::Yes(Box::new(state))),
         Ok(_) => Ok(Asked::NotYet),
         Err(fault) if fault.kind() == Kind::UnknownSession => Ok(Asked::NotOpened),
@@ -181,12 +184,14 @@ pub(crate) async fn stop(runtime: &Runtime, id: SessionId) -> Result<Rest, Fault
 
 async fn stop_once(runtime: &Runtime, id: SessionId) -> Result<Usage, Fault> {
     let cancel = || Ask::Cancel { reason: Some("its parent stopped it".to_owned()) };
-    if let Asked::NotYet = asked(runtime, id).await? {
+    match asked(runtime, id).await? {
+        Asked::NotOpened => return Ok(Usage::default()),
+        Asked::Yes(_) => {}
         // The question may be on its way; afterwards its id is taken, and it starts nothing.
-        match runtime.submit(id, command(QUESTION, cancel(), Trace::NONE)).await {
+        Asked::NotYet => match runtime.submit(id, command(QUESTION, cancel(), Trace::NONE)).await {
             Err(fault) if fault.kind() != Kind::CommandRepeated => return Err(fault),
             Ok(_) | Err(_) => {}
-        }
+        },
     }
     runtime.submit(id, runtime.command("parent", cancel())).await?;
     loop {
