@@ -128,7 +128,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "crash",
         about: "a process that writes a journal, killed 300 times",
-        budget: minutes(1),
+        budget: minutes(2),
         when: When::Always,
         needs: &[],
         run: |_| crash::run(KILLS).map(|()| Done::Passed(format!("{KILLS} kills"))),
@@ -136,7 +136,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "editors",
         about: "both Claude CLIs and an editor of others, with the bridge between them",
-        budget: Duration::from_secs(20),
+        budget: minutes(1),
         when: When::Always,
         needs: &[
             Need::Tool("node"),
@@ -149,7 +149,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "sim",
         about: "the runtime on virtual time, 20 000 seeds of faults and kills",
-        budget: minutes(4),
+        budget: minutes(2),
         when: When::Always,
         needs: &[],
         run: |_| {
@@ -167,7 +167,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "browser",
         about: "the TypeScript client and the web page keep their promises in Chromium",
-        budget: minutes(4),
+        budget: minutes(3),
         when: When::Always,
         needs: &[Need::Tool("node"), Need::Peer("web")],
         run: clients::browser,

@@ -2,7 +2,7 @@
 //!
 //! A [`Script`] says what happens from outside: what people say, when processes are killed, how the disk
 //! and the clocks misbehave. It follows from a seed, and the same script gives the same bytes. [`run`] plays
-//! it to its end, lets everything come to rest, and [`check`] says which promises did not hold. [`shrink`]
+//! it to its end, lets everything come to rest, and says in [`Played`] which promises did not hold. [`shrink`]
 //! takes away whatever a failure does not need.
 //!
 //! What is real: deciding, performing, retrying, leasing, resuming, sealing, following. What is played: the
