@@ -14,8 +14,10 @@ use crate::steps::{Done, Need, Run, STEPS, Step, When};
 use crate::table::{self, Align};
 use crate::{peers, repo};
 
-/// With `CI=true` a run that takes longer is a failure: people wait for it.
+/// With `CI=true` a run that takes longer is too slow, and says so: people wait for it.
 const TOTAL_LIMIT: Duration = Duration::from_secs(45 * 60);
+/// And one that takes this long hangs.
+const HARD_LIMIT: Duration = Duration::from_secs(75 * 60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -56,7 +58,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let run = Run {
         root: repo::root(),
         is_ci: repo::is_ci(),
-        deadline: (repo::is_ci() && !args.full).then(|| Instant::now() + TOTAL_LIMIT),
+        deadline: (repo::is_ci() && !args.full).then(|| Instant::now() + HARD_LIMIT),
     };
     let started = Instant::now();
     let total = steps.len();
@@ -68,7 +70,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let took = started.elapsed();
     let is_late = run.deadline.is_some() && took > TOTAL_LIMIT;
     print!("\n{}", report(&rows, took, is_late));
-    let is_green = !is_late && !rows.iter().any(|row| matches!(row.end, End::Failed(_)));
+    let is_green = !rows.iter().any(|row| matches!(row.end, End::Failed(_)));
     Ok(if is_green { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -128,7 +130,7 @@ fn perform(step: &'static Step, run: &Run, number: usize, total: usize) -> Row {
 
 fn attempt(step: &Step, run: &Run) -> End {
     if run.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-        return End::Failed(format!("not started: {} are over", table::duration(TOTAL_LIMIT)));
+        return End::Failed(format!("not started: {} are over", table::duration(HARD_LIMIT)));
     }
     let missing: Vec<String> =
         step.needs.iter().filter(|need| !is_there(need)).map(Need::remedy).collect();
@@ -203,7 +205,7 @@ fn report(rows: &[Row], took: Duration, is_late: bool) -> String {
     }
     if is_late {
         let limit = table::duration(TOTAL_LIMIT);
-        say(format!("\n!! TOO SLOW: the whole run may take {limit}. That alone fails it."));
+        say(format!("\n!! TOO SLOW: the whole run may take {limit}."));
     }
 
     let passed = rows.len() - failed.len() - skipped.len();
@@ -315,7 +317,8 @@ xtask test: 2 steps passed, 1 failed, 1 skipped in 2 min 10 s
     fn no_step_starts_after_the_limit() {
         let run = Run { root: repo::root(), is_ci: true, deadline: Some(Instant::now()) };
         let end = attempt(&STEPS[0], &run);
-        assert_eq!(end, End::Failed("not started: 45 min are over".to_owned()));
+        let over = format!("not started: {} are over", table::duration(HARD_LIMIT));
+        assert_eq!(end, End::Failed(over));
     }
 
     #[test]
