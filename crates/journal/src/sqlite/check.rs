@@ -67,8 +67,9 @@ impl Damage {
 
 const SALVAGE: &str = "whatever `export --salvage` finds page by page";
 
-/// Checks the file at `path`. A file that cannot even be opened is a finding, not an error.
-pub(super) fn check(path: &Path, setup: Setup) -> Result<Check, Fault> {
+/// Checks the file at `path`. A file that cannot even be opened is a finding, not an error. `told` hears how many
+/// batches were looked at, of how many.
+pub(super) fn check(path: &Path, setup: Setup, told: &dyn Fn(u64, u64)) -> Result<Check, Fault> {
     if !path.exists() {
         return Err(Fault::new(Kind::JournalGone, Operation::CheckJournal)
             .with(budao_core::fault::Fact::Path, path.display().to_string()));
@@ -85,7 +86,7 @@ pub(super) fn check(path: &Path, setup: Setup) -> Result<Check, Fault> {
         let meta = Meta::must_load(&connection, path);
         let seen = meta.as_ref().ok().and_then(|meta| witnessed(path, meta));
         connection.execute_batch("BEGIN")?;
-        let mut walk = Walk { connection: &connection, path, found: &mut found };
+        let mut walk = Walk { connection: &connection, path, found: &mut found, told };
         walk.structure()?;
         walk.all(&meta?, seen)
     });
@@ -112,6 +113,7 @@ struct Walk<'a> {
     connection: &'a Connection,
     path: &'a Path,
     found: &'a mut Check,
+    told: &'a dyn Fn(u64, u64),
 }
 
 /// Where a session's batches have come to.
@@ -193,11 +195,14 @@ impl Walk<'_> {
         meta: &Meta,
     ) -> Result<(), Trouble> {
         let connection = self.connection;
+        let last = connection
+            .query_row("SELECT coalesce(max(gid), 0) FROM batch", [], |row| position(row, 0))?;
         let mut statement = connection
             .prepare("SELECT gid, session, first, count, body FROM batch ORDER BY gid")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let (gid, key): (i64, i64) = (row.get(0)?, row.get(1)?);
+            (self.told)(gid.cast_unsigned(), last);
             let Some(progress) = sessions.get_mut(&key) else {
                 self.report(Damage::of_file(format!("batch {gid} has no session"), SALVAGE));
                 continue;

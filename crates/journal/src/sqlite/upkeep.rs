@@ -61,9 +61,26 @@ impl Sqlite {
     /// # Errors
     /// Only when there is no such file, it is of a newer version, or it stays locked: damage is a finding.
     pub async fn check(path: &Path) -> Result<Check, Fault> {
+        Self::check_telling(path, |_, _| {}).await
+    }
+
+    /// The same, and `told` hears meanwhile how many batches were looked at, of how many.
+    ///
+    /// # Errors
+    /// As [`Sqlite::check`].
+    pub async fn check_telling(
+        path: &Path,
+        told: impl Fn(u64, u64) + Send + 'static,
+    ) -> Result<Check, Fault> {
         let path = path.to_owned();
         let setup = setup(&Options::default());
-        in_background(Operation::CheckJournal, move || check::check(&path, setup)).await
+        in_background(Operation::CheckJournal, move || check::check(&path, setup, &told)).await
+    }
+
+    /// Where a copy is made before it gets its name: whoever waits can see it grow.
+    #[must_use]
+    pub fn partial_copy(target: &Path) -> PathBuf {
+        with_suffix(target, ".partial")
     }
 
     /// Writes what can be salvaged from a file that SQLite may refuse to open, as JSON lines.
@@ -133,7 +150,7 @@ fn back_up(path: &Path, target: &Path, setup: super::schema::Setup) -> Result<()
     if target.exists() {
         return Err(io(std::io::ErrorKind::AlreadyExists.into()).into());
     }
-    let partial = with_suffix(target, ".partial");
+    let partial = Sqlite::partial_copy(target);
     let _ = std::fs::remove_file(&partial);
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
     drop(made.map_err(io)?);
