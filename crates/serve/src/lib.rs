@@ -53,6 +53,7 @@ pub use http_api::openapi;
 pub use inbound::OnDisconnect;
 pub use meters::Meters;
 pub use signed::Keyring;
+pub use stats::{Report, Stats, Window};
 
 use crate::server::Server;
 

@@ -17,7 +17,7 @@ use std::{
 use budao_core::{Fault, Kind, Timestamp, event::SessionId};
 use budao_journal::{Filter, Journal, PageLimits, Summary};
 
-pub(crate) use self::report::{Report, Window};
+pub use self::report::{Report, Window};
 use crate::{alerts::Alarm, meters::Meters};
 
 use self::{
@@ -48,7 +48,7 @@ pub(crate) struct Met {
 
 /// Everything that was counted so far.
 #[derive(Debug, Default)]
-pub(crate) struct Stats {
+pub struct Stats {
     ledger: Ledger,
     strands: HashMap<SessionId, Strand>,
     /// All sessions that changed before this are counted.
@@ -75,7 +75,7 @@ impl Stats {
     ///
     /// # Errors
     /// When the journal fails.
-    pub(crate) async fn ask(
+    pub async fn ask(
         &mut self,
         journal: &dyn Journal,
         window: Window,

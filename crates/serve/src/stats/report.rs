@@ -23,14 +23,18 @@ const CLASSES: [u64; 12] =
 
 /// How far back is looked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
-pub(crate) enum Window {
+pub enum Window {
+    /// `5m`.
     #[strum(serialize = "5m")]
     FiveMinutes,
+    /// `1h`, unless said otherwise.
     #[default]
     #[strum(serialize = "1h")]
     Hour,
+    /// `24h`.
     #[strum(serialize = "24h")]
     Day,
+    /// `7d`.
     #[strum(serialize = "7d")]
     Week,
 }
@@ -40,7 +44,7 @@ impl Window {
     ///
     /// # Errors
     /// `bad_request` when there is no such window.
-    pub(crate) fn read(text: &str) -> Result<Self, Fault> {
+    pub fn read(text: &str) -> Result<Self, Fault> {
         Self::from_str(text).map_err(|_| {
             Fault::new(Kind::BadRequest, Operation::ServeRequest)
                 .with(Fact::Field, "window")
@@ -71,7 +75,7 @@ impl Window {
 /// What went wrong in a window of time, and how it ended.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = Stats)]
-pub(crate) struct Report {
+pub struct Report {
     /// `5m`, `1h`, `24h` or `7d`.
     window: &'static str,
     /// Where it begins: at the start of the first bucket.
