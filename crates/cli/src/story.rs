@@ -2,9 +2,9 @@
 
 use budao_core::{
     Lang, Record,
-    event::{Event, Scope, SessionEnd, StopReason, TaskEnd},
+    event::{Decision, Event, Scope, SessionEnd, StopReason, TaskEnd},
     fault::{Fault, text},
-    tool::Outcome,
+    tool::{Outcome, Repair, RepairKind},
 };
 
 use crate::{terminal::Terminal, words::say};
@@ -79,12 +79,9 @@ impl Story<'_> {
                 if *attempt > 1 {
                     line.push_str(&format!(" ({} {attempt})", self.w("try", "第几次")));
                 }
-                if !repairs.is_empty() {
-                    line.push_str(&format!(
-                        " ({} {})",
-                        self.w("repaired:", "已修正："),
-                        repairs.len()
-                    ));
+                let repaired = repaired(repairs);
+                if repaired > 0 {
+                    line.push_str(&format!(" ({} {repaired})", self.w("repaired:", "已修正：")));
                 }
                 line
             }
@@ -119,7 +116,11 @@ impl Story<'_> {
             ),
             Event::QuestionAnswered { decision, by, note, .. } => {
                 let note = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-                format!("! {decision:?} {} {by}{note}", self.w("by", "由"))
+                let said = match decision {
+                    Decision::Allow => self.w("allowed by", "已允许："),
+                    Decision::Deny => self.w("denied by", "已拒绝："),
+                };
+                format!("! {said} {by}{note}")
             }
             Event::QuestionExpired { question, .. } => {
                 format!("! {question} {}", self.w("expired", "已过期"))
@@ -156,12 +157,12 @@ impl Story<'_> {
                 let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
                 let why = fault.as_ref().map(|fault| format!(" {}", fault.row().code));
                 format!(
-                    "● {} {}{} · {steps} {} · {tokens} {}",
+                    "● {} {}{} · {} · {}",
                     self.w("turn", "回合"),
                     self.stop(*stop),
                     why.unwrap_or_default(),
-                    self.w("steps", "步"),
-                    self.w("tokens", "词元")
+                    count(self.lang, (*steps).into(), ["step", "steps"], "步"),
+                    count(self.lang, tokens, ["token", "tokens"], "词元"),
                 )
             }
             Event::SessionEnded { end, .. } => match end {
@@ -175,7 +176,8 @@ impl Story<'_> {
                 self.w("dropped a late answer of turn", "丢弃迟到的结果，回合")
             ),
             Event::PlanMade { tasks, .. } => {
-                format!("▤ {} {}", tasks.len(), self.w("tasks planned", "个任务已规划"))
+                let planned = ["task planned", "tasks planned"];
+                format!("▤ {}", count(self.lang, tasks.len() as u64, planned, "个任务已规划"))
             }
             Event::PlanRefused { fault } => format!("✗ {}", text::for_user(fault, self.lang)),
             Event::TaskStarted { task, .. } => format!("▸ {} {}", task.id, task.title),
@@ -222,7 +224,7 @@ impl Story<'_> {
         )
     }
 
-    fn stop(&self, stop: StopReason) -> &'static str {
+    pub(crate) fn stop(&self, stop: StopReason) -> &'static str {
         match stop {
             StopReason::EndTurn => say(self.lang, "ended", "已完成"),
             StopReason::MaxTokens => say(self.lang, "cut at the token limit", "达到词元上限"),
@@ -236,14 +238,26 @@ impl Story<'_> {
     }
 }
 
-fn seconds(millis: u64) -> String {
+/// A number of things; Chinese has one form for all numbers.
+pub(crate) fn count(lang: Lang, number: u64, en: [&str; 2], zh: &str) -> String {
+    let [one, many] = en;
+    let what = say(lang, if number == 1 { one } else { many }, zh);
+    format!("{number} {what}")
+}
+
+/// Slips that were repaired. A default that was filled in is no slip.
+pub(crate) fn repaired(repairs: &[Repair]) -> usize {
+    repairs.iter().filter(|repair| repair.kind != RepairKind::DefaultFilled).count()
+}
+
+pub(crate) fn seconds(millis: u64) -> String {
     match millis {
         0..1_000 => format!("{millis} ms"),
         _ => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
     }
 }
 
-fn preview(text: &str) -> String {
+pub(crate) fn preview(text: &str) -> String {
     let mut short: String = text.chars().take(PREVIEW).collect();
     if text.chars().nth(PREVIEW).is_some() {
         short.push('…');
