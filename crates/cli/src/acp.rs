@@ -46,7 +46,13 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Checks engine, model, keys, configuration and journal, and writes nothing
-    Doctor(ServeArgs),
+    Doctor {
+        #[command(flatten)]
+        serve: ServeArgs,
+        /// One JSON object per finding on stdout
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -197,7 +203,7 @@ pub(crate) fn start_log(args: &Args) {
 /// `budao acp`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     match &args.action {
-        Some(Action::Doctor(checked)) => Ok(doctor::run(checked, lang, terminal).await),
+        Some(Action::Doctor { serve, json }) => Ok(doctor::run(serve, *json, lang, terminal).await),
         None => serve(&args.serve, lang).await,
     }
 }

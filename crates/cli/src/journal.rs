@@ -14,8 +14,16 @@ use budao_core::{
 };
 use budao_journal::{Check, ExportReport, Options, Sqlite};
 use budao_runtime::world;
+use serde_json::json;
 
-use crate::{exit::Exit, terminal::Terminal, wiring::JournalArgs, words::say};
+use crate::{
+    exit::Exit,
+    progress,
+    story::count,
+    terminal::{Terminal, pad},
+    wiring::JournalArgs,
+    words::say,
+};
 
 /// Looks after the file sessions are kept in.
 #[derive(Debug, clap::Args)]
@@ -47,6 +55,9 @@ enum Action {
         /// Read the bare pages of a file that cannot be opened any more; good records only
         #[arg(long, conflicts_with = "sessions")]
         salvage: bool,
+        /// What was done, as one JSON object on stderr
+        #[arg(long)]
+        json: bool,
     },
     /// Takes in sessions from JSON lines; those that are there already are left alone
     Import {
@@ -54,11 +65,17 @@ enum Action {
         file: PathBuf,
         /// Where from; stdin otherwise
         input: Option<PathBuf>,
+        /// What was done, as one JSON object on stdout
+        #[arg(long)]
+        json: bool,
     },
     /// Says how large a journal is and what is in it
     Stats {
         /// The journal file
         file: PathBuf,
+        /// One JSON object on stdout
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -71,22 +88,38 @@ pub(crate) struct BackupArgs {
     journal: JournalArgs,
     /// The copy; it must not exist
     target: PathBuf,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
 }
 
 /// `budao journal`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     match &args.action {
         Action::Check { file, json } => check(file, *json, lang, terminal).await,
-        Action::Export { file, sessions, output, salvage } => {
+        Action::Export { file, sessions, output, salvage, json } => {
             let report = export(file, sessions, output.as_deref(), *salvage).await?;
-            let text = say(lang, "sessions exported", "个会话已导出");
-            terminal.say(&format!("{} {text}, {} records", report.sessions, report.records));
+            if *json {
+                terminal.say(&json!(report).to_string());
+                return Ok(if report.cut == 0 { Exit::Fine } else { Exit::Failed });
+            }
+            let sessions = count(
+                lang,
+                report.sessions,
+                ["session exported", "sessions exported"],
+                "个会话已导出",
+            );
+            let records = count(lang, report.records, ["record", "records"], "条记录");
+            terminal.say(&format!("{sessions}, {records}"));
             Ok(told_cut(report, lang, terminal))
         }
-        Action::Import { file, input } => import(file, input.as_deref(), lang, terminal).await,
-        Action::Stats { file } => {
+        Action::Import { file, input, json } => {
+            import(file, input.as_deref(), *json, lang, terminal).await
+        }
+        Action::Stats { file, json } => {
             let journal = open_to_read(file).await?;
-            terminal.data(&pretty(&journal.stats().await?)?);
+            let stats = pretty(&journal.stats().await?)?;
+            terminal.data(&if *json { stats } else { table(&stats, lang) });
             Ok(Exit::Fine)
         }
     }
@@ -99,9 +132,28 @@ pub(crate) async fn backup(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let path = args.journal.path()?;
-    open_to_read(&path).await?.backup(&args.target).await?;
-    let text = say(lang, "Copied to", "已复制到");
-    terminal.say(&format!("{text} {}", args.target.display()));
+    let journal = open_to_read(&path).await?;
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+    let bar = progress::bytes(size(&path), say(lang, "copying", "正在复制"));
+    let partial = Sqlite::partial_copy(&args.target);
+    let copied = journal.backup(&args.target);
+    tokio::pin!(copied);
+    let copied = loop {
+        tokio::select! {
+            biased;
+            copied = &mut copied => break copied,
+            () = tokio::time::sleep(progress::ROUND) => bar.set_position(size(&partial)),
+        }
+    };
+    bar.finish_and_clear();
+    copied?;
+    let copy = args.target.display().to_string();
+    if args.json {
+        let told = json!({ "copy": copy, "bytes": size(&args.target) });
+        terminal.data(&format!("{told}\n"));
+    } else {
+        terminal.say(&format!("{} {copy}", say(lang, "Copied to", "已复制到")));
+    }
     Ok(Exit::Fine)
 }
 
@@ -110,7 +162,15 @@ async fn open_to_read(file: &Path) -> Result<Sqlite, Fault> {
 }
 
 async fn check(file: &Path, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let found = Sqlite::check(file).await?;
+    let bar = progress::parts(say(lang, "checking", "正在检查"));
+    let shown = bar.clone();
+    let checked = Sqlite::check_telling(file, move |done, all| {
+        shown.set_length(all);
+        shown.set_position(done);
+    });
+    let found = checked.await;
+    bar.finish_and_clear();
+    let found = found?;
     if json {
         terminal.data(&pretty(&found)?);
     } else {
@@ -182,6 +242,7 @@ fn told_cut(report: ExportReport, lang: Lang, terminal: &Terminal) -> Exit {
 async fn import(
     file: &Path,
     input: Option<&Path>,
+    is_json: bool,
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
@@ -195,9 +256,15 @@ async fn import(
     let journal = Sqlite::open(file, world::real(), Options::default()).await?;
     let report = journal.import(&mut *lines).await?;
     journal.close().await;
-    let taken = say(lang, "sessions taken in", "个会话已导入");
-    let skipped = say(lang, "were there already", "个已存在");
-    terminal.say(&format!("{} {taken}, {} {skipped}", report.sessions, report.skipped));
+    if is_json {
+        terminal.data(&format!("{}\n", json!(report)));
+        return Ok(Exit::Fine);
+    }
+    let taken =
+        count(lang, report.sessions, ["session taken in", "sessions taken in"], "个会话已导入");
+    let skipped =
+        count(lang, report.skipped, ["was there already", "were there already"], "个已存在");
+    terminal.say(&format!("{taken}, {skipped}"));
     Ok(Exit::Fine)
 }
 
@@ -211,6 +278,17 @@ fn unreadable(path: &Path, error: &io::Error) -> Fault {
     Fault::new(Kind::FileNotFound, Operation::ReadFile)
         .with(Fact::Path, path.display().to_string())
         .caused_by(error)
+}
+
+/// A JSON object as lines for people.
+fn table(object: &str, lang: Lang) -> String {
+    let object: serde_json::Value = serde_json::from_str(object).unwrap_or_default();
+    let rows = object.as_object().into_iter().flatten().map(|(name, value)| {
+        let value =
+            if value.is_null() { say(lang, "nothing", "无").into() } else { value.to_string() };
+        format!("{} {value}\n", pad(name, 14))
+    });
+    rows.collect()
 }
 
 fn pretty(value: &impl serde::Serialize) -> Result<String, Fault> {

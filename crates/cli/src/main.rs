@@ -6,24 +6,30 @@
 
 mod acp;
 mod anomalies;
+mod chat;
 mod claude;
 mod completions;
 mod config;
 mod demo;
+mod engines;
 mod exit;
 mod explain;
+mod glyphs;
 mod holder;
 mod journal;
 mod lang;
 mod log;
 mod man;
 mod port;
+mod progress;
 mod run;
+mod screen;
 mod serve;
 mod sessions;
 mod smcp;
 mod story;
 mod terminal;
+mod top;
 mod watch;
 mod wiring;
 mod words;
@@ -51,12 +57,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Chat(chat::Args),
     Run(run::RunArgs),
     Resume(run::ResumeArgs),
     Cancel(run::CancelArgs),
     Replay(run::ReplayArgs),
     Serve(serve::Args),
     Acp(acp::Args),
+    Top(top::Args),
     Sessions(sessions::Args),
     Journal(journal::Args),
     Backup(journal::BackupArgs),
@@ -92,7 +100,9 @@ fn run(cli: &Cli) -> Exit {
     let lang = lang::choose(cli.lang.as_deref(), &terminal);
     // What reads the configuration logs as that says.
     match &cli.command {
-        Command::Serve(_) | Command::Run(_) | Command::Resume(_) => {}
+        Command::Serve(_) | Command::Run(_) | Command::Resume(_) | Command::Chat(_) => {}
+        // Its screen is no place for log lines.
+        Command::Top(_) => {}
         Command::Acp(args) => acp::start_log(args),
         _ => logging(),
     }
@@ -104,6 +114,8 @@ fn run(cli: &Cli) -> Exit {
             .unwrap_or_else(|fault| failed(&fault, lang, &terminal)),
         Command::Explain(args) => explain::main(args, lang, &terminal),
         Command::Demo(args) => wait(demo::run(args, lang, &terminal), lang, &terminal),
+        Command::Chat(args) => wait(chat::run(args, lang, &terminal), lang, &terminal),
+        Command::Top(args) => wait(top::run(args, lang, &terminal), lang, &terminal),
         Command::Run(args) => wait(run::run(args, lang, &terminal), lang, &terminal),
         Command::Resume(args) => wait(run::resume(args, lang, &terminal), lang, &terminal),
         Command::Cancel(args) => wait(run::cancel(args, lang, &terminal), lang, &terminal),

@@ -24,17 +24,12 @@ use crate::{
     words::say,
 };
 
-/// Gives an agent a task and follows it to its end.
-///
-/// The answer goes to stdout, what happens on the way to stderr. The exit code tells the outcome.
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunArgs {
-    /// What is to be done
-    task: String,
-
+/// What a new session is set to.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SessionArgs {
     /// The model: anthropic:NAME, openai:NAME@URL, demo, demo:fast, script:FILE
     #[arg(long, default_value = "demo", value_name = "SPEC", env = "BUDAO_MODEL")]
-    model: String,
+    pub(crate) model: String,
 
     /// The directory the tools work in
     #[arg(long, default_value = ".", value_name = "DIR")]
@@ -60,6 +55,18 @@ pub(crate) struct RunArgs {
     /// How deeply the model thinks before it answers: low, medium or high; not at all otherwise
     #[arg(long, value_name = "DEPTH")]
     thinking: Option<String>,
+}
+
+/// Gives an agent a task and follows it to its end.
+///
+/// The answer goes to stdout, what happens on the way to stderr. The exit code tells the outcome.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// What is to be done
+    task: String,
+
+    #[command(flatten)]
+    session: SessionArgs,
 
     /// One JSON object per record on stdout
     #[arg(long)]
@@ -102,6 +109,10 @@ pub(crate) struct CancelArgs {
     #[arg(long, value_name = "COMMAND")]
     message: Option<String>,
 
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     journal: JournalArgs,
 }
@@ -140,7 +151,7 @@ fn show(json: bool) -> Show {
     if json { Show::Json } else { Show::Story }
 }
 
-fn session_id(text: &str) -> Result<SessionId, Fault> {
+pub(crate) fn session_id(text: &str) -> Result<SessionId, Fault> {
     text.parse().map_err(|_| {
         Fault::new(Kind::UnknownSession, Operation::OpenSession)
             .with(Fact::Session, text.chars().take(80).collect::<String>())
@@ -148,7 +159,11 @@ fn session_id(text: &str) -> Result<SessionId, Fault> {
 }
 
 /// A flag's value, if it is one of those there are.
-fn one_of<T: FromStr>(flag: &'static str, text: &str, expected: &'static str) -> Result<T, Fault> {
+pub(crate) fn one_of<T: FromStr>(
+    flag: &'static str,
+    text: &str,
+    expected: &'static str,
+) -> Result<T, Fault> {
     text.parse().map_err(|_| {
         Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
             .with(Fact::ConfigKey, flag)
@@ -157,31 +172,38 @@ fn one_of<T: FromStr>(flag: &'static str, text: &str, expected: &'static str) ->
     })
 }
 
-fn settings(args: &RunArgs, lang: Lang) -> Result<Settings, Fault> {
-    let mode: Mode = one_of("--permission", &args.permission, "auto, approval or readonly")?;
-    let thinking = args
-        .thinking
-        .as_deref()
-        .map(|depth| one_of("--thinking", depth, "low, medium or high"))
-        .transpose()?;
-    let workspace = std::path::absolute(&args.workspace).unwrap_or(args.workspace.clone());
-    Ok(Settings {
-        language: lang,
-        model: args.model.clone(),
-        system: args.system.as_deref().map(Into::into),
-        workspace: Some(workspace.display().to_string()),
-        permissions: Permissions { mode, ..Permissions::default() },
-        title: Some(args.task.chars().take(60).collect()),
-        max_steps: args.max_steps,
-        thinking,
-        tools: args.tools.clone(),
-        ..Settings::default()
-    })
+impl SessionArgs {
+    /// The settings they make.
+    pub(crate) fn settings(&self, lang: Lang) -> Result<Settings, Fault> {
+        let mode: Mode = one_of("--permission", &self.permission, "auto, approval or readonly")?;
+        let thinking = self
+            .thinking
+            .as_deref()
+            .map(|depth| one_of("--thinking", depth, "low, medium or high"))
+            .transpose()?;
+        let workspace = std::path::absolute(&self.workspace).unwrap_or(self.workspace.clone());
+        Ok(Settings {
+            language: lang,
+            model: self.model.clone(),
+            system: self.system.as_deref().map(Into::into),
+            workspace: Some(workspace.display().to_string()),
+            permissions: Permissions { mode, ..Permissions::default() },
+            max_steps: self.max_steps,
+            thinking,
+            tools: self.tools.clone(),
+            ..Settings::default()
+        })
+    }
+}
+
+/// The short name of a session that begins with these words.
+pub(crate) fn title(text: &str) -> String {
+    text.chars().take(60).collect()
 }
 
 /// `budao run`.
 pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let settings = settings(args, lang)?;
+    let settings = Settings { title: Some(title(&args.task)), ..args.session.settings(lang)? };
     let wired = wiring::wire(&args.journal, args.config.load()?).await?;
     for (name, fault) in &wired.missing {
         let text = budao_core::fault::text::for_user(fault, lang);
@@ -257,8 +279,16 @@ pub(crate) async fn cancel(
     let session = session_id(&args.session)?;
     let wired = wiring::wire(&args.journal, Config::default()).await?;
     let running = wired.runtime.state(session).await?.turn.is_some();
+    let told = |is_cancelled: bool, words: &str| {
+        if args.json {
+            let told = serde_json::json!({ "session": session, "cancelled": is_cancelled });
+            terminal.data(&format!("{told}\n"));
+        } else {
+            terminal.say(words);
+        }
+    };
     if !running && args.message.is_none() {
-        terminal.say(say(lang, "No turn is running.", "没有正在运行的回合。"));
+        told(false, say(lang, "No turn is running.", "没有正在运行的回合。"));
         return Ok(Exit::Fine);
     }
     let id = CommandId::from(format!("cancel-{}", uuid::Uuid::new_v4()));
@@ -272,7 +302,7 @@ pub(crate) async fn cancel(
     wired.runtime.shutdown(std::time::Duration::from_secs(5)).await;
     match answer {
         Answer::Accepted { .. } => {
-            terminal.say(say(lang, "Cancelled.", "已取消。"));
+            told(true, say(lang, "Cancelled.", "已取消。"));
             Ok(Exit::Fine)
         }
         Answer::Rejected { fault } => Err(fault),

@@ -7,19 +7,16 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
-use budao_claude::{Claude, DEFAULT_MODEL};
+use budao_claude::DEFAULT_MODEL;
 use budao_core::{
     Fault, Lang,
-    engine::Engine,
     event::Settings,
     fault::{Advice, Fact, Kind, Operation, text},
     scrub::Scrubber,
     tool::{Mode, Permissions},
 };
-use budao_journal::Journal;
 use budao_runtime::world;
 use budao_serve::{Auth, Config, Keyring, OnDisconnect};
 use tokio::{
@@ -29,13 +26,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    claude,
     config::ConfigArgs,
+    engines::Running,
     exit::Exit,
     port,
     smcp::{Door, HubArgs, Room, Rooms},
     terminal::Terminal,
-    wiring::{self, JournalArgs, Wired},
+    wiring::JournalArgs,
     words::say,
 };
 
@@ -155,7 +152,11 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let listener = listen(args.listen).await?;
     config.meters.install();
 
-    let engine = Running::start(args, file, lang, terminal).await?;
+    let claude = args.is_claude()?.then_some(args.claude.as_deref());
+    let engine = Running::start(claude, &args.journal, file).await?;
+    for (name, fault) in engine.missing() {
+        terminal.say(&format!("✗ {}: {}", terminal.name(name), text::for_user(fault, lang)));
+    }
     let resumed = engine.recover().await?;
     if resumed > 0 {
         let words = say(lang, "Sessions that go on from before", "继续运行的会话");
@@ -188,61 +189,6 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     tokio::try_join!(serving, ending)?;
     engine.close().await;
     Ok(Exit::Fine)
-}
-
-/// Who does the work.
-enum Running {
-    Native(Box<Wired>),
-    Claude(Claude),
-}
-
-impl Running {
-    async fn start(
-        args: &Args,
-        file: crate::config::Config,
-        lang: Lang,
-        terminal: &Terminal,
-    ) -> Result<Self, Fault> {
-        if args.is_claude()? {
-            let (world, limits) = (world::real(), file.limits);
-            let program = claude::program(args.claude.clone())?;
-            let journal = args.journal.open(&world).await?;
-            return Ok(Self::Claude(claude::engine(program, journal, &world, limits, false)));
-        }
-        let wired = wiring::wire(&args.journal, file).await?;
-        for (name, fault) in &wired.missing {
-            terminal.say(&format!("✗ {}: {}", terminal.name(name), text::for_user(fault, lang)));
-        }
-        Ok(Self::Native(Box::new(wired)))
-    }
-
-    fn engine(&self) -> Arc<dyn Engine> {
-        match self {
-            Self::Native(wired) => Arc::new(wired.runtime.clone()),
-            Self::Claude(engine) => Arc::new(engine.clone()),
-        }
-    }
-
-    fn journal(&self) -> Arc<dyn Journal> {
-        match self {
-            Self::Native(wired) => Arc::clone(wired.runtime.journal()),
-            Self::Claude(engine) => Arc::clone(engine.journal()),
-        }
-    }
-
-    async fn recover(&self) -> Result<usize, Fault> {
-        match self {
-            Self::Native(wired) => wired.runtime.recover().await,
-            Self::Claude(engine) => engine.recover().await,
-        }
-    }
-
-    async fn close(&self) {
-        match self {
-            Self::Native(wired) => wired.close().await,
-            Self::Claude(engine) => engine.shutdown(Duration::ZERO).await,
-        }
-    }
 }
 
 impl Args {

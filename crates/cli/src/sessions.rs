@@ -58,6 +58,9 @@ enum Action {
         /// The sessions
         #[arg(required = true)]
         sessions: Vec<SessionId>,
+        /// One JSON object per session on stdout
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -130,10 +133,15 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         Some(Action::Show { session, json }) => {
             show(&*journal, *session, *json, lang, terminal).await
         }
-        Some(Action::Delete { sessions }) => {
+        Some(Action::Delete { sessions, json }) => {
             let mut exit = Exit::Fine;
             for session in sessions {
-                if journal.delete(*session).await? {
+                let is_deleted = journal.delete(*session).await?;
+                if *json {
+                    let told = serde_json::json!({ "session": session, "deleted": is_deleted });
+                    terminal.data(&format!("{told}\n"));
+                    exit = if is_deleted { exit } else { Exit::Failed };
+                } else if is_deleted {
                     terminal.say(&format!("{} {session}", say(lang, "Deleted", "已删除")));
                 } else {
                     let text = say(lang, "There is no session", "没有会话");

@@ -40,6 +40,16 @@ impl Terminal {
         }
     }
 
+    /// For text that goes elsewhere: no colour.
+    pub(crate) fn plain() -> Self {
+        Self { columns: COLUMNS_MAX, colours: false, failed: Cell::new(false) }
+    }
+
+    /// Does it want colour?
+    pub(crate) fn has_colours(&self) -> bool {
+        self.colours
+    }
+
     /// Data, for stdout.
     pub(crate) fn data(&self, text: &str) {
         let mut out = io::stdout().lock();

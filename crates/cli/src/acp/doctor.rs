@@ -18,7 +18,7 @@ struct Finding {
 }
 
 /// Looks at everything, and tells it.
-pub(super) async fn run(args: &ServeArgs, lang: Lang, terminal: &Terminal) -> Exit {
+pub(super) async fn run(args: &ServeArgs, json: bool, lang: Lang, terminal: &Terminal) -> Exit {
     let world = world::real();
     let engine = args.engine();
     let is_native = !matches!(engine, Ok(Engine::Claude(_)));
@@ -31,6 +31,11 @@ pub(super) async fn run(args: &ServeArgs, lang: Lang, terminal: &Terminal) -> Ex
     findings.extend([choices(args, lang), journal(args, &world, lang).await, log_file(lang)]);
     let is_fine = findings.iter().all(|finding| finding.fine);
     for Finding { what, fine, told } in findings {
+        if json {
+            let found = serde_json::json!({ "what": what, "fine": fine, "told": told });
+            terminal.data(&format!("{found}\n"));
+            continue;
+        }
         let mark = if fine { say(lang, "ok", "正常") } else { say(lang, "WRONG", "有问题") };
         terminal.data(&format!(
             "{}  {} {told}\n",

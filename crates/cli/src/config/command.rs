@@ -36,6 +36,9 @@ enum Action {
         file: Option<PathBuf>,
         #[command(flatten)]
         config: ConfigArgs,
+        /// One JSON object on stdout
+        #[arg(long)]
+        json: bool,
     },
     /// A file with every key and its default, to start from
     Init {
@@ -51,8 +54,14 @@ enum Action {
 pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     match &args.action {
         Action::Show { config, json } => show(config, *json, terminal),
-        Action::Check { file, config } => {
+        Action::Check { file, config, json } => {
             let path = layers::file(file.as_deref().or(config.config.as_deref()));
+            if *json {
+                super::load(path.as_deref())?;
+                let file = path.map(|path| path.display().to_string());
+                terminal.data(&format!("{}\n", serde_json::json!({ "file": file, "right": true })));
+                return Ok(Exit::Fine);
+            }
             let Some(path) = path else {
                 terminal.say(say(
                     lang,

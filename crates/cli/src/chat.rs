@@ -1,0 +1,419 @@
+//! `budao chat`: a conversation on the whole screen.
+//!
+//! Three parts: what is known (`view`, a fold of records), what keys mean (`keys`), how it looks (`draw`,
+//! `lines`, `tellings`). None of them has a terminal; here is the loop that has one.
+
+mod draw;
+mod keys;
+mod lines;
+mod pick;
+mod tellings;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use budao_claude::DEFAULT_MODEL;
+use budao_core::{
+    Fault, Lang, Record,
+    engine::{Engine, Opening},
+    event::{Answer, Ask, Command, CommandId, Seq, SessionId, Settings},
+    fault::{Kind, Operation, text},
+    message::Block,
+    seams::World,
+    trace::Trace,
+};
+use budao_journal::{Journal, fold};
+use budao_models::Models;
+use budao_runtime::world;
+use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
+use tokio::{sync::mpsc, time::MissedTickBehavior};
+
+use self::{
+    draw::Sight,
+    keys::{Hands, Want},
+    view::{Entry, View},
+};
+use crate::{
+    config::{Config, ConfigArgs},
+    engines::Running,
+    exit::Exit,
+    run::{SessionArgs, one_of, session_id, title},
+    screen::{self, Look, Screen},
+    terminal::Terminal,
+    wiring::JournalArgs,
+    words::say,
+};
+
+/// The shortest time between two pictures.
+const FRAME: Duration = Duration::from_millis(50);
+/// Commands on their way to the engine.
+const COMMANDS: usize = 64;
+/// Records taken up before the next picture.
+const AT_ONCE: usize = 1_000;
+
+/// Talks to an agent on the whole screen.
+///
+/// Words come as they are said; calls, faults, retries and questions are shown where they happen. Leaving does
+/// not end the session: `--resume` takes it up again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to say first
+    message: Option<String>,
+
+    /// Takes up this session; without an id, one of a list
+    #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = "")]
+    resume: Option<String>,
+
+    /// Who does the work: native (our own loop) or claude (the Claude CLI). A session that is resumed keeps
+    /// its own
+    #[arg(long, default_value = "native", value_name = "ENGINE")]
+    engine: String,
+
+    /// The Claude CLI. Otherwise CLAUDE_CODE_EXECUTABLE, else `claude` on the path
+    #[arg(long, value_name = "PROGRAM")]
+    claude: Option<PathBuf>,
+
+    #[command(flatten)]
+    session: SessionArgs,
+
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    #[command(flatten)]
+    journal: JournalArgs,
+}
+
+/// Who does the work, as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
+enum Engines {
+    Native,
+    Claude,
+}
+
+/// `budao chat`.
+pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    if let Err(exit) = screen::is_there("budao run TASK", lang, terminal) {
+        return Ok(exit);
+    }
+    let mut engine: Engines = one_of("--engine", &args.engine, "native or claude")?;
+    let config = quiet(args.config.load()?);
+    let settings = args.session.settings(lang)?;
+    let look = Look { colours: terminal.has_colours() };
+    let session = match chosen(args, look, lang, terminal).await? {
+        Choice::New => None,
+        Choice::Nobody(exit) => return Ok(exit),
+        Choice::This { session, is_foreign } => {
+            engine = if is_foreign { Engines::Claude } else { Engines::Native };
+            Some(session)
+        }
+    };
+    let is_claude = engine == Engines::Claude;
+    let settings = Settings { model: model(&args.session.model, is_claude), ..settings };
+    let claude = is_claude.then_some(args.claude.as_deref());
+    let running = Running::start(claude, &args.journal, config).await?;
+    let (told, heard) = mpsc::channel(COMMANDS);
+    let chat = Chat {
+        engine: running.engine(),
+        journal: running.journal(),
+        world: world::real(),
+        settings,
+        session,
+        records: None,
+        commands: submitter(running.engine(), told),
+        heard,
+        view: View::new(lang),
+        hands: Hands::new(),
+        look,
+        lang,
+        page: 1,
+    };
+    let (ended, session) = chat.on_screen(&running, args.message.as_deref()).await;
+    running.close().await;
+    if let Some(session) = session {
+        let words = say(lang, "Go on with", "继续对话：");
+        terminal.say(&format!("{words} `budao chat --resume {session}`"));
+    }
+    ended.map(|()| Exit::Fine)
+}
+
+/// Log lines would tear the picture, unless they go to a file.
+fn quiet(mut config: Config) -> Config {
+    if config.log.file.is_none() {
+        config.log.level = Some("off".to_owned());
+    }
+    config
+}
+
+/// The model of a new session. The CLI knows its own names, not ours.
+fn model(named: &str, is_claude: bool) -> String {
+    let is_ours = Models::parse_spec(named).is_ok();
+    if is_claude && is_ours { DEFAULT_MODEL.to_owned() } else { named.to_owned() }
+}
+
+/// Which session is talked to.
+enum Choice {
+    New,
+    This { session: SessionId, is_foreign: bool },
+    Nobody(Exit),
+}
+
+async fn chosen(args: &Args, look: Look, lang: Lang, terminal: &Terminal) -> Result<Choice, Fault> {
+    let Some(named) = args.resume.as_deref() else { return Ok(Choice::New) };
+    let world = world::real();
+    let journal = args.journal.open(&world).await?;
+    let session = if named.is_empty() {
+        match pick::run(&*journal, world.clock.now(), look, lang).await? {
+            pick::Picked::This(session) => Some(session),
+            pick::Picked::None => None,
+            pick::Picked::Empty => {
+                let words = say(lang, "There is no session to resume.", "没有可继续的会话。");
+                terminal.say(words);
+                journal.close().await;
+                return Ok(Choice::Nobody(Exit::Failed));
+            }
+        }
+    } else {
+        Some(session_id(named)?)
+    };
+    let choice = match session {
+        None => Choice::Nobody(Exit::Fine),
+        Some(session) => {
+            let (state, _) = fold(&*journal, session).await?;
+            Choice::This { session, is_foreign: state.settings.is_foreign() }
+        }
+    };
+    journal.close().await;
+    Ok(choice)
+}
+
+/// Hands commands to the engine one after the other, and tells of those that were refused.
+fn submitter(
+    engine: Arc<dyn Engine>,
+    told: mpsc::Sender<Fault>,
+) -> mpsc::Sender<(SessionId, Command)> {
+    let (commands, mut waiting) = mpsc::channel::<(SessionId, Command)>(COMMANDS);
+    tokio::spawn(async move {
+        while let Some((session, command)) = waiting.recv().await {
+            let fault = match engine.submit(session, command).await {
+                Ok(Answer::Accepted { .. }) => continue,
+                Ok(Answer::Rejected { fault }) | Err(fault) => fault,
+            };
+            if told.send(fault).await.is_err() {
+                return;
+            }
+        }
+    });
+    commands
+}
+
+pub(crate) use pick::{ago, state};
+#[cfg(test)]
+pub(crate) use tests::shown;
+
+type Records = BoxStream<'static, Result<Record, Fault>>;
+
+/// A conversation and all it needs.
+struct Chat {
+    engine: Arc<dyn Engine>,
+    journal: Arc<dyn Journal>,
+    world: World,
+    settings: Settings,
+    /// None until the first word is said: who only looks leaves nothing in the journal.
+    session: Option<SessionId>,
+    records: Option<Records>,
+    commands: mpsc::Sender<(SessionId, Command)>,
+    heard: mpsc::Receiver<Fault>,
+    view: View,
+    hands: Hands,
+    look: Look,
+    lang: Lang,
+    /// Lines of conversation that fit.
+    page: usize,
+}
+
+/// What woke the loop.
+enum Wake {
+    Key(Option<ratatui::crossterm::event::Event>),
+    Record(Option<Box<Result<Record, Fault>>>),
+    Refused(Fault),
+    Tick,
+    End,
+}
+
+impl Chat {
+    /// Borrows the screen and talks until somebody leaves. How it ended, and which session it was.
+    async fn on_screen(
+        mut self,
+        running: &Running,
+        first: Option<&str>,
+    ) -> (Result<(), Fault>, Option<SessionId>) {
+        for (name, fault) in running.missing() {
+            let line = format!("✗ {name}: {}", text::for_user(fault, self.lang));
+            self.view.entries.push_back(Entry::Line(line));
+        }
+        self.view.settings = self.settings.clone();
+        let ended = async {
+            if let Some(session) = self.session {
+                self.read_up(session).await?;
+                running.take_up(session);
+            }
+            if let Some(first) = first {
+                self.send(first.to_owned()).await?;
+            }
+            self.talk().await
+        };
+        let ended = ended.await;
+        (ended, self.session)
+    }
+
+    /// Takes up what happened before, and follows from there.
+    async fn read_up(&mut self, session: SessionId) -> Result<(), Fault> {
+        let info = self.journal.info(session).await?;
+        let (from, head): (Seq, Seq) =
+            info.map_or((0, 0), |info| (info.first_available.saturating_sub(1), info.head));
+        let mut records = self.engine.follow(session, from).await?;
+        while self.view.head < head {
+            let Some(record) = records.next().await else { break };
+            self.view.take(&record?);
+        }
+        self.records = Some(records);
+        Ok(())
+    }
+
+    async fn talk(&mut self) -> Result<(), Fault> {
+        let end = screen::told_to_end();
+        let mut screen = Screen::enter().map_err(|error| unusable(&error))?;
+        let mut tick = tokio::time::interval(FRAME);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tokio::pin!(end);
+        let mut is_new = true;
+        loop {
+            if is_new {
+                self.draw(&mut screen)?;
+            }
+            let is_moving = self.view.turn.is_some();
+            let wake = tokio::select! {
+                biased;
+                () = &mut end => Wake::End,
+                event = screen.next() => Wake::Key(event),
+                Some(fault) = self.heard.recv() => Wake::Refused(fault),
+                record = next(&mut self.records) => Wake::Record(record.map(Box::new)),
+                _ = tick.tick(), if is_moving => Wake::Tick,
+            };
+            is_new = true;
+            match wake {
+                Wake::End | Wake::Key(None) => return Ok(()),
+                Wake::Key(Some(event)) => {
+                    let want = self.hands.take(event, &self.view, self.page);
+                    if !self.wanted(want).await? {
+                        return Ok(());
+                    }
+                }
+                Wake::Refused(fault) => {
+                    self.hands.notice = Some(text::for_user(&fault, self.lang));
+                }
+                Wake::Record(Some(record)) => {
+                    // The picture comes with the next tick while something runs: words come fast.
+                    let was_moving = self.view.turn.is_some();
+                    self.take_all(&(*record)?)?;
+                    is_new = !was_moving || self.view.turn.is_none();
+                }
+                Wake::Record(None) => {
+                    return Err(Fault::new(Kind::ShuttingDown, Operation::ReadRecords));
+                }
+                Wake::Tick => {}
+            }
+        }
+    }
+
+    fn draw(&mut self, screen: &mut Screen) -> Result<(), Fault> {
+        let Self { view, hands, page, .. } = self;
+        let sight = Sight {
+            session: self.session,
+            now: self.world.clock.now(),
+            look: self.look,
+            lang: self.lang,
+        };
+        let drawn = screen.draw(|frame| *page = draw::draw(frame, view, hands, &sight));
+        drawn.map_err(|error| unusable(&error))
+    }
+
+    /// A record, and those that are there already.
+    fn take_all(&mut self, record: &Record) -> Result<(), Fault> {
+        self.view.take(record);
+        let Some(records) = &mut self.records else { return Ok(()) };
+        for _ in 0..AT_ONCE {
+            match records.next().now_or_never() {
+                Some(Some(record)) => self.view.take(&record?),
+                Some(None) | None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what somebody wants. Does the conversation go on?
+    async fn wanted(&mut self, want: Want) -> Result<bool, Fault> {
+        match want {
+            Want::Nothing => {}
+            Want::Quit => return Ok(false),
+            Want::Send(text) => self.send(text).await?,
+            Want::Cancel => {
+                self.submit(Ask::Cancel { reason: Some("stopped at the terminal".to_owned()) });
+            }
+            Want::Decide { question, decision, note } => {
+                // Answered once, and not again while the answer is on its way.
+                self.view.questions.retain(|open| open.id != question.id);
+                let (arguments, digest) = (None, Some(question.digest));
+                let question = question.id;
+                self.submit(Ask::Decide { question, decision, note, arguments, digest });
+            }
+        }
+        Ok(true)
+    }
+
+    async fn send(&mut self, text: String) -> Result<(), Fault> {
+        if self.session.is_none() {
+            let settings = Settings { title: Some(title(&text)), ..self.settings.clone() };
+            let opening = Opening { settings, ..Opening::default() };
+            let opened = self.engine.open(opening).await;
+            match opened {
+                Ok(session) => {
+                    self.session = Some(session);
+                    self.records = Some(self.engine.follow(session, 0).await?);
+                }
+                Err(fault) => {
+                    self.hands.notice = Some(text::for_user(&fault, self.lang));
+                    return Ok(());
+                }
+            }
+        }
+        self.submit(Ask::Message { content: vec![Block::Text(text)] });
+        Ok(())
+    }
+
+    fn submit(&mut self, ask: Ask) {
+        let Some(session) = self.session else { return };
+        let id = CommandId::own(self.world.uuid());
+        let command = Command { id, by: "terminal".into(), trace: Trace::NONE, ask };
+        if self.commands.try_send((session, command)).is_err() {
+            let words = say(self.lang, "Too much at once; try again.", "操作过多，请稍后再试。");
+            self.hands.notice = Some(words.to_owned());
+        }
+    }
+}
+
+/// The next record; never, as long as there is no session.
+async fn next(records: &mut Option<Records>) -> Option<Result<Record, Fault>> {
+    match records {
+        Some(records) => records.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The terminal went away, or never was one.
+pub(crate) fn unusable(error: &std::io::Error) -> Fault {
+    Fault::new(Kind::ConnectionLost, Operation::OpenSession).caused_by(error)
+}

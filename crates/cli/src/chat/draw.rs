@@ -1,0 +1,260 @@
+//! The conversation on a screen: from what is known to cells, at any size.
+
+use budao_core::{Lang, Timestamp, event::SessionId};
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Position, Rect},
+    text::{Line, Span},
+    widgets::{Paragraph, Widget as _},
+};
+
+use super::{
+    keys::{Hands, Mode},
+    lines, tellings,
+    view::View,
+};
+use crate::{
+    glyphs::{cut, one_line, wrap},
+    screen::Look,
+    story::count,
+    top::short,
+    words::say,
+};
+
+/// Lines a message may take while it is written.
+const DRAFT_LINES: u16 = 6;
+/// Lines of a question, without its keys.
+const QUESTION_LINES: usize = 5;
+/// A screen that is lower has no head line and no list of keys.
+const LOW: u16 = 9;
+
+/// What is drawn, besides what is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight {
+    /// None until the first word is said.
+    pub(crate) session: Option<SessionId>,
+    pub(crate) now: Timestamp,
+    pub(crate) look: Look,
+    pub(crate) lang: Lang,
+}
+
+impl Sight {
+    pub(crate) fn w<'a>(&self, en: &'a str, zh: &'a str) -> &'a str {
+        say(self.lang, en, zh)
+    }
+}
+
+/// Draws everything, and says how many lines of conversation fit.
+pub(crate) fn draw(frame: &mut Frame<'_>, view: &View, hands: &mut Hands, sight: &Sight) -> usize {
+    let area = frame.area();
+    if area.width == 0 || area.height == 0 {
+        return 1;
+    }
+    let is_low = area.height < LOW;
+    let below = below(view, hands, sight, area);
+    let [head, middle, rule, bottom, keys] = Layout::vertical([
+        Constraint::Length(u16::from(!is_low)),
+        Constraint::Min(1),
+        Constraint::Length(u16::from(area.height > 2)),
+        Constraint::Length(below.height()),
+        Constraint::Length(u16::from(!is_low)),
+    ])
+    .areas(area);
+    if !is_low {
+        frame.render_widget(title(view, sight, head.width), head);
+        frame.render_widget(hints(view, hands, sight, keys.width), keys);
+    }
+    match hands.mode {
+        Mode::Tellings { back } => tellings::draw(frame, middle, view, hands, back, sight),
+        Mode::Talk | Mode::Word => conversation(frame, middle, view, hands, sight),
+    }
+    frame.render_widget(status(view, hands, sight, rule.width), rule);
+    match below {
+        Below::Question(lines) => frame.render_widget(Paragraph::new(lines), bottom),
+        Below::Draft(_) => draft(frame, bottom, hands, sight),
+    }
+    usize::from(middle.height)
+}
+
+/// What stands under the conversation.
+enum Below {
+    Question(Vec<Line<'static>>),
+    Draft(u16),
+}
+
+impl Below {
+    fn height(&self) -> u16 {
+        match self {
+            Self::Question(lines) => u16::try_from(lines.len()).unwrap_or(u16::MAX),
+            Self::Draft(height) => *height,
+        }
+    }
+}
+
+fn below(view: &View, hands: &Hands, sight: &Sight, area: Rect) -> Below {
+    let most = (area.height / 3).clamp(1, DRAFT_LINES);
+    if hands.mode == Mode::Talk && !view.questions.is_empty() {
+        return Below::Question(question(view, sight, area.width.into(), (area.height / 2).into()));
+    }
+    let columns = usize::from(area.width).saturating_sub(2).max(1);
+    let lines: usize =
+        hands.draft.lines().iter().map(|line| wrap(line, columns).len().max(1)).sum();
+    Below::Draft(u16::try_from(lines).unwrap_or(most).clamp(1, most))
+}
+
+fn title(view: &View, sight: &Sight, columns: u16) -> Line<'static> {
+    let id = sight.session.map_or_else(|| sight.w("new", "新会话").to_owned(), short);
+    let what = view.settings.title.as_deref().map(one_line).unwrap_or_default();
+    let mut text = format!(" budao · {} · {}", one_line(&view.settings.model), id);
+    if !what.is_empty() {
+        text.push_str(&format!(" · {what}"));
+    }
+    let columns = usize::from(columns);
+    let mut text = cut(&text, columns);
+    let blanks = columns.saturating_sub(unicode_width::UnicodeWidthStr::width(text.as_str()));
+    text.push_str(&" ".repeat(blanks));
+    Line::styled(text, sight.look.bar())
+}
+
+fn hints(view: &View, hands: &Hands, sight: &Sight, columns: u16) -> Line<'static> {
+    let text = match hands.mode {
+        Mode::Tellings { .. } => sight
+            .w("←/→ other faults · ↑/↓ scroll · Esc back", "←/→ 其他故障 · ↑/↓ 滚动 · Esc 返回"),
+        Mode::Word => sight.w(
+            "Enter no, with this word to the model · Esc back",
+            "Enter 拒绝并附言告知模型 · Esc 返回",
+        ),
+        Mode::Talk if !view.questions.is_empty() => {
+            sight.w("↑/↓ scroll · Ctrl-T faults", "↑/↓ 滚动 · Ctrl-T 故障")
+        }
+        Mode::Talk if view.turn.is_some() => sight.w(
+            "Esc stop · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D leave",
+            "Esc 停止 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 离开",
+        ),
+        Mode::Talk => sight.w(
+            "Enter send · Alt-Enter new line · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D leave",
+            "Enter 发送 · Alt-Enter 换行 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 离开",
+        ),
+    };
+    Line::styled(cut(text, columns.into()), sight.look.faint())
+}
+
+/// The line between conversation and input: what is going on.
+fn status(view: &View, hands: &Hands, sight: &Sight, columns: u16) -> Line<'static> {
+    let look = sight.look;
+    let (text, style) = match (&hands.notice, view.turn) {
+        (Some(notice), _) => (one_line(notice), look.warn()),
+        (None, None) => (sight.w("ready", "就绪").to_owned(), look.good()),
+        (None, Some(turn)) if turn.is_cancelled => {
+            (sight.w("stopping …", "正在停止…").to_owned(), look.warn())
+        }
+        (None, Some(_)) if !view.questions.is_empty() => {
+            let open = view.questions.len() as u64;
+            let what = ["question waits for you", "questions wait for you"];
+            (count(sight.lang, open, what, "个问题等您回答"), look.warn())
+        }
+        (None, Some(turn)) => (running(view, turn.since, turn.step, sight), look.name()),
+    };
+    let mut text = format!("─ {text} ");
+    if hands.scrolled > 0 {
+        let below =
+            count(sight.lang, hands.scrolled as u64, ["line below", "lines below"], "行在下方");
+        text.push_str(&format!("· ↓ {below} "));
+    }
+    let columns = usize::from(columns);
+    let text = cut(&text, columns);
+    let rest = columns.saturating_sub(unicode_width::UnicodeWidthStr::width(text.as_str()));
+    Line::from(vec![Span::styled(text, style), Span::styled("─".repeat(rest), look.faint())])
+}
+
+fn running(view: &View, since: Timestamp, step: u32, sight: &Sight) -> String {
+    let took = format!("{} s", sight.now.since(since).as_secs());
+    if let Some(due) = view.next_try() {
+        let wait = lines::left(due, sight.now);
+        return format!("{} {wait}", sight.w("next try in", "下次重试还有"));
+    }
+    let step = match sight.lang {
+        Lang::En => format!("step {}", step.max(1)),
+        Lang::Zh => format!("第 {} 步", step.max(1)),
+    };
+    format!("{} {step} · {took}", lines::spinner(sight.now))
+}
+
+fn question(view: &View, sight: &Sight, columns: usize, most: usize) -> Vec<Line<'static>> {
+    let Some(question) = view.questions.front() else { return Vec::new() };
+    let look = sight.look;
+    let asked = format!(
+        "? {} {} {}",
+        sight.w("may it run?", "是否允许执行？"),
+        one_line(&question.tool),
+        one_line(&question.arguments.to_string()),
+    );
+    let keys = sight.w(
+        "[y] yes  [n] no  [w] no, with a word  [Esc] stop",
+        "[y] 允许  [n] 拒绝  [w] 拒绝并附言  [Esc] 停止",
+    );
+    let mut lines = wrap(&asked, columns);
+    let room = most.saturating_sub(1).clamp(1, QUESTION_LINES);
+    if lines.len() > room {
+        lines.truncate(room);
+        if let Some(last) = lines.last_mut() {
+            *last = cut(&format!("{last} ……"), columns);
+        }
+    }
+    let mut lines: Vec<_> =
+        lines.into_iter().map(|line| Line::styled(line, look.strong())).collect();
+    lines.extend(wrap(keys, columns).into_iter().map(|line| Line::styled(line, look.warn())));
+    lines
+}
+
+fn draft(frame: &mut Frame<'_>, area: Rect, hands: &mut Hands, sight: &Sight) {
+    let is_word = hands.mode == Mode::Word;
+    let mark = if is_word { "✎ " } else { "› " };
+    let [gutter, field] =
+        Layout::horizontal([Constraint::Length(2.min(area.width)), Constraint::Min(0)]).areas(area);
+    Span::styled(mark, sight.look.strong()).render(gutter, frame.buffer_mut());
+    if field.width == 0 || field.height == 0 {
+        return;
+    }
+    let empty = if is_word {
+        sight.w("a word for the model", "给模型的附言")
+    } else {
+        sight.w("say something", "说点什么")
+    };
+    hands.draft.set_placeholder_text(cut(empty, field.width.into()));
+    hands.draft.set_placeholder_style(sight.look.faint());
+    frame.render_widget(&hands.draft, field);
+    if matches!(hands.mode, Mode::Tellings { .. }) {
+        return;
+    }
+    let (at, top) = (hands.draft.screen_cursor(), hands.draft.scroll_offset());
+    let row = u16::try_from(at.row).unwrap_or(0).saturating_sub(top.0).min(field.height - 1);
+    let column = u16::try_from(at.col).unwrap_or(0).saturating_sub(top.1).min(field.width - 1);
+    frame.set_cursor_position(Position::new(field.x + column, field.y + row));
+}
+
+/// The end of the conversation, or as far back as was scrolled.
+fn conversation(frame: &mut Frame<'_>, area: Rect, view: &View, hands: &mut Hands, sight: &Sight) {
+    let (height, columns) = (usize::from(area.height), usize::from(area.width));
+    let wanted = height.saturating_add(hands.scrolled);
+    let mut blocks: Vec<Vec<Line<'static>>> = Vec::new();
+    let mut gathered = 0;
+    for entry in view.entries.iter().rev() {
+        if gathered >= wanted {
+            break;
+        }
+        let lines = lines::of(entry, columns, sight);
+        gathered += lines.len();
+        blocks.push(lines);
+    }
+    if gathered < wanted {
+        let first = lines::beginning(view, columns, sight);
+        gathered += first.len();
+        blocks.push(first);
+        hands.scrolled = hands.scrolled.min(gathered.saturating_sub(height));
+    }
+    let lines: Vec<_> = blocks.into_iter().rev().flatten().collect();
+    let end = lines.len().saturating_sub(hands.scrolled);
+    let shown = lines[end.saturating_sub(height)..end].to_vec();
+    frame.render_widget(Paragraph::new(shown), area);
+}

@@ -1,0 +1,250 @@
+//! What keys mean: pure, from a key and where we are to what is wanted.
+
+use budao_core::event::Decision;
+use budao_runtime::Question;
+use ratatui::{
+    crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    style::Style,
+};
+use ratatui_textarea::{TextArea, WrapMode};
+
+use super::view::View;
+
+/// Bytes a person may paste at once.
+const PASTE_BYTES: usize = 256 * 1024;
+
+/// What somebody wants.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Want {
+    /// Nothing that leaves the screen.
+    Nothing,
+    /// Say this.
+    Send(String),
+    /// Stop the turn.
+    Cancel,
+    /// Answer a question.
+    Decide { question: Box<Question>, decision: Decision, note: Option<String> },
+    /// Leave.
+    Quit,
+}
+
+/// Where the keys go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Into the message, or to the question that is open.
+    #[default]
+    Talk,
+    /// Into a word for the model, with which the question is answered by no.
+    Word,
+    /// Through the tellings of a fault: this many from the last one.
+    Tellings { back: usize },
+}
+
+/// Everything on the screen that is not in the records.
+#[derive(Debug)]
+pub(crate) struct Hands {
+    pub(crate) mode: Mode,
+    pub(crate) draft: TextArea<'static>,
+    /// Lines from the end of the conversation; 0 follows it.
+    pub(crate) scrolled: usize,
+    /// Lines from the beginning of the tellings.
+    pub(crate) told_from: usize,
+    /// Something for the line above the input, until the next key.
+    pub(crate) notice: Option<String>,
+}
+
+impl Hands {
+    pub(crate) fn new() -> Self {
+        Self { mode: Mode::Talk, draft: empty(), scrolled: 0, told_from: 0, notice: None }
+    }
+
+    /// What a key, a paste or another event wants.
+    pub(crate) fn take(&mut self, event: Event, view: &View, page: usize) -> Want {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.press(key, view, page),
+            Event::Paste(text) if text.len() <= PASTE_BYTES => {
+                if self.writes(view) {
+                    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+                    self.draft.insert_str(text);
+                }
+                Want::Nothing
+            }
+            _ => Want::Nothing,
+        }
+    }
+
+    /// Do letters go into the draft?
+    pub(crate) fn writes(&self, view: &View) -> bool {
+        match self.mode {
+            Mode::Talk => view.questions.is_empty(),
+            Mode::Word => true,
+            Mode::Tellings { .. } => false,
+        }
+    }
+
+    fn press(&mut self, key: KeyEvent, view: &View, page: usize) -> Want {
+        self.notice = None;
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match (key.code, control) {
+            (KeyCode::Char('c'), true) => return self.interrupt(view),
+            (KeyCode::Char('d'), true) if self.draft.is_empty() => return Want::Quit,
+            (KeyCode::Char('t'), true) => {
+                self.tellings(view);
+                return Want::Nothing;
+            }
+            _ => {}
+        }
+        match self.mode {
+            Mode::Tellings { back } => self.read_tellings(key.code, back, view, page),
+            Mode::Word => self.write_word(key, view),
+            Mode::Talk if !view.questions.is_empty() => self.decide(key.code, view, page),
+            Mode::Talk => self.write(key, view, page),
+        }
+    }
+
+    /// Ctrl-C stops what runs; when nothing runs it first empties the draft, then leaves.
+    fn interrupt(&mut self, view: &View) -> Want {
+        if view.turn.is_some_and(|turn| !turn.is_cancelled) {
+            return Want::Cancel;
+        }
+        if view.turn.is_none() && !self.draft.is_empty() {
+            self.draft = empty();
+            return Want::Nothing;
+        }
+        Want::Quit
+    }
+
+    fn tellings(&mut self, view: &View) {
+        self.told_from = 0;
+        self.mode = match self.mode {
+            Mode::Tellings { .. } => Mode::Talk,
+            _ if view.faults().next().is_some() => Mode::Tellings { back: 0 },
+            mode => mode,
+        };
+    }
+
+    fn read_tellings(&mut self, key: KeyCode, back: usize, view: &View, page: usize) -> Want {
+        let oldest = view.faults().count().saturating_sub(1);
+        let mut turn = |back: usize| {
+            self.mode = Mode::Tellings { back };
+            self.told_from = 0;
+        };
+        match key {
+            KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.mode = Mode::Talk,
+            KeyCode::Left => turn((back + 1).min(oldest)),
+            KeyCode::Right => turn(back.saturating_sub(1)),
+            KeyCode::Down => self.told_from += 1,
+            KeyCode::Up => self.told_from = self.told_from.saturating_sub(1),
+            KeyCode::PageDown => self.told_from += page,
+            KeyCode::PageUp => self.told_from = self.told_from.saturating_sub(page),
+            _ => {}
+        }
+        Want::Nothing
+    }
+
+    fn decide(&mut self, key: KeyCode, view: &View, page: usize) -> Want {
+        let Some(question) = view.questions.front() else { return Want::Nothing };
+        let decided = |decision| {
+            let question = Box::new(question.clone());
+            Want::Decide { question, decision, note: None }
+        };
+        match key {
+            KeyCode::Char('y' | 'Y') => decided(Decision::Allow),
+            KeyCode::Char('n' | 'N') => decided(Decision::Deny),
+            KeyCode::Char('w' | 'W') => {
+                (self.mode, self.draft) = (Mode::Word, empty());
+                Want::Nothing
+            }
+            KeyCode::Esc => Want::Cancel,
+            other => {
+                self.scroll(other, page);
+                Want::Nothing
+            }
+        }
+    }
+
+    fn write_word(&mut self, key: KeyEvent, view: &View) -> Want {
+        match key.code {
+            KeyCode::Esc => {
+                (self.mode, self.draft) = (Mode::Talk, empty());
+                Want::Nothing
+            }
+            KeyCode::Enter => {
+                let note = self.taken();
+                self.mode = Mode::Talk;
+                let Some(question) = view.questions.front() else { return Want::Nothing };
+                let question = Box::new(question.clone());
+                Want::Decide { question, decision: Decision::Deny, note }
+            }
+            _ => {
+                self.draft.input(key);
+                Want::Nothing
+            }
+        }
+    }
+
+    fn write(&mut self, key: KeyEvent, view: &View, page: usize) -> Want {
+        let breaks = key.modifiers.intersects(KeyModifiers::ALT | KeyModifiers::SHIFT);
+        match key.code {
+            KeyCode::Esc if view.turn.is_some() => Want::Cancel,
+            KeyCode::Esc => {
+                self.scrolled = 0;
+                Want::Nothing
+            }
+            KeyCode::Enter if breaks => {
+                self.draft.insert_newline();
+                Want::Nothing
+            }
+            KeyCode::Char('j') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                self.draft.insert_newline();
+                Want::Nothing
+            }
+            KeyCode::Enter => match self.taken() {
+                Some(text) if text == "/quit" || text == "/exit" => Want::Quit,
+                Some(text) => {
+                    self.scrolled = 0;
+                    Want::Send(text)
+                }
+                None => Want::Nothing,
+            },
+            KeyCode::Up | KeyCode::Down if !self.draft.is_empty() => {
+                self.draft.input(key);
+                Want::Nothing
+            }
+            code if self.scroll(code, page) => Want::Nothing,
+            _ => {
+                self.draft.input(key);
+                Want::Nothing
+            }
+        }
+    }
+
+    /// Was it a key that moves through the conversation?
+    fn scroll(&mut self, key: KeyCode, page: usize) -> bool {
+        let page = page.max(1);
+        self.scrolled = match key {
+            KeyCode::PageUp => self.scrolled.saturating_add(page),
+            KeyCode::PageDown => self.scrolled.saturating_sub(page),
+            KeyCode::Up => self.scrolled.saturating_add(1),
+            KeyCode::Down => self.scrolled.saturating_sub(1),
+            _ => return false,
+        };
+        true
+    }
+
+    /// The draft, if anything is in it; then it is empty.
+    fn taken(&mut self) -> Option<String> {
+        let draft = std::mem::replace(&mut self.draft, empty());
+        let text = draft.into_lines().join("\n").trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+fn empty() -> TextArea<'static> {
+    let mut draft = TextArea::default();
+    draft.set_wrap_mode(WrapMode::WordOrGlyph);
+    // The terminal's own cursor is shown instead: that is where input methods put their candidates.
+    draft.set_cursor_style(Style::new());
+    draft.set_cursor_line_style(Style::new());
+    draft
+}

@@ -1,0 +1,215 @@
+//! Each thing of the conversation as lines of a width.
+
+use budao_core::{Timestamp, event::Decision, fault::text};
+use ratatui::{
+    style::Style,
+    text::{Line, Span},
+};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::{
+    draw::Sight,
+    view::{Call, CallEnd, Entry, Reply, Sent, Told, View},
+};
+use crate::{
+    glyphs::{cut, one_line, wrap},
+    story::seconds,
+};
+
+/// Lines of a thought; the last ones are shown.
+const THOUGHT_LINES: usize = 4;
+/// Lines of what a running call writes; the last ones are shown.
+const OUTPUT_LINES: usize = 3;
+/// Something turns while something runs.
+const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+
+/// One picture of it a tenth of a second.
+pub(super) fn spinner(now: Timestamp) -> char {
+    let at = usize::try_from(now.as_millis().div_euclid(100).rem_euclid(10)).unwrap_or(0);
+    SPINNER[at]
+}
+
+/// How long until then, to a tenth of a second.
+pub(super) fn left(due: Timestamp, now: Timestamp) -> String {
+    let millis = u64::try_from(due.since(now).as_millis()).unwrap_or(0);
+    format!("{}.{} s", millis / 1_000, millis % 1_000 / 100)
+}
+
+/// What stands before everything that is kept.
+pub(super) fn beginning(view: &View, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+    let text = if view.dropped > 0 {
+        let id = sight.session.map(|session| session.to_string()).unwrap_or_default();
+        match sight.lang {
+            budao_core::Lang::En => format!("… earlier parts: `budao replay {id}`"),
+            budao_core::Lang::Zh => format!("……更早的内容：`budao replay {id}`"),
+        }
+    } else if view.entries.is_empty() {
+        sight
+            .w(
+                "Nothing was said yet. What can be done with `demo`: read README.md and count its headings",
+                "还没有对话。`demo` 模型可以试：读取 README.md 并统计标题",
+            )
+            .to_owned()
+    } else {
+        return Vec::new();
+    };
+    plain(&text, columns, sight.look.faint())
+}
+
+/// The lines of one thing.
+pub(super) fn of(entry: &Entry, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+    let look = sight.look;
+    match entry {
+        Entry::You { text, state, .. } => you(text, *state, columns, sight),
+        Entry::Words { text, is_void: false, .. } => plain(text.trim_end(), columns, Style::new()),
+        Entry::Words { text, is_void: true, .. } => {
+            marked("⌫ ", text.trim_end(), columns, look.faint())
+        }
+        Entry::Thought { text, is_void, .. } => {
+            let mark = if *is_void { "⌫ " } else { "∴ " };
+            let mut lines = marked(mark, text.trim_end(), columns, look.faint());
+            let from = lines.len().saturating_sub(THOUGHT_LINES);
+            lines.split_off(from)
+        }
+        Entry::Call(call) => of_call(call, columns, sight),
+        Entry::Asked { question, reason, answer } => {
+            let asked = format!(
+                "{} {} {}",
+                sight.w("may it run?", "是否允许执行？"),
+                question.tool,
+                question.arguments
+            );
+            let mut lines = vec![line_of("? ", &one_line(&asked), columns, look.strong())];
+            lines.extend(reply(reason, answer, columns, sight));
+            lines
+        }
+        Entry::Fault(told) => fault(told, "✗ ", columns, sight),
+        Entry::Retry { next, of, due, is_over } => {
+            let mut text = format!("{} {next}/{of}", sight.w("try", "重试"));
+            if !is_over {
+                let wait = left(*due, sight.now);
+                text.push_str(&format!(" {} {wait}", sight.w("in", "等待")));
+            }
+            marked("↻ ", &text, columns, look.warn())
+        }
+        Entry::Line(text) => plain(text, columns, look.faint()),
+        Entry::End { line, .. } => plain(line, columns, look.faint()),
+    }
+}
+
+fn you(text: &str, state: Sent, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+    let look = sight.look;
+    let mut lines = vec![Line::default()];
+    lines.extend(marked("› ", text, columns, look.strong()));
+    let note = match state {
+        Sent::Taken => return lines,
+        Sent::Waits => sight.w("waits for its turn", "等待处理"),
+        Sent::Withdrawn => sight.w("taken back", "已撤回"),
+    };
+    lines.extend(marked("  ", note, columns, look.faint()));
+    lines
+}
+
+fn of_call(call: &Call, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+    let look = sight.look;
+    let (mark, style) = match (&call.end, call.since) {
+        (Some(CallEnd { fault: None, .. }), _) => ("✓ ".to_owned(), look.good()),
+        (Some(CallEnd { fault: Some(_), .. }), _) => ("✗ ".to_owned(), look.bad()),
+        (None, Some(_)) => (format!("{} ", spinner(sight.now)), look.name()),
+        (None, None) => ("○ ".to_owned(), look.faint()),
+    };
+    let took = match (&call.end, call.since) {
+        (Some(end), Some(_)) => seconds(end.duration_ms),
+        (None, Some(since)) => {
+            seconds(u64::try_from(sight.now.since(since).as_millis()).unwrap_or(0) / 100 * 100)
+        }
+        _ => String::new(),
+    };
+    let mut notes = vec![took];
+    if call.attempt > 1 {
+        notes.push(format!("{} {}", sight.w("try", "第几次"), call.attempt));
+    }
+    if call.repaired > 0 {
+        notes.push(format!("{} {}", sight.w("repaired:", "已修正："), call.repaired));
+    }
+    let notes = notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(" · ");
+    let head = cut(&call.tool, columns.saturating_sub(mark.width()));
+    let room = columns.saturating_sub(mark.width() + head.width() + 1 + notes.width() + 1);
+    let mut spans = vec![Span::styled(mark, style), Span::styled(head, look.name())];
+    if room > 3 {
+        spans.push(Span::raw(format!(" {}", cut(&call.arguments, room))));
+    }
+    spans.push(Span::styled(format!(" {notes}"), look.faint()));
+    let mut lines = vec![Line::from(spans)];
+    lines.extend(below_call(call, columns, sight));
+    lines
+}
+
+/// What a call writes, gave, or why it failed.
+fn below_call(call: &Call, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+    let look = sight.look;
+    match &call.end {
+        None if call.output.is_empty() => Vec::new(),
+        None => {
+            let mut lines = marked("  │ ", call.output.trim_end(), columns, look.faint());
+            let from = lines.len().saturating_sub(OUTPUT_LINES);
+            lines.split_off(from)
+        }
+        Some(CallEnd { fault: Some(told), .. }) => fault(told, "  ", columns, sight),
+        Some(CallEnd { gave, .. }) if gave.is_empty() => Vec::new(),
+        Some(CallEnd { gave, .. }) => vec![line_of("  → ", gave, columns, look.faint())],
+    }
+}
+
+fn fault(told: &Told, mark: &str, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+    let row = told.fault.row();
+    let about = match &told.tool {
+        Some(tool) if mark == "✗ " => format!("{tool}: "),
+        _ => String::new(),
+    };
+    let mut said = format!("{} {about}{}", row.code, text::for_user(&told.fault, sight.lang));
+    if told.is_given_up {
+        said.push_str(&format!(" ({})", sight.w("gave up", "已放弃")));
+    }
+    marked(mark, &said, columns, sight.look.bad())
+}
+
+fn reply(reason: &str, answer: &Reply, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+    let look = sight.look;
+    let (text, style) = match answer {
+        Reply::None => (one_line(reason), look.faint()),
+        Reply::Expired => {
+            (sight.w("nobody answered in time", "无人及时回答").to_owned(), look.bad())
+        }
+        Reply::Said { decision, by, note } => {
+            let (said, style) = match decision {
+                Decision::Allow => (sight.w("yes", "允许"), look.good()),
+                Decision::Deny => (sight.w("no", "拒绝"), look.bad()),
+            };
+            let note = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+            (format!("{said} · {by}{note}"), style)
+        }
+    };
+    marked("  ", &text, columns, style)
+}
+
+fn plain(text: &str, columns: usize, style: Style) -> Vec<Line<'static>> {
+    wrap(text, columns).into_iter().map(|line| Line::styled(line, style)).collect()
+}
+
+/// A mark before the first line, blanks as wide before the others.
+fn marked(mark: &str, text: &str, columns: usize, style: Style) -> Vec<Line<'static>> {
+    let blanks = if mark.contains('│') { mark.to_owned() } else { " ".repeat(mark.width()) };
+    let lines = wrap(text, columns.saturating_sub(mark.width())).into_iter().enumerate();
+    lines
+        .map(|(at, line)| {
+            let before = if at == 0 { mark } else { &blanks };
+            Line::styled(format!("{before}{line}"), style)
+        })
+        .collect()
+}
+
+/// One line, cut where it is full.
+fn line_of(mark: &str, text: &str, columns: usize, style: Style) -> Line<'static> {
+    Line::styled(cut(&format!("{mark}{text}"), columns), style)
+}

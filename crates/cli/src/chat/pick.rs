@@ -1,0 +1,194 @@
+//! Which session is taken up: a list to choose from.
+
+use budao_core::{Fault, Lang, Timestamp, event::SessionId};
+use budao_journal::{Filter, Journal, State, Summary};
+use ratatui::{
+    Frame,
+    crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    layout::{Constraint, Layout},
+    text::Line,
+    widgets::Paragraph,
+};
+
+use crate::{
+    glyphs::{cut, one_line},
+    screen::{Look, Screen, told_to_end},
+    terminal::pad,
+    top::short,
+    words::say,
+};
+
+/// Sessions in the list.
+const LISTED: usize = 500;
+/// Characters one can search by.
+const SEARCH: usize = 80;
+
+/// What came of it.
+pub(super) enum Picked {
+    This(SessionId),
+    /// Somebody left the list.
+    None,
+    /// There was nothing to choose from.
+    Empty,
+}
+
+/// Shows the list and waits for a choice.
+pub(super) async fn run(
+    journal: &dyn Journal,
+    now: Timestamp,
+    look: Look,
+    lang: Lang,
+) -> Result<Picked, Fault> {
+    let sessions = journal.sessions(Filter { limit: LISTED, ..Filter::default() }).await?;
+    if sessions.is_empty() {
+        return Ok(Picked::Empty);
+    }
+    let mut list = List { sessions, search: String::new(), at: 0 };
+    let end = told_to_end();
+    let mut screen = Screen::enter().map_err(|error| super::unusable(&error))?;
+    tokio::pin!(end);
+    loop {
+        let mut page = 1;
+        let drawn = screen.draw(|frame| page = draw(frame, &list, now, look, lang));
+        drawn.map_err(|error| super::unusable(&error))?;
+        let event = tokio::select! {
+            biased;
+            () = &mut end => return Ok(Picked::None),
+            event = screen.next() => event,
+        };
+        let Some(event) = event else { return Ok(Picked::None) };
+        if let Event::Key(key) = event
+            && key.kind != KeyEventKind::Release
+            && let Some(picked) = list.press(key, page)
+        {
+            return Ok(picked);
+        }
+    }
+}
+
+/// The sessions, and where one is among them.
+pub(super) struct List {
+    pub(super) sessions: Vec<Summary>,
+    pub(super) search: String,
+    pub(super) at: usize,
+}
+
+impl List {
+    /// Those that have the searched words in their name or id.
+    fn found(&self) -> Vec<&Summary> {
+        let search = self.search.to_lowercase();
+        let fits = |session: &&Summary| {
+            let name = session.title.as_deref().unwrap_or_default().to_lowercase();
+            name.contains(&search) || session.session.to_string().contains(&search)
+        };
+        self.sessions.iter().filter(fits).collect()
+    }
+
+    /// What a key does; none if the choice is still open.
+    pub(super) fn press(&mut self, key: KeyEvent, page: usize) -> Option<Picked> {
+        let last = self.found().len().saturating_sub(1);
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Esc => return Some(Picked::None),
+            KeyCode::Char('c' | 'd') if control => return Some(Picked::None),
+            KeyCode::Enter => {
+                return self.found().get(self.at).map(|found| Picked::This(found.session));
+            }
+            KeyCode::Up => self.at = self.at.saturating_sub(1),
+            KeyCode::Down => self.at = (self.at + 1).min(last),
+            KeyCode::PageUp => self.at = self.at.saturating_sub(page),
+            KeyCode::PageDown => self.at = (self.at + page).min(last),
+            KeyCode::Home => self.at = 0,
+            KeyCode::End => self.at = last,
+            KeyCode::Backspace => {
+                self.search.pop();
+                self.at = 0;
+            }
+            KeyCode::Char(letter) if !control && self.search.chars().count() < SEARCH => {
+                self.search.push(letter);
+                self.at = 0;
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+/// Draws the list, and says how many rows fit.
+pub(super) fn draw(
+    frame: &mut Frame<'_>,
+    list: &List,
+    now: Timestamp,
+    look: Look,
+    lang: Lang,
+) -> usize {
+    let area = frame.area();
+    let columns = usize::from(area.width);
+    let has_keys = area.height > 4;
+    let [head, body, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(u16::from(has_keys)),
+    ])
+    .areas(area);
+    let asked = say(lang, "Which session?", "继续哪个会话？");
+    let title = cut(&format!(" {asked} {}", one_line(&list.search)), columns);
+    frame.render_widget(Line::styled(pad(&title, columns), look.bar()), head);
+    let height = usize::from(body.height).max(1);
+    let found = list.found();
+    let from = (list.at + 1).saturating_sub(height);
+    let rows = found.iter().enumerate().skip(from).take(height);
+    let rows: Vec<_> = rows
+        .map(|(at, session)| {
+            let is_here = at == list.at;
+            let mark = if is_here { "▸ " } else { "  " };
+            let text = cut(&format!("{mark}{}", row(session, now, lang)), columns);
+            let style = if is_here { look.strong() } else { Default::default() };
+            Line::styled(text, style)
+        })
+        .collect();
+    let nothing = say(lang, "  nothing fits", "  没有匹配");
+    let rows = if rows.is_empty() { vec![Line::styled(nothing, look.faint())] } else { rows };
+    frame.render_widget(Paragraph::new(rows), body);
+    let hints = say(
+        lang,
+        "↑/↓ choose · letters search · Enter take up · Esc leave",
+        "↑/↓ 选择 · 输入文字搜索 · Enter 继续 · Esc 离开",
+    );
+    frame.render_widget(Line::styled(cut(hints, columns), look.faint()), keys);
+    height
+}
+
+fn row(session: &Summary, now: Timestamp, lang: Lang) -> String {
+    let name = session.title.as_deref().map(one_line).unwrap_or_default();
+    let code = session.last_code.as_deref().unwrap_or_default();
+    format!(
+        "{} {} {} {name} {code}",
+        pad(state(session.state, lang), 8),
+        pad(&ago(session.updated_at, now, lang), 8),
+        short(session.session),
+    )
+}
+
+/// What a session is doing, in a word.
+pub(crate) fn state(state: State, lang: Lang) -> &'static str {
+    match state {
+        State::Idle => say(lang, "idle", "空闲"),
+        State::Running => say(lang, "running", "运行中"),
+        State::Asking => say(lang, "asking", "等待回答"),
+        State::Closed => say(lang, "closed", "已关闭"),
+        State::Failed => say(lang, "failed", "失败"),
+    }
+}
+
+/// How long ago, in the largest unit that fits.
+pub(crate) fn ago(at: Timestamp, now: Timestamp, lang: Lang) -> String {
+    let seconds = now.since(at).as_secs();
+    let (number, en, zh) = match seconds {
+        0..60 => (seconds, "s", "秒前"),
+        60..3_600 => (seconds / 60, "min", "分前"),
+        3_600..86_400 => (seconds / 3_600, "h", "时前"),
+        _ => (seconds / 86_400, "d", "天前"),
+    };
+    format!("{number} {}", say(lang, en, zh))
+}

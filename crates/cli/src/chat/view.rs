@@ -1,0 +1,462 @@
+//! What the conversation shows: a pure fold of records, without a terminal.
+
+use std::collections::VecDeque;
+
+use budao_core::{
+    Event, Fault, Lang, Record, Timestamp,
+    event::{CommandId, Decision, Seq, Settings, StopReason},
+    message::{self, Block, CallId},
+    tool::Outcome,
+};
+use budao_runtime::Question;
+
+use crate::{
+    glyphs::one_line,
+    story::{self, Story},
+    terminal::Terminal,
+};
+
+/// What is kept of a conversation; older parts are in the journal.
+const ENTRIES: usize = 2_000;
+/// Bytes of one text that are kept on the screen.
+const TEXT_BYTES: usize = 100_000;
+/// Bytes of a running call's output that are kept.
+const OUTPUT_BYTES: usize = 4_000;
+
+/// One thing in the conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Entry {
+    /// The person's words.
+    You { command: CommandId, text: String, state: Sent },
+    /// The model's words.
+    Words { step: u32, text: String, is_void: bool },
+    /// What it thought.
+    Thought { step: u32, text: String, is_void: bool },
+    /// A call.
+    Call(Call),
+    /// Somebody was asked.
+    Asked { question: Question, reason: String, answer: Reply },
+    /// Something went wrong.
+    Fault(Box<Told>),
+    /// It is tried again.
+    Retry { next: u32, of: u32, due: Timestamp, is_over: bool },
+    /// Anything else, in a line.
+    Line(String),
+    /// The turn is over.
+    End { stop: StopReason, line: String },
+}
+
+/// What became of the person's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Waits,
+    Taken,
+    Withdrawn,
+}
+
+/// What was replied to a question.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reply {
+    None,
+    Said { decision: Decision, by: String, note: Option<String> },
+    Expired,
+}
+
+/// A call as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) id: CallId,
+    pub(crate) tool: String,
+    pub(crate) arguments: String,
+    pub(crate) attempt: u32,
+    pub(crate) repaired: usize,
+    /// When it began to run; none while it waits, and if it never ran.
+    pub(crate) since: Option<Timestamp>,
+    /// The end of what it wrote.
+    pub(crate) output: String,
+    pub(crate) end: Option<CallEnd>,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CallEnd {
+    pub(crate) duration_ms: u64,
+    /// What it gave, in a line.
+    pub(crate) gave: String,
+    pub(crate) fault: Option<Box<Told>>,
+}
+
+/// A fault, and what each audience was told of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) seq: Seq,
+    pub(crate) turn: u64,
+    pub(crate) fault: Fault,
+    pub(crate) tool: Option<String>,
+    /// What the model read; none when the fault is no call's, so that the model is not told.
+    pub(crate) model: Option<String>,
+    /// Recovered from, or given up.
+    pub(crate) is_given_up: bool,
+}
+
+/// A turn that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Running {
+    pub(crate) since: Timestamp,
+    pub(crate) step: u32,
+    pub(crate) is_cancelled: bool,
+}
+
+/// The conversation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    pub(crate) lang: Lang,
+    pub(crate) entries: VecDeque<Entry>,
+    /// Parts that are no longer shown.
+    pub(crate) dropped: usize,
+    pub(crate) settings: Settings,
+    pub(crate) turn: Option<Running>,
+    /// Questions nobody has answered, the first one first.
+    pub(crate) questions: VecDeque<Question>,
+    /// The last record taken up.
+    pub(crate) head: Seq,
+}
+
+impl View {
+    pub(crate) fn new(lang: Lang) -> Self {
+        Self { lang, ..Self::default() }
+    }
+
+    /// Takes up a record.
+    pub(crate) fn take(&mut self, record: &Record) {
+        self.head = record.seq;
+        match &record.event {
+            Event::SessionOpened { settings, .. } | Event::SettingsChanged { settings } => {
+                self.settings = settings.clone();
+            }
+            Event::MessageAccepted { command, content } => {
+                let (command, text) = (command.clone(), message::text_of(content));
+                self.push(Entry::You { command, text, state: Sent::Waits });
+            }
+            Event::PipelineAccepted { command, question, .. } => {
+                let (command, text) = (command.clone(), question.clone());
+                self.push(Entry::You { command, text, state: Sent::Waits });
+            }
+            Event::MessageWithdrawn { command, .. } => self.sent(command, Sent::Withdrawn),
+            Event::TurnStarted { message } => {
+                self.sent(message, Sent::Taken);
+                self.turn = Some(Running { since: record.at, step: 0, is_cancelled: false });
+            }
+            Event::CancelRequested { .. } => self.cancelled(record),
+            Event::TurnEnded { stop, .. } => self.turn_ended(*stop, record),
+            Event::StepStarted { step, .. } => self.step(*step),
+            Event::TextCame { step, text } => self.words(*step, text),
+            Event::ThoughtCame { step, text } => self.thought(*step, text),
+            Event::ModelAnswered { step, content, .. } => self.answered(*step, content),
+            Event::AnswerAbandoned { step, .. } => self.void(*step),
+            _ => self.take_call(record),
+        }
+    }
+
+    /// Calls, questions, faults, and what is left.
+    fn take_call(&mut self, record: &Record) {
+        match &record.event {
+            Event::CallStarted { call, tool, arguments, attempt, repairs, .. } => {
+                let started = Call {
+                    attempt: *attempt,
+                    repaired: story::repaired(repairs),
+                    since: Some(record.at),
+                    ..Call::wanted(call, tool, &arguments.to_string())
+                };
+                match self.call(call) {
+                    Some(again) => *again = started,
+                    None => self.push(Entry::Call(started)),
+                }
+            }
+            Event::OutputCame { call, text } => {
+                if let Some(call) = self.call(call) {
+                    append(&mut call.output, text, OUTPUT_BYTES);
+                }
+            }
+            Event::CallEnded { call, tool, outcome, duration_ms } => {
+                self.call_ended(call, tool, outcome, *duration_ms, record);
+            }
+            asked @ Event::QuestionAsked { reason, .. } => {
+                if let Some(question) = Question::of(asked) {
+                    self.questions.push_back(question.clone());
+                    let (reason, answer) = (reason.clone(), Reply::None);
+                    self.push(Entry::Asked { question, reason, answer });
+                }
+            }
+            Event::QuestionAnswered { question, decision, by, note, .. } => {
+                let (decision, by, note) = (*decision, one_line(by), note.as_deref().map(one_line));
+                self.replied(question, Reply::Said { decision, by, note });
+            }
+            Event::QuestionExpired { question, .. } => self.replied(question, Reply::Expired),
+            Event::FaultRaised { fault, scope } => {
+                self.push(Entry::Fault(Box::new(Told {
+                    tool: scope.tool.as_deref().map(one_line),
+                    ..Told::of(fault, record)
+                })));
+            }
+            Event::RecoveryFailed { fault, .. } => self.gave_up(fault, record),
+            Event::RetryScheduled { next_attempt, max_attempts, due_at, .. } => {
+                let (next, of, due) = (*next_attempt, *max_attempts, *due_at);
+                self.push(Entry::Retry { next, of, due, is_over: false });
+            }
+            Event::Recovered { .. } => {
+                self.retries_over();
+                self.line(record);
+            }
+            _ => self.line(record),
+        }
+    }
+
+    /// Whatever has a line in the story and no shape of its own here.
+    fn line(&mut self, record: &Record) {
+        let story = Story { terminal: &Terminal::plain(), lang: self.lang };
+        if let Some(line) = story.line(record) {
+            self.push(Entry::Line(line));
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.entries.push_back(entry);
+        if self.entries.len() > ENTRIES {
+            self.entries.pop_front();
+            self.dropped += 1;
+        }
+    }
+
+    fn sent(&mut self, message: &CommandId, now: Sent) {
+        for entry in self.entries.iter_mut().rev() {
+            if let Entry::You { command, state, .. } = entry
+                && command == message
+            {
+                *state = now;
+                return;
+            }
+        }
+    }
+
+    fn step(&mut self, step: u32) {
+        self.retries_over();
+        if let Some(turn) = &mut self.turn {
+            turn.step = step;
+        }
+    }
+
+    fn words(&mut self, of: u32, more: &str) {
+        if let Some(Entry::Words { step, text, is_void: false }) = self.entries.back_mut()
+            && *step == of
+        {
+            return append(text, more, TEXT_BYTES);
+        }
+        self.push(Entry::Words { step: of, text: more.to_owned(), is_void: false });
+    }
+
+    /// Words that did not come one by one come now, and so do the calls it wants.
+    fn answered(&mut self, step: u32, content: &[Block]) {
+        let mut since = self.entries.iter().rev().take_while(|entry| !is_border(entry));
+        let is_told = since.any(
+            |entry| matches!(entry, Entry::Words { step: of, is_void: false, .. } if *of == step),
+        );
+        let text = message::text_of(content);
+        if !is_told && !text.is_empty() {
+            self.words(step, &text);
+        }
+        for block in content {
+            if let Block::ToolUse(wanted) = block {
+                let call = Call::wanted(&wanted.id, &wanted.name, &wanted.arguments);
+                self.push(Entry::Call(call));
+            }
+        }
+    }
+
+    fn thought(&mut self, of: u32, more: &str) {
+        if let Some(Entry::Thought { step, text, is_void: false }) = self.entries.back_mut()
+            && *step == of
+        {
+            return append(text, more, TEXT_BYTES);
+        }
+        self.push(Entry::Thought { step: of, text: more.to_owned(), is_void: false });
+    }
+
+    /// What came of that step's answer does not count.
+    fn void(&mut self, of: u32) {
+        for entry in self.entries.iter_mut().rev() {
+            match entry {
+                Entry::Words { step, is_void, .. } | Entry::Thought { step, is_void, .. }
+                    if *step == of =>
+                {
+                    *is_void = true;
+                }
+                border if is_border(border) => return,
+                _ => {}
+            }
+        }
+    }
+
+    fn call(&mut self, id: &CallId) -> Option<&mut Call> {
+        self.entries.iter_mut().rev().find_map(|entry| match entry {
+            Entry::Call(call) if call.id == *id => Some(call),
+            _ => None,
+        })
+    }
+
+    fn call_ended(
+        &mut self,
+        id: &CallId,
+        tool: &str,
+        outcome: &Outcome,
+        duration_ms: u64,
+        record: &Record,
+    ) {
+        let fault = outcome.fault().map(|fault| {
+            let model = Some(outcome.told_to_model(self.settings.language).0);
+            let tool = Some(one_line(tool));
+            Box::new(Told { tool, model, ..Told::of(fault, record) })
+        });
+        let gave = match outcome {
+            Outcome::Done(output) => story::preview(&one_line(&shown(&output.data))),
+            Outcome::Failed(_) => String::new(),
+        };
+        let end = Some(CallEnd { duration_ms, gave, fault });
+        if let Some(call) = self.call(id) {
+            call.end = end;
+            return;
+        }
+        self.push(Entry::Call(Call { end, ..Call::wanted(id, tool, "") }));
+    }
+
+    fn replied(&mut self, to: &budao_core::event::QuestionId, reply: Reply) {
+        self.questions.retain(|question| question.id != *to);
+        for entry in self.entries.iter_mut().rev() {
+            if let Entry::Asked { question, answer, .. } = entry
+                && question.id == *to
+            {
+                *answer = reply;
+                return;
+            }
+        }
+    }
+
+    fn gave_up(&mut self, fault: &Fault, record: &Record) {
+        self.retries_over();
+        let last = self.entries.iter_mut().rev().find_map(|entry| match entry {
+            Entry::Fault(told) if told.fault.kind() == fault.kind() => Some(told),
+            _ => None,
+        });
+        if let Some(last) = last.filter(|last| last.turn == record.turn) {
+            last.is_given_up = true;
+            return;
+        }
+        let told = Told { is_given_up: true, ..Told::of(fault, record) };
+        self.push(Entry::Fault(Box::new(told)));
+    }
+
+    fn retries_over(&mut self) {
+        for entry in self.entries.iter_mut().rev().take(16) {
+            if let Entry::Retry { is_over, .. } = entry {
+                *is_over = true;
+            }
+        }
+    }
+
+    fn cancelled(&mut self, record: &Record) {
+        if let Some(turn) = &mut self.turn {
+            turn.is_cancelled = true;
+        }
+        self.line(record);
+    }
+
+    fn turn_ended(&mut self, stop: StopReason, record: &Record) {
+        self.retries_over();
+        self.questions.clear();
+        self.turn = None;
+        let fault = record.event.fault().filter(|_| stop == StopReason::Failed);
+        if let Some(fault) = fault
+            && self.last_fault().is_none_or(|told| told.fault.kind() != fault.kind())
+        {
+            self.push(Entry::Fault(Box::new(Told::of(fault, record))));
+        }
+        let story = Story { terminal: &Terminal::plain(), lang: self.lang };
+        let line = story.line(record).unwrap_or_default();
+        self.push(Entry::End { stop, line });
+    }
+
+    fn last_fault(&self) -> Option<&Told> {
+        self.faults().next_back()
+    }
+
+    /// Everything that went wrong, the oldest first.
+    pub(crate) fn faults(&self) -> impl DoubleEndedIterator<Item = &Told> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Fault(told) => Some(&**told),
+            Entry::Call(Call { end: Some(CallEnd { fault: Some(told), .. }), .. }) => Some(&**told),
+            _ => None,
+        })
+    }
+
+    /// When the next try comes, if one is waited for.
+    pub(crate) fn next_try(&self) -> Option<Timestamp> {
+        self.entries.iter().rev().take(16).find_map(|entry| match entry {
+            Entry::Retry { due, is_over: false, .. } => Some(*due),
+            _ => None,
+        })
+    }
+}
+
+/// Does it stand between two turns?
+fn is_border(entry: &Entry) -> bool {
+    matches!(entry, Entry::End { .. })
+}
+
+impl Call {
+    fn wanted(id: &CallId, tool: &str, arguments: &str) -> Self {
+        Self {
+            id: id.clone(),
+            tool: one_line(tool),
+            arguments: one_line(arguments),
+            attempt: 1,
+            repaired: 0,
+            since: None,
+            output: String::new(),
+            end: None,
+        }
+    }
+}
+
+impl Told {
+    fn of(fault: &Fault, record: &Record) -> Self {
+        Self {
+            seq: record.seq,
+            turn: record.turn,
+            fault: fault.clone().traced(record.trace),
+            tool: None,
+            model: None,
+            is_given_up: false,
+        }
+    }
+}
+
+/// A text as text, anything else as JSON.
+fn shown(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// Adds to the end and drops from the front what is too much.
+fn append(text: &mut String, more: &str, most: usize) {
+    text.push_str(more);
+    if text.len() > most {
+        let mut from = text.len() - most;
+        while !text.is_char_boundary(from) {
+            from += 1;
+        }
+        text.replace_range(..from, "…");
+    }
+}

@@ -1,0 +1,101 @@
+//! Text of strangers on a screen of cells: made harmless, then broken into lines that fit.
+
+use std::borrow::Cow;
+
+use textwrap::{Options, WrapAlgorithm};
+use unicode_width::UnicodeWidthChar as _;
+
+/// Blanks for a tab.
+const TAB: &str = "    ";
+/// Stands for a character that would do something instead of being seen.
+const HARMLESS: char = '\u{fffd}';
+
+/// The text with nothing in it that could move a cursor or turn the line around.
+pub(crate) fn clean(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|c| c == '\r' || c == '\t' || acts(c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut cleaned = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\t' => cleaned.push_str(TAB),
+            '\r' => {}
+            c if acts(c) => cleaned.push(HARMLESS),
+            c => cleaned.push(c),
+        }
+    }
+    Cow::Owned(cleaned)
+}
+
+/// Control characters, and those that change the direction of what follows.
+fn acts(c: char) -> bool {
+    let turns = matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}');
+    turns || (c.is_control() && c != '\n' && c != '\t' && c != '\r')
+}
+
+/// The same on one line.
+pub(crate) fn one_line(text: &str) -> String {
+    let spaced = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    clean(&spaced).into_owned()
+}
+
+/// Lines of at most so many columns; a Chinese character takes two.
+pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let options = Options::new(columns.max(1)).wrap_algorithm(WrapAlgorithm::FirstFit);
+    textwrap::wrap(&clean(text), options).into_iter().map(Cow::into_owned).collect()
+}
+
+/// As much of the beginning as fits, with a mark where something is missing.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    let width = |c: char| c.width().unwrap_or(0);
+    if text.chars().map(width).sum::<usize>() <= columns {
+        return text.to_owned();
+    }
+    let mut taken = 0;
+    let fits = |c: &char| {
+        taken += width(*c);
+        taken < columns
+    };
+    let mut short: String = text.chars().take_while(fits).collect();
+    if columns > 0 {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::*;
+
+    #[test]
+    fn nothing_a_stranger_wrote_moves_the_cursor_or_turns_the_line() {
+        let wrote = "a\u{1b}[2J\u{7}b\u{202e}c\u{9b}\td\r\ne";
+        assert_eq!(clean(wrote), "a\u{fffd}[2J\u{fffd}b\u{fffd}c\u{fffd}    d\ne");
+        assert!(
+            matches!(clean("שלום 你好 👩‍👩‍👧"), Cow::Borrowed(_)),
+            "what is harmless stays as it is"
+        );
+    }
+
+    #[test]
+    fn wide_characters_are_broken_where_the_line_is_full() {
+        let lines = wrap("你好世界 hello 再见", 6);
+        assert!(lines.iter().all(|line| line.width() <= 6), "{lines:?}");
+        assert_eq!(lines.concat().replace(' ', ""), "你好世界hello再见");
+        assert_eq!(wrap("aaaaaaaaaa", 4), ["aaaa", "aaaa", "aa"]);
+        assert_eq!(wrap("a\n\nb", 4), ["a", "", "b"]);
+        assert!(!wrap("你", 1).is_empty());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_with_a_mark() {
+        assert_eq!(cut("hello", 5), "hello");
+        assert_eq!(cut("hello!", 5), "hell…");
+        assert_eq!(cut("你好世界", 5), "你好…");
+        assert_eq!(cut("你好", 1), "…");
+        assert_eq!(cut("x", 0), "");
+    }
+}

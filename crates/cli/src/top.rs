@@ -1,0 +1,162 @@
+//! `budao top`: what all sessions of a journal are doing, live, whoever writes them.
+
+mod draw;
+mod look;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use budao_core::{Fault, Lang};
+use budao_runtime::world;
+use budao_serve::Window;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::sync::{mpsc, watch};
+
+pub(crate) use self::draw::short;
+use self::{
+    draw::Place,
+    look::{Observer, Snapshot},
+};
+use crate::{
+    chat,
+    exit::Exit,
+    run::one_of,
+    screen::{self, Look, Screen},
+    terminal::Terminal,
+    wiring::JournalArgs,
+};
+
+/// Time between two looks at the journal.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Shows what all sessions are doing: turns, retries, faults, as they happen.
+///
+/// It reads the journal, so it shows what any process does with it: a server, an editor, a terminal.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How far back rates look: 5m, 1h, 24h or 7d
+    #[arg(long, default_value = "5m", value_name = "TIME")]
+    window: String,
+
+    /// One look, as text
+    #[arg(long)]
+    once: bool,
+
+    /// One look, as one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    journal: JournalArgs,
+}
+
+/// `budao top`.
+pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+    let window: Window = one_of("--window", &args.window, "5m, 1h, 24h or 7d")?;
+    let is_live = !args.once && !args.json;
+    if is_live && let Err(exit) = screen::is_there("budao top --once", lang, terminal) {
+        return Ok(exit);
+    }
+    let world = world::real();
+    let journal = args.journal.open(&world).await?;
+    let mut observer = Observer::new(journal.clone(), lang);
+    let done = if is_live {
+        let look = Look { colours: terminal.has_colours() };
+        live(observer, window, look, lang).await
+    } else {
+        let seen = observer.look(window, world.clock.now()).await?;
+        let text = if args.json { seen.json()? } else { draw::told(&seen, lang, terminal) };
+        terminal.data(&text);
+        Ok(())
+    };
+    journal.close().await;
+    done.map(|()| Exit::Fine)
+}
+
+/// Looks and shows until somebody leaves.
+async fn live(observer: Observer, window: Window, look: Look, lang: Lang) -> Result<(), Fault> {
+    let (wanted, wants) = watch::channel(window);
+    let (sender, mut seen) = mpsc::channel(1);
+    let looking = tokio::spawn(keep_looking(observer, wants, sender));
+    let end = screen::told_to_end();
+    let mut screen = Screen::enter().map_err(|error| chat::unusable(&error))?;
+    tokio::pin!(end);
+    let (mut last, mut place) = (None::<Snapshot>, Place::default());
+    let done = loop {
+        let drawn = screen.draw(|frame| draw::draw(frame, last.as_ref(), &mut place, look, lang));
+        if let Err(error) = drawn {
+            break Err(chat::unusable(&error));
+        }
+        let event = tokio::select! {
+            biased;
+            () = &mut end => break Ok(()),
+            event = screen.next() => event,
+            found = seen.recv() => match found {
+                Some(Ok(found)) => {
+                    last = Some(found);
+                    continue;
+                }
+                Some(Err(fault)) => break Err(fault),
+                None => break Ok(()),
+            },
+        };
+        match event {
+            None => break Ok(()),
+            Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                if !pressed(key, &mut place, &wanted) {
+                    break Ok(());
+                }
+            }
+            Some(_) => {}
+        }
+    };
+    looking.abort();
+    done
+}
+
+/// Does it go on after this key?
+fn pressed(key: KeyEvent, place: &mut Place, window: &watch::Sender<Window>) -> bool {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('q') | KeyCode::Esc => return false,
+        KeyCode::Char('c' | 'd') if control => return false,
+        KeyCode::Char('w') => window.send_modify(|window| *window = after(*window)),
+        KeyCode::Down => place.from = place.from.saturating_add(1),
+        KeyCode::Up => place.from = place.from.saturating_sub(1),
+        KeyCode::PageDown => place.from = place.from.saturating_add(10),
+        KeyCode::PageUp => place.from = place.from.saturating_sub(10),
+        _ => {}
+    }
+    true
+}
+
+fn after(window: Window) -> Window {
+    match window {
+        Window::FiveMinutes => Window::Hour,
+        Window::Hour => Window::Day,
+        Window::Day => Window::Week,
+        Window::Week => Window::FiveMinutes,
+    }
+}
+
+/// Looks every second, and at once when another window is wanted.
+async fn keep_looking(
+    mut observer: Observer,
+    mut window: watch::Receiver<Window>,
+    seen: mpsc::Sender<Result<Snapshot, Fault>>,
+) {
+    let clock = world::real().clock;
+    loop {
+        let wanted = *window.borrow_and_update();
+        let found = observer.look(wanted, clock.now()).await;
+        if seen.send(found).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            changed = window.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(ROUND) => {}
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A look on a screen, or as text.
+
+use budao_core::{Lang, Timestamp, event::SessionId};
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::Style,
+    text::{Line, Span},
+    widgets::{Paragraph, Sparkline},
+};
+
+use super::look::{Happened, KindCount, Row, Snapshot};
+use crate::{
+    chat::{ago, state},
+    glyphs::{cut, one_line, wrap},
+    screen::Look,
+    story::seconds,
+    terminal::{Terminal, pad},
+    words::say,
+};
+
+/// Columns from which sessions and faults stand side by side.
+const WIDE: u16 = 100;
+/// A screen that is lower shows numbers and sessions alone.
+const LOW: u16 = 14;
+
+/// Where somebody looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    /// Sessions that are scrolled over.
+    pub(crate) from: usize,
+}
+
+/// Draws what was seen; before the first look, that it is coming.
+pub(crate) fn draw(
+    frame: &mut Frame<'_>,
+    seen: Option<&Snapshot>,
+    place: &mut Place,
+    look: Look,
+    lang: Lang,
+) {
+    let area = frame.area();
+    if area.width == 0 || area.height == 0 {
+        return;
+    }
+    let Some(seen) = seen else {
+        let words = say(lang, "reading the journal …", "正在读取日志…");
+        frame.render_widget(Line::raw(cut(words, area.width.into())), area);
+        return;
+    };
+    let is_low = area.height < LOW;
+    let numbers = wrap(&numbers(seen, lang), area.width.into());
+    let most = if is_low { 1 } else { 3 };
+    let rows = u16::try_from(numbers.len().min(most)).unwrap_or(1);
+    let [head, counts, body, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(rows),
+        Constraint::Min(0),
+        Constraint::Length(u16::from(!is_low)),
+    ])
+    .areas(area);
+    frame.render_widget(title(seen, lang, look, head.width), head);
+    let numbers: Vec<_> = numbers.into_iter().map(Line::raw).collect();
+    frame.render_widget(Paragraph::new(numbers), counts);
+    if is_low {
+        return sessions(frame, body, seen, place, look, lang);
+    }
+    let hints = say(lang, "q leave · w window · ↑/↓ sessions", "q 离开 · w 时间窗 · ↑/↓ 会话");
+    frame.render_widget(Line::styled(cut(hints, keys.width.into()), look.faint()), keys);
+    if area.width >= WIDE {
+        let [above, below] =
+            Layout::vertical([Constraint::Fill(3), Constraint::Fill(2)]).areas(body);
+        let [left, right] =
+            Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).spacing(2).areas(above);
+        sessions(frame, left, seen, place, look, lang);
+        faults(frame, right, seen, look, lang);
+        return events(frame, below, seen, look, lang);
+    }
+    let [first, second, third] =
+        Layout::vertical([Constraint::Fill(3), Constraint::Fill(2), Constraint::Fill(2)])
+            .areas(body);
+    sessions(frame, first, seen, place, look, lang);
+    faults(frame, second, seen, look, lang);
+    events(frame, third, seen, look, lang);
+}
+
+/// The same as text.
+pub(crate) fn told(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> String {
+    let mut text = format!("{}\n", numbers(seen, lang));
+    let mut section = |name: &str, rows: Vec<String>| {
+        text.push_str(&format!("\n{}\n", terminal.strong(name)));
+        let nothing = say(lang, "none", "无").to_owned();
+        for row in if rows.is_empty() { vec![nothing] } else { rows } {
+            text.push_str(&format!("  {}\n", row.trim_end()));
+        }
+    };
+    let rows = seen.sessions.iter().take(20);
+    section(words(lang).sessions, rows.map(|row| session(row, seen.at, true, lang)).collect());
+    section(words(lang).faults, seen.numbers.kinds.iter().map(|row| kind(row, lang)).collect());
+    section(words(lang).events, seen.events.iter().take(10).map(event).collect());
+    text
+}
+
+struct Words {
+    sessions: &'static str,
+    faults: &'static str,
+    events: &'static str,
+}
+
+fn words(lang: Lang) -> Words {
+    Words {
+        sessions: say(lang, "Sessions", "会话"),
+        faults: say(lang, "Faults by code", "故障（按代码）"),
+        events: say(lang, "Last events", "最近事件"),
+    }
+}
+
+fn title(seen: &Snapshot, lang: Lang, look: Look, columns: u16) -> Line<'static> {
+    let at = clock(seen.at);
+    let live = match lang {
+        Lang::En => format!("{} running · {} asking", seen.running, seen.asking),
+        Lang::Zh => format!("{} 个运行中 · {} 个等待回答", seen.running, seen.asking),
+    };
+    let text = cut(&format!(" budao top · {at} · {live}"), columns.into());
+    Line::styled(pad(&text, columns.into()), look.bar())
+}
+
+/// Turns, calls, faults and retries of the window.
+fn numbers(seen: &Snapshot, lang: Lang) -> String {
+    let numbers = &seen.numbers;
+    let share = numbers.retries.success_rate.map(|rate| format!(" ({:.0} %)", rate * 100.0));
+    let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), seconds);
+    let mut parts = vec![
+        format!("{} {}", say(lang, "last", "最近"), numbers.window),
+        format!("{} {}", say(lang, "turns", "回合"), numbers.turns),
+        format!("{} {}", say(lang, "steps", "步"), numbers.steps),
+        format!("{} {}", say(lang, "calls", "调用"), numbers.calls),
+        format!("{} {}", say(lang, "faults", "故障"), numbers.faults),
+        format!(
+            "{} {}{}",
+            say(lang, "retries", "重试"),
+            numbers.retries.attempts,
+            share.unwrap_or_default()
+        ),
+        format!(
+            "{} p50 {} p90 {}",
+            say(lang, "recovery", "恢复"),
+            time(numbers.recovery_ms.p50),
+            time(numbers.recovery_ms.p90)
+        ),
+    ];
+    if !numbers.complete {
+        parts.push(say(lang, "still counting", "仍在统计").to_owned());
+    }
+    parts.join(" · ")
+}
+
+fn heading(frame: &mut Frame<'_>, area: Rect, name: &str, look: Look) -> Rect {
+    let [head, rest] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+    let columns = usize::from(head.width);
+    let text = cut(&format!("─ {name} "), columns);
+    let rule = columns.saturating_sub(unicode_width::UnicodeWidthStr::width(text.as_str()));
+    let line =
+        vec![Span::styled(text, look.strong()), Span::styled("─".repeat(rule), look.faint())];
+    frame.render_widget(Line::from(line), head);
+    rest
+}
+
+fn sessions(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    seen: &Snapshot,
+    place: &mut Place,
+    look: Look,
+    lang: Lang,
+) {
+    let rest =
+        if area.height > 3 { heading(frame, area, words(lang).sessions, look) } else { area };
+    let height = usize::from(rest.height);
+    place.from = place.from.min(seen.sessions.len().saturating_sub(height));
+    let is_roomy = rest.width >= 50;
+    let rows = seen.sessions.iter().skip(place.from).take(height).map(|row| {
+        let text = cut(&session(row, seen.at, is_roomy, lang), rest.width.into());
+        Line::styled(text, style(row, look))
+    });
+    show(frame, rest, rows.collect(), look, lang);
+}
+
+fn style(row: &Row, look: Look) -> Style {
+    use budao_journal::State;
+    match row.summary.state {
+        _ if row.is_interrupted() => look.bad(),
+        State::Running => look.good(),
+        State::Asking => look.warn(),
+        State::Failed => look.bad(),
+        State::Idle | State::Closed => Style::new(),
+    }
+}
+
+fn session(row: &Row, now: Timestamp, is_roomy: bool, lang: Lang) -> String {
+    let summary = &row.summary;
+    let doing = if row.is_interrupted() {
+        say(lang, "cut off", "已中断")
+    } else {
+        state(summary.state, lang)
+    };
+    let name = summary.title.as_deref().map(one_line).unwrap_or_default();
+    let since = ago(summary.updated_at, now, lang);
+    if !is_roomy {
+        return format!("{} {name}", pad(doing, 8));
+    }
+    let turns = match lang {
+        Lang::En => format!("turn {}", summary.turns),
+        Lang::Zh => format!("第 {} 轮", summary.turns),
+    };
+    let code = summary.last_code.as_deref().unwrap_or_default();
+    format!(
+        "{} {} {} {} {code} {name}",
+        pad(doing, 8),
+        pad(&since, 7),
+        short(summary.session),
+        pad(&turns, 8),
+    )
+}
+
+/// The end of an id: its beginning is the time, which many share.
+pub(crate) fn short(session: SessionId) -> String {
+    let id = session.to_string();
+    format!("…{}", &id[id.len() - 6..])
+}
+
+fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Look, lang: Lang) {
+    let rest = heading(frame, area, words(lang).faults, look);
+    let has_chart = rest.height > 3 && seen.numbers.faults > 0;
+    let [chart, list] =
+        Layout::vertical([Constraint::Length(if has_chart { 2 } else { 0 }), Constraint::Min(0)])
+            .areas(rest);
+    if has_chart {
+        let sums = seen.numbers.buckets.iter().map(|bucket| bucket.by_kind.values().sum::<u64>());
+        let sums: Vec<u64> = sums.collect();
+        let from = sums.len().saturating_sub(chart.width.into());
+        frame.render_widget(Sparkline::default().data(&sums[from..]).style(look.bad()), chart);
+    }
+    let rows = seen.numbers.kinds.iter().map(|row| {
+        let style = if row.given_up > 0 { look.bad() } else { Style::new() };
+        Line::styled(cut(&kind(row, lang), list.width.into()), style)
+    });
+    show(frame, list, rows.collect(), look, lang);
+}
+
+fn kind(row: &KindCount, lang: Lang) -> String {
+    let mut text = format!("{:>5} {} {}", row.count, pad(&row.code, 16), row.kind);
+    if row.recovered > 0 {
+        text.push_str(&format!(" · {} {}", say(lang, "recovered", "已恢复"), row.recovered));
+    }
+    if row.given_up > 0 {
+        text.push_str(&format!(" · {} {}", say(lang, "given up", "已放弃"), row.given_up));
+    }
+    text
+}
+
+fn events(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Look, lang: Lang) {
+    let rest = heading(frame, area, words(lang).events, look);
+    let rows = seen.events.iter().map(|happened| {
+        let style = match happened.line.chars().next() {
+            Some('✗') => look.bad(),
+            Some('↻' | '?') => look.warn(),
+            Some('✓') => look.good(),
+            _ => Style::new(),
+        };
+        Line::styled(cut(&event(happened), rest.width.into()), style)
+    });
+    show(frame, rest, rows.collect(), look, lang);
+}
+
+fn event(happened: &Happened) -> String {
+    format!("{} {} {}", clock(happened.at), short(happened.session), happened.line)
+}
+
+fn show(frame: &mut Frame<'_>, area: Rect, rows: Vec<Line<'_>>, look: Look, lang: Lang) {
+    let nothing = vec![Line::styled(say(lang, "none", "无"), look.faint())];
+    let rows = if rows.is_empty() { nothing } else { rows };
+    frame.render_widget(Paragraph::new(rows), area);
+}
+
+/// The time of day, UTC.
+fn clock(at: Timestamp) -> String {
+    at.to_string().get(11..19).unwrap_or_default().to_owned()
+}

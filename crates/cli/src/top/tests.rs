@@ -1,0 +1,190 @@
+//! A look at a journal that is known, drawn on a screen of memory.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{sync::Arc, time::Duration};
+
+use budao_core::{
+    Event, Fault, Lang, Timestamp,
+    event::{CommandId, Scope, SessionId, Settings, StopReason},
+    fault::{Kind, Operation},
+    limits::Limits,
+    message::{Block, Usage},
+    trace::Trace,
+};
+use budao_journal::{Append, Entry, Journal, LeaseRequest, Memory, Missing};
+use budao_serve::Window;
+use budao_testkit::world::{BEGIN, seeded};
+use ratatui::{Terminal, backend::TestBackend};
+
+use super::{
+    draw::{self, Place},
+    look::{Observer, Snapshot},
+};
+use crate::{chat::shown, screen::Look, terminal::Terminal as Talk};
+
+const LOOK: Look = Look { colours: true };
+
+fn at(seconds: u64) -> Timestamp {
+    BEGIN.after(Duration::from_secs(seconds))
+}
+
+fn session(number: u8) -> SessionId {
+    format!("0193a5e0-0000-7000-8000-0000000000{number:02}").parse().unwrap()
+}
+
+/// Writes a session and gives its lease back, unless somebody still works on it.
+async fn write(journal: &Memory, number: u8, begins: u64, events: Vec<Event>, is_held: bool) {
+    let request = LeaseRequest {
+        session: session(number),
+        holder: format!("process {number}"),
+        ttl: Duration::from_secs(3_600),
+        missing: Missing::Create,
+        instead_of: None,
+    };
+    let lease = journal.take_lease(request).await.unwrap();
+    let entries = events.into_iter().zip(begins..).map(|(event, second)| Entry {
+        at: at(second),
+        trace: Trace::NONE,
+        turn: 1,
+        event: Arc::new(event),
+    });
+    journal.append(Append::new(&lease, lease.head, entries.collect())).await.unwrap();
+    if !is_held {
+        journal.release(&lease).await.unwrap();
+    }
+}
+
+fn opening(title: &str) -> Vec<Event> {
+    let settings = Settings { title: Some(title.into()), ..Settings::default() };
+    let (command, content) = (CommandId::from("m"), vec![Block::Text(title.into())]);
+    vec![
+        Event::SessionOpened { settings, origin: None },
+        Event::MessageAccepted { command: command.clone(), content },
+        Event::TurnStarted { message: command },
+    ]
+}
+
+fn limited() -> Fault {
+    Fault::new(Kind::ModelRateLimited, Operation::ModelRequest).attempt(1, 3)
+}
+
+fn retried() -> Vec<Event> {
+    let (operation, kind, scope) =
+        (Operation::ModelRequest, Kind::ModelRateLimited, Scope::default());
+    vec![
+        Event::FaultRaised { fault: limited(), scope: scope.clone() },
+        Event::RetryScheduled {
+            operation,
+            kind,
+            attempt: 1,
+            next_attempt: 2,
+            max_attempts: 3,
+            wait_ms: 1_000,
+            due_at: at(100),
+            scope,
+        },
+    ]
+}
+
+/// One session that waits for its next try, one that recovered, one whose writer is gone.
+async fn journal() -> Arc<Memory> {
+    let journal = Memory::new(seeded(7), Limits::default());
+    let mut cut_off = opening("nobody works on it");
+    cut_off.push(Event::StepStarted { step: 1, attempt: 1, model: "demo".into() });
+    write(&journal, 1, 10, cut_off, false).await;
+    let mut recovered = opening("读取 README.md");
+    recovered.extend(retried());
+    recovered.push(Event::Recovered {
+        operation: Operation::ModelRequest,
+        kind: Kind::ModelRateLimited,
+        attempts: 2,
+        elapsed_ms: 1_200,
+        scope: Scope::default(),
+    });
+    let (usage, stop) = (Usage::default(), StopReason::EndTurn);
+    recovered.push(Event::TurnEnded { stop, fault: None, steps: 1, usage });
+    write(&journal, 2, 20, recovered, false).await;
+    let mut waits = opening("count the headings");
+    waits.extend(retried());
+    write(&journal, 3, 30, waits, true).await;
+    Arc::new(journal)
+}
+
+async fn look(journal: Arc<dyn Journal>, lang: Lang) -> Snapshot {
+    Observer::new(journal, lang).look(Window::FiveMinutes, at(60)).await.unwrap()
+}
+
+fn drawn(seen: Option<&Snapshot>, columns: u16, rows: u16, look: Look, lang: Lang) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    let mut place = Place::default();
+    terminal.draw(|frame| draw::draw(frame, seen, &mut place, look, lang)).unwrap();
+    shown(terminal.backend().buffer())
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_rates_faults_and_events_are_seen_in_both_languages_wide_and_narrow() {
+    let journal = journal().await;
+    for lang in [Lang::En, Lang::Zh] {
+        let seen = look(journal.clone(), lang).await;
+        insta::assert_snapshot!(format!("top_{lang}_120"), drawn(Some(&seen), 120, 24, LOOK, lang));
+        insta::assert_snapshot!(format!("top_{lang}_60"), drawn(Some(&seen), 60, 24, LOOK, lang));
+        insta::assert_snapshot!(
+            format!("top_{lang}_text"),
+            draw::told(&seen, lang, &Talk::plain())
+        );
+    }
+    let empty = Arc::new(Memory::new(seeded(8), Limits::default()));
+    let seen = look(empty, Lang::En).await;
+    insta::assert_snapshot!("top_empty_en_60", drawn(Some(&seen), 60, 16, LOOK, Lang::En));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_nobody_works_on_is_told_from_one_that_runs() {
+    let seen = look(journal().await, Lang::En).await;
+    let cut_off: Vec<_> = seen
+        .sessions
+        .iter()
+        .filter(|row| row.is_interrupted())
+        .map(|row| row.summary.session)
+        .collect();
+    assert_eq!(cut_off, [session(1)]);
+    assert_eq!((seen.running, seen.asking), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_process_writes_is_seen_at_the_next_look() {
+    let journal = journal().await;
+    let mut observer = Observer::new(journal.clone(), Lang::En);
+    let before = observer.look(Window::FiveMinutes, at(60)).await.unwrap();
+    write(&journal, 4, 61, opening("a new one"), true).await;
+    let after = observer.look(Window::FiveMinutes, at(65)).await.unwrap();
+    assert_eq!(before.sessions.len() + 1, after.sessions.len());
+    assert_eq!(before.numbers.turns + 1, after.numbers.turns);
+    assert_eq!(before.numbers.faults, after.numbers.faults, "nothing is counted twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_get_one_object_with_everything() {
+    let seen = look(journal().await, Lang::En).await;
+    let json: serde_json::Value = serde_json::from_str(&seen.json().unwrap()).unwrap();
+    assert_eq!(json["running"], 2);
+    assert_eq!(json["stats"]["turns"], 3);
+    assert_eq!(json["stats"]["kinds"][0]["code"], "ERR_RATE_001");
+    assert_eq!(json["sessions"].as_array().unwrap().len(), 3);
+    assert!(json["events"][0]["line"].as_str().unwrap().contains("try 2/3"), "{json}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_size_makes_it_panic_and_the_smallest_still_shows_sessions() {
+    let seen = look(journal().await, Lang::Zh).await;
+    for columns in [0, 1, 2, 3, 7, 20, 49, 50, 99, 100, 300] {
+        for rows in [0, 1, 2, 3, 5, 13, 14, 15, 24, 80] {
+            for seen in [None, Some(&seen)] {
+                drawn(seen, columns, rows, Look { colours: false }, Lang::Zh);
+            }
+        }
+    }
+    let shown = drawn(Some(&seen), 20, 5, LOOK, Lang::Zh);
+    assert!(shown.contains("count the"), "{shown}");
+}
