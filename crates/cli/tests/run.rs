@@ -149,3 +149,98 @@ fn a_mode_or_a_depth_of_thought_nobody_knows_is_refused() {
         assert!(err(&refused).contains(flag), "{}", err(&refused));
     }
 }
+
+#[test]
+fn a_waiting_message_is_taken_back_and_what_runs_goes_on() {
+    let directory = workspace();
+    let script = "[[step]]\ntext = \"waiting for ever\"\nend = \"stall\"\n";
+    std::fs::write(directory.path().join("stall.toml"), script).unwrap();
+    let (mut child, id) = start(directory.path(), &["run", "--model", "script:stall.toml", "go"]);
+    until_it_speaks(&mut child);
+    // Whoever sends it waits for its answer, which will never come.
+    let mut waits = budao(directory.path()).args(["resume", &id, "and then"]).spawn().unwrap();
+    let command = waiting_message(directory.path(), &id);
+    let back = run(directory.path(), &["cancel", &id, "--message", &command, "--json"]);
+    assert_eq!(back.status.code(), Some(0), "{}", err(&back));
+    let told: serde_json::Value = serde_json::from_str(&out(&back)).unwrap();
+    assert_eq!(told["cancelled"], true, "{told}");
+    let story = out(&run(directory.path(), &["replay", &id, "--json"]));
+    assert!(!story.contains("turn_ended"), "the turn goes on: {story}");
+
+    assert_eq!(run(directory.path(), &["cancel", &id]).status.code(), Some(0));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    waits.wait().unwrap();
+    let story = out(&run(directory.path(), &["replay", &id, "--json"]));
+    assert_eq!(
+        story.matches("turn_started").count(),
+        1,
+        "what was taken back has no turn: {story}"
+    );
+    let again = run(directory.path(), &["cancel", &id, "--message", &command]);
+    assert_ne!(again.status.code(), Some(0), "it does not wait any more: {}", err(&again));
+}
+
+/// The command of the second message of a session, once that is accepted.
+fn waiting_message(directory: &Path, id: &str) -> String {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        assert!(std::time::Instant::now() < deadline, "the message is accepted");
+        let story = out(&run(directory, &["replay", id, "--json"]));
+        let records =
+            story.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let mut accepted = records.filter_map(|record| {
+            record["event"]["message_accepted"]["command"].as_str().map(str::to_owned)
+        });
+        if let Some(second) = accepted.nth(1) {
+            return second;
+        }
+    }
+}
+
+#[test]
+fn cancelling_what_does_not_run_says_so_to_machines_too() {
+    let directory = workspace();
+    let (mut child, id) = start(directory.path(), &["run", "--model", "demo:fast", "say hello"]);
+    child.wait().unwrap();
+    let told = run(directory.path(), &["cancel", &id, "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&out(&told)).unwrap();
+    assert_eq!((&told["session"], &told["cancelled"]), (&id.as_str().into(), &false.into()));
+}
+
+#[test]
+fn whatever_a_command_says_machines_can_have_as_json() {
+    let directory = workspace();
+    let (mut child, id) = start(directory.path(), &["run", "--model", "demo:fast", "say hello"]);
+    child.wait().unwrap();
+    let file = directory.path().join("journal.db").display().to_string();
+    let copy = directory.path().join("copy.db").display().to_string();
+    let (lines, new) = (directory.path().join("lines"), directory.path().join("new.db"));
+    let (lines, new) = (lines.display().to_string(), new.display().to_string());
+    let commands: [&[&str]; 14] = [
+        &["replay", &id],
+        &["cancel", &id],
+        &["top"],
+        &["sessions", "list"],
+        &["sessions", "show", &id],
+        &["journal", "check", &file],
+        &["journal", "stats", &file],
+        &["journal", "export", &file, "-o", &lines],
+        &["journal", "import", &new, &lines],
+        &["backup", &copy],
+        &["explain", "ERR_VAL_002"],
+        &["config", "show"],
+        &["config", "check"],
+        &["sessions", "delete", &id],
+    ];
+    for command in commands {
+        let done = run(directory.path(), &[command, &["--json"]].concat());
+        assert_eq!(done.status.code(), Some(0), "{command:?}: {}", err(&done));
+        // An export has its data on stdout, if no file was named; what it says goes to stderr then and now.
+        let text = if command.contains(&"export") { err(&done) } else { out(&done) };
+        let values = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>();
+        let values: Result<Vec<_>, _> = values.collect();
+        assert!(values.is_ok_and(|values| !values.is_empty()), "{command:?}: {text}");
+    }
+    let doctor = run(directory.path(), &["acp", "doctor", "--model", "demo", "--json"]);
+    assert!(out(&doctor).lines().all(|line| line.starts_with('{')), "{}", out(&doctor));
+}
