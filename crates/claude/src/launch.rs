@@ -9,6 +9,7 @@ use budao_core::{
     scrub::Scrubber,
     seams::World,
 };
+use budao_tools::child::{Tail, drain};
 use futures::future::BoxFuture;
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
 use serde_json::Value;
@@ -18,11 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    PROGRAM, gate,
-    machine::Launch,
-    tail::{Tail, drain},
-};
+use crate::{PROGRAM, gate, machine::Launch};
 
 const SIGTERM: i32 = 15;
 /// From the end of its input to TERM.
@@ -203,7 +200,7 @@ impl Launcher for Program {
         let drained = drain(
             errors,
             tail.clone(),
-            start.session,
+            format!("claude {}", start.session).into(),
             self.scrubber.clone(),
             self.world.clock.clone(),
         );

@@ -12,12 +12,10 @@ mod engine;
 pub mod find;
 pub mod gate;
 mod launch;
-mod lines;
 mod link;
 pub mod machine;
 mod outcome;
 pub mod say;
-mod tail;
 pub mod wire;
 
 pub use budao_journal::tenure::Census;

@@ -9,6 +9,7 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     seams::World,
 };
+use budao_tools::child::{Line, Lines};
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
@@ -20,7 +21,6 @@ use crate::{
     PROGRAM,
     actor::Message,
     launch::{Launcher, Running, Start},
-    lines::{Lines, Read},
     wire,
 };
 
@@ -156,9 +156,9 @@ async fn read(life: u32, output: impl AsyncRead + Unpin, around: &Around) {
     let mut lines = Lines::new(output, around.line_bytes_max);
     while let Some(read) = lines.next().await {
         let line = match read {
-            Read::Line(line) => wire::read(&line),
-            Read::TooLong { bytes } => {
-                wire::Line::Unreadable { reason: format!("a line of {bytes} bytes") }
+            Line::Whole(line) => wire::read(&line),
+            Line::TooLong(skipped) => {
+                wire::Line::Unreadable { reason: format!("a line of {} bytes", skipped.bytes) }
             }
         };
         match &line {

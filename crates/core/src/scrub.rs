@@ -58,6 +58,7 @@ use serde_json::Value;
 use self::exact::Exact;
 use self::rules::Until;
 use self::value::{Case, Tie};
+use crate::message::Block;
 
 pub use self::stream::Stream;
 
@@ -135,6 +136,49 @@ impl Scrubber {
                     );
                 }
                 Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            }
+        }
+    }
+
+    /// Removes configured secrets alone from `text`.
+    pub fn clean_text(&self, text: &mut String) {
+        if let Cow::Owned(clean) = self.scrub_exact(text) {
+            *text = clean;
+        }
+    }
+
+    /// Removes configured secrets alone from every text in `value`, names included: for payloads.
+    pub fn clean_json(&self, value: &mut Value) {
+        let Some(exact) = &self.exact else { return };
+        let mut left = vec![value];
+        while let Some(value) = left.pop() {
+            match value {
+                Value::String(text) => self.clean_text(text),
+                Value::Array(items) => left.extend(items),
+                Value::Object(fields) => {
+                    if fields.keys().any(|name| !exact.is_clean(name)) {
+                        *fields = std::mem::take(fields)
+                            .into_iter()
+                            .map(|(name, value)| (exact.replace(&name).into_owned(), value))
+                            .collect();
+                    }
+                    left.extend(fields.values_mut());
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            }
+        }
+    }
+
+    /// Removes configured secrets alone from what was said, but not from what a provider sealed: one byte
+    /// changed there, and it is refused.
+    pub fn clean_blocks(&self, content: &mut [Block]) {
+        for block in content {
+            match block {
+                Block::Text(text) | Block::ToolResult { content: text, .. } => {
+                    self.clean_text(text)
+                }
+                Block::ToolUse(call) => self.clean_text(&mut call.arguments),
+                Block::Thinking { .. } | Block::Opaque(_) | Block::Image { .. } => {}
             }
         }
     }

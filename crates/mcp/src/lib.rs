@@ -19,7 +19,6 @@ mod server;
 mod servers;
 mod sse;
 mod stdio;
-mod tail;
 mod tool;
 mod trouble;
 mod web;

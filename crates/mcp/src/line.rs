@@ -1,103 +1,18 @@
-//! One message a line, each bounded; and what can still be told about a line that is no message.
+//! One message a line; and what can still be told about a line that is no message.
 //!
 //! A server's answer that is too long or cannot be read must not leave its call waiting for the deadline.
 //! So the id is fished out of its beginning or end, where every known SDK puts it, and an error takes the
 //! answer's place.
 
+use budao_tools::child::Line;
 use rmcp::model::{ErrorCode, ErrorData, NumberOrString, RequestId, ServerJsonRpcMessage};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 /// The code of an error that stands for an answer that was too long.
 pub(crate) const TOO_LONG: ErrorCode = ErrorCode(i32::MIN);
 
 /// The code of an error that stands for an answer nobody could read.
 pub(crate) const UNREADABLE: ErrorCode = ErrorCode(i32::MIN + 1);
-
-/// Of a line that is too long, this much of both ends is kept.
-const END_BYTES: usize = 256;
-
-/// Reads lines. Loses nothing when a read is dropped half way.
-#[derive(Debug)]
-pub(crate) struct Lines<R> {
-    read: BufReader<R>,
-    line: Vec<u8>,
-    /// Set while the rest of a line that is too long goes by.
-    skipped: Option<Skipped>,
-    bytes_max: usize,
-}
-
-/// What is kept of a line that is too long.
-#[derive(Debug, Default)]
-pub(crate) struct Skipped {
-    head: Vec<u8>,
-    tail: Vec<u8>,
-    pub(crate) bytes: usize,
-}
-
-/// What was read.
-#[derive(Debug)]
-pub(crate) enum Line {
-    /// A line.
-    Whole(Vec<u8>),
-    /// A line that was too long.
-    TooLong(Skipped),
-}
-
-impl<R: AsyncRead + Unpin> Lines<R> {
-    pub(crate) fn new(read: R, bytes_max: usize) -> Self {
-        Self { read: BufReader::new(read), line: Vec::new(), skipped: None, bytes_max }
-    }
-
-    /// The next line that is not empty; none at the end, or when reading fails.
-    pub(crate) async fn next(&mut self) -> Option<Line> {
-        loop {
-            let chunk = match self.read.fill_buf().await {
-                Ok([]) | Err(_) => return self.rest(),
-                Ok(chunk) => chunk,
-            };
-            let newline = chunk.iter().position(|&byte| byte == b'\n');
-            let used = newline.map_or(chunk.len(), |at| at + 1);
-            let part = &chunk[..newline.unwrap_or(used)];
-            match &mut self.skipped {
-                Some(skipped) => skipped.more(part),
-                None if self.line.len() + part.len() > self.bytes_max => {
-                    let mut skipped = Skipped::default();
-                    skipped.more(&std::mem::take(&mut self.line));
-                    skipped.more(part);
-                    self.skipped = Some(skipped);
-                }
-                None => self.line.extend_from_slice(part),
-            }
-            self.read.consume(used);
-            if newline.is_some()
-                && let Some(line) = self.rest()
-            {
-                return Some(line);
-            }
-        }
-    }
-
-    fn rest(&mut self) -> Option<Line> {
-        if let Some(skipped) = self.skipped.take() {
-            return Some(Line::TooLong(skipped));
-        }
-        let line = std::mem::take(&mut self.line);
-        (!line.trim_ascii().is_empty()).then_some(Line::Whole(line))
-    }
-}
-
-impl Skipped {
-    fn more(&mut self, part: &[u8]) {
-        self.bytes += part.len();
-        let room = END_BYTES.saturating_sub(self.head.len()).min(part.len());
-        self.head.extend_from_slice(&part[..room]);
-        let part = &part[part.len().saturating_sub(END_BYTES)..];
-        self.tail.extend_from_slice(part);
-        let extra = self.tail.len().saturating_sub(END_BYTES);
-        self.tail.drain(..extra);
-    }
-}
 
 /// What a line says.
 #[derive(Debug)]
@@ -201,15 +116,12 @@ fn as_id(value: &Value) -> Option<RequestId> {
 
 #[cfg(test)]
 mod tests {
+    use budao_tools::child::Lines;
+
     use super::*;
 
-    async fn lines(text: &[u8], bytes_max: usize) -> Vec<Line> {
-        let mut lines = Lines::new(text, bytes_max);
-        let mut all = Vec::new();
-        while let Some(line) = lines.next().await {
-            all.push(line);
-        }
-        all
+    async fn first(text: &str, bytes_max: usize) -> Line {
+        Lines::new(text.as_bytes(), bytes_max).next().await.expect("a line")
     }
 
     fn id_of(line: &Line) -> Option<RequestId> {
@@ -221,16 +133,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_is_too_long_costs_no_other_line() {
-        let text = format!("short\n{}\r\n\n  \nlast", "x".repeat(1_000));
-        let all = lines(text.as_bytes(), 100).await;
-        assert!(matches!(&all[0], Line::Whole(line) if line == b"short"));
-        assert!(matches!(&all[1], Line::TooLong(skipped) if skipped.bytes == 1_001));
-        assert!(matches!(&all[2], Line::Whole(line) if line == b"last"));
-        assert_eq!(all.len(), 3);
-    }
-
-    #[tokio::test]
     async fn the_call_of_an_answer_that_is_too_long_is_found() {
         let long = "x".repeat(2_000);
         let known = [
@@ -239,8 +141,12 @@ mod tests {
             format!(r#"{{ "jsonrpc": "2.0", "result": {{"text":"{long}"}}, "id": 7 }}"#),
         ];
         for text in known {
-            let all = lines(text.as_bytes(), 1_000).await;
-            assert_eq!(id_of(&all[0]), Some(NumberOrString::Number(7)), "{}", &text[..60]);
+            assert_eq!(
+                id_of(&first(&text, 1_000).await),
+                Some(NumberOrString::Number(7)),
+                "{}",
+                &text[..60]
+            );
         }
     }
 
@@ -254,8 +160,7 @@ mod tests {
             long.clone(),
         ];
         for text in unknown {
-            let all = lines(text.as_bytes(), 1_000).await;
-            assert_eq!(id_of(&all[0]), None, "{}", &text[..60]);
+            assert_eq!(id_of(&first(&text, 1_000).await), None, "{}", &text[..60]);
         }
     }
 

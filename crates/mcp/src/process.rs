@@ -12,6 +12,7 @@ use std::{
 };
 
 use budao_core::{limits::Limits, scrub::Scrubber, seams::World};
+use budao_tools::child::{Tail, drain};
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
 use secrecy::ExposeSecret;
 use tokio::{
@@ -23,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{Stdio, matches},
     resources::ResourceNews,
-    tail::{self, Tail},
 };
 
 /// Variables every server gets: where things are, who we are, how to write. No keys.
@@ -91,8 +91,8 @@ impl Process {
         let errors = child.stderr().take().ok_or_else(missing)?;
         let tail = Arc::new(Tail::default());
         let (server, clock) = (around.server.clone(), around.world.clock.clone());
-        let drain = tail::drain(errors, tail.clone(), server, around.scrubber.clone(), clock);
-        around.world.spawn.spawn(Box::pin(drain));
+        let drained = drain(errors, tail.clone(), server, around.scrubber.clone(), clock);
+        around.world.spawn.spawn(Box::pin(drained));
         let stop = CancellationToken::new();
         let (sender, exited) = watch::channel(None);
         let keeper = Keeper {

@@ -3,6 +3,7 @@
 //!
 //! That address must be of the same origin: a server must not send our headers to somebody else.
 
+use budao_tools::child::Line;
 use futures::{StreamExt, stream::BoxStream};
 use http::{HeaderMap, header};
 use reqwest::{Client, Url};
@@ -14,7 +15,7 @@ use rmcp::{
 use sse_stream::{Error as SseError, Sse};
 
 use crate::{
-    line::{self, Heard, Line},
+    line::{self, Heard},
     web,
 };
 

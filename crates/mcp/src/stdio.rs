@@ -3,6 +3,7 @@
 use std::{io, sync::Arc};
 
 use budao_core::seams::Clock;
+use budao_tools::child::{Line, Lines};
 use futures::future::BoxFuture;
 use rmcp::{
     RoleClient,
@@ -12,7 +13,7 @@ use rmcp::{
 use tokio::{io::AsyncWriteExt, process::ChildStdin, process::ChildStdout, sync::Mutex};
 
 use crate::{
-    line::{self, Heard, Line, Lines},
+    line::{self, Heard},
     process::{LAST_WORDS, Pipes, Process},
 };
 

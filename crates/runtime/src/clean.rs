@@ -4,17 +4,13 @@
 //! It stands before the decision, so that the state in memory, the record, the snapshot and what the model
 //! is told are the same. Payloads stay verbatim but for the configured secrets, which are found by exact match.
 
-use std::borrow::Cow;
-
 use budao_core::{
     event::{Answer, Ask, Event},
-    message::Block,
     nesting,
     scrub::Scrubber,
     tool::{Failure, Outcome},
     turn::{Input, Verdict},
 };
-use serde_json::Value;
 
 /// An input without what must not be kept, nor nested in more levels than can be read back.
 pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
@@ -40,17 +36,17 @@ pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
             Input::Noted { turn, event: event.scrubbed(scrubber) }
         }
         Input::Delta { turn, step, attempt, mut text, mut thought } => {
-            exact(&mut text, scrubber);
-            exact(&mut thought, scrubber);
+            scrubber.clean_text(&mut text);
+            scrubber.clean_text(&mut thought);
             Input::Delta { turn, step, attempt, text, thought }
         }
         Input::Answered { turn, step, attempt, mut content, stop, usage } => {
-            blocks(&mut content, scrubber);
+            scrubber.clean_blocks(&mut content);
             Input::Answered { turn, step, attempt, content, stop, usage }
         }
         Input::Command(mut command) => {
             if let Ask::Message { content } = &mut command.ask {
-                blocks(content, scrubber);
+                scrubber.clean_blocks(content);
             }
             Input::Command(command)
         }
@@ -69,40 +65,12 @@ pub(crate) fn answer(answer: Answer, scrubber: &Scrubber) -> Answer {
 fn outcome(outcome: Outcome, scrubber: &Scrubber) -> Outcome {
     match outcome {
         Outcome::Done(mut output) => {
-            exact_json(&mut output.data, scrubber);
+            scrubber.clean_json(&mut output.data);
             Outcome::Done(output)
         }
         Outcome::Failed(Failure { fault, mut data, note }) => {
-            data.iter_mut().for_each(|data| exact_json(data, scrubber));
+            data.iter_mut().for_each(|data| scrubber.clean_json(data));
             Outcome::Failed(Failure { fault: fault.scrubbed(scrubber), data, note })
         }
-    }
-}
-
-fn blocks(content: &mut [Block], scrubber: &Scrubber) {
-    for block in content {
-        match block {
-            Block::Text(text) => exact(text, scrubber),
-            Block::ToolUse(call) => exact(&mut call.arguments, scrubber),
-            // Sealed by the provider: one byte changed and it is refused.
-            Block::Thinking { .. } | Block::Opaque(_) => {}
-            Block::ToolResult { content, .. } => exact(content, scrubber),
-            Block::Image { .. } => {}
-        }
-    }
-}
-
-fn exact(text: &mut String, scrubber: &Scrubber) {
-    if let Cow::Owned(clean) = scrubber.scrub_exact(text) {
-        *text = clean;
-    }
-}
-
-fn exact_json(value: &mut Value, scrubber: &Scrubber) {
-    match value {
-        Value::String(text) => exact(text, scrubber),
-        Value::Array(items) => items.iter_mut().for_each(|item| exact_json(item, scrubber)),
-        Value::Object(map) => map.values_mut().for_each(|value| exact_json(value, scrubber)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

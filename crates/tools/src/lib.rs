@@ -29,6 +29,7 @@ pub mod advice;
 pub mod alone;
 pub mod builtin;
 pub mod call;
+pub mod child;
 pub mod contract;
 pub mod digest;
 mod error;

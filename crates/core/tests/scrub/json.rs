@@ -88,3 +88,14 @@ fn survives_any_depth() {
     }
     assert_eq!(value, "[private address]");
 }
+
+#[test]
+fn a_known_secret_is_removed_from_a_payload_even_where_it_is_a_name() {
+    let scrubber = Scrubber::with_secrets(["hunter22hunter22"]);
+    let mut value =
+        json!({"hunter22hunter22": [1, "hunter22hunter22", {"x": "password: 12345678"}]});
+    scrubber.clean_json(&mut value);
+    let text = value.to_string();
+    assert!(!text.contains("hunter22"), "{text}");
+    assert!(text.contains("password: 12345678"), "a payload stays as it is otherwise: {text}");
+}

@@ -1,5 +1,5 @@
-//! What a server says on its error output: told to the operator line by line, and its last lines kept for
-//! the fault that may follow.
+//! What a child process says on its error output: told to the operator line by line, and its last lines kept
+//! for the fault that may follow.
 
 use std::{
     collections::VecDeque,
@@ -7,14 +7,19 @@ use std::{
     time::Duration,
 };
 
-use budao_core::{Timestamp, scrub::Scrubber, seams::Clock};
+use budao_core::{
+    Timestamp,
+    fault::{Fact, Fault},
+    scrub::Scrubber,
+    seams::Clock,
+};
 use tokio::io::AsyncRead;
 use tokio_util::sync::CancellationToken;
 
-use crate::line::{Line, Lines};
+use super::lines::{Line, Lines};
 
 /// Last lines that are kept.
-const KEPT: usize = 12;
+const KEPT: usize = 20;
 
 /// Characters of a line.
 const CHARS_MAX: usize = 400;
@@ -27,9 +32,9 @@ const TOLD_MAX: usize = 200;
 
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The last lines of a server's error output.
+/// The last lines of an error output.
 #[derive(Debug, Default)]
-pub(crate) struct Tail {
+pub struct Tail {
     lines: Mutex<VecDeque<String>>,
     /// Set when no more will come.
     closed: CancellationToken,
@@ -37,12 +42,19 @@ pub(crate) struct Tail {
 
 impl Tail {
     /// The last lines, oldest first.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.lock().iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
+    /// A fault with the last lines on it.
+    #[must_use]
+    pub fn onto(&self, fault: Fault) -> Fault {
+        let text = self.text();
+        if text.is_empty() { fault } else { fault.with(Fact::StderrTail, text) }
+    }
+
     /// Waits until no more will come.
-    pub(crate) async fn closed(&self) {
+    pub async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
@@ -59,11 +71,11 @@ impl Tail {
     }
 }
 
-/// Reads a server's error output to its end.
-pub(crate) async fn drain(
+/// Reads the error output of `who` to its end.
+pub async fn drain(
     output: impl AsyncRead + Unpin + Send,
     tail: Arc<Tail>,
-    server: Arc<str>,
+    who: Arc<str>,
     scrubber: Scrubber,
     clock: Arc<dyn Clock>,
 ) {
@@ -76,8 +88,8 @@ pub(crate) async fn drain(
             Line::TooLong(skipped) => format!("(a line of {} bytes)", skipped.bytes),
         };
         match pace.may_tell(clock.now()) {
-            Tell::Line { held: 0 } => tracing::info!(%server, line, "server stderr"),
-            Tell::Line { held } => tracing::info!(%server, line, held, "server stderr"),
+            Tell::Line { held: 0 } => tracing::info!(%who, line, "stderr"),
+            Tell::Line { held } => tracing::info!(%who, line, held, "stderr"),
             Tell::Nothing => {}
         }
         tail.push(line);
@@ -96,7 +108,7 @@ fn shown(line: &[u8], scrubber: &Scrubber) -> String {
     }
 }
 
-/// Keeps a server that talks without end from filling the log.
+/// Keeps a program that talks without end from filling the log.
 struct Pace {
     since: Timestamp,
     told: usize,
@@ -157,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_talks_without_end_is_held_back_and_counted() {
+    fn a_program_that_talks_without_end_is_held_back_and_counted() {
         let start = Timestamp::from_micros(0);
         let mut pace = Pace { since: start, told: 0, held: 0 };
         let told = (0..1_000).filter(|_| matches!(pace.may_tell(start), Tell::Line { .. })).count();

@@ -1,0 +1,125 @@
+//! One line at a time, each bounded: how a child process is read. Of a line that is too long its ends are kept.
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+/// How much is read at once.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Of a line that is too long, this much of both ends is kept.
+const END_BYTES: usize = 256;
+
+/// Reads lines. Loses nothing when a read is dropped half way.
+#[derive(Debug)]
+pub struct Lines<R> {
+    read: BufReader<R>,
+    line: Vec<u8>,
+    /// Set while the rest of a line that is too long goes by.
+    skipped: Option<Skipped>,
+    bytes_max: usize,
+}
+
+/// What is kept of a line that is too long.
+#[derive(Debug, Default)]
+pub struct Skipped {
+    /// Its first bytes.
+    pub head: Vec<u8>,
+    /// Its last bytes.
+    pub tail: Vec<u8>,
+    /// How long it was.
+    pub bytes: usize,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub enum Line {
+    /// A line.
+    Whole(Vec<u8>),
+    /// A line that was too long.
+    TooLong(Skipped),
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// Reads from here; a line of more than `bytes_max` bytes is not kept.
+    pub fn new(read: R, bytes_max: usize) -> Self {
+        Self {
+            read: BufReader::with_capacity(BUFFER_BYTES, read),
+            line: Vec::new(),
+            skipped: None,
+            bytes_max,
+        }
+    }
+
+    /// The next line that is not empty; none at the end, or when reading fails.
+    pub async fn next(&mut self) -> Option<Line> {
+        loop {
+            let chunk = match self.read.fill_buf().await {
+                Ok([]) | Err(_) => return self.rest(),
+                Ok(chunk) => chunk,
+            };
+            let newline = chunk.iter().position(|&byte| byte == b'\n');
+            let used = newline.map_or(chunk.len(), |at| at + 1);
+            let part = &chunk[..newline.unwrap_or(used)];
+            match &mut self.skipped {
+                Some(skipped) => skipped.more(part),
+                None if self.line.len() + part.len() > self.bytes_max => {
+                    let mut skipped = Skipped::default();
+                    skipped.more(&std::mem::take(&mut self.line));
+                    skipped.more(part);
+                    self.skipped = Some(skipped);
+                }
+                None => self.line.extend_from_slice(part),
+            }
+            self.read.consume(used);
+            if newline.is_some()
+                && let Some(line) = self.rest()
+            {
+                return Some(line);
+            }
+        }
+    }
+
+    fn rest(&mut self) -> Option<Line> {
+        if let Some(skipped) = self.skipped.take() {
+            return Some(Line::TooLong(skipped));
+        }
+        let line = std::mem::take(&mut self.line);
+        (!line.trim_ascii().is_empty()).then_some(Line::Whole(line))
+    }
+}
+
+impl Skipped {
+    fn more(&mut self, part: &[u8]) {
+        self.bytes += part.len();
+        let room = END_BYTES.saturating_sub(self.head.len()).min(part.len());
+        self.head.extend_from_slice(&part[..room]);
+        let part = &part[part.len().saturating_sub(END_BYTES)..];
+        self.tail.extend_from_slice(part);
+        let extra = self.tail.len().saturating_sub(END_BYTES);
+        self.tail.drain(..extra);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_costs_no_other_line() {
+        let text = format!("short\n{}\r\n\n  \nlast", "x".repeat(1_000));
+        let mut lines = Lines::new(text.as_bytes(), 100);
+        assert!(matches!(lines.next().await, Some(Line::Whole(line)) if line == b"short"));
+        assert!(matches!(lines.next().await, Some(Line::TooLong(it)) if it.bytes == 1_001));
+        assert!(matches!(lines.next().await, Some(Line::Whole(line)) if line == b"last"));
+        assert!(lines.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn of_a_line_that_is_too_long_both_ends_are_kept() {
+        let text = format!("a{}z", "x".repeat(1_000));
+        let Some(Line::TooLong(skipped)) = Lines::new(text.as_bytes(), 100).next().await else {
+            panic!("it was taken for a line that is not too long");
+        };
+        assert_eq!((skipped.head[0], skipped.head.len()), (b'a', END_BYTES));
+        assert_eq!((skipped.tail.last(), skipped.tail.len()), (Some(&b'z'), END_BYTES));
+    }
+}
