@@ -6,7 +6,9 @@
 //! happens on the machine hits all of them alike; a number is the median over its rounds. With `--peers`
 //! other frameworks take their turns too, and [`ratio`] holds ours against theirs.
 
+mod chart;
 mod ratio;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,6 +38,9 @@ pub(crate) struct Args {
     /// Measure other frameworks too; builds them on first use, which takes minutes
     #[arg(long)]
     peers: bool,
+    /// Write what was measured into `docs/benchmarks.md`, with charts
+    #[arg(long)]
+    write: bool,
     /// How often each program runs, in turns
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -90,6 +95,7 @@ struct Program {
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let root = repo::root();
     let metadata = Metadata::load(&root)?;
+    let load_before = load();
     let mut programs = build(&root, &metadata, args)?;
     if args.peers {
         programs.extend(others()?);
@@ -115,9 +121,13 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if let Some(filter) = args.filter.as_ref().filter(|_| rows.is_empty() && broken.is_empty()) {
         bail!("no bench has a name with `{filter}` in it");
     }
+    let circumstances = Circumstances::of(&root, args, load_before);
     let file = metadata.target_directory.join("bench.json");
-    save(&file, &root, &rows, args)?;
+    save(&file, &rows, &circumstances)?;
     print!("\n{}", report(&rows, &broken, &args.profile));
+    if args.write {
+        written::write(&root, &rows, &circumstances)?;
+    }
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -319,27 +329,58 @@ fn report(rows: &[Line], broken: &[String], profile: &str) -> String {
     text
 }
 
-/// Keeps the numbers, with what is needed to compare them another day.
-fn save(file: &Path, root: &Path, rows: &[Line], args: &Args) -> Result<()> {
-    let said = |command: &mut Command| {
-        process::output_of(command, Duration::from_secs(30)).map_or_else(
-            |_| "unknown".to_owned(),
-            |text| text.trim().lines().next().unwrap_or_default().to_owned(),
-        )
-    };
-    let mut git = process::command("git", root);
-    git.args(["describe", "--always", "--dirty"]);
-    let mut rustc = process::command("rustc", root);
-    rustc.arg("--version");
-    let document = serde_json::json!({
-        "measured_at": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        "commit": said(&mut git),
-        "rustc": said(&mut rustc),
-        "cpu": cpu_model(),
-        "profile": args.profile,
-        "rounds": args.rounds,
-        "benches": rows,
-    });
+/// What is needed to compare numbers another day.
+#[derive(Debug, Serialize)]
+struct Circumstances {
+    measured_at: String,
+    commit: String,
+    rustc: String,
+    cpu: String,
+    cores: usize,
+    /// The machine's load before the first program was built and when the last had ended.
+    load: [String; 2],
+    profile: String,
+    rounds: u32,
+    command: String,
+}
+
+impl Circumstances {
+    fn of(root: &Path, args: &Args, load_before: String) -> Self {
+        let said = |command: &mut Command| {
+            process::output_of(command, Duration::from_secs(30)).map_or_else(
+                |_| "unknown".to_owned(),
+                |text| text.trim().lines().next().unwrap_or_default().to_owned(),
+            )
+        };
+        let mut git = process::command("git", root);
+        git.args(["describe", "--always", "--dirty"]);
+        let mut rustc = process::command("rustc", root);
+        rustc.arg("--version");
+        let words = std::env::args().skip(1);
+        Self {
+            measured_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            commit: said(&mut git),
+            rustc: said(&mut rustc),
+            cpu: cpu_model(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            load: [load_before, load()],
+            profile: args.profile.clone(),
+            rounds: args.rounds,
+            command: format!("cargo xtask {}", shell_words::join(words)),
+        }
+    }
+}
+
+/// The machine's load over the last minute.
+fn load() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().unwrap_or("unknown").to_owned()
+}
+
+/// Keeps the numbers.
+fn save(file: &Path, rows: &[Line], circumstances: &Circumstances) -> Result<()> {
+    let mut document = serde_json::to_value(circumstances).context("write the circumstances")?;
+    document["benches"] = serde_json::to_value(rows).context("write the numbers")?;
     let text = serde_json::to_string_pretty(&document).context("write the numbers")?;
     fs::write(file, text + "\n").with_context(|| format!("write `{}`", file.display()))
 }

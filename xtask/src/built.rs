@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{metadata::Metadata, repo};
+use crate::{metadata::Metadata, process, repo};
 
 /// A program of the workspace.
 pub(crate) fn bin(name: &str) -> Result<Command> {
@@ -15,6 +15,17 @@ pub(crate) fn bin(name: &str) -> Result<Command> {
 /// An example of the workspace.
 pub(crate) fn example(name: &str) -> Result<Command> {
     Ok(command(folder()?.join("examples").join(name)))
+}
+
+/// One example alone, as the whole workspace would build it.
+pub(crate) fn only_example(name: &str) -> Result<PathBuf> {
+    let root = repo::root();
+    let built = process::cargo(&root)
+        .args(["build", "--quiet", "--locked", "--workspace", "--example", name])
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(built.success(), "the example `{name}` could not be built");
+    Ok(Metadata::load(&root)?.target_directory.join("debug/examples").join(name))
 }
 
 fn command(program: PathBuf) -> Command {

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's chores. `test` runs every check, `bench` measures, `peers` fetches
 //! the programs of others that tests talk to, `codegen` makes what comes from the fault catalog, `crash`
-//! kills, `chaos` cuts lines, `sim` plays seeds.
+//! kills, `chaos` cuts lines, `sim` plays seeds, `probes` does the same failures to others and to us,
+//! `coverage` and `mutants` judge the tests themselves.
 //!
 //! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
 
@@ -10,10 +11,15 @@ mod bench;
 mod built;
 mod catalog;
 mod chaos;
+mod coverage;
 mod crash;
 mod metadata;
+mod mutants;
+mod page;
 mod peers;
+mod probes;
 mod process;
+mod recovery;
 mod repo;
 mod sim;
 mod steps;
@@ -56,24 +62,37 @@ enum Chore {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Show which lines of the code that brings sessions back no test reaches
+    Coverage(coverage::Args),
     /// Kill a process that writes a journal, again and again, and judge what is left
     Crash {
         /// How often
         #[arg(long, default_value_t = 300)]
         kills: u32,
     },
+    /// Put mistakes into the code that brings sessions back, and see whether the tests notice
+    Mutants(mutants::Args),
+    /// Do the same three failures to other frameworks and to us, and say what happened
+    Probes(probes::Args),
     /// Play seeds on the simulator: the real runtime on virtual time, with faults and kills
     Sim(sim::Args),
 }
 
 fn main() -> ExitCode {
+    if let Some(error) = coverage::wrapped() {
+        eprintln!("error: cannot start the compiler: {error}");
+        return ExitCode::FAILURE;
+    }
     let done = match Cli::parse().chore {
         Chore::Test(args) => test::main(&args),
         Chore::Bench(args) => bench::main(&args),
         Chore::Codegen { check } => catalog::generate(check).map(|()| ExitCode::SUCCESS),
         Chore::Peers(args) => peers::main(&args),
         Chore::Chaos { minutes, seed } => chaos::run(minutes, seed).map(|()| ExitCode::SUCCESS),
+        Chore::Coverage(args) => coverage::main(&args),
         Chore::Crash { kills } => crash::run(kills).map(|()| ExitCode::SUCCESS),
+        Chore::Mutants(args) => mutants::main(&args),
+        Chore::Probes(args) => probes::main(&args),
         Chore::Sim(args) => sim::run(&args).map(|()| ExitCode::SUCCESS),
     };
     match done {

@@ -3,6 +3,9 @@
 //! CPU time of the whole process, threads included. A conversation has twenty turns and keeps them all, as
 //! in the peers under `xtask/peers`. Durable figures are on a file that is synced before anyone is told,
 //! with the number of syncs beside them and what the same number of bare writes with a sync costs taken off.
+//! What a start and a kept session cost is seen by processes of their own.
+
+#![expect(clippy::print_stdout, reason = "a process that was started for one number says it")]
 
 use std::{
     io::{Seek, SeekFrom, Write},
@@ -296,12 +299,96 @@ fn resident() -> u64 {
     pages * 4096
 }
 
+/// What everyone who keeps sessions in memory keeps: sessions of one turn, at rest.
+async fn kept_sessions() -> f64 {
+    const KEPT: u32 = 10_000;
+    let agent = agent(Arc::new(Memory::new(world::real(), Limits::default())));
+    let keep = |count: u32| {
+        let agent = agent.clone();
+        async move {
+            for _ in 0..count {
+                turns(&agent.session().await.expect("opens"), 1).await;
+            }
+            while agent.runtime().loaded() > 0 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    keep(KEPT / 10).await;
+    let before = resident();
+    keep(KEPT).await;
+    resident().saturating_sub(before) as f64 / f64::from(KEPT) / 1024.0
+}
+
+/// Everything a program does to its first answer.
+async fn first_turn(file: Option<&Path>) {
+    let journal: Arc<dyn Journal> = match file {
+        Some(file) => {
+            let journal = Sqlite::open(file, world::real(), Options::default()).await;
+            Arc::new(journal.expect("opens"))
+        }
+        None => Arc::new(Memory::new(world::real(), Limits::default())),
+    };
+    turns(&agent(journal).session().await.expect("opens"), 1).await;
+}
+
+/// This program once more, to say one number.
+fn afresh(mode: &str) -> f64 {
+    let program = std::env::current_exe().expect("this program");
+    let output = std::process::Command::new(program).arg(mode).output().expect("it runs");
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
+}
+
+/// What a process is asked for that was started for one number alone.
+async fn one_number(mode: &str) -> Option<f64> {
+    let directory = tempfile::tempdir().expect("a directory");
+    match mode {
+        "--first-turn" => first_turn(None).await,
+        "--first-durable-turn" => first_turn(Some(&directory.path().join("journal.db"))).await,
+        "--sessions" => return Some(kept_sessions().await),
+        _ => return None,
+    }
+    Some(cpu_time().as_secs_f64() * 1e3)
+}
+
+fn processes_of_their_own(wants: impl Fn(&str) -> bool) {
+    let cases = [
+        (
+            "turn/start",
+            "--first-turn",
+            5,
+            "ms CPU",
+            "from the start of a process to its first answer",
+        ),
+        (
+            "turn/start_durable",
+            "--first-durable-turn",
+            5,
+            "ms CPU",
+            "the same, a new journal on disk",
+        ),
+        ("turn/session", "--sessions", 1, "kB", "growth per kept session of one turn, over 10 000"),
+    ];
+    for (bench, mode, rounds, unit, note) in cases {
+        if wants(bench) {
+            let values = (0..=rounds).map(|_| afresh(mode)).skip(1).collect();
+            tell_all(bench, values, unit, None, note);
+        }
+    }
+}
+
 fn main() {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
+    let mode = std::env::args().nth(1).unwrap_or_default();
+    if let Some(number) = runtime.block_on(one_number(&mode)) {
+        println!("{number}");
+        return;
+    }
+    processes_of_their_own(wants);
     runtime.block_on(async {
         if wants("turn/memory") {
             in_memory().await;

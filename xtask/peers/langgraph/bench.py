@@ -104,10 +104,23 @@ def at_once():
     return measure.cpu_per_turn(total, lambda: asyncio.run(together()))
 
 
+def first_turn():
+    check(graph(None).invoke(words()))
+
+
+def keep(count):
+    """A graph without a saver hands the messages back: all that has to be kept of a conversation."""
+    agent = graph(None)
+    return [agent.invoke(words()) for _ in range(count)]
+
+
 measure.run(
     {
         "peer/langgraph/turn_memory": in_memory,
         "peer/langgraph/turn_durable": durable,
         "peer/langgraph/turn_at_once": at_once,
-    }
+    },
+    "langgraph",
+    first_turn=first_turn,
+    keep=keep,
 )

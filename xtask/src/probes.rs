@@ -1,0 +1,230 @@
+//! `cargo xtask probes`: three failures, done to other frameworks and to us, side by side.
+//!
+//! A: a process is killed in a batch of three calls, another goes on from its disk; what took place twice, what never?
+//! B: a model repeats one invalid call for ever; how often is it asked? C: a tool fails with a text that holds a key and
+//! a private address; what does the model read, what escapes? Each framework runs with its defaults, in processes of its
+//! own (`xtask/peers/*/probe.py`, ours is `crates/runtime/examples/failure-probe.rs`); the judging is done here, alike for all.
+
+mod judge;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::metadata::Metadata;
+use crate::{built, page, peers, process, repo};
+
+/// A probe that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(180);
+/// Calls of the batch of probe A, each with one effect.
+const CALLS: usize = 3;
+/// What the tool of probe C fails with; the first words are what a model could use.
+const TEXT: &str = "payment 17 refused by the bank, key sk-live-51H8xQ2eZvKYlo2C0aDPR4711 is not valid at 10.20.30.40:5432";
+const SECRETS: [&str; 2] = ["sk-live-51H8xQ2eZvKYlo2C0aDPR4711", "10.20.30.40"];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only frameworks whose name holds this text
+    filter: Option<String>,
+    /// Kills at each of the three points of probe A
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    times: u32,
+    /// Write the tables of `docs/benchmarks.md`
+    #[arg(long, conflicts_with = "filter")]
+    write: bool,
+}
+
+/// Who is probed.
+struct Subject {
+    name: String,
+    program: PathBuf,
+    /// Before what names the probe.
+    args: Vec<String>,
+    /// Ways to run probe A, with what is added to its arguments; none if it keeps nothing on disk.
+    batch: Vec<(&'static str, &'static [&'static str])>,
+    /// Ways for the tool of probe C to fail.
+    fails: Vec<(&'static str, &'static [&'static str])>,
+}
+
+/// What was seen in probe A, over all kills.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Batch {
+    name: String,
+    kills: usize,
+    /// Effects that had taken place when the process was killed.
+    before: usize,
+    again: usize,
+    never: usize,
+    /// Calls of which the model was told that nobody knows.
+    in_doubt: usize,
+}
+
+/// What was seen in probe B.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Endless {
+    name: String,
+    model_calls: u64,
+    ended: String,
+}
+
+/// What was seen in probe C.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Secret {
+    name: String,
+    model_saw: String,
+    escaped: String,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Seen {
+    batches: Vec<Batch>,
+    endless: Vec<Endless>,
+    secrets: Vec<Secret>,
+}
+
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
+    let wanted = |name: &str| args.filter.as_ref().is_none_or(|filter| name.contains(filter));
+    let mut seen = Seen::default();
+    let mut failed = 0;
+    for subject in subjects(&wanted)? {
+        if let Err(error) = probe(&subject, args.times, &mut seen) {
+            eprintln!("{}: FAILED: {error:#}", subject.name);
+            failed += 1;
+        }
+    }
+    let root = repo::root();
+    let file = Metadata::load(&root)?.target_directory.join("probes.json");
+    let text = serde_json::to_string_pretty(&seen).context("write what was seen")?;
+    fs::write(&file, text + "\n").with_context(|| format!("write `{}`", file.display()))?;
+    let tables = judge::tables(&seen);
+    print!("\n{tables}");
+    if args.write && failed == 0 {
+        page::replace(&root.join("docs/benchmarks.md"), "probes", &tables)?;
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The peers, fetched if need be, and us.
+fn subjects(wanted: &impl Fn(&str) -> bool) -> Result<Vec<Subject>> {
+    let on_disk: &[(&str, Option<&str>)] = &[
+        ("langgraph", Some("langgraph, SQLite saver, `sync`")),
+        ("openai-agents", Some("openai-agents, SQLite session")),
+        ("agno", Some("agno, SQLite database")),
+        ("pydantic-ai", None),
+        ("rig", None),
+        ("autoagents", None),
+    ];
+    let mut subjects = Vec::new();
+    for (name, batch) in on_disk.iter().filter(|(name, _)| wanted(name)) {
+        let dir = peers::ensure(name)?;
+        let python = dir.join("bin/python");
+        let (program, args) = if python.is_file() {
+            let script = repo::root().join("xtask/peers").join(name).join("probe.py");
+            (python, vec!["-B".to_owned(), script.to_string_lossy().into_owned()])
+        } else {
+            (dir.join("target/release").join(name), vec!["probe".to_owned()])
+        };
+        let batch = batch.iter().map(|name| (*name, [].as_slice())).collect();
+        let fails = vec![(*name, [].as_slice())];
+        subjects.push(Subject { name: (*name).to_owned(), program, args, batch, fails });
+    }
+    if wanted("budao") {
+        subjects.push(Subject {
+            name: "budao".to_owned(),
+            program: built::only_example("failure-probe")?,
+            args: Vec::new(),
+            batch: vec![
+                ("**budao**", &[]),
+                ("**budao**, a tool that hands on the key of its call", &["keyed"]),
+            ],
+            fails: vec![
+                ("**budao**", &[]),
+                ("**budao**, the tool panics", &["panic"]),
+                ("**budao**, the tool says it to the model", &["said"]),
+            ],
+        });
+    }
+    Ok(subjects)
+}
+
+fn probe(subject: &Subject, times: u32, seen: &mut Seen) -> Result<()> {
+    for (name, more) in &subject.batch {
+        println!("{}: probe A, {} kills", subject.name, times as usize * CALLS);
+        let mut batch = Batch { name: (*name).to_owned(), ..Batch::default() };
+        for after in (0..CALLS).cycle().take(times as usize * CALLS) {
+            kill(subject, more, after, &mut batch)?;
+        }
+        seen.batches.push(batch);
+    }
+    println!("{}: probe B", subject.name);
+    let said = ask(subject, &["b"])?;
+    seen.endless.push(Endless {
+        name: subject.fails[0].0.to_owned(),
+        model_calls: said["model_calls"].as_u64().context("no count of model calls")?,
+        ended: said["ended"].as_str().unwrap_or_default().to_owned(),
+    });
+    for (name, more) in &subject.fails {
+        println!("{}: probe C", subject.name);
+        let said = ask(subject, &[&["c", TEXT], *more].concat())?;
+        let text = |field: &str| said[field].as_str().unwrap_or_default().to_owned();
+        let (model_saw, escaped) = (text("model_saw"), text("escaped"));
+        seen.secrets.push(Secret { name: (*name).to_owned(), model_saw, escaped });
+    }
+    Ok(())
+}
+
+/// One life that ends right after an effect, one that goes on; then the ledger is read.
+fn kill(subject: &Subject, more: &[&str], after: usize, batch: &mut Batch) -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("budao-probe-{}", std::process::id()));
+    fs::create_dir_all(&folder).context("make a folder for the probe")?;
+    let done = two_lives(subject, more, after, &folder, batch);
+    fs::remove_dir_all(&folder).context("remove the probe's folder")?;
+    done
+}
+
+fn two_lives(
+    subject: &Subject,
+    more: &[&str],
+    after: usize,
+    folder: &Path,
+    batch: &mut Batch,
+) -> Result<()> {
+    let place = folder.to_string_lossy();
+    let point = after.to_string();
+    let mut first = command(subject, &[&["a", &place, &point], more].concat(), folder);
+    let died = process::capture(&mut first, LIMIT)?;
+    ensure!(!died.status.success(), "the first process was to be killed and was not");
+    let ledger = || -> Result<Vec<usize>> {
+        let text = fs::read_to_string(folder.join("ledger")).context("read the ledger")?;
+        Ok(judge::effects(&text))
+    };
+    let before = ledger().with_context(|| format!("it said: {}", died.stderr))?;
+    ensure!(before.len() == after + 1, "killed after {} effects, not {}", before.len(), after + 1);
+    let said = ask(subject, &[&["a", &place, "resume"], more].concat())?;
+    batch.kills += 1;
+    batch.before += before.len();
+    let (again, never) = judge::compare(&before, &ledger()?, CALLS);
+    batch.again += again;
+    batch.never += never;
+    batch.in_doubt += said["in_doubt"].as_u64().unwrap_or(0) as usize;
+    Ok(())
+}
+
+/// Runs one probe to its end: the last line it prints is what it saw.
+fn ask(subject: &Subject, args: &[&str]) -> Result<Value> {
+    let mut command = command(subject, args, &repo::root());
+    let said = process::output_of(&mut command, LIMIT)?;
+    let line = said.lines().last().context("the probe said nothing")?;
+    serde_json::from_str(line).with_context(|| format!("understand `{line}`"))
+}
+
+fn command(subject: &Subject, args: &[&str], dir: &Path) -> std::process::Command {
+    let mut command = process::command(&subject.program.to_string_lossy(), dir);
+    command.args(&subject.args).args(args);
+    command
+}

@@ -1,0 +1,104 @@
+//! Reads what the probes saw, and puts it into tables: the same rules for everybody.
+
+use std::fmt::Write as _;
+
+use super::{SECRETS, Seen};
+
+/// The number of the effect in each line of a ledger.
+pub(super) fn effects(ledger: &str) -> Vec<usize> {
+    ledger.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()
+}
+
+/// How many of the effects there were before took place again, and how many of all never did.
+pub(super) fn compare(before: &[usize], after: &[usize], calls: usize) -> (usize, usize) {
+    let count = |list: &[usize], effect: usize| list.iter().filter(|one| **one == effect).count();
+    let again = (0..calls).filter(|effect| count(before, *effect) > 0 && count(after, *effect) > 1);
+    let never = (0..calls).filter(|effect| count(after, *effect) == 0);
+    (again.count(), never.count())
+}
+
+fn leaks(text: &str) -> bool {
+    SECRETS.iter().any(|secret| text.contains(secret))
+}
+
+/// Short enough for a cell, and without the secret: a page is no place for one, not even a made-up one.
+fn excerpt(text: &str) -> String {
+    let text = SECRETS.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "▮▮▮"));
+    let told = serde_json::from_str::<serde_json::Value>(&text).ok();
+    let error = told.as_ref().and_then(|told| told["error"].as_str());
+    let line = error.unwrap_or(&text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.replace('|', "/");
+    if line.chars().count() > 90 { line.chars().take(89).chain(['…']).collect() } else { line }
+}
+
+pub(super) fn tables(seen: &Seen) -> String {
+    let mut text = String::new();
+    let mut say = |line: &str| writeln!(text, "{line}").expect("a string takes all");
+    say(
+        "| A: killed in a batch of three calls | kills | done before | of these done again | never done | told to be in doubt |",
+    );
+    say("|---|---|---|---|---|---|");
+    for batch in &seen.batches {
+        let super::Batch { name, kills, before, again, never, in_doubt } = batch;
+        say(&format!("| {name} | {kills} | {before} | {again} | {never} | {in_doubt} |"));
+    }
+    say("\n| B: one invalid call for ever | model calls | ended by |");
+    say("|---|---|---|");
+    for endless in &seen.endless {
+        let super::Endless { name, model_calls, ended } = endless;
+        say(&format!("| {name} | {model_calls} | {ended} |"));
+    }
+    say(
+        "\n| C: a failure whose text holds a key | the model read | key shown to the model | key in what escapes |",
+    );
+    say("|---|---|---|---|");
+    for secret in &seen.secrets {
+        let yes = |is: bool| if is { "**yes**" } else { "no" };
+        let saw = match excerpt(&secret.model_saw) {
+            saw if saw.is_empty() => "nothing: the run ended with the exception".to_owned(),
+            saw => format!("“{saw}”"),
+        };
+        let (shown, escaped) = (yes(leaks(&secret.model_saw)), yes(leaks(&secret.escaped)));
+        say(&format!("| {} | {saw} | {shown} | {escaped} |", secret.name));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Batch, Endless, Secret, TEXT};
+    use super::*;
+
+    #[test]
+    fn an_effect_counts_as_repeated_only_if_it_had_taken_place_before_the_kill() {
+        assert_eq!(effects("0 key\n1\n\n"), [0, 1]);
+        assert_eq!(compare(&[0], &[0, 0, 1, 2], 3), (1, 0));
+        assert_eq!(compare(&[0, 1], &[0, 1], 3), (0, 1));
+        assert_eq!(compare(&[0, 1, 2], &[0, 1, 2, 0, 1, 2], 3), (3, 0));
+    }
+
+    #[test]
+    fn a_leak_is_seen_wherever_it_is_and_not_printed() {
+        let secret = |model_saw: &str, escaped: &str| Secret {
+            name: "x".to_owned(),
+            model_saw: model_saw.to_owned(),
+            escaped: escaped.to_owned(),
+        };
+        let seen = Seen {
+            batches: vec![Batch { name: "x".to_owned(), kills: 3, ..Batch::default() }],
+            endless: vec![Endless {
+                name: "x".to_owned(),
+                model_calls: 301,
+                ended: "cap".to_owned(),
+            }],
+            secrets: vec![secret(TEXT, ""), secret("", TEXT), secret("it failed", "")],
+        };
+        let text = tables(&seen);
+        assert!(!leaks(&text), "{text}");
+        let cells: Vec<&str> = text.lines().rev().take(3).collect();
+        assert!(cells[2].ends_with("| **yes** | no |"), "{text}");
+        assert!(cells[1].ends_with("| no | **yes** |"), "{text}");
+        assert_eq!(cells[0], "| x | “it failed” | no | no |");
+        assert!(text.contains("| x | 301 | cap |"));
+    }
+}

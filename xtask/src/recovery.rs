@@ -1,0 +1,94 @@
+//! The files that bring a session back: what coverage and mutation are counted on.
+
+/// Code of one concern.
+#[derive(Debug)]
+pub(crate) struct Area {
+    pub(crate) name: &'static str,
+    /// The package whose tests are to reach every line of it.
+    pub(crate) package: &'static str,
+    /// Under `crates/`.
+    pub(crate) files: &'static [&'static str],
+}
+
+pub(crate) const AREAS: &[Area] = &[
+    Area {
+        name: "resume and sealing",
+        package: "budao-core",
+        files: &[
+            "core/src/session.rs",
+            "core/src/session/call.rs",
+            "core/src/session/pairs.rs",
+            "core/src/session/turn.rs",
+            "core/src/turn/calls.rs",
+        ],
+    },
+    Area {
+        name: "journal recovery",
+        package: "budao-journal",
+        files: &[
+            "journal/src/sqlite/check.rs",
+            "journal/src/sqlite/open.rs",
+            "journal/src/sqlite/reserve.rs",
+            "journal/src/sqlite/salvage.rs",
+            "journal/src/sqlite/witness.rs",
+        ],
+    },
+    Area {
+        name: "tenure",
+        package: "budao-journal",
+        files: &[
+            "journal/src/tenure.rs",
+            "journal/src/tenure/lives.rs",
+            "journal/src/tenure/round.rs",
+            "journal/src/tenure/sessions.rs",
+        ],
+    },
+    Area {
+        name: "reconnect",
+        package: "budao-client",
+        files: &["client/src/follow.rs", "client/src/line.rs", "client/src/pending.rs"],
+    },
+    Area { name: "reconnect", package: "budao-socketio", files: &["socketio/src/session.rs"] },
+    Area {
+        name: "resume",
+        package: "budao-runtime",
+        files: &["runtime/src/actor/start.rs", "runtime/src/actor/round.rs"],
+    },
+    Area {
+        name: "correlation",
+        package: "budao-claude",
+        files: &[
+            "claude/src/machine.rs",
+            "claude/src/machine/answers.rs",
+            "claude/src/machine/ends.rs",
+            "claude/src/machine/lines.rs",
+            "claude/src/machine/process.rs",
+        ],
+    },
+];
+
+/// The packages, each once, in order; only those asked for if any are.
+pub(crate) fn packages(asked: &[String]) -> Vec<&'static str> {
+    let mut names: Vec<&str> = AREAS.iter().map(|area| area.package).collect();
+    names.dedup();
+    names.retain(|name| asked.is_empty() || asked.iter().any(|one| one == name));
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repo;
+
+    #[test]
+    fn every_file_is_there_and_belongs_to_its_package() {
+        for area in AREAS {
+            for file in area.files {
+                assert!(repo::root().join("crates").join(file).is_file(), "{file}");
+                let folder = area.package.strip_prefix("budao-").unwrap();
+                assert!(file.starts_with(&format!("{folder}/src/")), "{file}");
+            }
+        }
+        assert_eq!(packages(&["budao-journal".to_owned()]), ["budao-journal"]);
+    }
+}
