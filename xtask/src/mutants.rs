@@ -104,7 +104,8 @@ fn ensure_installed() -> Result<PathBuf> {
     }
     println!("cargo-mutants {VERSION} is not there; building it, which takes minutes");
     let mut cargo = process::cargo(&repo::root());
-    cargo.args(["install", "--locked", "--quiet", "--root"]).arg(&folder);
+    // Unoptimised: it spends its time waiting for cargo.
+    cargo.args(["install", "--locked", "--quiet", "--debug", "--root"]).arg(&folder);
     cargo.arg(format!("cargo-mutants@{VERSION}"));
     process::run(&mut cargo, Some(Instant::now() + INSTALL_LIMIT))?;
     Ok(program)

@@ -117,7 +117,6 @@ fn subjects(wanted: &impl Fn(&str) -> bool) -> Result<Vec<Subject>> {
         ("agno", Some("agno, SQLite database")),
         ("pydantic-ai", None),
         ("rig", None),
-        ("autoagents", None),
     ];
     let mut subjects = Vec::new();
     for (name, batch) in on_disk.iter().filter(|(name, _)| wanted(name)) {

@@ -44,7 +44,6 @@ const CHARTS: &[Chart] = &[
         bars: &[
             ("budao", "turn/start"),
             ("budao, on disk", "turn/start_durable"),
-            ("autoagents", "peer/autoagents/turn_start"),
             ("rig", "peer/rig/turn_start"),
             ("agno", "peer/agno/turn_start"),
             ("pydantic-ai", "peer/pydantic-ai/turn_start"),
@@ -62,7 +61,6 @@ const CHARTS: &[Chart] = &[
             ("pydantic-ai", "peer/pydantic-ai/turn_session"),
             ("langgraph", "peer/langgraph/turn_session"),
             ("agno", "peer/agno/turn_session"),
-            ("autoagents", "peer/autoagents/turn_session"),
         ],
     },
     Chart {

@@ -75,9 +75,9 @@ const RATIOS: &[Ratio] = &[
         note: "how many times less than agno with its database in memory",
     },
     Ratio {
-        name: "turn/start_vs_autoagents",
+        name: "turn/start_vs_rig",
         ours: "turn/start",
-        theirs: "peer/autoagents/turn_start",
+        theirs: "peer/rig/turn_start",
         better: Better::Lower,
         bar: Some(1.5),
         note: "from the start of a process to its first answer",
@@ -115,11 +115,11 @@ const RATIOS: &[Ratio] = &[
         note: "the same, how many times less than pydantic-ai",
     },
     Ratio {
-        name: "turn/session_vs_autoagents",
+        name: "turn/session_vs_rig",
         ours: "turn/session",
-        theirs: "peer/autoagents/turn_session",
+        theirs: "peer/rig/turn_session",
         better: Better::Higher,
-        bar: Some(10.0),
+        bar: None,
         note: "a kept session of one turn: how many times less memory",
     },
     Ratio {
