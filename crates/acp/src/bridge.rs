@@ -38,6 +38,29 @@ pub struct Bridge {
     pub host: Arc<dyn Host>,
 }
 
+/// What an editor is told before anything is open: so it need not wait for a journal to be greeted.
+#[derive(Clone, Debug)]
+pub struct Front {
+    /// What the editor may choose from.
+    pub offer: Offer,
+    /// Time, chance and tasks.
+    pub world: World,
+    /// The bounds.
+    pub limits: Limits,
+    /// The language people are spoken to in.
+    pub lang: Lang,
+}
+
+impl Bridge {
+    /// What this bridge tells an editor first.
+    #[must_use]
+    pub fn front(&self) -> Front {
+        let Self { offer, world, limits, lang, .. } = self;
+        let (offer, world, limits) = (offer.clone(), world.clone(), limits.clone());
+        Front { offer, world, limits, lang: *lang }
+    }
+}
+
 /// How a turn that failed is told to the editor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExecutionError {

@@ -1,70 +1,38 @@
-//! One connection with an editor: every method of the protocol, and who answers it.
-//!
-//! Handlers run one after the other and block the reading of the next line, so none of them waits: each
-//! hands over to the session's attendant, whose inbox keeps the order in which lines came.
+//! One connection with an editor: it is greeted at once, and answered at the desk as soon as there is one.
 
 use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use agent_client_protocol::{
-    Agent, Client, Error, JsonRpcRequest, Lines, on_receive_notification, on_receive_request,
+    Agent, Error, Lines, on_receive_notification, on_receive_request,
     schema::ProtocolVersion,
-    v1::{
-        ConnectionTo, Responder,
-        schema::{
-            AgentCapabilities, AuthMethod, AuthMethodAgent, AuthenticateRequest,
-            AuthenticateResponse, CancelNotification, CloseSessionRequest, DeleteSessionRequest,
-            DeleteSessionResponse, Implementation, InitializeRequest, InitializeResponse,
-            ListSessionsRequest, LoadSessionRequest, McpCapabilities, McpServer, NewSessionRequest,
-            PromptCapabilities, PromptRequest, PromptResponse, ResumeSessionRequest,
-            SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
-            SessionCloseCapabilities, SessionDeleteCapabilities, SessionListCapabilities,
-            SessionResumeCapabilities, SetSessionConfigOptionRequest, SetSessionModeRequest,
-        },
+    v1::schema::{
+        AgentCapabilities, AuthMethod, AuthMethodAgent, CancelNotification, Implementation,
+        InitializeRequest, InitializeResponse, McpCapabilities, PromptCapabilities,
+        SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
+        SessionDeleteCapabilities, SessionListCapabilities, SessionResumeCapabilities,
     },
 };
-use budao_core::{
-    event::{CommandId, SessionId},
-    fault::{Fact, Fault, Kind, Operation},
-};
-use serde::{Deserialize, Serialize};
+use budao_core::fault::{Fault, Kind, Operation};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::mpsc,
+    sync::SetOnce,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    attendant::{Attendant, Begin, Input, Opened},
-    bridge::Bridge,
-    content, faults,
-    jobs::Leave,
+    bridge::{Bridge, Front},
+    desk::{Desk, respond},
+    faults,
     lines::{self, Gauge},
-    list,
-    offer::{Offer, Place},
-    outbox::Outbox,
+    offer::Offer,
     project::Abilities,
-    prompts::Prompt,
 };
 
-/// Further directories a session may work in.
-const DIRECTORIES: usize = 64;
-/// What an attendant's inbox holds.
-const INBOX: usize = 512;
 /// How long what is left may take once the editor is gone.
 const FAREWELL: Duration = Duration::from_millis(400);
-
-/// A line that was too long, in place of what it said.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonRpcRequest)]
-#[request(method = "_budao/line_too_long", response = serde_json::Value)]
-struct LineTooLong {}
 
 impl Bridge {
     /// Serves one editor until it is gone. Input and output carry the protocol and nothing else.
@@ -76,119 +44,94 @@ impl Bridge {
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Result<(), Fault> {
+        self.front().serve(async { Ok(self) }, input, output).await
+    }
+}
+
+impl Front {
+    /// Serves one editor until it is gone, and greets it while the bridge is still being opened. If that
+    /// fails, the editor is told at whatever it asks next.
+    ///
+    /// # Errors
+    /// When the bridge could not be opened, or the connection broke instead of ending.
+    pub async fn serve(
+        self,
+        opening: impl Future<Output = Result<Bridge, Fault>> + Send + 'static,
+        input: impl AsyncRead + Send + Unpin + 'static,
+        output: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<(), Fault> {
         let (gauge, over) = (Arc::new(Gauge::default()), CancellationToken::new());
         let incoming = lines::incoming(input, self.limits.frame_bytes_hard, over.clone());
         let (outgoing, writing) = lines::outgoing(output, Arc::clone(&gauge));
-        let clock = Arc::clone(&self.world.clock);
-        let desk = Arc::new(Desk::new(self, Arc::clone(&gauge)));
-        desk.spawn(writing);
-        let talking = talk(Arc::clone(&desk), Lines::new(outgoing, incoming));
+        let world = self.world.clone();
+        let attendants = TaskTracker::new();
+        let lobby =
+            Arc::new(Lobby { front: self, abilities: Arc::default(), desk: SetOnce::new() });
+        world.spawn.spawn(Box::pin(attendants.track_future(writing)));
+        let opened = Arc::clone(&lobby).open(opening, Arc::clone(&gauge), attendants.clone());
+        world.spawn.spawn(Box::pin(attendants.track_future(opened)));
+        let talking = talk(Arc::clone(&lobby), Lines::new(outgoing, incoming));
         let ended = tokio::select! {
             biased;
             ended = talking => ended,
             // An editor that stopped reading must not keep us once it is gone.
-            () = async { over.cancelled().await; clock.sleep(FAREWELL).await } => Ok(()),
+            () = async { over.cancelled().await; world.clock.sleep(FAREWELL).await } => Ok(()),
         };
-        desk.close();
+        let opened = lobby.close();
+        attendants.close();
         tokio::select! {
             biased;
-            () = desk.attendants.wait() => {}
-            () = clock.sleep(FAREWELL) => tracing::warn!("some sessions were left in the middle"),
+            () = attendants.wait() => {}
+            () = world.clock.sleep(FAREWELL) => tracing::warn!("some sessions were left in the middle"),
         }
         tracing::info!(most_queued_bytes = gauge.most(), "the editor is gone");
+        opened?;
         ended.map_err(|error| {
             Fault::new(Kind::ConnectionLost, Operation::TalkToEditor).caused_by(&error)
         })
     }
 }
 
-/// What all handlers share.
-struct Desk {
-    bridge: Arc<Bridge>,
-    gauge: Arc<Gauge>,
-    sessions: Mutex<BTreeMap<SessionId, mpsc::Sender<Input>>>,
-    abilities: Mutex<Abilities>,
-    attendants: TaskTracker,
-    prompts: AtomicU64,
+/// Where an editor is greeted, and waits until there is somebody at the desk.
+struct Lobby {
+    front: Front,
+    abilities: Arc<Mutex<Abilities>>,
+    desk: SetOnce<Result<Arc<Desk>, Fault>>,
 }
 
-async fn talk<O, I>(desk: Arc<Desk>, transport: Lines<O, I>) -> Result<(), Error>
-where
-    O: futures::Sink<String, Error = std::io::Error> + Send + 'static,
-    I: futures::Stream<Item = std::io::Result<String>> + Send + 'static,
-{
-    macro_rules! answer {
-        ($desk:ident, $handle:ident) => {{
-            let desk = Arc::clone(&$desk);
-            async move |request, responder, connection| {
-                desk.$handle(request, responder, &connection);
-                Ok(())
-            }
-        }};
-    }
-    let cancelling = Arc::clone(&desk);
-    Agent
-        .v1()
-        .name("budao")
-        .on_receive_request(answer!(desk, initialize), on_receive_request!())
-        .on_receive_request(answer!(desk, authenticate), on_receive_request!())
-        .on_receive_request(answer!(desk, new_session), on_receive_request!())
-        .on_receive_request(answer!(desk, load_session), on_receive_request!())
-        .on_receive_request(answer!(desk, resume_session), on_receive_request!())
-        .on_receive_request(answer!(desk, list_sessions), on_receive_request!())
-        .on_receive_request(answer!(desk, close_session), on_receive_request!())
-        .on_receive_request(answer!(desk, delete_session), on_receive_request!())
-        .on_receive_request(answer!(desk, prompt), on_receive_request!())
-        .on_receive_request(answer!(desk, set_mode), on_receive_request!())
-        .on_receive_request(answer!(desk, set_option), on_receive_request!())
-        .on_receive_request(answer!(desk, too_long), on_receive_request!())
-        .on_receive_notification(
-            async move |cancel: CancelNotification, _connection| {
-                cancelling.cancel(&cancel);
-                Ok(())
-            },
-            on_receive_notification!(),
-        )
-        .connect_to(transport)
-        .await
-}
-
-/// Answers a request; a connection that is gone needs no answer.
-macro_rules! respond {
-    ($responder:expr, $answer:expr) => {
-        if let Err(error) = $responder.respond_with_result($answer) {
-            tracing::debug!(%error, "nobody is there to be answered");
-        }
-    };
-}
-
-type Connection = ConnectionTo<Client>;
-
-#[expect(clippy::needless_pass_by_value, reason = "every handler has the same shape")]
-impl Desk {
-    fn new(bridge: Bridge, gauge: Arc<Gauge>) -> Self {
-        Self {
-            bridge: Arc::new(bridge),
-            gauge,
-            sessions: Mutex::default(),
-            abilities: Mutex::default(),
-            attendants: TaskTracker::new(),
-            prompts: AtomicU64::new(0),
-        }
-    }
-
-    /// The editor is gone: every attendant hears of it.
-    fn close(&self) {
-        self.sessions.lock().expect("no code panics while holding this").clear();
-        self.attendants.close();
-    }
-
-    fn initialize(
-        &self,
-        request: InitializeRequest,
-        responder: Responder<InitializeResponse>,
-        _: &Connection,
+impl Lobby {
+    async fn open(
+        self: Arc<Self>,
+        opening: impl Future<Output = Result<Bridge, Fault>> + Send,
+        gauge: Arc<Gauge>,
+        attendants: TaskTracker,
     ) {
+        let opened = opening.await.map(|bridge| {
+            Arc::new(Desk::new(bridge, gauge, Arc::clone(&self.abilities), attendants))
+        });
+        if let Err(fault) = &opened {
+            tracing::error!(%fault, "the editor cannot be served");
+        }
+        // Set here alone.
+        let _ = self.desk.set(opened);
+    }
+
+    /// Who answers what comes after the greeting.
+    async fn desk(&self) -> Result<&Arc<Desk>, Error> {
+        self.desk.wait().await.as_ref().map_err(|fault| faults::error(fault, self.front.lang))
+    }
+
+    /// The editor is gone: every attendant hears of it. Says whether there was a desk, as far as is known.
+    fn close(&self) -> Result<(), Fault> {
+        match self.desk.get() {
+            Some(Ok(desk)) => desk.close(),
+            Some(Err(fault)) => return Err(fault.clone()),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn greet(&self, request: &InitializeRequest) -> InitializeResponse {
         let session = request.client_capabilities.session.as_ref();
         let abilities = Abilities {
             notices: session.is_some_and(|session| session.notices.is_some()),
@@ -198,264 +141,72 @@ impl Desk {
         if let Some(info) = &request.client_info {
             tracing::info!(editor = info.name, version = info.version, "an editor connected");
         }
-        let sign_ins = self.bridge.offer.sign_ins.iter().map(|method| {
+        let offer = &self.front.offer;
+        let sign_ins = offer.sign_ins.iter().map(|method| {
             AuthMethod::Agent(
                 AuthMethodAgent::new(method.id.clone(), method.name.clone())
                     .description(method.about.clone()),
             )
         });
         let info = Implementation::new("budao", env!("CARGO_PKG_VERSION"))
-            .title(format!("Budao ({})", self.bridge.offer.engine));
-        let response = InitializeResponse::new(ProtocolVersion::V1)
-            .agent_capabilities(capabilities(&self.bridge.offer))
+            .title(format!("Budao ({})", offer.engine));
+        InitializeResponse::new(ProtocolVersion::V1)
+            .agent_capabilities(capabilities(offer))
             .auth_methods(sign_ins.collect())
-            .agent_info(info);
-        respond!(responder, Ok(response));
-    }
-
-    fn authenticate(
-        self: &Arc<Self>,
-        request: AuthenticateRequest,
-        responder: Responder<AuthenticateResponse>,
-        _: &Connection,
-    ) {
-        let method = request.method_id.0.to_string();
-        if !self.bridge.offer.sign_ins.iter().any(|known| known.id == method) {
-            respond!(responder, Err(faults::invalid("methodId", "one of the methods on offer")));
-            return;
-        }
-        let desk = Arc::clone(self);
-        self.spawn(async move {
-            let signed_in = desk.bridge.host.sign_in(&method).await;
-            let answer = signed_in
-                .map(|()| AuthenticateResponse::new())
-                .map_err(|fault| faults::error(&fault, desk.bridge.lang));
-            respond!(responder, answer);
-        });
-    }
-
-    fn new_session(
-        &self,
-        request: NewSessionRequest,
-        responder: Responder<agent_client_protocol::v1::schema::NewSessionResponse>,
-        connection: &Connection,
-    ) {
-        let place = self.place(&request.cwd, &request.additional_directories, request.mcp_servers);
-        match place {
-            Ok((place, servers)) => {
-                let session = SessionId(self.bridge.world.uuid());
-                let begin = Begin { place, servers, reply: Opened::New(responder) };
-                self.begin(session, begin, connection);
-            }
-            Err(error) => respond!(responder, Err(error)),
-        }
-    }
-
-    fn load_session(
-        &self,
-        request: LoadSessionRequest,
-        responder: Responder<agent_client_protocol::v1::schema::LoadSessionResponse>,
-        connection: &Connection,
-    ) {
-        let place = self.place(&request.cwd, &request.additional_directories, request.mcp_servers);
-        match place.and_then(|place| Ok((place, self.id(&request.session_id.0)?))) {
-            Ok(((place, servers), session)) => {
-                let begin = Begin { place, servers, reply: Opened::Load(responder) };
-                self.begin(session, begin, connection);
-            }
-            Err(error) => respond!(responder, Err(error)),
-        }
-    }
-
-    fn resume_session(
-        &self,
-        request: ResumeSessionRequest,
-        responder: Responder<agent_client_protocol::v1::schema::ResumeSessionResponse>,
-        connection: &Connection,
-    ) {
-        let place = self.place(&request.cwd, &request.additional_directories, request.mcp_servers);
-        match place.and_then(|place| Ok((place, self.id(&request.session_id.0)?))) {
-            Ok(((place, servers), session)) => {
-                let begin = Begin { place, servers, reply: Opened::Resume(responder) };
-                self.begin(session, begin, connection);
-            }
-            Err(error) => respond!(responder, Err(error)),
-        }
-    }
-
-    fn list_sessions(
-        self: &Arc<Self>,
-        request: ListSessionsRequest,
-        responder: Responder<agent_client_protocol::v1::schema::ListSessionsResponse>,
-        _: &Connection,
-    ) {
-        let desk = Arc::clone(self);
-        self.spawn(async move {
-            respond!(responder, list::page(&desk.bridge, request).await);
-        });
-    }
-
-    fn close_session(
-        &self,
-        request: CloseSessionRequest,
-        responder: Responder<agent_client_protocol::v1::schema::CloseSessionResponse>,
-        _: &Connection,
-    ) {
-        match self.inbox(&request.session_id.0) {
-            Ok(inbox) => hand_over(&inbox, Input::Leave(Leave::Close(responder))),
-            Err(error) => respond!(responder, Err(error)),
-        }
-    }
-
-    /// A session that is open is closed first; one that is not is just deleted. Deleting what is not there
-    /// is no mistake: it is gone, as was asked.
-    fn delete_session(
-        self: &Arc<Self>,
-        request: DeleteSessionRequest,
-        responder: Responder<DeleteSessionResponse>,
-        _: &Connection,
-    ) {
-        if let Ok(inbox) = self.inbox(&request.session_id.0) {
-            return hand_over(&inbox, Input::Leave(Leave::Delete(responder)));
-        }
-        let session = match self.id(&request.session_id.0) {
-            Ok(session) => session,
-            Err(error) => return respond!(responder, Err(error)),
-        };
-        let desk = Arc::clone(self);
-        self.spawn(async move {
-            let deleted = desk.bridge.journal.delete(session).await;
-            let answer = deleted
-                .map(|_| DeleteSessionResponse::new())
-                .map_err(|fault| faults::error(&fault, desk.bridge.lang));
-            respond!(responder, answer);
-        });
-    }
-
-    fn prompt(&self, request: PromptRequest, responder: Responder<PromptResponse>, _: &Connection) {
-        let inbox = match self.inbox(&request.session_id.0) {
-            Ok(inbox) => inbox,
-            Err(error) => return respond!(responder, Err(error)),
-        };
-        let content = match content::blocks(request.prompt) {
-            Ok(content) => content,
-            Err(error) => return respond!(responder, Err(error)),
-        };
-        let world = &self.bridge.world;
-        let command = CommandId::from(format!("acp-{}", world.uuid().simple()));
-        let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
-        let (trace, now) = (world.trace(), world.clock.now());
-        let prompt = Prompt::new(number, content, command, trace, responder, now);
-        hand_over(&inbox, Input::Prompt(Box::new(prompt)));
-    }
-
-    fn cancel(&self, cancel: &CancelNotification) {
-        if let Ok(inbox) = self.inbox(&cancel.session_id.0) {
-            hand_over(&inbox, Input::Cancel);
-        }
-    }
-
-    fn set_mode(
-        &self,
-        request: SetSessionModeRequest,
-        reply: Responder<agent_client_protocol::v1::schema::SetSessionModeResponse>,
-        _: &Connection,
-    ) {
-        match self.inbox(&request.session_id.0) {
-            Ok(inbox) => {
-                hand_over(&inbox, Input::SetMode { mode: request.mode_id.0.to_string(), reply });
-            }
-            Err(error) => respond!(reply, Err(error)),
-        }
-    }
-
-    fn set_option(
-        &self,
-        request: SetSessionConfigOptionRequest,
-        reply: Responder<agent_client_protocol::v1::schema::SetSessionConfigOptionResponse>,
-        _: &Connection,
-    ) {
-        let inbox = match self.inbox(&request.session_id.0) {
-            Ok(inbox) => inbox,
-            Err(error) => return respond!(reply, Err(error)),
-        };
-        let Some(value) = request.value.as_value_id() else {
-            return respond!(reply, Err(faults::invalid("value", "the id of a value")));
-        };
-        let (option, value) = (request.config_id.0.to_string(), value.0.to_string());
-        hand_over(&inbox, Input::SetOption { option, value, reply });
-    }
-
-    fn too_long(&self, _: LineTooLong, responder: Responder<serde_json::Value>, _: &Connection) {
-        let fault = Fault::new(Kind::FrameTooLarge, Operation::TalkToEditor)
-            .with(Fact::Limit, self.bridge.limits.frame_bytes_hard)
-            .with(Fact::LimitName, "frame_bytes_hard");
-        respond!(responder, Err(faults::error(&fault, self.bridge.lang)));
-    }
-
-    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.bridge.world.spawn.spawn(Box::pin(self.attendants.track_future(work)));
-    }
-
-    /// Where a session works, and with which servers.
-    fn place(
-        &self,
-        cwd: &Path,
-        others: &[std::path::PathBuf],
-        servers: Vec<McpServer>,
-    ) -> Result<(Place, Vec<crate::bridge::ToolServer>), Error> {
-        if !others.is_empty() && self.bridge.offer.directories.is_none() {
-            return Err(faults::invalid("additionalDirectories", "empty: they are not offered"));
-        }
-        if others.len() > DIRECTORIES {
-            return Err(faults::invalid("additionalDirectories", "at most 64 directories"));
-        }
-        let others = others.iter().map(|path| absolute("additionalDirectories", path));
-        let place = Place { cwd: absolute("cwd", cwd)?, others: others.collect::<Result<_, _>>()? };
-        Ok((place, content::servers(servers)?))
-    }
-
-    fn id(&self, session: &str) -> Result<SessionId, Error> {
-        session.parse().map_err(|_| faults::unknown_session(session, self.bridge.lang))
-    }
-
-    /// The inbox of a session the editor has open.
-    fn inbox(&self, session: &str) -> Result<mpsc::Sender<Input>, Error> {
-        let id = self.id(session)?;
-        let sessions = self.sessions.lock().expect("no code panics while holding this");
-        let open = sessions.get(&id).filter(|inbox| !inbox.is_closed());
-        open.cloned().ok_or_else(|| faults::unknown_session(session, self.bridge.lang))
-    }
-
-    /// Begins with a session: by its attendant if it has one, else by a new one.
-    fn begin(&self, session: SessionId, begin: Begin, connection: &Connection) {
-        let mut sessions = self.sessions.lock().expect("no code panics while holding this");
-        sessions.retain(|_, inbox| !inbox.is_closed());
-        let inbox = sessions.entry(session).or_insert_with(|| {
-            let (sender, inbox) = mpsc::channel(INBOX);
-            let outbox = Outbox::new(connection.clone(), session, Arc::clone(&self.gauge));
-            let abilities = *self.abilities.lock().expect("no code panics while holding this");
-            let bridge = Arc::clone(&self.bridge);
-            self.spawn(Attendant::new(bridge, session, outbox, inbox, abilities).run());
-            sender
-        });
-        hand_over(inbox, Input::Begin(Box::new(begin)));
+            .agent_info(info)
     }
 }
 
-/// Hands something to an attendant. One whose inbox is full drops it, which answers the request with an
-/// error: the editor is told at once, and nothing waits.
-fn hand_over(inbox: &mpsc::Sender<Input>, input: Input) {
-    if let Err(error) = inbox.try_send(input) {
-        tracing::warn!(%error, limit = INBOX, limit_name = "acp_inbox", "a session is too busy");
+async fn talk<O, I>(lobby: Arc<Lobby>, transport: Lines<O, I>) -> Result<(), Error>
+where
+    O: futures::Sink<String, Error = std::io::Error> + Send + 'static,
+    I: futures::Stream<Item = std::io::Result<String>> + Send + 'static,
+{
+    macro_rules! answer {
+        ($lobby:ident, $handle:ident) => {{
+            let lobby = Arc::clone(&$lobby);
+            async move |request, responder, connection| {
+                match lobby.desk().await {
+                    Ok(desk) => desk.$handle(request, responder, &connection),
+                    Err(error) => respond!(responder, Err(error)),
+                }
+                Ok(())
+            }
+        }};
     }
-}
-
-fn absolute(field: &'static str, path: &Path) -> Result<String, Error> {
-    if !path.is_absolute() {
-        return Err(faults::invalid(field, "an absolute path"));
-    }
-    path.to_str().map(str::to_owned).ok_or_else(|| faults::invalid(field, "valid UTF-8"))
+    let (greeting, cancelling) = (Arc::clone(&lobby), Arc::clone(&lobby));
+    Agent
+        .v1()
+        .name("budao")
+        .on_receive_request(
+            async move |request: InitializeRequest, responder, _connection| {
+                respond!(responder, Ok(greeting.greet(&request)));
+                Ok(())
+            },
+            on_receive_request!(),
+        )
+        .on_receive_request(answer!(lobby, authenticate), on_receive_request!())
+        .on_receive_request(answer!(lobby, new_session), on_receive_request!())
+        .on_receive_request(answer!(lobby, load_session), on_receive_request!())
+        .on_receive_request(answer!(lobby, resume_session), on_receive_request!())
+        .on_receive_request(answer!(lobby, list_sessions), on_receive_request!())
+        .on_receive_request(answer!(lobby, close_session), on_receive_request!())
+        .on_receive_request(answer!(lobby, delete_session), on_receive_request!())
+        .on_receive_request(answer!(lobby, prompt), on_receive_request!())
+        .on_receive_request(answer!(lobby, set_mode), on_receive_request!())
+        .on_receive_request(answer!(lobby, set_option), on_receive_request!())
+        .on_receive_request(answer!(lobby, too_long), on_receive_request!())
+        .on_receive_notification(
+            async move |cancel: CancelNotification, _connection| {
+                if let Ok(desk) = cancelling.desk().await {
+                    desk.cancel(&cancel);
+                }
+                Ok(())
+            },
+            on_receive_notification!(),
+        )
+        .connect_to(transport)
+        .await
 }
 
 fn capabilities(offer: &Offer) -> AgentCapabilities {

@@ -9,6 +9,7 @@ mod attendant;
 mod bridge;
 mod connection;
 mod content;
+mod desk;
 mod faults;
 mod jobs;
 mod lines;
@@ -21,5 +22,5 @@ mod project;
 mod prompts;
 mod words;
 
-pub use bridge::{Bridge, ExecutionError, Host, NoHost, Reach, ToolServer};
+pub use bridge::{Bridge, ExecutionError, Front, Host, NoHost, Reach, ToolServer};
 pub use offer::{Choice, Offer, OwnMode, SignIn, SlashCommand};

@@ -8,9 +8,13 @@ mod doctor;
 mod handed;
 mod log;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use budao_acp::{Bridge, Choice, ExecutionError, Offer, SignIn, SlashCommand};
+use budao_acp::{Bridge, Choice, ExecutionError, Front, Offer, SignIn, SlashCommand};
 use budao_core::{
     Fault, Lang,
     event::Settings,
@@ -221,25 +225,27 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
     let offer = claude::offer(args.models.clone(), lang);
     let model = offer.models[0].id.clone();
     let settings = Settings { model, ..args.settings(lang)? };
-    let journal = args.journal.open(&world).await?;
+    let execution_error = args.execution_error()?;
     tracing::info!(engine = offer.engine, program = %program.display(), "serving an editor");
-    // An editor opens a session to use it: the CLI starts while its user types.
-    let writes = Arc::clone(&journal) as _;
-    let engine = crate::claude::engine(program, writes, &world, limits.clone(), true);
-    let bridge = Bridge {
-        engine: Arc::new(engine.clone()),
-        journal,
-        world,
-        limits,
-        offer,
-        settings,
-        lang,
-        execution_error: args.execution_error()?,
-        host: Arc::new(claude::Hosted(engine.clone())),
+    let front = Front { offer, world, limits, lang };
+    let (stand, journal) = (front.clone(), args.journal.clone());
+    let running = Arc::new(OnceLock::new());
+    let keep = Arc::clone(&running);
+    // An editor is greeted while the journal is opened.
+    let opening = async move {
+        let Front { offer, world, limits, lang } = stand;
+        let journal = journal.open(&world).await?;
+        // An editor opens a session to use it: the CLI starts while its user types.
+        let writes = Arc::clone(&journal) as _;
+        let engine = crate::claude::engine(program, writes, &world, limits.clone(), true);
+        let engine = keep.get_or_init(|| engine).clone();
+        let host = Arc::new(claude::Hosted(engine.clone()));
+        let engine = Arc::new(engine);
+        Ok(Bridge { engine, journal, world, limits, offer, settings, lang, execution_error, host })
     };
-    let served = bridge.serve(tokio::io::stdin(), tokio::io::stdout()).await;
-    if tokio::time::timeout(FAREWELL, engine.shutdown(Duration::ZERO)).await.is_err() {
-        tracing::warn!("what was running was left to its supervisors");
+    let served = front.serve(opening, tokio::io::stdin(), tokio::io::stdout()).await;
+    if let Some(engine) = running.get() {
+        within_farewell(engine.shutdown(Duration::ZERO)).await;
     }
     served.map(|()| Exit::Fine)
 }
@@ -249,23 +255,31 @@ async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     let limits = config.limits.clone();
     let (settings, offer) = (args.settings(lang)?, args.offer(lang, limits.context_tokens)?);
     let execution_error = args.execution_error()?;
-    // Servers that are late join when they are there: an editor must not wait for them.
-    let wired = wiring::wire_within(&args.journal, config, Duration::ZERO).await?;
     tracing::info!(engine = offer.engine, models = ?args.models(), "serving an editor");
-    let bridge = Bridge {
-        engine: Arc::new(wired.runtime.clone()),
-        journal: Arc::clone(wired.runtime.journal()),
-        world: wired.runtime.world().clone(),
-        limits,
-        offer,
-        settings,
-        lang,
-        execution_error,
-        host: Arc::clone(&wired.handed) as _,
+    let front = Front { offer, world: budao_runtime::world::real(), limits, lang };
+    let (stand, journal) = (front.clone(), args.journal.clone());
+    let running = Arc::new(OnceLock::new());
+    let keep = Arc::clone(&running);
+    let opening = async move {
+        let Front { offer, limits, lang, .. } = stand;
+        // Servers that are late join when they are there: an editor must not wait for them.
+        let wired = wiring::wire_within(&journal, config, Duration::ZERO).await?;
+        let (runtime, host) = (wired.runtime.clone(), Arc::clone(&wired.handed) as _);
+        keep.get_or_init(|| wired);
+        let (journal, world) = (Arc::clone(runtime.journal()), runtime.world().clone());
+        let engine = Arc::new(runtime);
+        Ok(Bridge { engine, journal, world, limits, offer, settings, lang, execution_error, host })
     };
-    let served = bridge.serve(tokio::io::stdin(), tokio::io::stdout()).await;
-    if tokio::time::timeout(FAREWELL, wired.close()).await.is_err() {
-        tracing::warn!("what was running was left to its supervisors");
+    let served = front.serve(opening, tokio::io::stdin(), tokio::io::stdout()).await;
+    if let Some(wired) = running.get() {
+        within_farewell(wired.close()).await;
     }
     served.map(|()| Exit::Fine)
+}
+
+/// Puts aside what runs, if that does not take long: whoever has gone does not wait.
+async fn within_farewell(close: impl Future<Output = ()>) {
+    if tokio::time::timeout(FAREWELL, close).await.is_err() {
+        tracing::warn!("what was running was left to its supervisors");
+    }
 }

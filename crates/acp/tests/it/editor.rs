@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use budao_acp::Bridge;
+use budao_acp::{Bridge, Front};
+use budao_core::Fault;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf},
@@ -45,7 +46,7 @@ pub(crate) struct Editor {
     pub(crate) voice: Voice,
     /// Permission questions nobody answered.
     pub(crate) asked: Vec<Value>,
-    pub(crate) serving: JoinHandle<Result<(), budao_core::Fault>>,
+    pub(crate) serving: JoinHandle<Result<(), Fault>>,
 }
 
 impl Editor {
@@ -56,9 +57,18 @@ impl Editor {
 
     /// Connects over a line that holds so many bytes.
     pub(crate) fn connect_with(bridge: Bridge, bytes: usize) -> Self {
+        Self::connect_while(bridge.front(), async { Ok(bridge) }, bytes)
+    }
+
+    /// Connects while the bridge is still being opened.
+    pub(crate) fn connect_while(
+        front: Front,
+        opening: impl Future<Output = Result<Bridge, Fault>> + Send + 'static,
+        bytes: usize,
+    ) -> Self {
         let (ours, theirs) = tokio::io::duplex(bytes);
         let (input, output) = tokio::io::split(theirs);
-        let serving = tokio::spawn(bridge.serve(input, output));
+        let serving = tokio::spawn(front.serve(opening, input, output));
         let (reader, writer) = tokio::io::split(ours);
         Self {
             writer,

@@ -6,6 +6,7 @@ mod check;
 mod claude;
 mod conversation;
 mod editor;
+mod greeting;
 mod hostile;
 mod permissions;
 #[path = "../../../claude/tests/it/played.rs"]

@@ -1,0 +1,42 @@
+//! What an editor hears before anything is open.
+
+use budao_core::fault::{Fault, Kind, Operation};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::{editor::Editor, stage::Stage};
+
+const LINE: usize = 64 * 1024;
+
+#[tokio::test(start_paused = true)]
+async fn an_editor_is_greeted_while_the_journal_is_still_being_opened() {
+    let bridge = Stage::new(1).bridge;
+    let (open, opened) = oneshot::channel();
+    let front = bridge.front();
+    let opening = async move {
+        opened.await.expect("the test opens it");
+        Ok(bridge)
+    };
+    let mut editor = Editor::connect_while(front, opening, LINE);
+    assert_eq!(editor.initialize().await["result"]["protocolVersion"], 1);
+    let asked = editor.send("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+    open.send(()).expect("it is waited for");
+    let answer = editor.answer(asked).await;
+    let session = answer["result"]["sessionId"].as_str().expect("a session").to_owned();
+    let prompt = editor.prompt(&session, "say hello").await;
+    assert_eq!(editor.stop(prompt).await, "end_turn");
+    editor.hang_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_editor_whose_bridge_cannot_be_opened_hears_why_at_every_question() {
+    let front = Stage::new(2).bridge.front();
+    let opening = async { Err(Fault::new(Kind::JournalReadOnly, Operation::OpenJournal)) };
+    let mut editor = Editor::connect_while(front, opening, LINE);
+    assert_eq!(editor.initialize().await["result"]["protocolVersion"], 1);
+    for method in ["session/new", "session/list"] {
+        let answer = editor.ask(method, json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let code = Fault::new(Kind::JournalReadOnly, Operation::OpenJournal).row().code;
+        assert_eq!(answer["error"]["data"]["code"], code, "{answer}");
+    }
+}
