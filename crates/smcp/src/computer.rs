@@ -26,6 +26,7 @@ use budao_socketio::Payload;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+pub use blob::BlobBounds;
 pub use confirm::{Answer, Confirm, Nobody, Question};
 pub use history::Record;
 pub use inputs::Values;
@@ -56,8 +57,8 @@ pub struct Config {
     pub inline_bytes_max: usize,
     /// Bytes of one piece of data.
     pub chunk_bytes_max: usize,
-    /// Bytes of results that are kept to be fetched; the oldest go first.
-    pub kept_bytes_max: usize,
+    /// How much of results is kept to be fetched.
+    pub kept: BlobBounds,
     /// Bytes of a file of a skill.
     pub file_bytes_max: u64,
     /// Calls that are remembered.
@@ -88,7 +89,7 @@ impl Config {
             result_bytes_max: 768 * 1024,
             inline_bytes_max: 32 * 1024,
             chunk_bytes_max: 256 * 1024,
-            kept_bytes_max: 64 << 20,
+            kept: BlobBounds::default(),
             file_bytes_max: 100 << 20,
             history_max: 200,
             question: Duration::from_secs(20),

@@ -1,12 +1,13 @@
 //! Data that is too large for an answer: kept here for a while, and given a piece at a time.
 //!
 //! A handle says nothing to whoever has it. Behind it is either something that was kept, or a file of a skill, which
-//! is looked up and guarded anew for each piece. What was kept goes when the room changes, and the oldest goes when
-//! there is no more room for it.
+//! is looked up and guarded anew for each piece. What was kept goes when the room changes and when its time is over, and
+//! the oldest goes when there is no more room for it.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use base64::{
@@ -14,6 +15,7 @@ use base64::{
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
 use budao_core::{
+    Timestamp,
     fault::{Fact, Fault, Kind, Operation},
     seams::World,
 };
@@ -23,6 +25,23 @@ use sha2::{Digest as _, Sha256};
 use super::skills::{File, hex};
 use crate::wire::request::Fields;
 
+/// How much is kept. What is beyond goes, the oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlobBounds {
+    /// Bytes of all of it.
+    pub bytes: usize,
+    /// How many.
+    pub count: usize,
+    /// How long each.
+    pub age: Duration,
+}
+
+impl Default for BlobBounds {
+    fn default() -> Self {
+        Self { bytes: 64 << 20, count: 1024, age: Duration::from_hours(1) }
+    }
+}
+
 /// Something that was kept.
 #[derive(Debug)]
 pub(super) struct Blob {
@@ -30,13 +49,14 @@ pub(super) struct Blob {
     pub(super) mime: String,
     pub(super) bytes: Vec<u8>,
     pub(super) sha256: String,
+    at: Timestamp,
 }
 
 /// Everything that is kept.
 #[derive(Debug)]
 pub(super) struct Blobs {
     kept: Mutex<VecDeque<Arc<Blob>>>,
-    bytes_max: usize,
+    bounds: BlobBounds,
 }
 
 /// What a handle stands for.
@@ -73,28 +93,36 @@ pub(super) fn unavailable(reason: &'static str) -> Fault {
 }
 
 impl Blobs {
-    pub(super) fn new(bytes_max: usize) -> Self {
-        Self { kept: Mutex::default(), bytes_max }
+    pub(super) fn new(bounds: BlobBounds) -> Self {
+        Self { kept: Mutex::default(), bounds }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Blob>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is kept at this time: what is too old is gone before anybody sees it.
+    fn at(&self, now: Timestamp) -> MutexGuard<'_, VecDeque<Arc<Blob>>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        while kept.front().is_some_and(|oldest| now.since(oldest.at) >= self.bounds.age) {
+            kept.pop_front();
+        }
+        kept
     }
 
     /// Keeps something; nothing if there can never be room for it.
     pub(super) fn keep(&self, mime: &str, bytes: Vec<u8>, world: &World) -> Option<Arc<Blob>> {
-        if bytes.len() > self.bytes_max {
+        if bytes.len() > self.bounds.bytes {
             return None;
         }
+        let now = world.clock.now();
         let blob = Arc::new(Blob {
             handle: format!("b{}", world.trace()),
             mime: mime.to_owned(),
             sha256: hex(&Sha256::digest(&bytes)),
             bytes,
+            at: now,
         });
-        let mut kept = self.lock();
+        let mut kept = self.at(now);
         kept.push_back(blob.clone());
-        while kept.iter().map(|it| it.bytes.len()).sum::<usize>() > self.bytes_max {
+        let size = |kept: &VecDeque<Arc<Blob>>| kept.iter().map(|it| it.bytes.len()).sum::<usize>();
+        while kept.len() > self.bounds.count || size(&kept) > self.bounds.bytes {
             kept.pop_front();
         }
         Some(blob)
@@ -102,15 +130,15 @@ impl Blobs {
 
     /// Forgets everything: it was for somebody else.
     pub(super) fn clear(&self) {
-        self.lock().clear();
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// A piece of what is kept.
     ///
     /// # Errors
     /// If it is gone, or there is no such piece.
-    pub(super) fn piece(&self, wish: &Wish, req_id: &str) -> Result<Value, Fault> {
-        let found = self.lock().iter().find(|it| it.handle == wish.handle).cloned();
+    pub(super) fn piece(&self, wish: &Wish, req_id: &str, now: Timestamp) -> Result<Value, Fault> {
+        let found = self.at(now).iter().find(|it| it.handle == wish.handle).cloned();
         let Some(blob) = found else {
             return Err(unavailable("gone").with(Fact::Blob, wish.handle.clone()));
         };
@@ -177,6 +205,10 @@ mod tests {
         Wish { handle: handle.to_owned(), offset, most }
     }
 
+    fn blobs(bytes: usize) -> Blobs {
+        Blobs::new(BlobBounds { bytes, count: 3, age: Duration::from_secs(60) })
+    }
+
     fn reason(fault: &Fault) -> &str {
         fault.detail().text(Fact::Reason).unwrap()
     }
@@ -184,32 +216,51 @@ mod tests {
     #[test]
     fn what_is_kept_is_given_in_pieces_until_its_end() {
         let world = budao_testkit::world::seeded(1);
-        let blobs = Blobs::new(100);
+        let blobs = blobs(100);
         let handle = blobs.keep("text/plain", b"hello".to_vec(), &world).unwrap().handle.clone();
-        let first = blobs.piece(&wish(&handle, 0, 3), "r").unwrap();
+        let first = blobs.piece(&wish(&handle, 0, 3), "r", world.clock.now()).unwrap();
         assert_eq!((&first["blob"], &first["eof"]), (&json!("aGVs"), &json!(false)));
-        let last = blobs.piece(&wish(&handle, 3, 3), "r").unwrap();
+        let last = blobs.piece(&wish(&handle, 3, 3), "r", world.clock.now()).unwrap();
         assert_eq!((&last["blob"], &last["eof"]), (&json!("bG8="), &json!(true)));
-        assert_eq!(blobs.piece(&wish(&handle, 5, 3), "r").unwrap()["eof"], true);
-        let beyond = blobs.piece(&wish(&handle, 6, 3), "r").unwrap_err();
+        assert_eq!(blobs.piece(&wish(&handle, 5, 3), "r", world.clock.now()).unwrap()["eof"], true);
+        let beyond = blobs.piece(&wish(&handle, 6, 3), "r", world.clock.now()).unwrap_err();
         assert_eq!((beyond.row().smcp, reason(&beyond)), (4018, "range"));
     }
 
     #[test]
     fn the_oldest_makes_room_and_what_never_fits_is_not_kept() {
         let world = budao_testkit::world::seeded(1);
-        let blobs = Blobs::new(100);
+        let blobs = blobs(100);
         let keep = |bytes: usize| {
             let kept = blobs.keep("x", vec![0; bytes], &world);
             kept.map(|blob| blob.handle.clone())
         };
         assert_eq!(keep(101), None);
         let (first, second) = (keep(60).unwrap(), keep(60).unwrap());
-        let gone = blobs.piece(&wish(&first, 0, 1), "r").unwrap_err();
+        let gone = blobs.piece(&wish(&first, 0, 1), "r", world.clock.now()).unwrap_err();
         assert_eq!((gone.row().smcp, reason(&gone)), (4018, "gone"));
-        assert!(blobs.piece(&wish(&second, 0, 1), "r").is_ok());
+        assert!(blobs.piece(&wish(&second, 0, 1), "r", world.clock.now()).is_ok());
         blobs.clear();
-        assert!(blobs.piece(&wish(&second, 0, 1), "r").is_err());
+        assert!(blobs.piece(&wish(&second, 0, 1), "r", world.clock.now()).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_so_many_are_kept_and_none_for_longer_than_so_long() {
+        let world = budao_testkit::world::seeded(1);
+        let blobs = blobs(100);
+        let mut handles = Vec::new();
+        for _ in 0..4 {
+            handles.push(blobs.keep("x", vec![0], &world).unwrap().handle.clone());
+            tokio::time::advance(Duration::from_secs(10)).await;
+        }
+        let is_there =
+            |handle: &String| blobs.piece(&wish(handle, 0, 1), "r", world.clock.now()).is_ok();
+        assert_eq!(handles.iter().map(is_there).collect::<Vec<_>>(), [false, true, true, true]);
+        // The second is half a minute old now.
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(handles.iter().map(is_there).collect::<Vec<_>>(), [false, false, true, true]);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(blobs.at(world.clock.now()).is_empty(), "what is too old does not take room");
     }
 
     #[test]

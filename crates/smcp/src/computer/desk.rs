@@ -61,7 +61,7 @@ impl Desk {
         let uploads = Uploads::new(config.landing.clone(), config.upload.clone(), world.clone());
         let desk = Self {
             history: History::new(config.history_max),
-            blobs: Blobs::new(config.kept_bytes_max),
+            blobs: Blobs::new(config.kept),
             uploads,
             shelf,
             skills: Skills::new(config.skills.clone()),
@@ -225,7 +225,7 @@ impl Desk {
     async fn piece(&self, fields: &Fields<'_>, req_id: &str) -> Result<Value, Fault> {
         let wish = Wish::read(fields, self.config.chunk_bytes_max)?;
         match blob::read_handle(&wish.handle)? {
-            Handle::Kept => self.blobs.piece(&wish, req_id),
+            Handle::Kept => self.blobs.piece(&wish, req_id, self.world.clock.now()),
             Handle::Skill(name, path) => {
                 let (sources, most) = (self.offer.sources(), self.config.file_bytes_max);
                 let file = self.skills.open(sources, &name, Some(&path), most).await;

@@ -122,12 +122,12 @@ fn head(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::blob::BlobBounds, *};
 
     const ROOM: Room = Room { inline: 30, result: 10_000 };
 
     fn fitted(result: Value, room: Room) -> (Result<Value, usize>, Blobs) {
-        let blobs = Blobs::new(1 << 20);
+        let blobs = Blobs::new(BlobBounds { bytes: 1 << 20, ..BlobBounds::default() });
         (fit(result, room, &blobs, &budao_testkit::world::seeded(1)), blobs)
     }
 

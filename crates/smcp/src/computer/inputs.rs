@@ -1,6 +1,6 @@
 //! `${input:id}` becomes a value: from the environment, from whoever is asked, or from its default.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, io::Read as _, path::PathBuf};
 
 use async_trait::async_trait;
 use budao_core::fault::{Fact, Fault, Kind, Operation};
@@ -20,6 +20,12 @@ pub trait Values: Send + Sync + fmt::Debug {
     async fn ask(&self, input: &Input) -> Option<String>;
 }
 
+/// Bytes of a file with variables.
+const ENV_FILE_MAX: u64 = 1 << 20;
+
+/// Values that are shorter are switches rather than secrets, and would punch holes into every text.
+const SECRET_MIN: usize = 8;
+
 /// How to start a server, and what of that must never be told.
 #[derive(Debug)]
 pub(super) struct Resolved {
@@ -36,10 +42,10 @@ pub(super) async fn resolve(
     server: &McpServer,
     values: &dyn Values,
 ) -> Result<Resolved, Fault> {
-    let mut parameters = server.described.server_parameters.clone();
+    let mut open = server.described.open();
     let mut known = BTreeMap::new();
     let mut secrets = Vec::new();
-    for id in named(&parameters) {
+    for id in named(&open) {
         let value = value(settings, server, &id, values).await?;
         let input = settings.inputs.iter().find(|input| input.id == id);
         if input.is_none_or(|input| input.sort.is_secret()) {
@@ -47,7 +53,8 @@ pub(super) async fn resolve(
         }
         known.insert(id, value);
     }
-    fill(&mut parameters, &known);
+    fill(&mut open, &known);
+    let parameters = open["server_parameters"].take();
     let name = mcp_name(&server.bundle_id);
     let text = |field: &str| parameters.get(field).and_then(Value::as_str).map(str::to_owned);
     let hidden = |field: &str| -> BTreeMap<String, SecretString> {
@@ -58,10 +65,19 @@ pub(super) async fn resolve(
     let transport = match server.described.transport.as_str() {
         "stdio" => {
             let args = parameters.get("args").and_then(Value::as_array).into_iter().flatten();
+            let mut env = BTreeMap::new();
+            if let Some(path) = open["envFile"].as_str() {
+                let variables = variables(path.to_owned()).await?;
+                let values = variables.values().filter(|value| value.len() >= SECRET_MIN);
+                secrets.extend(values.cloned());
+                env.extend(variables.into_iter().map(|(name, value)| (name, value.into())));
+            }
+            // What the settings say themselves wins.
+            env.extend(hidden("env"));
             Transport::Stdio(Stdio {
                 command: text("command").unwrap_or_default(),
                 args: args.filter_map(|arg| arg.as_str().map(str::to_owned)).collect(),
-                env: hidden("env"),
+                env,
                 inherit: Vec::new(),
                 cwd: text("cwd").map(PathBuf::from),
             })
@@ -72,9 +88,56 @@ pub(super) async fn resolve(
             if kind == "sse" { Transport::Sse(address) } else { Transport::Http(address) }
         }
     };
-    let config = Config { transport, ..Config::stdio(name, "", [""; 0]) };
+    let mut config = Config { transport, ..Config::stdio(name, "", [""; 0]) };
+    if let Ok(Some(limit)) = server.described.timeout() {
+        (config.timeouts.start, config.timeouts.list) = (limit, limit);
+    }
     config.check()?;
     Ok(Resolved { config, secrets })
+}
+
+/// The variables in a file.
+///
+/// # Errors
+/// If it cannot be read: a program without what it was to be given would fail later, and say less.
+async fn variables(path: String) -> Result<BTreeMap<String, String>, Fault> {
+    let wrong = |expected: &'static str| {
+        Fault::new(Kind::ConfigurationWrong, Operation::StartMcpServer)
+            .with(Fact::ConfigKey, "envFile")
+            .with(Fact::Path, path.clone())
+            .with(Fact::Expected, expected)
+    };
+    let file = path.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut text = String::new();
+        // Anything but a file could keep us waiting for ever.
+        if !std::fs::metadata(&file)?.is_file() {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        }
+        std::fs::File::open(&file)?.take(ENV_FILE_MAX + 1).read_to_string(&mut text)?;
+        Ok::<_, std::io::Error>(text)
+    });
+    let text = match read.await {
+        Ok(Ok(text)) => text,
+        Ok(Err(error)) => return Err(wrong("a file that can be read").caused_by(&error)),
+        Err(error) => return Err(wrong("a file that can be read").caused_by(&error)),
+    };
+    if text.len() as u64 > ENV_FILE_MAX {
+        return Err(wrong("a file of at most 1 MiB"));
+    }
+    Ok(text.lines().filter_map(assignment).collect())
+}
+
+/// A line `NAME=value`, perhaps after `export`, the value perhaps between quotes. Values are taken as they stand.
+fn assignment(line: &str) -> Option<(String, String)> {
+    let line = line.trim();
+    let line = line.strip_prefix("export ").unwrap_or(line);
+    let (name, value) = line.split_once('=')?;
+    let (name, value) = (name.trim(), value.trim());
+    let bare = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+    let value = bare('"').or_else(|| bare('\'')).unwrap_or(value);
+    let is_variable = !name.is_empty() && !name.starts_with('#') && !value.contains('\0');
+    is_variable.then(|| (name.to_owned(), value.to_owned()))
 }
 
 /// What the server is called inside: its id where that is allowed.
@@ -128,6 +191,7 @@ async fn value(
 
 #[cfg(test)]
 mod tests {
+    use secrecy::ExposeSecret as _;
     use serde_json::json;
 
     use super::*;
@@ -159,6 +223,38 @@ mod tests {
         match resolve(&settings, &settings.servers[0], values).await?.config.transport {
             Transport::Stdio(stdio) => Ok(stdio.args),
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_of_variables_is_read_and_the_settings_win_over_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "# a comment\n\nexport A='one two'\nB = \"${input:asked}\"\nC=c=d\nno assignment\n\
+                    KEY=from-the-file-12345\n=x\n";
+        std::fs::write(folder.path().join("answer.env"), text).unwrap();
+        let resolved = |path: &str| {
+            let path = folder.path().join(path);
+            let file = json!({
+                "inputs": [{ "type": "promptString", "id": "asked" }],
+                "servers": [{ "name": "s", "type": "stdio", "envFile": path,
+                    "server_parameters": { "command": "x", "env": { "C": "mine" } } }],
+            });
+            async move {
+                let settings = Settings::read(&file.to_string()).unwrap();
+                resolve(&settings, &settings.servers[0], &Known(&[])).await
+            }
+        };
+        // The path may hold an input; what is in the file is taken as it stands.
+        let Resolved { config, secrets } = resolved("${input:asked}.env").await.unwrap();
+        let Transport::Stdio(stdio) = config.transport else { panic!("it is a program") };
+        let env: Vec<(&str, &str)> =
+            stdio.env.iter().map(|(name, value)| (name.as_str(), value.expose_secret())).collect();
+        let (key, asked) = (("KEY", "from-the-file-12345"), ("B", "${input:asked}"));
+        assert_eq!(env, [("A", "one two"), asked, ("C", "mine"), key]);
+        assert_eq!(secrets, ["${input:asked}", "from-the-file-12345"]);
+        for missing in ["none.env", "."] {
+            let fault = resolved(missing).await.unwrap_err();
+            assert_eq!(fault.detail().text(Fact::ConfigKey), Some("envFile"), "{fault}");
         }
     }
 

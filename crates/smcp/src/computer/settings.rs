@@ -4,7 +4,7 @@
 
 mod input;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde::Deserialize;
@@ -61,6 +61,9 @@ pub struct Described {
     /// A transformation of results; kept, but not done here.
     #[serde(default)]
     pub vrl: Option<String>,
+    /// A file with more variables for a program, a `NAME=value` on each line. May hold `${input:id}`.
+    #[serde(default, rename = "envFile", alias = "env_file")]
+    pub env_file: Option<String>,
     /// How it is reached: `stdio`, `streamable` or `sse`.
     #[serde(rename = "type")]
     pub transport: String,
@@ -199,12 +202,27 @@ impl McpServer {
         if self.described.vrl.is_some() {
             remarks.push(format!("{id}: `vrl` is kept but results are not transformed"));
         }
-        if self.raw.get("envFile").is_some_and(|file| !file.is_null()) {
-            remarks.push(format!("{id}: `envFile` is kept but not read; use `env` and inputs"));
+        if self.described.env_file.is_some() && self.described.transport != "stdio" {
+            remarks.push(format!("{id}: `envFile` is for programs and is not read"));
+        }
+        for (field, usual, why) in UNUSED {
+            let said = self.described.server_parameters.get(field).filter(|it| !it.is_null());
+            let said = said.map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));
+            if said.is_some_and(|said| said != usual) {
+                remarks.push(format!("{id}: `{field}` is kept but not used: {why}"));
+            }
         }
         remarks
     }
 }
+
+/// Parameters that others have and that change nothing here, what they usually are, and why.
+const UNUSED: [(&str, &str, &str); 4] = [
+    ("sse_read_timeout", "", "a call's own deadline counts"),
+    ("terminate_on_close", "true", "a session is always ended"),
+    ("encoding", "utf-8", "the protocol is UTF-8"),
+    ("encoding_error_handler", "strict", "what is not UTF-8 is no message"),
+];
 
 /// A server as it was written, with the place it stands at.
 type Written = (String, Map<String, Value>);
@@ -241,6 +259,8 @@ impl Described {
             map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
         };
         let missing = |field: &str| wrong(&format!("{key}.server_parameters.{field}"), "text");
+        self.timeout()
+            .map_err(|expected| wrong(&format!("{key}.server_parameters.timeout"), expected))?;
         match self.transport.as_str() {
             "stdio" => {
                 let command = text("command").ok_or_else(|| missing("command"))?;
@@ -258,6 +278,33 @@ impl Described {
             }
             _ => Err(wrong(&format!("{key}.type"), "`stdio`, `streamable` or `sse`")),
         }
+    }
+
+    /// How long a server on the net may take to be connected to and to say what it has; nothing if that is not said.
+    ///
+    /// # Errors
+    /// What it should be.
+    pub(super) fn timeout(&self) -> Result<Option<Duration>, &'static str> {
+        const EXPECTED: &str = "seconds, or a duration like `PT30S`, up to an hour";
+        let said = self.server_parameters.get("timeout").filter(|it| !it.is_null());
+        let Some(said) = said.filter(|_| self.transport != "stdio") else { return Ok(None) };
+        let duration = match said {
+            Value::Number(seconds) => {
+                seconds.as_f64().and_then(|it| Duration::try_from_secs_f64(it).ok())
+            }
+            Value::String(text) => {
+                let read = text.parse::<jiff::SignedDuration>().ok();
+                read.and_then(|it| Duration::try_from(it).ok())
+            }
+            _ => None,
+        };
+        let fits = |it: &Duration| !it.is_zero() && *it <= Duration::from_hours(1);
+        duration.filter(fits).map(Some).ok_or(EXPECTED)
+    }
+
+    /// Everything in which `${input:id}` may stand.
+    pub(super) fn open(&self) -> Value {
+        json!({ "server_parameters": self.server_parameters, "envFile": self.env_file })
     }
 
     /// What is special about a tool: its own fields over the default's.
@@ -341,6 +388,51 @@ mod tests {
         let option = json!({ "label": "X", "value": "x" });
         let off = json!([{ "type": "pickString", "id": "a", "options": [option], "default": "y" }]);
         assert_eq!(place(inputs(off)), "inputs.0.default");
+    }
+
+    #[test]
+    fn what_is_not_used_is_said_and_what_is_usual_is_not() {
+        let net = |parameters: Value| {
+            let mut parameters = parameters;
+            parameters["url"] = "http://x/".into();
+            json!({ "servers": [{ "name": "a", "type": "streamable", "envFile": null, "server_parameters": parameters }] })
+        };
+        let remarks = |file: &Value| read(file).unwrap().remarks;
+        let usual = net(json!({ "timeout": "PT30S", "terminate_on_close": true, "headers": null }));
+        assert_eq!(remarks(&usual), [""; 0]);
+        let mut odd = net(json!({ "sse_read_timeout": "PT5M", "terminate_on_close": false }));
+        odd["servers"][0]["envFile"] = ".env".into();
+        odd["servers"][0]["vrl"] = ".".into();
+        insta::assert_snapshot!(remarks(&odd).join("\n"));
+        let mut program = server("a");
+        program["envFile"] = ".env".into();
+        program["server_parameters"]["encoding"] = "utf-8".into();
+        assert_eq!(remarks(&json!({ "servers": [program] })), [""; 0]);
+    }
+
+    #[test]
+    fn how_long_a_server_may_take_is_read_as_both_transports_write_it() {
+        let timeout = |kind: &str, timeout: Value| {
+            let parameters = json!({ "url": "http://x/", "timeout": timeout });
+            let raw = json!({ "name": "a", "type": kind, "server_parameters": parameters });
+            let settings = read(&json!({ "servers": [raw] }))?;
+            Ok::<_, Fault>(settings.servers[0].described.timeout().unwrap())
+        };
+        for (kind, written, seconds) in [
+            ("sse", json!(1.5), 1.5),
+            ("sse", json!(5), 5.0),
+            ("streamable", json!("PT30S"), 30.0),
+            ("streamable", json!("PT1M30S"), 90.0),
+        ] {
+            let expected = Duration::from_secs_f64(seconds);
+            assert_eq!(timeout(kind, written).unwrap(), Some(expected));
+        }
+        assert_eq!(timeout("sse", Value::Null).unwrap(), None);
+        for bad in [json!(0), json!(-1), json!(1e9), json!("soon"), json!([]), json!("-PT5S")] {
+            let fault = timeout("streamable", bad.clone()).unwrap_err();
+            let place = fault.detail().text(Fact::ConfigKey);
+            assert_eq!(place, Some("servers.0.server_parameters.timeout"), "{bad}");
+        }
     }
 
     #[test]

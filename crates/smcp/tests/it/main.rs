@@ -18,4 +18,5 @@ mod python;
 mod python_things;
 mod raw_frames;
 mod sign_in;
+mod sse;
 mod things;

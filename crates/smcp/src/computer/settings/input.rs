@@ -92,7 +92,7 @@ pub(super) fn check_variables(inputs: &[Input], servers: &[McpServer]) -> Result
         take(&input.id, None)?;
     }
     for server in servers {
-        for id in named(&server.described.server_parameters) {
+        for id in named(&server.described.open()) {
             take(&id, Some(&server.bundle_id))?;
         }
     }

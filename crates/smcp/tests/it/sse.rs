@@ -1,0 +1,147 @@
+//! A server that speaks the older HTTP protocol, behind our computer: events one way, posts the other.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Query, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use budao_smcp::{
+    agent::News,
+    computer::{Computer, Config, Settings},
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::{
+    common::{config, start, the_world, within},
+    computer::{Known, agent, call, place, tools},
+};
+
+/// The streams that are open, by their number; what is told on them is text.
+#[derive(Clone, Default)]
+struct Older {
+    streams: Arc<Mutex<HashMap<u64, mpsc::UnboundedSender<String>>>>,
+    opened: Arc<AtomicU64>,
+    /// Tools besides the first two.
+    more: Arc<AtomicU64>,
+}
+
+impl Older {
+    fn tell(&self, stream: u64, message: &Value) {
+        let streams = self.streams.lock().unwrap();
+        let _ = streams[&stream].send(format!("event: message\ndata: {message}\n\n"));
+    }
+
+    /// Ends every stream, as a server does that is started anew.
+    fn cut(&self) {
+        self.streams.lock().unwrap().clear();
+    }
+
+    fn change_tools(&self) {
+        self.more.fetch_add(1, Ordering::SeqCst);
+        let news = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+        let streams: Vec<u64> = self.streams.lock().unwrap().keys().copied().collect();
+        streams.into_iter().for_each(|stream| self.tell(stream, &news));
+    }
+}
+
+async fn open(State(older): State<Older>, headers: HeaderMap) -> Response {
+    if headers.get("x-key").is_none_or(|key| key != "open-sesame") {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let number = older.opened.fetch_add(1, Ordering::SeqCst);
+    let (sender, said) = mpsc::unbounded_channel();
+    let _ = sender.send(format!("event: endpoint\ndata: /message?stream={number}\n\n"));
+    older.streams.lock().unwrap().insert(number, sender);
+    let events = futures::stream::unfold(said, async |mut said| {
+        said.recv().await.map(|text| (Ok::<_, std::io::Error>(text), said))
+    });
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
+}
+
+async fn take(
+    State(older): State<Older>,
+    Query(query): Query<HashMap<String, u64>>,
+    Json(message): Json<Value>,
+) -> StatusCode {
+    let params = &message["params"];
+    let result = match message["method"].as_str() {
+        Some("initialize") => json!({
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": { "tools": { "listChanged": true } },
+            "serverInfo": { "name": "older", "version": "0" },
+        }),
+        Some("tools/list") => {
+            let tool = |name: String| json!({ "name": name, "inputSchema": { "type": "object" } });
+            let more = (0..older.more.load(Ordering::SeqCst)).map(|n| format!("more{n}"));
+            let names = ["echo".to_owned(), "no".to_owned()].into_iter().chain(more);
+            json!({ "tools": names.map(tool).collect::<Vec<_>>() })
+        }
+        Some("tools/call") if params["name"] == "no" => {
+            json!({ "isError": true, "content": [{ "type": "text", "text": "not today" }] })
+        }
+        Some("tools/call") => {
+            json!({ "content": [{ "type": "text", "text": params["arguments"]["text"] }] })
+        }
+        _ => return StatusCode::ACCEPTED,
+    };
+    let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+    older.tell(query["stream"], &answer);
+    StatusCode::ACCEPTED
+}
+
+async fn serve() -> (Older, String) {
+    let older = Older::default();
+    let router = Router::new().route("/sse", get(open)).route("/message", post(take));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/sse", listener.local_addr().unwrap());
+    let router = router.with_state(older.clone());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (older, url)
+}
+
+#[tokio::test]
+async fn a_server_of_the_older_protocol_behind_a_computer_answers_changes_and_comes_back() {
+    let hub = start(config()).await;
+    let (older, url) = serve().await;
+    let file = json!({ "servers": [{
+        "name": "older", "type": "sse", "default_tool_meta": { "auto_apply": true },
+        "server_parameters": { "url": url, "timeout": 10.0, "headers": { "x-key": "open-sesame" } },
+    }] });
+    let settings = Settings::read(&file.to_string()).unwrap();
+    let starting = Computer::start(Config::new(place(&hub, "pc")), settings, &Known, the_world());
+    let computer = within(starting).await.unwrap();
+    let agent = agent(&hub).await;
+    assert_eq!(tools(&agent).await, ["older__echo", "older__no"]);
+    let said = call(&agent, "older__echo", json!({ "text": "你好" }), 10).await.unwrap();
+    assert_eq!(said["content"][0]["text"], "你好");
+    let no = call(&agent, "older__no", json!({}), 10).await.unwrap_err();
+    assert_eq!(no.row().smcp, 4003, "{no}");
+
+    let mut news = agent.news();
+    older.change_tools();
+    within(async { while news.recv().await.unwrap() != News::ToolsChanged("pc".into()) {} }).await;
+    assert_eq!(tools(&agent).await, ["older__echo", "older__no", "older__more0"]);
+
+    older.cut();
+    within(async {
+        while call(&agent, "older__echo", json!({ "text": "again" }), 10).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert!(older.opened.load(Ordering::SeqCst) >= 2, "on a stream of its own");
+    computer.shutdown().await;
+}
