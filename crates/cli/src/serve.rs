@@ -148,6 +148,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let hub = args.hub.hub(door(args, made.as_deref()), &world::real())?;
     if let Some(mounted) = &hub {
         config.beside = mounted.hub.router();
+        config.hub = Some(mounted.counters());
     }
     let listener = listen(args.listen).await?;
     config.meters.install();

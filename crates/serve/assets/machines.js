@@ -1,64 +1,108 @@
-// Rooms, and who is in them, as the hub of this server counts them.
+// Rooms, and who is in them now, as the hub of this server knows them.
 
 import { api } from "./api.js";
 import { at, h, number, refill, t } from "./kit.js";
 import "./shell.js";
 
+/** Between two looks, in milliseconds. */
+const PAUSE = 2000;
+
+/** Computers whose tools the reader has opened: they stay open when the page is drawn anew. */
+const opened = new Set();
+
+let drawn = "";
+
 async function load() {
-  let stats;
+  let hub;
   try {
-    stats = await api("/smcp/stats");
-  } catch {
-    at("no-hub").hidden = false;
+    ({ smcp: hub } = await api("/api/stats?window=5m"));
+  } catch (problem) {
+    at("trouble").hidden = false;
+    refill(at("trouble"), h("h2", {}, t("problem")), h("p", {}, problem.message));
     return;
   }
-  const rooms = roomsOf(stats);
-  at("no-rooms").hidden = rooms.size > 0;
+  at("trouble").hidden = true;
+  at("no-hub").hidden = hub !== undefined;
+  if (hub !== undefined) draw(hub);
+}
+
+/** Draws what is there, unless it is what is drawn already. */
+function draw(hub) {
+  const { events, latency, ...shown } = hub;
+  const now = JSON.stringify(shown);
+  if (now === drawn) return;
+  drawn = now;
+  at("no-rooms").hidden = hub.present.length > 0;
   at("figures").hidden = false;
-  const failed = Object.values(stats.codes ?? {}).reduce((sum, n) => sum + n, 0);
+  const failed = Object.values(hub.codes).reduce((sum, n) => sum + n, 0);
   refill(
     at("figures"),
-    figure("rooms", stats.rooms),
-    figure("computers", stats.computers),
-    figure("connections", stats.connections),
-    figure("under-way", stats.calls_under_way),
+    figure("rooms", hub.rooms),
+    figure("computers", hub.computers),
+    figure("connections", hub.connections),
+    figure("under-way", hub.calls_under_way),
     figure("errors", failed),
   );
-  refill(at("rooms"), [...rooms].map(([name, room]) => card(name, room)), tools(stats.by_tool ?? {}));
+  refill(at("rooms"), hub.present.map((room) => card(room, hub)));
 }
 
-/** Rooms with their computers; a computer's name is `room/computer`. */
-export function roomsOf(stats) {
-  const rooms = new Map(Object.entries(stats.by_room ?? {}).map(([name, tally]) => [name, { ...tally, computers: [] }]));
-  for (const [name, tally] of Object.entries(stats.by_computer ?? {})) {
-    const cut = name.indexOf("/");
-    const room = cut < 0 ? "" : name.slice(0, cut);
-    if (!rooms.has(room)) rooms.set(room, { requests: 0, failed: 0, computers: [] });
-    rooms.get(room).computers.push({ name: name.slice(cut + 1), ...tally });
-  }
-  return rooms;
-}
+const figure = (name, n) => h("div", {}, h("dt", {}, t(name)), h("dd", { "data-figure": name }, number(n)));
 
-const figure = (name, n) => h("div", {}, h("dt", {}, t(name)), h("dd", {}, number(n)));
-
-function card(name, room) {
+function card({ room, agent, computers }, hub) {
   return h(
     "section",
-    { class: "room" },
-    h("h2", {}, t("room", { name })),
-    h("p", { class: "faint" }, t("tally", { n: number(room.requests), of: number(room.failed) })),
-    room.computers.length === 0 ? h("p", { class: "faint" }, t("no-computers")) : h("ul", {}, room.computers.map(line)),
+    { class: "room", "data-room": room },
+    h("h2", {}, t("room", { name: room })),
+    h("p", { class: "agent" }, agent === null ? t("no-agent") : t("agent-is", { name: agent.name }), version(agent)),
+    computers.length === 0
+      ? h("p", { class: "faint" }, t("no-computers"))
+      : h("ul", {}, computers.map((computer) => machine(room, computer, hub))),
   );
 }
 
-function line({ name, requests, failed }) {
-  return h("li", { "data-health": failed === 0 ? "well" : "ill" }, h("i", { class: "dot" }), h("span", {}, name), h("span", { class: "tally" }, t("tally", { n: number(requests), of: number(failed) })));
+const version = (member) => (member?.version ? h("span", { class: "version" }, member.version) : undefined);
+
+function machine(room, computer, hub) {
+  const id = `${room}/${computer.name}`;
+  const tally = hub.by_computer[id];
+  return h(
+    "li",
+    { "data-computer": computer.name },
+    h("div", { class: "line", "data-health": health(tally) }, h("i", { class: "dot" }), h("span", {}, computer.name), version(computer), counts(tally)),
+    h("p", { class: "faint" }, words(tally, computer)),
+    offered(id, computer.tools, hub.by_tool),
+  );
 }
 
-function tools(byTool) {
-  const names = Object.entries(byTool);
-  if (names.length === 0) return undefined;
-  return h("section", { class: "room" }, h("h2", {}, t("tools")), h("ul", {}, names.map(([name, tally]) => line({ name, ...tally }))));
+/** A computer that was never asked is neither well nor ill. */
+const health = (tally) => (tally === undefined ? "unknown" : tally.failed_in_a_row > 0 ? "ill" : "well");
+
+const counts = (tally) =>
+  tally === undefined ? undefined : h("span", { class: "tally" }, t("tally", { n: number(tally.requests), of: number(tally.failed) }));
+
+function words(tally, { calls_under_way: calls }) {
+  const said = [t(`health-${health(tally)}`, { n: number(tally?.failed_in_a_row) })];
+  if (calls > 0) said.push(t("calls-now", { n: number(calls) }));
+  return said.join(" · ");
 }
 
-load();
+/** The tools of a computer, behind their number. */
+function offered(id, tools, byTool) {
+  if (tools === null) return h("p", { class: "faint" }, t("tools-unknown"));
+  const toggle = (event) => (event.currentTarget.open ? opened.add(id) : opened.delete(id));
+  return h(
+    "details",
+    { open: opened.has(id), on: { toggle } },
+    h("summary", {}, t("tools-of", { n: number(tools.length) })),
+    h("ul", { class: "tools" }, tools.map((name) => h("li", {}, h("span", {}, name), counts(byTool[name])))),
+  );
+}
+
+async function follow() {
+  for (;;) {
+    if (!document.hidden) await load();
+    await new Promise((resolve) => setTimeout(resolve, PAUSE));
+  }
+}
+
+follow();

@@ -1,6 +1,6 @@
 //! What a server is set to. Everything has a default that is safe on one's own machine.
 
-use std::{net::IpAddr, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use budao_core::{
@@ -10,6 +10,7 @@ use budao_core::{
     scrub::Scrubber,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{alerts::Alerts, auth::Auth, inbound::OnDisconnect, meters::Meters, signed::Keyring};
 
@@ -45,6 +46,29 @@ pub struct Config {
     /// Routes of others on the same address. They pass the same check of origins and host names, and admit whom
     /// they want by themselves.
     pub beside: Router,
+    /// What the hub among those routes counted, to be told with our own numbers.
+    pub hub: Option<Counters>,
+}
+
+/// Numbers that somebody else has, and tells when asked.
+#[derive(Clone)]
+pub struct Counters(Arc<dyn Fn() -> Value + Send + Sync>);
+
+impl Counters {
+    /// Asked anew each time; must answer at once.
+    pub fn new(now: impl Fn() -> Value + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub(crate) fn now(&self) -> Value {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Counters")
+    }
 }
 
 impl Config {
@@ -66,6 +90,7 @@ impl Config {
             meters: Meters::new(),
             alerts: None,
             beside: Router::new(),
+            hub: None,
         }
     }
 

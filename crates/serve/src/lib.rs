@@ -48,7 +48,7 @@ use tokio::{
 };
 
 pub use auth::{Auth, Who};
-pub use config::{Config, Limits, Rate};
+pub use config::{Config, Counters, Limits, Rate};
 pub use http_api::openapi;
 pub use inbound::OnDisconnect;
 pub use meters::Meters;

@@ -33,11 +33,11 @@ use socketioxide::{
 use tokio_util::sync::CancellationToken;
 
 pub use access::{Access, Token};
-pub use rooms::Elsewhere;
+pub use rooms::{AgentNow, ComputerNow, Elsewhere, RoomNow};
 pub use stats::Snapshot;
 
 use crate::wire::{Dialect, NAMESPACE};
-use rooms::{Key, Rooms};
+use rooms::{Key, Known, Rooms};
 use stats::Stats;
 
 /// How a hub behaves.
@@ -130,6 +130,7 @@ pub(crate) struct Inner {
 pub(crate) struct State {
     pub(crate) rooms: Rooms,
     pub(crate) sockets: BTreeMap<Key, SocketRef>,
+    known: Known,
     /// Tool calls under way, by agent and request id.
     pub(crate) calls: BTreeMap<(Key, String), Key>,
 }
@@ -156,7 +157,12 @@ impl Hub {
             world,
             stats: Stats::default(),
             closing: CancellationToken::new(),
-            state: Mutex::new(State { rooms, sockets: BTreeMap::new(), calls: BTreeMap::new() }),
+            state: Mutex::new(State {
+                rooms,
+                sockets: BTreeMap::new(),
+                known: Known::default(),
+                calls: BTreeMap::new(),
+            }),
             keys: AtomicU64::new(0),
             io: std::sync::OnceLock::new(),
         }))
@@ -233,13 +239,14 @@ impl Hub {
 
 impl Inner {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let (counts, calls_under_way) = {
+        let (counts, calls_under_way, present) = {
             let state = self.state();
-            (state.rooms.count(), state.calls.len())
+            let present = state.rooms.present(&state.known, &state.calls);
+            (state.rooms.count(), state.calls.len(), present)
         };
         let mut snapshot = self.stats.snapshot();
         (snapshot.connections, snapshot.rooms, snapshot.computers) = counts;
-        snapshot.calls_under_way = calls_under_way;
+        (snapshot.calls_under_way, snapshot.present) = (calls_under_way, present);
         snapshot
     }
 }

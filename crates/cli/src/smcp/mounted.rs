@@ -7,6 +7,7 @@ use budao_core::{
     fault::{Fact, Kind, Operation},
     seams::World,
 };
+use budao_serve::Counters;
 use budao_smcp::{
     server::{Access, Config, Elsewhere, Hub, Limits, Refusal, Token},
     wire::{Dialect, Role},
@@ -106,6 +107,12 @@ impl HubArgs {
 }
 
 impl Mounted {
+    /// What the hub counted, for the server's own numbers.
+    pub(crate) fn counters(&self) -> Counters {
+        let hub = self.hub.clone();
+        Counters::new(move || serde_json::to_value(hub.stats()).unwrap_or_default())
+    }
+
     /// A room without an address is a room of this hub, which listens here.
     pub(crate) fn own(&self, mut room: Room, listening: SocketAddr) -> Room {
         let host = match listening.ip() {

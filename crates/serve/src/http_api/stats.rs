@@ -18,6 +18,7 @@ use super::{
     sessions::bad_query,
 };
 use crate::{
+    config::Counters,
     problem::Problem,
     server::Server,
     stats::{Report, Window},
@@ -52,7 +53,9 @@ pub(super) async fn stats(
         let Query(asked) = asked.map_err(|error| bad_query(&error.body_text()))?;
         let window = asked.window.as_deref().map(Window::read).transpose()?.unwrap_or_default();
         let mut stats = server.stats.lock().await;
-        stats.ask(&*server.journal, window, server.now()).await
+        let mut report = stats.ask(&*server.journal, window, server.now()).await?;
+        report.smcp = server.config.hub.as_ref().map(Counters::now);
+        Ok::<_, Fault>(report)
     };
     match report.await {
         Ok(report) => Json(report).into_response(),

@@ -12,6 +12,7 @@ use budao_core::{
     fault::{Fact, Operation},
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::ledger::{Fate, Ledger, Seen, before};
 
@@ -113,6 +114,10 @@ pub struct Report {
     by_computer: Vec<ComputerCount>,
     /// Sessions with faults that nobody can recover from, or that were given up on.
     unrecoverable_by_session: Vec<SessionCount>,
+    /// What the hub of this server counted since it began, if it has one: what `/smcp/stats` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub(crate) smcp: Option<Value>,
 }
 
 /// Faults in a stretch of time.
@@ -301,6 +306,7 @@ impl Report {
                 .map(|(computer, counts)| ComputerCount { computer: computer.to_owned(), counts })
                 .collect(),
             unrecoverable_by_session: unrecoverable(&seen),
+            smcp: None,
         }
     }
 }

@@ -75,6 +75,7 @@ async fn goodbye(hub: Arc<Inner>, key: Key) {
     let left = {
         let mut state = hub.state();
         state.sockets.remove(&key);
+        state.known.forget(key);
         state.rooms.disconnect(key)
     };
     if let Some(left) = left {
@@ -281,6 +282,7 @@ impl Inner {
             let gone: Vec<Key> = gone.map(|(key, _)| *key).collect();
             for key in gone {
                 state.sockets.remove(&key);
+                state.known.forget(key);
                 state.rooms.disconnect(key);
             }
         }

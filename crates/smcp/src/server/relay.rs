@@ -264,6 +264,9 @@ impl Question {
         };
         let failed = args.first().is_some_and(error::says_failed);
         let code = args.first().filter(|_| failed).and_then(error::code_of);
+        if let Some(answer) = args.first().filter(|_| self.ask == Ask::GetTools && !failed) {
+            self.hub.state().known.learn(self.way.to, answer);
+        }
         if let Some(answer) = args.first_mut().filter(|_| failed) {
             let before = answer.clone();
             self.hub.scrubber.scrub_json(answer);

@@ -1,5 +1,7 @@
 //! Who is where. Pure: no sockets, no clock, and a refused wish leaves no trace.
 
+mod present;
+
 use std::collections::BTreeMap;
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
@@ -9,6 +11,8 @@ use crate::wire::{
     Role,
     request::{Join, Routed},
 };
+pub(super) use present::Known;
+pub use present::{AgentNow, ComputerNow, RoomNow};
 
 /// A connection, as the hub counts them.
 pub type Key = u64;

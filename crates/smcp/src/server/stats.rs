@@ -10,6 +10,8 @@ use std::{
 
 use serde::Serialize;
 
+use super::rooms::RoomNow;
+
 /// Labels of one sort.
 const LABELS_MAX: usize = 1000;
 
@@ -31,6 +33,8 @@ pub struct Snapshot {
     pub computers: usize,
     /// Calls under way now.
     pub calls_under_way: usize,
+    /// Who is where now, as far as it is told: the first two hundred rooms.
+    pub present: Vec<RoomNow>,
     /// Requests by event.
     pub events: BTreeMap<String, u64>,
     /// Failed answers by code, those of computers included.
@@ -66,6 +70,8 @@ pub struct Tally {
     pub requests: u64,
     /// Failed ones.
     pub failed: u64,
+    /// Failed ones since the last that did not.
+    pub failed_in_a_row: u64,
 }
 
 /// What came of the wishes to cancel.
@@ -156,6 +162,7 @@ impl Stats {
         let note = |tally: &mut Tally| {
             tally.requests += 1;
             tally.failed += u64::from(failed);
+            tally.failed_in_a_row = if failed { tally.failed_in_a_row + 1 } else { 0 };
         };
         note(slot(&mut all.by_room, room));
         note(slot(&mut all.by_computer, &format!("{room}/{computer}")));

@@ -1,0 +1,85 @@
+// Rooms and machines on the page, with real computers in them.
+
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { TOKEN } from "../../harness/server.mjs";
+import { onPage, overflow, picture, until } from "../stage.mjs";
+
+const folder = fileURLToPath(new URL("../../../target/debug/", import.meta.url));
+const program = process.env.BUDAO_BIN || path.join(folder, "budao");
+/** A scripted MCP server: `cargo build -p budao-smcp --example fake_mcp`. */
+const tools = path.join(folder, "examples/fake_mcp");
+
+/** A folder with a configuration in which this server's sessions are the agent of a room. */
+function home() {
+  const home = fs.mkdtempSync(path.join(os.tmpdir(), "budao-machines-"));
+  fs.writeFileSync(path.join(home, "budao.toml"), '[[smcp]]\nroom = "office"\n');
+  const server = { name: "tools", type: "stdio", default_tool_meta: { auto_apply: true }, server_parameters: { command: tools } };
+  fs.writeFileSync(path.join(home, "computer.json"), JSON.stringify({ servers: [server] }));
+  return home;
+}
+
+/** A computer of ours in a room; `stop()` ends it. */
+async function computer(origin, home, name, room) {
+  const args = ["smcp", "computer", "--url", origin, "--token", TOKEN, "--name", name, "--config", "computer.json", room];
+  const child = spawn(program, args, { cwd: home, env: { PATH: process.env.PATH, HOME: home }, stdio: ["pipe", "ignore", "pipe"] });
+  let said = "";
+  child.stderr.on("data", (bytes) => (said += bytes));
+  await until(() => said.includes("joined"));
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  return {
+    stop: () => {
+      child.kill("SIGTERM");
+      return ended;
+    },
+  };
+}
+
+/** Calls a tool by hand. */
+function call(origin, home, room, name, tool, params) {
+  const args = ["smcp", "call", "--url", origin, "--token", TOKEN, room, name, tool, JSON.stringify(params)];
+  return spawnSync(program, args, { cwd: home, env: { PATH: process.env.PATH, HOME: home }, encoding: "utf8" });
+}
+
+test("rooms, their agents, computers, tools and health are seen as they come and go", async () => {
+  assert.ok(fs.existsSync(tools), "cargo build -p budao-smcp --example fake_mcp");
+  const place = home();
+  const options = { home: place, args: ["--smcp", "--config", "budao.toml"], where: "/machines" };
+  await onPage(options, async (page, { origin, seen }) => {
+    const office = page.locator('[data-room="office"]');
+    await office.getByText("Agent budao").waitFor();
+    await office.getByText("No computers").waitFor();
+    const first = await computer(origin, place, "desk", "office");
+    const desk = office.locator('[data-computer="desk"]');
+    await desk.locator('[data-health="well"]').waitFor();
+    await desk.locator("summary", { hasText: /^[0-9]+ tools$/ }).click();
+    await desk.getByText("tools__echo", { exact: true }).waitFor();
+
+    const second = await computer(origin, place, "bench", "lab");
+    const bench = page.locator('[data-room="lab"] [data-computer="bench"]');
+    await bench.locator('[data-health="unknown"]').waitFor();
+    await bench.getByText("No agent has asked").waitFor();
+    await until(() => call(origin, place, "lab", "bench", "tools__echo", { text: "hi" }).stdout === "hi\n");
+    await bench.locator('[data-health="well"]').waitFor();
+    assert.match(call(origin, place, "lab", "bench", "tools__no", {}).stderr, /^4003 /);
+    await bench.locator('[data-health="ill"]').waitFor();
+    await bench.getByText("The last 1 requests failed").waitFor();
+    assert.equal(await desk.locator("details").getAttribute("open"), "", "what was opened stays open");
+    assert.equal(await page.locator('[data-figure="computers"]').textContent(), "2");
+    await picture(page, "machines");
+    await page.setViewportSize({ width: 360, height: 740 });
+    assert.equal(await overflow(page), 0);
+    await picture(page, "narrow-machines-live");
+
+    await second.stop();
+    await page.locator('[data-room="lab"]').waitFor({ state: "detached" });
+    await first.stop();
+    await office.getByText("No computers").waitFor();
+    assert.deepEqual(seen.errors, []);
+  });
+});
