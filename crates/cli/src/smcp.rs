@@ -3,6 +3,7 @@
 mod computer;
 mod mounted;
 mod rooms;
+mod things;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -46,6 +47,10 @@ enum Action {
     Tools(ToolsArgs),
     /// Shows what happens in a room
     Watch(WatchArgs),
+    /// Lists the skills of the computers in a room, or prints a file of one
+    Skills(things::SkillsArgs),
+    /// Lists the documents of the computers in a room, or shows what is in one (protocol 0.2)
+    Documents(things::DocumentsArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,9 +97,9 @@ struct Way {
     /// Our name in the room
     #[arg(long, default_value = "budao")]
     name: String,
-    /// How the hub speaks: 0.4, or 0.2 for its first draft
-    #[arg(long, default_value = "0.4")]
-    dialect: Dialect,
+    /// How the hub speaks: 0.4, or 0.2 for its first draft; 0.4 unless what is asked for is only in that
+    #[arg(long)]
+    dialect: Option<Dialect>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -136,13 +141,18 @@ struct WatchArgs {
 
 impl Way {
     async fn join(&self, room: &str) -> Result<Agent, Fault> {
-        Agent::connect(AgentConfig::new(self.place(room)), world::real()).await
+        self.join_by(room, Dialect::V04).await
     }
 
-    fn place(&self, room: &str) -> Place {
+    /// Joins, and speaks like this unless told otherwise.
+    async fn join_by(&self, room: &str, usual: Dialect) -> Result<Agent, Fault> {
+        Agent::connect(AgentConfig::new(self.place(room, usual)), world::real()).await
+    }
+
+    fn place(&self, room: &str, usual: Dialect) -> Place {
         let mut place = Place::new(&self.url, room, &self.name);
         place.token = self.token.clone().map(Into::into);
-        place.dialect = self.dialect;
+        place.dialect = self.dialect.unwrap_or(usual);
         place
     }
 }
@@ -154,6 +164,8 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         Action::Call(args) => call(args, lang, terminal).await,
         Action::Tools(args) => tools(args, terminal).await,
         Action::Watch(args) => watch(args, lang, terminal).await,
+        Action::Skills(args) => things::skills(args, lang, terminal).await,
+        Action::Documents(args) => things::documents(args, lang, terminal).await,
     }
 }
 

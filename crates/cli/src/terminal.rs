@@ -52,8 +52,13 @@ impl Terminal {
 
     /// Data, for stdout.
     pub(crate) fn data(&self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    /// The same for what may be no text.
+    pub(crate) fn bytes(&self, bytes: &[u8]) {
         let mut out = io::stdout().lock();
-        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        let written = out.write_all(bytes).and_then(|()| out.flush());
         // A reader that has seen enough is no failure of ours.
         if written.is_err_and(|error| error.kind() != ErrorKind::BrokenPipe) {
             self.failed.set(true);

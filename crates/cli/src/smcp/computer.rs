@@ -3,8 +3,9 @@
 mod command;
 mod confirm;
 mod console;
+mod program;
 
-use std::{path::PathBuf, pin::pin, process::Stdio, sync::Arc, time::Duration};
+use std::{path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -13,7 +14,10 @@ use budao_core::{
 };
 use budao_mcp::State;
 use budao_runtime::world;
-use budao_smcp::computer::{Computer, Config, Confirm, Input, Nobody, Settings, Sort, Values};
+use budao_smcp::{
+    computer::{Computer, Config, Confirm, Input, Nobody, Settings, Sort, Values},
+    wire::Dialect,
+};
 
 use crate::{exit::Exit, terminal::Terminal, words::say};
 use command::{Desk, Flow};
@@ -101,7 +105,7 @@ pub(super) async fn run(
         skills: args.skills.clone(),
         landing: args.uploads.clone(),
         documents: args.documents.clone(),
-        ..Config::new(args.way.place(&args.room))
+        ..Config::new(args.way.place(&args.room, Dialect::V04))
     };
     let values = Here { console: console.clone(), lang };
     let computer = Computer::start(config, settings, &values, world::real()).await?;
@@ -187,14 +191,7 @@ async fn said_by(command: &str, args: &serde_json::Value) -> Option<String> {
         }
         _ => Vec::new(),
     };
-    let output = tokio::process::Command::new(command)
-        .args(words)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(PROGRAM_LIMIT, output).await.ok()?.ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    let line = text.lines().next()?.trim().to_owned();
-    Some(line).filter(|line| output.status.success() && !line.is_empty())
+    let ended = program::run(command, &words, b"", PROGRAM_LIMIT).await.ok()?;
+    let line = ended.said.lines().next()?.trim().to_owned();
+    Some(line).filter(|line| ended.code == Some(0) && !line.is_empty())
 }

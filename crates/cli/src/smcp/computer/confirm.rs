@@ -2,7 +2,7 @@
 //!
 //! Whatever goes wrong with asking is a no, and says what went wrong.
 
-use std::{process::Stdio, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use budao_core::{
@@ -11,9 +11,11 @@ use budao_core::{
 };
 use budao_smcp::computer::{Answer, Confirm, Question};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::console::Console;
+use super::{
+    console::Console,
+    program::{self, Trouble},
+};
 use crate::words::say;
 
 /// Bytes of an answer that are read.
@@ -68,44 +70,31 @@ impl Program {
         let words = words.ok_or_else(|| wrong("--confirm-command", "a command"))?;
         Ok(Self { words, limit })
     }
-
-    async fn run(&self, question: &Question<'_>) -> std::io::Result<Answer> {
-        let mut child = tokio::process::Command::new(&self.words[0])
-            .args(&self.words[1..])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        if let Some(mut input) = child.stdin.take() {
-            // A program that decides without reading is fine.
-            let _ = input.write_all(format!("{}\n", question.to_json()).as_bytes()).await;
-        }
-        let mut said = Vec::new();
-        if let Some(output) = child.stdout.take() {
-            output.take(ANSWER_MAX as u64).read_to_end(&mut said).await?;
-        }
-        let said = String::from_utf8_lossy(&said).into_owned();
-        Ok(match child.wait().await?.code() {
-            Some(0) => Answer::Yes,
-            Some(1) => Answer::No(reason(said.lines().next().unwrap_or_default())),
-            Some(code) => unanswered(format!("the program that decides ended with status {code}")),
-            None => unanswered("the program that decides was killed"),
-        })
-    }
 }
 
 #[async_trait]
 impl Confirm for Program {
     async fn confirm(&self, question: &Question<'_>) -> Answer {
-        match tokio::time::timeout(self.limit, self.run(question)).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => {
-                unanswered(format!("the program that decides could not be run: {}", error.kind()))
+        let input = format!("{}\n", question.to_json());
+        let (program, args) = (&self.words[0], &self.words[1..]);
+        let ended = program::run(program, args, input.as_bytes(), self.limit).await;
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(Trouble::NotRun(why)) => {
+                return unanswered(format!("the program that decides could not be run: {why}"));
             }
-            Err(_) => {
+            Err(Trouble::TooSlow) => {
                 let seconds = self.limit.as_secs();
-                unanswered(format!("the program that decides said nothing for {seconds} s"))
+                return unanswered(format!(
+                    "the program that decides said nothing for {seconds} s"
+                ));
             }
+        };
+        match ended.code {
+            Some(0) => Answer::Yes,
+            Some(1) => Answer::No(reason(ended.said.lines().next().unwrap_or_default())),
+            Some(code) => unanswered(format!("the program that decides ended with status {code}")),
+            None => unanswered("the program that decides was killed"),
         }
     }
 }
@@ -191,7 +180,10 @@ fn wrong(key: &'static str, expected: &'static str) -> Fault {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tokio::net::TcpListener;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
 
     use super::*;
 

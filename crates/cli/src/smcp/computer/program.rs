@@ -1,0 +1,183 @@
+//! A program of the owner's that is asked something: given its input, heard, and ended with everybody it started.
+//!
+//! It leads a process group of its own, and the group is killed when it has ended, when its time is over, and when
+//! whoever waits for it does not any more. So what it left behind neither stays nor keeps anybody waiting.
+
+use std::{io, process::Stdio, time::Duration};
+
+use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    process::{ChildStdin, ChildStdout, Command},
+};
+
+/// Bytes of what it says that are read.
+const SAID_MAX: usize = 16 * 1024;
+
+/// Its last words may take this long to arrive after its end.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// How a program ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// Its status; nothing if it was killed.
+    pub(super) code: Option<i32>,
+    pub(super) said: String,
+}
+
+/// Why there is no end to tell of.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    NotRun(String),
+    TooSlow,
+}
+
+/// A child whose whole group dies with it.
+#[derive(Debug)]
+struct Group(Box<dyn ChildWrapper>);
+
+impl Group {
+    fn kill(&mut self) {
+        // An error means that there is nobody left.
+        drop(self.0.start_kill());
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs a program to its end, or to the end of its time.
+///
+/// # Errors
+/// If it cannot be run, or takes too long.
+pub(super) async fn run(
+    program: &str,
+    args: &[String],
+    input: &[u8],
+    limit: Duration,
+) -> Result<Ended, Trouble> {
+    match tokio::time::timeout(limit, attend(program, args, input)).await {
+        Ok(Ok(ended)) => Ok(ended),
+        Ok(Err(error)) => Err(Trouble::NotRun(error.kind().to_string())),
+        Err(_) => Err(Trouble::TooSlow),
+    }
+}
+
+async fn attend(program: &str, args: &[String], input: &[u8]) -> io::Result<Ended> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut wrapped = CommandWrap::from(command);
+    let mut child = Group(wrapped.wrap(ProcessGroup::leader()).wrap(KillOnDrop).spawn()?);
+    let (stdin, mut stdout) = (child.0.stdin().take(), child.0.stdout().take());
+    let mut said = Vec::new();
+    let status = {
+        let talk = async {
+            tokio::join!(give(stdin, input), hear(&mut stdout, &mut said));
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            status = child.0.wait() => status?,
+            () = talk => unreachable!("it waits for ever"),
+        }
+    };
+    // Whoever it left behind may hold its output open.
+    child.kill();
+    let _ = tokio::time::timeout(LAST_WORDS, hear(&mut stdout, &mut said)).await;
+    Ok(Ended { code: status.code(), said: String::from_utf8_lossy(&said).into_owned() })
+}
+
+/// A program that does not want its input is fine.
+async fn give(stdin: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(input).await;
+    }
+}
+
+/// Reads until the end, or until it is enough; can be broken off and taken up again.
+async fn hear(stdout: &mut Option<ChildStdout>, said: &mut Vec<u8>) {
+    let Some(open) = stdout else { return };
+    while said.len() < SAID_MAX {
+        let room = SAID_MAX - said.len();
+        match open.take(room as u64).read_buf(said).await {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => break,
+        }
+    }
+    // Nobody reads any further: whoever goes on talking is told so by the pipe.
+    *stdout = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Instant};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn shell(script: &str) -> Vec<String> {
+        vec!["-c".to_owned(), script.to_owned()]
+    }
+
+    /// Waits until a process is gone, or only its name is left.
+    async fn gone(pid: &str) -> bool {
+        let until = Instant::now() + LONG;
+        while Instant::now() < until {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            if matches!(state, None | Some('Z' | 'X')) {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        false
+    }
+
+    async fn written(path: &Path) -> String {
+        let until = Instant::now() + LONG;
+        loop {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            if text.ends_with('\n') {
+                return text.trim().to_owned();
+            }
+            assert!(Instant::now() < until, "it never said who its child is");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_takes_too_long_leaves_no_grandchild_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
+        let (args, limit) = (shell(&script), Duration::from_millis(500));
+        let (ended, pid) = tokio::join!(run("sh", &args, b"", limit), written(&file));
+        assert!(matches!(ended, Err(Trouble::TooSlow)), "{ended:?}");
+        assert!(gone(&pid).await, "{pid} is still there");
+    }
+
+    #[tokio::test]
+    async fn what_a_program_leaves_behind_goes_with_it_and_keeps_nobody_waiting() {
+        let began = Instant::now();
+        let args = shell("sleep 1000 & echo $!; exit 0");
+        let ended = run("sh", &args, b"", LONG).await.unwrap();
+        assert!(began.elapsed() < LONG, "the sleeper holds the output, and is not waited for");
+        assert_eq!(ended.code, Some(0));
+        assert!(gone(ended.said.trim()).await);
+    }
+
+    #[tokio::test]
+    async fn a_program_is_given_its_input_and_only_so_much_is_heard() {
+        let ended = run("cat", &[], b"hello", LONG).await.unwrap();
+        assert_eq!((ended.code, ended.said.as_str()), (Some(0), "hello"));
+        let ended =
+            run("sh", &shell("head -c 1000000 /dev/zero; exit 3"), b"", LONG).await.unwrap();
+        assert_eq!(ended.said.len(), SAID_MAX);
+        let missing = run("/nowhere/at-all", &[], b"", LONG).await;
+        assert!(matches!(missing, Err(Trouble::NotRun(_))), "{missing:?}");
+    }
+}
