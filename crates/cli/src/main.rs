@@ -104,7 +104,8 @@ fn run(cli: &Cli) -> Exit {
         // Its screen is no place for log lines.
         Command::Top(_) => {}
         Command::Acp(args) => acp::start_log(args),
-        _ => logging(),
+        Command::Smcp(args) => logging(args.usual_log()),
+        _ => logging("off"),
     }
     let exit = match &cli.command {
         Command::Config(args) => config::run(args, lang, &terminal)
@@ -163,12 +164,15 @@ fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
     }
 }
 
-/// Log lines go to stderr, and only if somebody asks for them.
-fn logging() {
+/// Log lines go to stderr: what somebody asks for, otherwise what is usual.
+fn logging(usual: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("BUDAO_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(console::colors_enabled_stderr())
+        .with_writer(std::io::stderr)
+        .try_init();
 }
 
 /// One TLS provider for everything that speaks TLS in this process.

@@ -139,6 +139,16 @@ struct WatchArgs {
     room: String,
 }
 
+impl Args {
+    /// What is worth a log line if nobody says so: whoever others rely on tells what failed, on each machine.
+    pub(crate) fn usual_log(&self) -> &'static str {
+        match self.action {
+            Action::Server(_) | Action::Computer(_) => "warn",
+            _ => "off",
+        }
+    }
+}
+
 impl Way {
     async fn join(&self, room: &str) -> Result<Agent, Fault> {
         self.join_by(room, Dialect::V04).await

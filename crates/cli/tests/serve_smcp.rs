@@ -92,6 +92,36 @@ fn one_address_has_sessions_and_rooms_and_each_asks_for_its_token() {
     assert!(text(&wrong.stderr).contains("ERR_AUTH_002"), "{}", text(&wrong.stderr));
 }
 
+fn body(answer: &str) -> serde_json::Value {
+    serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap())
+        .unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+#[test]
+fn the_servers_own_numbers_have_what_the_hub_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    let (_server, url) = start(here, &["--token", TOKEN, "--smcp-token", "for-rooms"]);
+    let mut watch = budao(here, &["smcp", "watch", "--url", &url, "--token", "for-rooms", "room"]);
+    let mut watch = Running(watch.stderr(Stdio::null()).spawn().unwrap());
+    assert_eq!(first_line(&mut watch.0), "here agent budao");
+    let refused = smcp(here, &url, "for-rooms", &["call", "room", "nobody", "echo"]);
+    assert!(text(&refused.stderr).contains("ERR_SMCP_001"), "{}", text(&refused.stderr));
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        // Whoever was refused may still be on its way out.
+        let own = body(&get(&url, "/api/stats?window=5m", TOKEN));
+        let hub = body(&get(&url, "/smcp/stats", "for-rooms"));
+        if own["smcp"] == hub && hub["connections"] == 1 {
+            assert_eq!((&hub["rooms"], &hub["codes"]["4101"]), (&1.into(), &1.into()), "{hub}");
+            assert_eq!(hub["present"][0]["agent"]["name"], "budao", "{hub}");
+            return;
+        }
+        assert!(Instant::now() < until, "{own}\n{hub}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_hub_has_tokens_of_its_own_if_it_is_told_so() {
     let directory = tempfile::tempdir().unwrap();
@@ -111,6 +141,7 @@ fn a_server_without_the_flag_has_no_hub() {
     let mut child = budao(directory.path(), &args).stderr(Stdio::null()).spawn().unwrap();
     let url = first_line(&mut child).trim_end_matches('/').to_owned();
     let _server = Running(child);
+    assert!(body(&get(&url, "/api/stats", TOKEN)).get("smcp").is_none());
     assert!(get(&url, "/smcp/stats", TOKEN).starts_with("HTTP/1.1 404"));
 }
 

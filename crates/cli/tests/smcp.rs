@@ -7,6 +7,8 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
 };
 
 fn budao(args: &[&str]) -> Command {
@@ -34,6 +36,12 @@ impl Drop for Running {
 
 /// Starts a process and waits until its stderr says `word`; gives that line.
 fn start(args: &[&str], word: &str) -> (Running, String) {
+    let (running, line, _) = heard(args, word);
+    (running, line)
+}
+
+/// The same, and everything it says afterwards.
+fn heard(args: &[&str], word: &str) -> (Running, String, Arc<Mutex<String>>) {
     let mut child = budao(args).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let line = loop {
@@ -43,8 +51,14 @@ fn start(args: &[&str], word: &str) -> (Running, String) {
         }
     };
     // Whatever else it says is read, so that it never waits for us.
-    std::thread::spawn(move || lines.for_each(drop));
-    (Running(child), line)
+    let said = Arc::new(Mutex::new(String::new()));
+    let saying = said.clone();
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            saying.lock().unwrap().push_str(&(line + "\n"));
+        }
+    });
+    (Running(child), line, said)
 }
 
 fn hub() -> (Running, String) {
@@ -134,6 +148,116 @@ fn a_tool_answers_then_takes_too_long_then_is_refused() {
     a_session_errs_is_told_and_corrects_itself(&url, directory.path());
     let chinese = run(&url, &["--lang", "zh", "call", "room", "pc", "tools__nothing"]);
     assert!(text(&chinese.stderr).starts_with("4001 "), "{}", text(&chinese.stderr));
+}
+
+#[test]
+fn the_trace_of_a_failure_finds_a_line_on_each_machine() {
+    let Some(program) = fake_mcp() else { return };
+    let (_hub, line, hub_said) =
+        heard(&["smcp", "server", "--listen", "127.0.0.1:0"], "listening on");
+    let url = line.split_whitespace().last().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("computer.json");
+    let config = serde_json::json!({ "servers": [{
+        "name": "tools", "type": "stdio", "default_tool_meta": { "auto_apply": true },
+        "server_parameters": { "command": program },
+    }] });
+    std::fs::write(&file, config.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let args = ["smcp", "computer", "--url", url, "--name", "pc", "--config", file, "room"];
+    let (_computer, _, computer_said) = heard(&args, "joined");
+    let no = loop {
+        let no = text(&run(url, &["call", "room", "pc", "tools__no"]).stderr);
+        if no.contains("the city is not on the map") {
+            break no;
+        }
+    };
+    let trace = no.lines().find_map(|line| line.trim().strip_prefix("trace ")).unwrap();
+    for (place, said) in [("hub", hub_said), ("computer", computer_said)] {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let said = said.lock().unwrap().clone();
+            if let Some(line) = said.lines().find(|line| line.contains(trace)) {
+                for word in ["req_id", "tools__no", "computer", "4003", "not on the map"] {
+                    assert!(line.contains(word), "{place}: no {word} in {line}");
+                }
+                break;
+            }
+            assert!(Instant::now() < until, "{place}: no {trace} in\n{said}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn skills_of_a_folder_are_listed_and_read_by_hand() {
+    let (_hub, url) = hub();
+    let directory = tempfile::tempdir().unwrap();
+    let skill = directory.path().join("skills/pdf-tools");
+    std::fs::create_dir_all(skill.join("notes")).unwrap();
+    let entry = "---\ndescription: Reads PDF files\nversion: 2\n---\nDo it well.\n";
+    std::fs::write(skill.join("SKILL.md"), entry).unwrap();
+    std::fs::write(skill.join("notes/long.txt"), "line\n".repeat(80_000)).unwrap();
+    std::fs::write(skill.join(".skillenv"), "KEY=secret").unwrap();
+    let folder = directory.path().join("skills");
+    let folder = folder.to_str().unwrap();
+    let args = ["smcp", "computer", "--url", &url, "--name", "pc", "--skills", folder, "room"];
+    let (_computer, _) = start(&args, "joined");
+    let listed = run(&url, &["skills", "room"]);
+    assert_eq!(text(&listed.stdout), "pc  pdf-tools  Reads PDF files  2\n", "{listed:?}");
+    let json = text(&run(&url, &["skills", "--json", "room", "pc"]).stdout);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["computer"], &json["source"]), (&"pc".into(), &"user".into()));
+    let read = |args: &[&str]| {
+        let output = run(&url, &[&["skills", "room", "pc"], args].concat());
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    assert_eq!(read(&["pdf-tools"]).1, "Do it well.\n");
+    let long = read(&["pdf-tools", "notes/long.txt"]).1;
+    assert_eq!(long, "line\n".repeat(80_000), "what is long comes in pieces");
+    for (args, code) in [
+        (["none", "SKILL.md"], "4014 "),
+        (["Not A Name", "SKILL.md"], "4016 "),
+        (["pdf-tools", "../../smcp.rs"], "4017 "),
+        (["pdf-tools", ".skillenv"], "4017 "),
+        (["pdf-tools", "nothing.md"], "4017 "),
+    ] {
+        let (status, _, said) = read(&args);
+        assert!(said.starts_with(code) && status == Some(1), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn documents_of_a_folder_are_listed_and_read_by_hand() {
+    let dialect = ["--dialect", "0.2"];
+    let args = ["smcp", "server", "--listen", "127.0.0.1:0"];
+    let (_hub, line) = start(&[args.as_slice(), &dialect].concat(), "listening on");
+    let url = line.split_whitespace().last().unwrap().to_owned();
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().to_str().unwrap();
+    std::fs::write(directory.path().join("plan.md"), "# The plan\n\nFirst, sleep.\n").unwrap();
+    std::fs::write(directory.path().join("notes.txt"), "one\n\ntwo\n").unwrap();
+    let args = ["smcp", "computer", "--url", &url, "--name", "pc", "--documents", folder, "room"];
+    let (_computer, _) = start(&[args.as_slice(), &dialect].concat(), "joined");
+    let listed = text(&run(&url, &["documents", "room"]).stdout);
+    let lines: Vec<&str> = listed.lines().collect();
+    assert!(lines.len() == 2 && lines.iter().any(|it| it.ends_with("notes.txt  txt")), "{listed}");
+    let only = text(&run(&url, &["documents", "--keyword", "plan", "room"]).stdout);
+    let (uri, rest) = only.strip_prefix("pc  ").unwrap().split_once("  ").unwrap();
+    assert_eq!(rest, "The plan  md\n");
+    let read = |address: &str| run(&url, &["documents", "room", "pc", address]);
+    let page = read(&format!("{uri}/pages/0?format=markdown"));
+    assert_eq!(text(&page.stdout), "# The plan\n\nFirst, sleep.\n");
+    for (address, code) in [
+        (format!("{uri}x"), "4201 "),
+        (format!("{uri}/pages/7"), "4202 "),
+        (format!("{uri}/elements/none"), "4203 "),
+        (format!("{uri}/chapters/1"), "4204 "),
+    ] {
+        let refused = read(&address);
+        let said = text(&refused.stderr);
+        assert!(said.starts_with(code) && refused.status.code() == Some(1), "{address}: {said}");
+    }
 }
 
 /// The session's model calls a remote tool wrongly, reads why, and calls it rightly.

@@ -13,17 +13,35 @@ use serde_json::{Value, json};
 
 use crate::trouble::{About, bounded};
 
+/// What is made of a result that is no error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// What a model is told.
+    Data,
+    /// The result as the server gave it.
+    Whole,
+}
+
 /// The result of a call.
-pub(crate) fn of_result(result: CallToolResult, about: &About<'_>, depth_max: usize) -> ToolResult {
+pub(crate) fn of_result(
+    result: CallToolResult,
+    form: Form,
+    about: &About<'_>,
+    depth_max: usize,
+) -> ToolResult {
     let is_error = result.is_error == Some(true);
     let text = joined(&result.content);
-    let data = data(result, &text);
+    let whole = (form == Form::Whole && !is_error).then(|| serde_json::to_value(&result));
+    let data = match whole {
+        Some(whole) => whole.unwrap_or_default(),
+        None => data(result, &text),
+    };
     if !within(&data, depth_max) {
         let fault = about.fault(Kind::JsonTooDeep).with(Fact::Limit, depth_max);
         return Err(plain(fault.via("mcp_server", about.server)));
     }
     if !is_error {
-        return Ok(unambiguous(data));
+        return Ok(if form == Form::Whole { data } else { unambiguous(data) });
     }
     let reason = if text.trim().is_empty() { "it gave no reason" } else { &text };
     let fault = about.fault(Kind::ToolSaidNo).with(Fact::Reason, bounded(reason));
@@ -86,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn answer(result: Value) -> ToolResult {
+    fn answer_as(form: Form, result: Value) -> ToolResult {
         let about = About {
             operation: Operation::ToolCall,
             server: "s",
@@ -95,7 +113,11 @@ mod tests {
             idempotent: false,
             limit: 0,
         };
-        of_result(serde_json::from_value(result).unwrap(), &about, 8)
+        of_result(serde_json::from_value(result).unwrap(), form, &about, 8)
+    }
+
+    fn answer(result: Value) -> ToolResult {
+        answer_as(Form::Data, result)
     }
 
     fn text(text: &str) -> Value {
@@ -109,6 +131,17 @@ mod tests {
         let both = json!({ "content": [text("{\"x\":1}")], "structuredContent": { "x": 1 } });
         assert_eq!(answer(both).unwrap(), json!({ "x": 1 }));
         assert_eq!(answer(json!({ "content": [] })).unwrap(), Value::Null);
+    }
+
+    #[test]
+    fn whoever_passes_a_result_on_gets_it_as_it_is() {
+        let whole = json!({
+            "content": [text("a"), text("b")], "structuredContent": { "ok": false }, "isError": false,
+            "_meta": { "m": 1 },
+        });
+        assert_eq!(answer_as(Form::Whole, whole.clone()).unwrap(), whole);
+        let no = json!({ "content": [text("no such city")], "isError": true });
+        assert_eq!(answer_as(Form::Whole, no).unwrap_err().fault.kind(), Kind::ToolSaidNo);
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub struct Config {
     /// Calls it may have at once, those it still has to be told to forget included.
     #[serde(default = "calls")]
     pub calls: usize,
+    /// Are results handed over whole, as the server gave them? For whoever passes them on; a model is told their data.
+    #[serde(skip)]
+    pub whole_results: bool,
 }
 
 /// How to reach a server.
@@ -169,6 +172,7 @@ impl Config {
             timeouts: Timeouts::default(),
             reconnect: patient(),
             calls: calls(),
+            whole_results: false,
         }
     }
 

@@ -12,7 +12,7 @@ use rmcp::model::ToolAnnotations;
 use serde_json::Value;
 
 use crate::{
-    answer,
+    answer::{self, Form},
     config::Config,
     name,
     server::Shared,
@@ -24,12 +24,15 @@ pub(crate) struct McpTool {
     spec: Arc<ToolSpec>,
     called: String,
     shared: Arc<Shared>,
+    /// Are results handed over as the server gave them?
+    is_whole: bool,
 }
 
 impl McpTool {
     pub(crate) fn new(tool: rmcp::model::Tool, config: &Config, shared: Arc<Shared>) -> Self {
         let spec = Arc::new(spec(&tool, config));
-        Self { spec, called: tool.name.into_owned(), shared }
+        let is_whole = config.whole_results;
+        Self { spec, called: tool.name.into_owned(), shared, is_whole }
     }
 
     fn about(&self, context: &CallContext) -> About<'_> {
@@ -58,7 +61,10 @@ impl McpTool {
             () = context.world.clock.sleep(limit) => Err(Trouble::Slow(limit)),
         };
         match answer {
-            Ok(Some(result)) => Ok(answer::of_result(result, &about, context.limits.json_depth)),
+            Ok(Some(result)) => {
+                let form = if self.is_whole { Form::Whole } else { Form::Data };
+                Ok(answer::of_result(result, form, &about, context.limits.json_depth))
+            }
             Ok(None) => {
                 let took = context.world.clock.now().since(began);
                 Err(stopped(took, limit).map_or_else(

@@ -105,6 +105,8 @@ fn words(answer: &Value, error: &Value) -> String {
     let texts: Vec<&str> =
         texts.filter_map(|item| item.get("text").and_then(Value::as_str)).collect();
     let message = error.get("message").and_then(Value::as_str);
+    // Where the Python computer says what went wrong before the tool was reached.
+    let message = message.or_else(|| answer.pointer("/structuredContent/error")?.as_str());
     let words =
         if texts.is_empty() { message.unwrap_or_default().to_owned() } else { texts.join("\n") };
     words.chars().take(REASON_CHARS).collect()
@@ -189,6 +191,8 @@ mod tests {
         let gone = json!({ "content": [], "isError": true, "meta": { "a2c_cancelled": true } });
         assert_eq!(read(&gone).kind(), Kind::Cancelled);
         assert_eq!(read(&json!({ "code": 500, "message": "x" })).kind(), Kind::PeerFailed);
+        let python = json!({ "content": [], "isError": true, "structuredContent": { "error": "no such tool" } });
+        assert_eq!(read(&python).detail().text(Fact::Reason), Some("no such tool"));
         assert_eq!(read(&json!({ "code": 9999 })).kind(), Kind::PeerFailed);
     }
 

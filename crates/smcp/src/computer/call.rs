@@ -8,7 +8,7 @@ use budao_core::{
     tool::Failure,
 };
 use budao_tools::{CallContext, Toolbox, alone};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -190,42 +190,35 @@ fn check(offered: &Offered, params: Value, limits: &Limits) -> Result<(), Fault>
     checked.map(drop).map_err(|fault| fault.with(Fact::ToolName, offered.exposed.clone()))
 }
 
-/// What a tool answered, as an MCP result.
-fn rendered(value: Value) -> Value {
-    let is_wrapped = value.get("ok") == Some(&Value::Bool(true)) && value.get("data").is_some();
-    let value = if is_wrapped { value["data"].clone() } else { value };
-    let text = |text: String| json!([{ "type": "text", "text": text }]);
-    match value {
-        Value::Null => json!({ "content": [], "isError": false }),
-        Value::String(said) => json!({ "content": text(said), "isError": false }),
-        Value::Object(mut map) if map.get("content").is_some_and(Value::is_array) => {
-            map.insert("isError".into(), false.into());
-            Value::Object(map)
-        }
-        other => {
-            let mut result = json!({ "content": text(other.to_string()), "isError": false });
-            if other.is_object() {
-                result["structuredContent"] = other;
-            }
-            result
+/// What an MCP server answered, as the protocol has it: what is about a result stands under `meta` there.
+fn rendered(mut result: Value) -> Value {
+    if let Some(map) = result.as_object_mut() {
+        map.insert("isError".into(), false.into());
+        if let Some(meta) = map.remove("_meta").filter(|meta| !meta.is_null()) {
+            map.insert("meta".into(), meta);
         }
     }
+    result
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn an_answer_becomes_a_result() {
-        let text = |text: &str| json!([{ "type": "text", "text": text }]);
-        assert_eq!(rendered(json!("x")), json!({ "content": text("x"), "isError": false }));
-        assert_eq!(rendered(Value::Null), json!({ "content": [], "isError": false }));
-        let structured = rendered(json!({ "n": 1 }));
-        assert_eq!(structured["structuredContent"], json!({ "n": 1 }));
-        assert_eq!(structured["content"], text(r#"{"n":1}"#));
-        let picture = json!([{ "type": "image", "data": "AA==", "mimeType": "image/png" }]);
-        assert_eq!(rendered(json!({ "content": picture }))["content"], picture);
-        assert_eq!(rendered(json!({ "ok": true, "data": "y" }))["content"], text("y"));
+    fn a_result_is_passed_on_as_it_is() {
+        let block = json!({ "type": "text", "text": "x", "_meta": { "own": true } });
+        let result = |meta: &str| {
+            let mut result = json!({
+                "content": [block, block], "structuredContent": { "n": 1 }, "isError": false,
+            });
+            result[meta] = json!({ "a": 1 });
+            result
+        };
+        assert_eq!(rendered(result("_meta")), result("meta"));
+        let silent = json!({ "content": [] });
+        assert_eq!(rendered(silent), json!({ "content": [], "isError": false }));
     }
 }

@@ -89,6 +89,7 @@ pub(super) async fn resolve(
         }
     };
     let mut config = Config { transport, ..Config::stdio(name, "", [""; 0]) };
+    config.whole_results = true;
     if let Ok(Some(limit)) = server.described.timeout() {
         (config.timeouts.start, config.timeouts.list) = (limit, limit);
     }

@@ -255,7 +255,6 @@ impl Question {
     /// Counts and logs what came of it, and makes the arguments of the answer.
     fn conclude(&self, judged: Result<Value, Fault>) -> Vec<Value> {
         let dialect = self.hub.config.dialect;
-        let trace = trace_of(&self.routed.req_id);
         let mut args = match judged {
             Ok(value) => vec![value],
             Err(fault) => {
@@ -268,6 +267,7 @@ impl Question {
             self.hub.state().known.learn(self.way.to, answer);
         }
         if let Some(answer) = args.first_mut().filter(|_| failed) {
+            let trace = trace_of(&self.routed.req_id);
             let before = answer.clone();
             self.hub.scrubber.scrub_json(answer);
             if *answer != before {
@@ -293,15 +293,14 @@ impl Question {
     }
 }
 
-/// A failed answer's words, shortened.
+/// A failed answer's words and the reason it gives, shortened.
 fn words(answer: &Value) -> String {
-    let text = answer
-        .pointer("/message")
-        .or_else(|| answer.pointer("/error/message"))
-        .or_else(|| answer.pointer("/content/0/text"))
-        .and_then(Value::as_str)
-        .unwrap_or("no words");
-    text.chars().take(300).collect()
+    let first = |places: [&str; 3]| places.iter().find_map(|it| answer.pointer(it)?.as_str());
+    let text = first(["/message", "/error/message", "/content/0/text"]).unwrap_or("no words");
+    let reason = first(["/details/reason", "/error/details/reason", "/structuredContent/error"]);
+    let reason = reason.filter(|reason| !text.contains(*reason));
+    let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    text.chars().chain(reason.chars()).take(400).collect()
 }
 
 /// Bytes of a value as JSON, without writing it.

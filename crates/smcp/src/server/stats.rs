@@ -131,8 +131,14 @@ pub struct Answered<'a> {
 
 /// The entry of a label, or of `other` when there are too many.
 fn slot<'a, T: Default>(map: &'a mut BTreeMap<String, T>, label: &str) -> &'a mut T {
-    let label = if map.contains_key(label) || map.len() < LABELS_MAX { label } else { "other" };
-    map.entry(label.to_owned()).or_default()
+    let is_known = map.contains_key(label);
+    if !is_known && map.len() >= LABELS_MAX {
+        return map.entry("other".to_owned()).or_default();
+    }
+    if !is_known {
+        map.insert(label.to_owned(), T::default());
+    }
+    map.get_mut(label).expect("it is there by now")
 }
 
 impl Stats {

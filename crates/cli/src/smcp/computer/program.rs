@@ -76,7 +76,7 @@ async fn attend(program: &str, args: &[String], input: &[u8]) -> io::Result<Ende
     let status = {
         let talk = async {
             tokio::join!(give(stdin, input), hear(&mut stdout, &mut said));
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
