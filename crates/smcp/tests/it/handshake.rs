@@ -102,8 +102,12 @@ async fn counters_are_there_for_people_and_machines() {
     assert_eq!(status, 200);
     assert_eq!(stats["events"]["client:tool_call"], 3);
     assert_eq!(stats["codes"]["404"], 1);
-    assert_eq!(stats["by_tool"]["echo"], json!({ "requests": 1, "failed": 0 }));
-    assert_eq!(stats["by_computer"]["a/pc"], json!({ "requests": 2, "failed": 1 }));
+    let tally = |requests: u64, failed: u64| json!({ "requests": requests, "failed": failed, "failed_in_a_row": failed });
+    assert_eq!(stats["by_tool"]["echo"], tally(1, 0));
+    assert_eq!(stats["by_computer"]["a/pc"], tally(2, 1));
+    let here = &stats["present"][0];
+    assert_eq!((&here["room"], &here["agent"]["name"]), (&json!("a"), &json!("bot")));
+    assert_eq!(here["computers"][0]["tools"], Value::Null, "nobody has asked");
     assert_eq!(
         (&stats["rooms"], &stats["connections"], &stats["computers"]),
         (&json!(1), &json!(2), &json!(1))
