@@ -238,6 +238,22 @@ async fn an_import_that_is_cut_anywhere_keeps_whole_sessions_only() {
 }
 
 #[tokio::test]
+async fn a_check_tells_how_far_it_is_and_comes_to_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    let journal = open(&path).await;
+    furnish(&journal).await;
+    journal.close().await;
+    let (told, heard) = std::sync::mpsc::channel();
+    let found = Sqlite::check_telling(&path, move |done, all| told.send((done, all)).unwrap());
+    assert_eq!(found.await.unwrap().damages, []);
+    let heard: Vec<(u64, u64)> = heard.into_iter().collect();
+    assert!(heard.is_sorted() && heard.iter().all(|(done, all)| done <= all), "{heard:?}");
+    let (done, all) = heard.last().unwrap();
+    assert_eq!(done, all, "the last batch was looked at");
+}
+
+#[tokio::test]
 async fn a_backup_is_made_while_writing_and_restored_as_another_incarnation() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(&directory.path().join("journal.db")).await;
