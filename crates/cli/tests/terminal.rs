@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use budao_testkit::claude::answer;
 use rexpect::process::{PtyProcess, Signal};
 use rustix::termios::{LocalModes, tcgetattr};
 
@@ -207,6 +208,38 @@ fn a_screen_of_twenty_by_five_in_chinese_without_colour_can_be_talked_to_and_cha
     }
     terminal.press("\x03");
     terminal.until_given_back();
+}
+
+#[test]
+fn the_claude_cli_can_be_talked_to_and_its_session_is_resumed_with_it() {
+    let directory = workspace();
+    let conversations = directory.path().join("conversations");
+    std::fs::create_dir_all(&conversations).unwrap();
+    let mut played = std::env::current_exe().unwrap();
+    played.pop();
+    played.pop();
+    played.push("examples/fake_claude");
+    assert!(played.exists(), "not built: cargo build -p budao-claude --example fake_claude");
+    let (conversations, played) = (conversations.to_str().unwrap(), played.to_str().unwrap());
+    let env = [("FAKE_CLAUDE_DIR", conversations), ("CLAUDE_CODE_EXECUTABLE", played)];
+    let args = ["chat", "--engine", "claude", "P1"];
+    let mut terminal = Terminal::start_with(directory.path(), 30, 100, &args, &env);
+    terminal.until_seen("turn ended");
+    let screen = terminal.until_seen(&answer("P1"));
+    assert!(screen.contains("› P1"), "{screen}");
+    terminal.press("\x04");
+    terminal.until_given_back();
+    drop(terminal);
+
+    let args = ["chat", "--resume"];
+    let mut again = Terminal::start_with(directory.path(), 30, 100, &args, &env);
+    again.until_seen("Which session?");
+    again.press("\r");
+    again.until_seen("ready");
+    again.press("P2\r");
+    again.until_seen(&answer("P2"));
+    again.press("\x04");
+    again.until_given_back();
 }
 
 #[test]
