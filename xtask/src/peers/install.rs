@@ -7,6 +7,7 @@ use std::process::{self as std_process, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use indicatif::ProgressBar;
 
 use super::{Kind, Peer, Presence, STAMP, Stamp, presence, wanted};
 use crate::{process, repo, table};
@@ -21,6 +22,8 @@ const BUILD: [(&str, &str); 2] =
 
 /// How often a long installation says that it is alive.
 const PULSE: Duration = Duration::from_secs(5);
+/// How often the sign on a terminal turns.
+const TURN: Duration = Duration::from_millis(100);
 
 /// Makes sure that a peer is there, fetching it if need be, and tells where.
 pub(super) fn ensure(peer: &Peer, dir: &Path, again: bool) -> Result<PathBuf> {
@@ -195,21 +198,27 @@ fn cargo_versions(lock: &str) -> Result<Vec<String>> {
     Ok(lock.package.iter().map(|package| format!("{}@{}", package.name, package.version)).collect())
 }
 
-/// Runs one command of an installation. Its own words are shown only if it fails; now and then a line
-/// shows that it is alive.
+/// Runs one command of an installation. Its own words are shown only if it fails. That it is alive shows on a
+/// terminal all the time, elsewhere in a line now and then.
 fn work(name: &str, command: &mut Command) -> Result<()> {
     println!("{name}: {}", short(command));
     let started = Instant::now();
     let mut heard: Vec<String> = Vec::new();
     let mut pulse = Instant::now();
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(TURN);
     let status = process::follow(command, Some(started + INSTALL_LIMIT), |_, line| {
-        if pulse.elapsed() > PULSE && !line.trim().is_empty() {
-            let line: String = line.trim().chars().take(80).collect();
-            println!("{name}:   {} … {line}", table::duration(started.elapsed()));
+        let said: String = line.trim().chars().take(60).collect();
+        if !said.is_empty() && !bar.is_hidden() {
+            bar.set_message(format!("{name}: {} … {said}", table::duration(started.elapsed())));
+        } else if !said.is_empty() && pulse.elapsed() > PULSE {
+            println!("{name}:   {} … {said}", table::duration(started.elapsed()));
             pulse = Instant::now();
         }
         heard.push(line.to_owned());
-    })?;
+    });
+    bar.finish_and_clear();
+    let status = status?;
     if !status.success() {
         let tail = heard.len().saturating_sub(30);
         bail!("`{}` failed ({status}):\n{}", short(command), heard[tail..].join("\n"));
