@@ -1,7 +1,7 @@
 //! `cargo xtask`: the project's chores. `test` runs every check, `bench` measures, `peers` fetches
 //! the programs of others that tests talk to, `codegen` makes what comes from the fault catalog, `crash`
 //! kills, `chaos` cuts lines, `sim` plays seeds, `probes` does the same failures to others and to us,
-//! `coverage` and `mutants` judge the tests themselves.
+//! `coverage` and `mutants` judge the tests themselves, `record` makes the moving picture of the demo.
 //!
 //! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
 
@@ -19,6 +19,7 @@ mod page;
 mod peers;
 mod probes;
 mod process;
+mod record;
 mod recovery;
 mod repo;
 mod sim;
@@ -74,6 +75,8 @@ enum Chore {
     Mutants(mutants::Args),
     /// Do the same three failures to other frameworks and to us, and say what happened
     Probes(probes::Args),
+    /// Play the demo in a terminal and keep it as a picture that moves
+    Record(record::Args),
     /// Play seeds on the simulator: the real runtime on virtual time, with faults and kills
     Sim(sim::Args),
 }
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         Chore::Crash { kills } => crash::run(kills).map(|()| ExitCode::SUCCESS),
         Chore::Mutants(args) => mutants::main(&args),
         Chore::Probes(args) => probes::main(&args),
+        Chore::Record(args) => record::run(&args).map(|()| ExitCode::SUCCESS),
         Chore::Sim(args) => sim::run(&args).map(|()| ExitCode::SUCCESS),
     };
     match done {

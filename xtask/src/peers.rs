@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     /// A small project of ours in `xtask/peers/<name>`, built with `--release`; its binary has the
     /// peer's name.
     Cargo,
+    /// A package of this machine's Debian, fetched and unpacked, not installed: nothing of it is started.
+    Debian(&'static str),
 }
 
 /// What a peer is for.
@@ -166,7 +168,7 @@ pub(crate) fn bench(peer: &Peer, dir: &Path) -> Option<(PathBuf, Vec<String>)> {
             let script = folder.join("bench.py");
             Some((program, vec!["-B".to_owned(), script.to_string_lossy().into_owned()]))
         }
-        Kind::Npm(_) => None,
+        Kind::Npm(_) | Kind::Debian(_) => None,
     }
 }
 
@@ -216,6 +218,7 @@ fn wanted(peer: &Peer) -> Result<Vec<String>> {
     match peer.kind {
         Kind::Npm(list) => packages("npm", list),
         Kind::Python(list) => packages("python", list),
+        Kind::Debian(package) => packages("debian", &[package]),
         Kind::Cargo => {
             let source = repo::root().join("xtask/peers").join(peer.name);
             ["Cargo.toml", "main.rs"]
@@ -235,7 +238,7 @@ pub(crate) fn version(peer: &Peer) -> String {
         Kind::Npm(list) => list.iter().find_map(|package| package.rsplit_once('@')),
         Kind::Python(list) => list.iter().find_map(|package| package.split_once("==")),
         // Its probe prints it.
-        Kind::Cargo => return peer.probe.prints.to_owned(),
+        Kind::Cargo | Kind::Debian(_) => return peer.probe.prints.to_owned(),
     };
     packages.map_or_else(|| peer.name.to_owned(), |(name, version)| format!("{name} {version}"))
 }
@@ -249,6 +252,7 @@ fn listing(dir: &Path) -> String {
                 Kind::Npm(list) => format!("npm {}", list.join(" ")),
                 Kind::Python(list) => format!("python {}", list.join(" ")),
                 Kind::Cargo => format!("cargo xtask/peers/{}", peer.name),
+                Kind::Debian(package) => format!("debian {package}"),
             };
             let state = match presence(peer, &dir.join(peer.name)) {
                 Presence::Present => "present",
@@ -286,6 +290,8 @@ mod tests {
                     assert!(list.iter().all(|package| package.contains("==")), "{}", peer.name);
                 }
                 Kind::Cargo => assert_eq!(wanted(peer).unwrap().len(), 2),
+                // The release of Debian says which.
+                Kind::Debian(_) => assert_ne!(peer.use_in, UseIn::Tests, "{}", peer.name),
             }
         }
     }

@@ -7,8 +7,10 @@
 mod cargo;
 mod clients;
 mod dependencies;
+mod deploy;
 mod examples;
 mod release;
+mod smoke;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -213,6 +215,14 @@ pub(crate) static STEPS: &[Step] = &[
         run: |run| Ok(Done::Passed(tidy::check(&run.root)?)),
     },
     Step {
+        name: "deploy",
+        about: "alert rules and the systemd unit, read by the programs they are for",
+        budget: Duration::from_secs(20),
+        when: When::Always,
+        needs: &[],
+        run: deploy::run,
+    },
+    Step {
         name: "release",
         about: "the release binary builds",
         budget: minutes(7),
@@ -222,11 +232,11 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "smoke",
-        about: "README's commands, on the release binary (xtask/smoke.toml)",
+        about: "every command README and the guides show, on the release binary (xtask/smoke.toml)",
         budget: minutes(1),
         when: When::Always,
         needs: &[],
-        run: release::smoke,
+        run: smoke::run,
     },
     Step {
         name: "acks",

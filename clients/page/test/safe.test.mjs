@@ -39,16 +39,25 @@ test("there are at least 200 payloads, and all are different", () => {
 
 test("what a model says, calls and gives as arguments, and what tools answer, stays text", async () => {
   const text = payloads.join("\n");
+  // A turn ends after eight steps in which every call failed, so the names are tried in turns of seven.
   const calls = payloads.map((payload) => `[[step.call]]\ntool = ${toml(payload.slice(0, 60))}\narguments = { path = ${toml(payload)} }\n`);
-  const steps = [];
-  for (let at = 0; at < calls.length; at += 8) steps.push(`[[step]]\ntext = ${toml(payloads[at])}\nthink = ${toml(payloads[at + 1] ?? "x")}\n${calls.slice(at, at + 8).join("")}`);
-  const script = `[[step]]\ntext = ${toml(text)}\n[[step.call]]\ntool = "bash_run"\narguments = { cmd = "cat hostile.txt; cat hostile.txt >&2; exit 3" }\n[[step.call]]\ntool = "fs_read"\narguments = { path = "hostile.txt" }\n${steps.slice(0, 7).join("")}[[step]]\ntext = "end of it"\n`;
+  const turns = [];
+  for (let at = 0; at < calls.length; at += 56) {
+    const steps = [];
+    for (let from = at; from < Math.min(at + 56, calls.length); from += 8) steps.push(`[[step]]\ntext = ${toml(payloads[from])}\nthink = ${toml(payloads[from + 1] ?? "x")}\n${calls.slice(from, Math.min(from + 8, at + 56)).join("")}`);
+    turns.push(`${steps.join("")}[[step]]\ntext = "end of it"\n`);
+  }
+  const script = `[[step]]\ntext = ${toml(text)}\n[[step.call]]\ntool = "bash_run"\narguments = { cmd = "cat hostile.txt; cat hostile.txt >&2; exit 3" }\n[[step.call]]\ntool = "fs_read"\narguments = { path = "hostile.txt" }\n${turns.join("")}`;
   const home = fs.mkdtempSync(path.join(os.tmpdir(), "budao-hostile-"));
   fs.writeFileSync(path.join(home, "hostile.txt"), text);
   await onPage({ script, home, args: ["--permission", "auto"] }, async (page, { origin }) => {
     const check = await watch(page, origin);
     await say(page, text.slice(0, 30_000));
     await page.locator(".entry.end").waitFor({ timeout: 60_000 });
+    for (let turn = 1; turn < turns.length; turn += 1) {
+      await say(page, "and on");
+      await until(async () => (await page.locator(".entry.end").count()) > turn, 60_000);
+    }
     await page.evaluate(() => document.querySelectorAll("details").forEach((box) => (box.open = true)));
     await until(async () => (await page.locator(".tellings .telling").count()) >= 3 * (await page.locator(".tellings").count()));
     const said = await page.locator(".entry.answer .text").first().textContent();
@@ -65,10 +74,18 @@ test("what a model says, calls and gives as arguments, and what tools answer, st
   });
 });
 
-test("names of sessions, codes and searches stay text", async () => {
+/** Every way a name comes into an address. */
+const ways = [
+  (quoted) => `/faults/${quoted}`,
+  (quoted) => `/sessions?q=${quoted}`,
+  (quoted) => `/sessions/${quoted}`,
+  (quoted) => `/?session=${quoted}`,
+];
+
+test("names of sessions, codes, ids, labels and searches stay text", async () => {
   await onPage({ script: '[[step]]\ntext = "ok"\nrepeat = "forever"\n', where: "/faults/ERR_RATE_001" }, async (page, { origin, api }) => {
     const check = await watch(page, origin);
-    for (const payload of payloads) await api("/v1/sessions", { session_name: payload.slice(0, 200) });
+    for (const payload of payloads) await api("/v1/sessions", { session_name: payload.slice(0, 200), client_id: payload.slice(0, 200), metadata: { source: payload.slice(0, 200) } });
     await page.goto(`${origin}/sessions`);
     await until(async () => (await page.locator("#rows tr").count()) >= 50);
     while (await page.locator("#more").isVisible()) {
@@ -79,14 +96,30 @@ test("names of sessions, codes and searches stay text", async () => {
     assert.equal(await page.locator("#rows tr").count(), payloads.length);
     await check("the list");
     const id = await told(origin, [{ text: "x" }], { session_name: payloads[0] });
-    for (const payload of payloads.slice(0, 60)) {
-      const quoted = encodeURIComponent(payload);
-      for (const where of [`/faults/${quoted}`, `/sessions?q=${quoted}`]) {
-        const response = await page.goto(`${origin}${where}`);
-        assert.ok(response.headers()["content-security-policy"]?.includes("script-src 'self'") || response.status() === 404 || response.status() === 400, where);
-        await check(where);
-      }
+    // Each payload is opened one way, in turn, and what the server makes of it is read for all ways.
+    for (const [index, payload] of payloads.entries()) {
+      const where = ways[index % ways.length](encodeURIComponent(payload));
+      const response = await page.goto(`${origin}${where}`);
+      assert.ok(response.headers()["content-security-policy"]?.includes("script-src 'self'") || response.status() === 404 || response.status() === 400, where);
+      await check(where);
     }
+    const addresses = payloads.flatMap((payload) => ways.map((way) => way(encodeURIComponent(payload))));
+    assert.ok(addresses.length >= 4 * 200);
+    const made = [];
+    for (const address of addresses) {
+      const answer = await fetch(`${origin}${address}`);
+      if (answer.headers.get("content-type")?.startsWith("text/html")) made.push([address, await answer.text()]);
+    }
+    // Read in an empty page: ours would not even parse a text.
+    const blank = await page.context().newPage();
+    const hostile = await blank.evaluate((made) => {
+      const ours = (element) => element.localName === "script" && element.textContent.trim() === "" && element.getAttribute("src").startsWith("/assets/");
+      const odd = "script, iframe, object, embed, base, img, [onerror], [onload], [onclick], [onfocus], [onmouseover], [ontoggle]";
+      const found = made.filter(([, text]) => ![...new DOMParser().parseFromString(text, "text/html").querySelectorAll(odd)].every(ours));
+      return found.map(([address]) => address);
+    }, made);
+    await blank.close();
+    assert.deepEqual(hostile, []);
     await page.goto(`${origin}/sessions/${id}`);
     await page.locator(".row").first().waitFor();
     await check("the title");

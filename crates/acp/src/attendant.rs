@@ -27,7 +27,8 @@ use budao_core::{
     },
     fault::{Fact, Fault, Kind, Operation},
     message::Block,
-    trace::Trace,
+    span::{About, Span, code_of},
+    trace::{SpanId, Trace},
 };
 use futures::{
     StreamExt,
@@ -334,9 +335,26 @@ impl Attendant {
                 (EngineAsk::Note { topic, data }, own())
             }
         };
-        let command = Command { id, by: "editor".to_owned(), trace, ask };
         let (engine, session) = (Arc::clone(&self.bridge.engine), self.session);
-        let asking = Box::pin(async move { engine.submit(session, command).await });
+        let (world, what) = (self.bridge.world.clone(), ask.name());
+        let asking = Box::pin(async move {
+            let (began, span) = (world.clock.now(), SpanId::of_request(session, &id));
+            let command = Command { id, by: "editor".to_owned(), trace, ask };
+            let answer = engine.submit(session, command).await;
+            if trace.is_some() {
+                world.tell(|| Span {
+                    trace,
+                    id: span,
+                    parent: SpanId::NONE,
+                    session: Some(session),
+                    began,
+                    ended: world.clock.now(),
+                    failed: answer.as_ref().err().map(code_of),
+                    about: About::Request { what },
+                });
+            }
+            answer
+        });
         self.jobs.start(job, asking);
     }
 

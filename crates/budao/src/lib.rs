@@ -50,3 +50,12 @@ pub use budao_tools::{CallContext, Tool, ToolError, Toolbox};
 
 /// What a tool may do, and how a call ends.
 pub use budao_core::tool as contract;
+
+/// The guides' programs are compiled and run with the other examples in the documentation.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/tools.md")]
+    struct Tools;
+    #[doc = include_str!("../../../docs/sessions.md")]
+    struct Sessions;
+}

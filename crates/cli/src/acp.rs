@@ -198,9 +198,10 @@ fn wrong(key: &str, expected: &str, received: &str) -> Fault {
 }
 
 /// Where log lines of this subcommand go, before anything is logged.
-pub(crate) fn start_log(args: &Args) {
-    if args.action.is_none() {
-        log::start();
+pub(crate) fn start_log(args: &Args) -> Result<(), Fault> {
+    match args.action {
+        None => log::start(&args.serve.config.load()?.log),
+        Some(_) => Ok(()),
     }
 }
 
@@ -221,7 +222,7 @@ async fn serve(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
 
 async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<Exit, Fault> {
     let limits = args.config.load()?.limits;
-    let world = budao_runtime::world::real();
+    let world = crate::traces::world();
     let offer = claude::offer(args.models.clone(), lang);
     let model = offer.models[0].id.clone();
     let settings = Settings { model, ..args.settings(lang)? };

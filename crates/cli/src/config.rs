@@ -67,6 +67,18 @@ pub(crate) struct Config {
     pub(crate) log: Log,
     /// Who is told of faults that need somebody.
     pub(crate) alerts: Alerts,
+    /// Who collects traces; the flag has its own way to it.
+    #[serde(rename = "traces")]
+    _traces: Traces,
+}
+
+/// Who collects traces.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Traces {
+    /// Where they go.
+    #[serde(rename = "endpoint")]
+    _endpoint: Option<String>,
 }
 
 /// Who is told of faults that need somebody.
@@ -171,8 +183,7 @@ impl ConfigArgs {
 /// The command line with the file's word for every flag it speaks of. A file that is wrong is told later, by
 /// whoever loads it.
 pub(crate) fn with_defaults(command: clap::Command, arguments: &[String]) -> clap::Command {
-    let named = named_file(arguments).or_else(|| std::env::var_os("BUDAO_CONFIG").map(Into::into));
-    let Some(path) = layers::file(named.as_deref()) else { return command };
+    let Some(path) = used_file(arguments) else { return command };
     let Ok(table) = read(&path).and_then(|text| layers::table(&text, &path)) else {
         return command;
     };
@@ -222,6 +233,21 @@ fn named_file(arguments: &[String]) -> Option<PathBuf> {
         }
     }
     None
+}
+
+/// Where the file, or the environment over it, sends traces. A file that is wrong is told later, by whoever loads it.
+pub(crate) fn traces() -> Option<String> {
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut table = Value::Table(merged(used_file(&arguments).as_deref()).ok()?);
+    layers::resolve(&mut table, "").ok()?;
+    find(table.as_table()?, "traces.endpoint")?.as_str().map(str::to_owned)
+}
+
+/// The file that is read: named by a flag, by the environment, or the usual one.
+fn used_file(arguments: &[String]) -> Option<PathBuf> {
+    let named = named_file(arguments).or_else(|| std::env::var_os("BUDAO_CONFIG").map(Into::into));
+    layers::file(named.as_deref())
 }
 
 fn load(path: Option<&Path>) -> Result<Config, Fault> {

@@ -60,11 +60,7 @@ impl Log {
     /// # Errors
     /// `configuration_wrong` when a level is no level, or the file cannot be made.
     pub(crate) fn start(&self, usual: &str) -> Result<(), Fault> {
-        let level = self.level.as_deref().unwrap_or(usual);
-        let filter = EnvFilter::try_new(level).map_err(|error| {
-            wrong("log.level", "off, error, warn, info, debug, trace, or module=level", level)
-                .caused_by(&error)
-        })?;
+        let filter = self.filter(usual)?;
         let layer = match &self.file {
             Some(path) => self.layer(self.appender(path)?, false),
             None => self.layer(std::io::stderr, console::colors_enabled_stderr()),
@@ -74,7 +70,17 @@ impl Log {
         Ok(())
     }
 
-    fn layer<W>(&self, writer: W, colours: bool) -> Box<dyn Layer<Registry> + Send + Sync>
+    /// What is worth a line; `usual` if nobody says so.
+    pub(crate) fn filter(&self, usual: &str) -> Result<EnvFilter, Fault> {
+        let level = self.level.as_deref().unwrap_or(usual);
+        EnvFilter::try_new(level).map_err(|error| {
+            wrong("log.level", "off, error, warn, info, debug, trace, or module=level", level)
+                .caused_by(&error)
+        })
+    }
+
+    /// Lines of the format that was asked for.
+    pub(crate) fn layer<W>(&self, writer: W, colours: bool) -> Box<dyn Layer<Registry> + Send + Sync>
     where
         W: for<'w> tracing_subscriber::fmt::MakeWriter<'w> + Send + Sync + 'static,
     {
@@ -85,7 +91,8 @@ impl Log {
         }
     }
 
-    fn appender(&self, path: &std::path::Path) -> Result<RollingFileAppender, Fault> {
+    /// The files that take lines, one after the other.
+    pub(crate) fn appender(&self, path: &std::path::Path) -> Result<RollingFileAppender, Fault> {
         let place = path.display().to_string();
         let unusable = || wrong("log.file", "a file that can be made", &place);
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(unusable)?;

@@ -30,6 +30,7 @@ mod smcp;
 mod story;
 mod terminal;
 mod top;
+mod traces;
 mod watch;
 mod wiring;
 mod words;
@@ -49,6 +50,10 @@ struct Cli {
     /// The language to speak: en or zh. Otherwise that of the environment, else English
     #[arg(long, global = true, value_name = "LANG", env = "BUDAO_LANG")]
     lang: Option<String>,
+
+    /// Where traces go, if anywhere: an OpenTelemetry collector that speaks HTTP
+    #[arg(long, global = true, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    traces: Option<String>,
 
     #[command(subcommand)]
     command: Command,
@@ -98,12 +103,17 @@ fn parse() -> Cli {
 fn run(cli: &Cli) -> Exit {
     let terminal = Terminal::from_env();
     let lang = lang::choose(cli.lang.as_deref(), &terminal);
+    traces::aim(cli.traces.clone().or_else(config::traces));
     // What reads the configuration logs as that says.
     match &cli.command {
         Command::Serve(_) | Command::Run(_) | Command::Resume(_) | Command::Chat(_) => {}
         // Its screen is no place for log lines.
         Command::Top(_) => {}
-        Command::Acp(args) => acp::start_log(args),
+        Command::Acp(args) => {
+            if let Err(fault) = acp::start_log(args) {
+                return terminal.finish(failed(&fault, lang, &terminal));
+            }
+        }
         Command::Smcp(args) => logging(args.usual_log()),
         _ => logging("off"),
     }
@@ -140,7 +150,12 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
             return Exit::Failed;
         }
     };
-    let done = runtime.block_on(work);
+    let done = runtime.block_on(async {
+        traces::start()?;
+        let done = work.await;
+        traces::finish().await;
+        done
+    });
     // Whatever still blocks a thread is not waited for.
     runtime.shutdown_background();
     done.unwrap_or_else(|fault| failed(&fault, lang, terminal))

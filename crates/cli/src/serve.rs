@@ -17,7 +17,6 @@ use budao_core::{
     scrub::Scrubber,
     tool::{Mode, Permissions},
 };
-use budao_runtime::world;
 use budao_serve::{Auth, Config, Keyring, OnDisconnect};
 use tokio::{
     net::TcpListener,
@@ -32,6 +31,7 @@ use crate::{
     port,
     smcp::{Door, HubArgs, Room, Rooms},
     terminal::Terminal,
+    traces,
     wiring::JournalArgs,
     words::say,
 };
@@ -145,7 +145,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let secrets = args.token.iter().chain(&made).map(String::as_str).chain(args.hub.secrets());
     config.scrubber = Scrubber::with_secrets(secrets);
     config.check_address(args.listen.ip())?;
-    let hub = args.hub.hub(door(args, made.as_deref()), &world::real())?;
+    let hub = args.hub.hub(door(args, made.as_deref()), &traces::world())?;
     if let Some(mounted) = &hub {
         config.beside = mounted.hub.router();
         config.hub = Some(mounted.counters());
@@ -177,7 +177,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     }
     let (runs, journal) = (engine.engine(), engine.journal());
     let stopped = stop.clone().cancelled_owned();
-    let serving = budao_serve::serve(listener, config, runs, journal, world::real(), stopped);
+    let serving = budao_serve::serve(listener, config, runs, journal, traces::world(), stopped);
     // Sessions and rooms end at the same time: neither keeps the other's clients waiting.
     let ending = async {
         told.await;
@@ -220,7 +220,7 @@ fn door<'a>(args: &'a Args, made: Option<&'a str>) -> Door<'a> {
 async fn enter(rooms: Arc<Rooms>, own: Vec<Room>) {
     for room in own {
         let name = room.room_name().to_owned();
-        if let Err(fault) = rooms.join_one(room, &world::real()).await {
+        if let Err(fault) = rooms.join_one(room, &traces::world()).await {
             tracing::warn!(%fault, room = name, "a room could not be joined");
         }
     }
@@ -234,7 +234,8 @@ fn announce(listener: &TcpListener, token: Option<&str>, lang: Lang, terminal: &
     terminal.say(say(lang, "Listening; Ctrl-C stops.", "正在监听；Ctrl-C 停止。"));
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
+/// Takes an address, or says who has it.
+pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
     TcpListener::bind(address).await.map_err(|error| {
         let fault = match error.kind() {
             io::ErrorKind::AddrInUse => Fault::new(Kind::AddressInUse, Operation::StartServer)
@@ -244,7 +245,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
                     |who| format!("{who} listens there"),
                 ))
                 .advise([Advice::Said(format!(
-                    "--listen {}:0 takes a free port; so does `listen` under [serve] of the file.",
+                    "--listen {}:0 takes a free port.",
                     address.ip()
                 ))]),
             _ => wrong("--listen", "an address of this machine", &address.to_string()),
@@ -317,7 +318,7 @@ fn state_key(journal: &Path) -> Result<String, Fault> {
     if let Ok(key) = fs::read_to_string(&path) {
         return Ok(key.trim().to_owned());
     }
-    let world = world::real();
+    let world = traces::world();
     let key: String = (0..4).map(|_| format!("{:016x}", world.entropy.bits())).collect();
     let unwritable = |error: &io::Error| {
         Fault::new(Kind::FilePermission, Operation::WriteFile)

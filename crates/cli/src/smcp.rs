@@ -12,7 +12,6 @@ use budao_core::{
     fault::{Fact, Kind, Operation, tell},
     tool::Failure,
 };
-use budao_runtime::world;
 use budao_smcp::{
     Place,
     agent::{Agent, Call, Config as AgentConfig, News},
@@ -26,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use mounted::{Door, HubArgs};
 pub(crate) use rooms::{Room, Rooms};
 
-use crate::{exit::Exit, terminal::Terminal, words::say};
+use crate::{exit::Exit, terminal::Terminal, traces, words::say};
 
 /// Tools of remote computers, by A2C-SMCP: a hub, a computer, and an agent by hand.
 #[derive(Debug, clap::Args)]
@@ -156,7 +155,7 @@ impl Way {
 
     /// Joins, and speaks like this unless told otherwise.
     async fn join_by(&self, room: &str, usual: Dialect) -> Result<Agent, Fault> {
-        Agent::connect(AgentConfig::new(self.place(room, usual)), world::real()).await
+        Agent::connect(AgentConfig::new(self.place(room, usual)), traces::world()).await
     }
 
     fn place(&self, room: &str, usual: Dialect) -> Place {
@@ -189,14 +188,10 @@ async fn serve(args: &ServerArgs, lang: Lang, terminal: &Terminal) -> Result<Exi
     let refusal = if args.refuse_by_close { Refusal::Close } else { Refusal::Body };
     let limits = Limits::default();
     let config = HubConfig { dialect: args.dialect, access, elsewhere, refusal, limits };
-    let listener = tokio::net::TcpListener::bind(args.listen).await.map_err(|error| {
-        Fault::new(Kind::AddressInUse, Operation::StartServer)
-            .with(Fact::Endpoint, args.listen.to_string())
-            .caused_by(&error)
-    })?;
+    let listener = crate::serve::listen(args.listen).await?;
     let address = listener.local_addr().unwrap_or(args.listen);
     terminal.say(&format!("{} http://{address}", say(lang, "listening on", "正在监听")));
-    let served = Hub::new(config, world::real()).serve(listener, interrupted()).await;
+    let served = Hub::new(config, traces::world()).serve(listener, interrupted()).await;
     served.map_err(|error| {
         Fault::new(Kind::NetworkUnavailable, Operation::StartServer).caused_by(&error)
     })?;

@@ -17,7 +17,7 @@ use budao_core::{
 use budao_journal::{Journal as _, Options as JournalOptions, Retention, Sqlite};
 use budao_mcp::Servers;
 use budao_models::{Keys, Model, Models};
-use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource, world};
+use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource};
 use budao_tools::{
     Toolbox,
     builtin::{self, Environment, Workspace},
@@ -25,7 +25,7 @@ use budao_tools::{
     pool::Pool,
 };
 
-use crate::{acp::Handed, config::Config, holder, smcp::Rooms};
+use crate::{acp::Handed, config::Config, holder, smcp::Rooms, traces};
 
 /// How long a start waits for MCP servers; those that are late join when they are there.
 const SERVERS_READY: Duration = Duration::from_secs(15);
@@ -114,7 +114,7 @@ pub(crate) async fn wire_within(
     config: Config,
     ready: Duration,
 ) -> Result<Wired, Fault> {
-    let world = world::real();
+    let world = traces::world();
     let Config { limits, mcp, smcp, log, .. } = config;
     log.start("off")?;
     let mcp_secrets: Vec<String> =

@@ -170,3 +170,18 @@ fn every_fault_is_one_log_line_with_all_there_is_to_find_it_by() {
     assert_eq!(line["session"].as_str().unwrap().len(), 36, "{line}");
     assert!(!lines.contains("sk-ant"), "{lines}");
 }
+
+#[test]
+fn a_failure_that_is_not_tried_again_is_one_log_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    std::fs::write(directory.join("script.toml"), "[[step]]\nfault = \"model_key_refused\"\n").unwrap();
+    let config = "model = \"script:script.toml\"\n[log]\nlevel = \"off,budao::fault=info\"\nformat = \"json\"\n\
+                  file = \"budao.log\"\nrotation = \"never\"\n";
+    std::fs::write(directory.join("budao.toml"), config).unwrap();
+    let (code, _, stderr) = told(&mut budao(directory, &["run", "--config", "budao.toml", "go"]));
+    assert_eq!(code, 1, "{stderr}");
+    let lines = std::fs::read_to_string(directory.join("budao.log")).unwrap();
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    assert!(lines.contains("ERR_AUTH_001"), "{lines}");
+}

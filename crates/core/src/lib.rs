@@ -18,6 +18,7 @@ pub mod retry;
 pub mod scrub;
 pub mod seams;
 pub mod session;
+pub mod span;
 pub mod time;
 pub mod tool;
 pub mod trace;

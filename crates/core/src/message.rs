@@ -7,7 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{tool::ToolSpec, trace::Trace};
+use crate::{
+    tool::ToolSpec,
+    trace::{SpanId, Trace},
+};
 
 /// One piece of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -123,6 +126,8 @@ pub struct Request {
     pub thinking_tokens: Option<u32>,
     /// Goes with the request as `traceparent`.
     pub trace: Trace,
+    /// Goes with it: which piece of work of the trace asks.
+    pub span: SpanId,
 }
 
 /// One thing that comes out of a model's stream.

@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use uuid::Uuid;
 
-use crate::{time::Timestamp, trace::Trace};
+use crate::{span::Span, time::Timestamp, trace::Trace};
 
 /// Tells the time and waits.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -31,6 +31,28 @@ pub trait Spawn: Send + Sync + fmt::Debug {
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
+/// Takes what was traced to whoever collects traces. It never waits and never fails: what it cannot take is lost
+/// and counted.
+pub trait Spans: Send + Sync + fmt::Debug {
+    /// Does anybody collect them? If not, none need be made.
+    fn is_on(&self) -> bool;
+
+    /// One that is over.
+    fn tell(&self, span: Span);
+}
+
+/// Nobody collects them.
+#[derive(Debug)]
+pub struct Untraced;
+
+impl Spans for Untraced {
+    fn is_on(&self) -> bool {
+        false
+    }
+
+    fn tell(&self, _span: Span) {}
+}
+
 /// All of them together, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct World {
@@ -40,6 +62,8 @@ pub struct World {
     pub entropy: Arc<dyn Entropy>,
     /// Tasks.
     pub spawn: Arc<dyn Spawn>,
+    /// Traces.
+    pub spans: Arc<dyn Spans>,
 }
 
 impl World {
@@ -47,6 +71,13 @@ impl World {
     #[must_use]
     pub fn trace(&self) -> Trace {
         Trace::from_random(self.bits128())
+    }
+
+    /// Tells of a span, if anybody wants to know.
+    pub fn tell(&self, span: impl FnOnce() -> Span) {
+        if self.spans.is_on() {
+            self.spans.tell(span());
+        }
     }
 
     /// A new UUIDv7: sorted by time, unique by chance.

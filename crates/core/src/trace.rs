@@ -6,6 +6,12 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    event::{CommandId, SessionId, TurnNumber},
+    message::CallId,
+};
 
 /// 32 hex digits. Zero means "none yet" and is never sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,26 +48,121 @@ impl Trace {
     /// Reads a `traceparent` header. A malformed one is no trace: the standard says to start anew.
     #[must_use]
     pub fn from_traceparent(header: &str) -> Option<Self> {
-        let mut parts = header.trim().split('-');
-        let (version, trace, parent, flags) =
-            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let hex = |text: &str, digits: usize| {
-            text.len() == digits
-                && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-        };
-        let well_formed = hex(version, 2) && version != "ff" && hex(parent, 16) && hex(flags, 2);
-        let nothing_more = version != "00" || parts.next().is_none();
-        let parent_is_valid = parent.bytes().any(|byte| byte != b'0');
-        (well_formed && nothing_more && parent_is_valid && hex(trace, 32))
-            .then(|| trace.parse().ok())
-            .flatten()
-            .filter(|trace: &Self| trace.is_some())
+        parent_of(header).map(|(trace, _)| trace)
     }
 
     /// Writes a `traceparent` header for a call made as `span`.
     #[must_use]
-    pub fn to_traceparent(self, span: u64) -> String {
-        format!("00-{self}-{:016x}-01", span.max(1))
+    pub fn to_traceparent(self, span: SpanId) -> String {
+        format!("00-{self}-{}-01", SpanId::from_random(span.0))
+    }
+}
+
+/// Reads a `traceparent` header: the trace, and the span that sent it.
+#[must_use]
+pub fn parent_of(header: &str) -> Option<(Trace, SpanId)> {
+    let mut parts = header.trim().split('-');
+    let (version, trace, parent, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let hex = |text: &str, digits: usize| {
+        text.len() == digits
+            && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    };
+    let well_formed = hex(version, 2) && version != "ff" && hex(parent, 16) && hex(flags, 2);
+    let nothing_more = version != "00" || parts.next().is_none();
+    if !well_formed || !nothing_more || !hex(trace, 32) {
+        return None;
+    }
+    let trace: Trace = trace.parse().ok()?;
+    let parent = SpanId(u64::from_str_radix(parent, 16).ok()?);
+    (trace.is_some() && parent.is_some()).then_some((trace, parent))
+}
+
+/// Names one piece of work in a trace: 16 hex digits. Zero means "none" and is never sent.
+///
+/// Made from what is recorded about the work and not by chance, so that everybody who knows the record knows the
+/// id: the model and the tool server that are told it, and another process that goes on after a crash.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanId(u64);
+
+impl SpanId {
+    /// None.
+    pub const NONE: Self = Self(0);
+
+    /// From random bits; the invalid all-zero id becomes one.
+    #[must_use]
+    pub const fn from_random(bits: u64) -> Self {
+        Self(if bits == 0 { 1 } else { bits })
+    }
+
+    /// Of somebody's wish that a session do something.
+    #[must_use]
+    pub fn of_request(session: SessionId, command: &CommandId) -> Self {
+        Self::of(&["request", &session.to_string(), &command.0])
+    }
+
+    /// Of a turn.
+    #[must_use]
+    pub fn of_turn(session: SessionId, turn: TurnNumber) -> Self {
+        Self::of(&["turn", &session.to_string(), &turn.to_string()])
+    }
+
+    /// Of one try to have a model answer.
+    #[must_use]
+    pub fn of_step(session: SessionId, turn: TurnNumber, step: u32, attempt: u32) -> Self {
+        let numbers = format!("{turn}.{step}.{attempt}");
+        Self::of(&["step", &session.to_string(), &numbers])
+    }
+
+    /// Of one try of a call.
+    #[must_use]
+    pub fn of_call(session: SessionId, turn: TurnNumber, call: &CallId, attempt: u32) -> Self {
+        let numbers = format!("{turn}.{attempt}");
+        Self::of(&["call", &session.to_string(), &numbers, &call.0])
+    }
+
+    /// Of whatever these words name.
+    #[must_use]
+    pub fn of(parts: &[&str]) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&digest[..8]);
+        Self::from_random(u64::from_be_bytes(bytes))
+    }
+
+    /// The id as a number.
+    #[must_use]
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    /// Is there one?
+    #[must_use]
+    pub const fn is_some(self) -> bool {
+        self.0 != 0
+    }
+
+    /// This one, or `other` if there is none.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        if self.is_some() { self } else { other }
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -107,7 +208,28 @@ mod tests {
         let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let trace = Trace::from_traceparent(header).unwrap();
         assert_eq!(trace.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
-        assert_eq!(trace.to_traceparent(0x00f0_67aa_0ba9_02b7), header);
+        let span = SpanId::from_random(0x00f0_67aa_0ba9_02b7);
+        assert_eq!(trace.to_traceparent(span), header);
+        assert_eq!(parent_of(header), Some((trace, span)));
+    }
+
+    #[test]
+    fn the_id_of_a_span_follows_from_what_is_recorded() {
+        let session = SessionId(uuid::Uuid::from_u128(7));
+        let call = CallId::from("c1");
+        assert_eq!(SpanId::of_turn(session, 3), SpanId::of_turn(session, 3));
+        let all = [
+            SpanId::of_request(session, &"c1".into()),
+            SpanId::of_turn(session, 1),
+            SpanId::of_turn(session, 2),
+            SpanId::of_step(session, 1, 1, 1),
+            SpanId::of_step(session, 1, 1, 2),
+            SpanId::of_call(session, 1, &call, 1),
+            SpanId::of_call(session, 1, &call, 2),
+            SpanId::of_call(session, 11, &call, 1),
+        ];
+        let different: std::collections::BTreeSet<SpanId> = all.into();
+        assert_eq!(different.len(), all.len());
     }
 
     #[test]

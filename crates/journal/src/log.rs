@@ -23,13 +23,17 @@ impl Faults {
         let mut entries: Vec<Entry> = Vec::new();
         for entry in &append.entries {
             let Some(fault) = entry.event.fault() else { continue };
-            let is_end = matches!(
-                *entry.event,
+            let is_end = match &*entry.event {
                 Event::TurnEnded { .. }
-                    | Event::SessionEnded { .. }
-                    | Event::TaskEnded { .. }
-                    | Event::AggregateEnded { .. }
-            );
+                | Event::SessionEnded { .. }
+                | Event::TaskEnded { .. }
+                | Event::AggregateEnded { .. } => true,
+                // That we gave up is news after several tries. After one it is the failure itself.
+                Event::RecoveryFailed { .. } => {
+                    fault.attempts().is_none_or(|tries| tries.attempt <= 1)
+                }
+                _ => false,
+            };
             let told =
                 |known: &Entry| known.event.fault().is_some_and(|it| it.kind() == fault.kind());
             if !is_end || !entries.iter().any(told) {

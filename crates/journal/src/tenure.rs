@@ -14,8 +14,9 @@ use budao_core::{
     event::{Command, CommandId, Seq, SessionId},
     fault::{Category, Fact, Fault, Kind, Operation},
     limits::Limits,
-    seams::{Clock, World},
+    seams::{Clock, Spans, World},
     session::Session,
+    span::Weaver,
     time::Timestamp,
 };
 
@@ -99,6 +100,8 @@ pub struct Tenure {
     /// The inbox could not be read and must be looked at again.
     missed: bool,
     remembered: VecDeque<Taken>,
+    spans: Arc<dyn Spans>,
+    weaver: Weaver,
 }
 
 /// What became of a round.
@@ -140,6 +143,8 @@ impl Tenure {
             watch,
             missed: false,
             remembered: VecDeque::new(),
+            spans: Arc::clone(&world.spans),
+            weaver: Weaver::new(id, &session),
         };
         Ok((tenure, session))
     }
@@ -259,7 +264,20 @@ impl Tenure {
             return Err(exit);
         }
         let entries = round.answer_all(&mut self.remembered, REMEMBERED);
+        self.trace(&entries);
         Ok(Committed { entries, wrote })
+    }
+
+    /// Tells whoever collects traces what is over with these.
+    fn trace(&mut self, entries: &[Entry]) {
+        if !self.spans.is_on() {
+            return;
+        }
+        for entry in entries {
+            for span in self.weaver.take(entry.at, entry.trace, entry.turn, &entry.event) {
+                self.spans.tell(span);
+            }
+        }
     }
 
     async fn append(

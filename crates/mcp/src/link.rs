@@ -414,7 +414,7 @@ fn last_words(fault: Fault, process: &Process) -> Fault {
 fn meta(context: &CallContext) -> RequestMetaObject {
     let mut meta = RequestMetaObject::new();
     if context.trace.is_some() {
-        meta.set_traceparent(context.trace.to_traceparent(context.world.entropy.bits()));
+        meta.set_traceparent(context.trace.to_traceparent(context.span()));
     }
     meta
 }

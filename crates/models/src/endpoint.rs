@@ -11,7 +11,7 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     seams::{Clock, World},
-    trace::Trace,
+    trace::{SpanId, Trace},
 };
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, header};
@@ -81,12 +81,13 @@ impl Endpoint {
         service: &Service,
         mut headers: HeaderMap,
         body: Vec<u8>,
-        trace: Trace,
+        (trace, span): (Trace, SpanId),
     ) -> Result<(Events, Patience), Fault> {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         if trace.is_some()
-            && let Ok(parent) = trace.to_traceparent(self.entropy.bits()).parse()
+            && let span = span.or(SpanId::from_random(self.entropy.bits()))
+            && let Ok(parent) = trace.to_traceparent(span).parse()
         {
             headers.insert("traceparent", parent);
         }

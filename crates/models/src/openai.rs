@@ -94,7 +94,7 @@ impl Model for OpenAi {
         let service = self.endpoint.service.clone();
         let body = wire::body(&self.model, &request, self.dialect);
         let (events, patience) =
-            self.endpoint.post(&service, self.headers()?, body, request.trace).await?;
+            self.endpoint.post(&service, self.headers()?, body, (request.trace, request.span)).await?;
         let decoder = stream::Decoder::new(request.messages.len());
         Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))
     }

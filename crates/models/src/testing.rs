@@ -16,7 +16,7 @@ use budao_core::{
     seams::Clock,
     time::Timestamp,
     tool::{Effect, Source, ToolSpec},
-    trace::Trace,
+    trace::{SpanId, Trace},
 };
 use bytes::Bytes;
 use futures::{StreamExt, executor::block_on, future::BoxFuture, stream};
@@ -89,6 +89,7 @@ pub(crate) fn user(messages: Vec<Message>) -> Request {
         max_tokens: 1024,
         thinking_tokens: None,
         trace: Trace::NONE,
+        span: SpanId::NONE,
     }
 }
 

@@ -14,7 +14,8 @@ use budao_core::{
     message::{Block, Usage, text_of},
     session::Session,
     tool::{self, Permissions},
-    trace::Trace,
+    span::{About, Span},
+    trace::{SpanId, Trace},
 };
 use futures::{StreamExt, stream::BoxStream};
 use sha2::{Digest, Sha256};
@@ -35,6 +36,8 @@ pub(crate) struct Child {
     pub(crate) origin: Origin,
     pub(crate) prompt: String,
     pub(crate) trace: Trace,
+    /// What asks for it.
+    pub(crate) span: SpanId,
 }
 
 /// What is heard from a child.
@@ -133,8 +136,22 @@ async fn attend_once(runtime: &Runtime, child: &Child) -> Result<Watch, Fault> {
         Asked::NotOpened => open(runtime, child).await?,
     }
     let ask = Ask::Message { content: vec![Block::Text(child.prompt.clone())] };
-    match runtime.submit(child.id, command(QUESTION, ask, child.trace)).await? {
-        Answer::Accepted { at } => Watch::new(runtime, child.id, at).await,
+    let (world, command) = (runtime.world(), command(QUESTION, ask, child.trace));
+    let (began, id) = (world.clock.now(), SpanId::of_request(child.id, &command.id));
+    match runtime.submit(child.id, command).await? {
+        Answer::Accepted { at } => {
+            world.tell(|| Span {
+                trace: child.trace,
+                id,
+                parent: child.span,
+                session: Some(child.id),
+                began,
+                ended: world.clock.now(),
+                failed: None,
+                about: About::Request { what: "errand" },
+            });
+            Watch::new(runtime, child.id, at).await
+        }
         Answer::Rejected { fault } => Err(fault),
     }
 }

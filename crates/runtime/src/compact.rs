@@ -7,7 +7,7 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     message::{Block, Message, Piece, Request, Role, Usage},
     session::{estimate_tokens, question},
-    trace::Trace,
+    trace::{SpanId, Trace},
     turn::Input,
 };
 use budao_models::Model;
@@ -104,6 +104,7 @@ async fn summarise(desk: &Desk, long: &Long, old: &[Message]) -> Result<(String,
         max_tokens: SUMMARY_TOKENS,
         thinking_tokens: None,
         trace: long.trace,
+        span: SpanId::of_turn(desk.session, long.turn),
     };
     let written = provider::asking(desk, model.provider(), read(&*model, request)).await?;
     match written.0.trim().is_empty() {

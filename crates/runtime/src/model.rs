@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use budao_core::{
-    event::{Settings, Thinking, TurnNumber},
+    event::{SessionId, Settings, Thinking, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     message::{Block, Message, Piece, Request},
     session::Session,
-    trace::Trace,
+    trace::{SpanId, Trace},
     turn::Input,
 };
 use budao_models::Model;
@@ -75,7 +75,7 @@ pub(crate) async fn ask(desk: Desk, asked: Asked) -> Input {
         Ok(toolbox) => toolbox,
         Err(fault) => return asked.failed(fault),
     };
-    let mut request = request(&asked, &*model, &toolbox);
+    let mut request = request(desk.session, &asked, &*model, &toolbox);
     if !desk.shared.model_hooks.is_empty() {
         request = desk.shared.model_hooks.before(&desk, asked.step, request).await;
     }
@@ -84,7 +84,7 @@ pub(crate) async fn ask(desk: Desk, asked: Asked) -> Input {
     answered.unwrap_or_else(|fault| asked.failed(fault))
 }
 
-fn request(asked: &Asked, model: &dyn Model, toolbox: &Toolbox) -> Request {
+fn request(session: SessionId, asked: &Asked, model: &dyn Model, toolbox: &Toolbox) -> Request {
     Request {
         model: model.name().to_owned(),
         system: asked.settings.system.clone(),
@@ -93,6 +93,7 @@ fn request(asked: &Asked, model: &dyn Model, toolbox: &Toolbox) -> Request {
         max_tokens: asked.settings.max_answer_tokens.unwrap_or(ANSWER_TOKENS),
         thinking_tokens: asked.settings.thinking.map(Thinking::tokens),
         trace: asked.trace,
+        span: SpanId::of_step(session, asked.turn, asked.step, asked.attempt),
     }
 }
 

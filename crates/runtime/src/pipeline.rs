@@ -14,6 +14,7 @@ use budao_core::{
     pipeline::{Job, Pipeline, prompt},
     session::Session,
     tool::{Mode, Permissions},
+    trace::SpanId,
     turn::Input,
 };
 use serde_json::{Value, json};
@@ -99,6 +100,7 @@ impl Brief {
             },
             prompt: told(desk, session, pipeline, &job)?,
             trace: session.trace(),
+            span: SpanId::of_turn(desk.session, turn),
         };
         Some(Self { turn, job, child })
     }

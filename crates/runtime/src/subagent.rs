@@ -223,6 +223,7 @@ impl Office {
             origin: Origin::Call { parent, call, depth: self.depth + 1 },
             prompt: asked.prompt,
             trace: context.trace,
+            span: context.span(),
         })
     }
 

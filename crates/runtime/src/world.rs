@@ -6,7 +6,7 @@ use std::{
 };
 
 use budao_core::{
-    seams::{Clock, Entropy, Spawn, World},
+    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
 };
 use futures::future::BoxFuture;
@@ -53,5 +53,6 @@ pub fn real() -> World {
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         spawn: Arc::new(TokioSpawn),
+        spans: Arc::new(Untraced),
     }
 }

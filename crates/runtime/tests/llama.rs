@@ -20,7 +20,7 @@ use budao_core::{
     event::{Event, StopReason},
     limits::Limits,
     message::{Message, ModelStop, Piece, Request, Usage},
-    trace::Trace,
+    trace::{SpanId, Trace},
 };
 use budao_models::{Model, OpenAi};
 use budao_runtime::{Agent, Session, TurnResult, world};
@@ -116,6 +116,7 @@ fn request(text: &str, max_tokens: u32) -> Request {
         max_tokens,
         thinking_tokens: None,
         trace: Trace::NONE,
+        span: SpanId::NONE,
     }
 }
 

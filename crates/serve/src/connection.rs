@@ -11,7 +11,7 @@ use budao_core::{
     Fault, Kind, Lang, Timestamp,
     event::{Ask, CommandId, Seq, SessionId},
     fault::{Fact, FactValue, Operation},
-    trace::Trace,
+    trace::{SpanId, Trace},
 };
 use budao_journal::fold;
 use serde_json::{Map, json};
@@ -207,7 +207,7 @@ impl Connection {
 
     /// Does what was asked. The frame that answers it, unless that comes later or as a record.
     async fn perform(self: &Arc<Self>, inbound: Inbound) -> Result<Option<Frame>, Fault> {
-        let Inbound { session, command, trace, request, .. } = inbound;
+        let Inbound { session, command, trace, parent, request, .. } = inbound;
         let session = match request {
             Request::CreateSession(creation) => {
                 self.create(*creation, command.as_ref()).await?;
@@ -243,7 +243,8 @@ impl Connection {
                 let mut more = more_of(&request);
                 let replans = matches!(request, Request::Replan { .. });
                 let Some(ask) = ask_of(request, &card) else { return Ok(None) };
-                let order = Order { by: self.who.name(), command: command.clone(), trace, ask };
+                let (by, command) = (self.who.name(), command.clone());
+                let order = Order { by, command, trace, parent, ask };
                 let at = self.server.submit(session, order).await?;
                 if replans {
                     more.extend(replanned(&*self.server.journal, session, at).await?);
@@ -295,6 +296,7 @@ impl Connection {
             by: name,
             command: Some(format!("state-{:032x}", state.nonce).into()),
             trace,
+            parent: SpanId::NONE,
             ask: Ask::Note { topic: "serve.nonce".to_owned(), data },
         };
         self.server.submit(session, order).await.map_err(|fault| match fault.kind() {

@@ -13,7 +13,7 @@ use budao_core::{
     fault::{Fact, Operation},
     message::Block,
     tool::Mode,
-    trace::Trace,
+    trace::{SpanId, Trace, parent_of},
 };
 use serde_json::{Map, Value};
 
@@ -54,6 +54,8 @@ pub struct Inbound {
     pub command: Option<CommandId>,
     /// The trace the client brought (`metadata.traceparent`).
     pub trace: Trace,
+    /// The piece of work of that trace that asks.
+    pub parent: SpanId,
     /// The language its sender wants to read (`content.preferences.language`), when it is one we speak.
     pub language: Option<Lang>,
     /// What it asks for.
@@ -275,7 +277,8 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Inbound, Refusal> {
         let (command, session) = (command?, session?);
         let trace = fields.object("metadata")?.and_then(|metadata| trace(&metadata));
         let (session, request) = read::request(event, &fields, session)?;
-        Ok(Inbound { session, command, trace: trace.unwrap_or(Trace::NONE), language, request })
+        let (trace, parent) = trace.unwrap_or_default();
+        Ok(Inbound { session, command, trace, parent, language, request })
     };
     read().map_err(|fault| {
         let named = refusal.action.map(|action| format!("user.{action}"));
@@ -395,7 +398,7 @@ fn language(fields: &Fields<'_>) -> Option<Lang> {
     Lang::from_tag(preferences.get("language")?.as_str()?)
 }
 
-fn trace(metadata: &Fields<'_>) -> Option<Trace> {
+fn trace(metadata: &Fields<'_>) -> Option<(Trace, SpanId)> {
     let header = metadata.get("traceparent").and_then(Value::as_str)?;
-    Trace::from_traceparent(header)
+    parent_of(header)
 }

@@ -95,6 +95,7 @@ fn describe() {
         ("budao_observers_lost_total", "Observers whose line was lost."),
         ("budao_observers_detached_total", "Observers that were too slow and were let go."),
         ("budao_journal_failures_total", "Transactions that failed."),
+        ("budao_spans_total", "Spans for the collector of traces, by what became of them."),
     ];
     for (name, meaning) in counters {
         describe_counter!(name, meaning);

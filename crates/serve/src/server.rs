@@ -12,8 +12,9 @@ use budao_core::{
     event::{Answer, Ask, Command, CommandId, SessionId, Settings},
     fault::{Fact, Operation},
     seams::World,
+    span::{About, Span, code_of},
     tool::Mode,
-    trace::Trace,
+    trace::{SpanId, Trace},
 };
 use budao_journal::{Filter, Journal};
 use serde_json::{Value, json};
@@ -237,11 +238,24 @@ impl Server {
     /// Hands a command to a session. `Err` also when it was rejected.
     pub(crate) async fn submit(&self, session: SessionId, order: Order) -> Result<u64, Fault> {
         let id = order.command.unwrap_or_else(|| CommandId::own(self.world.uuid()));
+        let (began, span, what) =
+            (self.now(), SpanId::of_request(session, &id), order.ask.name());
         let command = Command { id, by: order.by, trace: order.trace, ask: order.ask };
-        match self.engine.submit(session, command).await? {
-            Answer::Accepted { at } => Ok(at),
-            Answer::Rejected { fault } => Err(fault),
-        }
+        let taken = match self.engine.submit(session, command).await {
+            Ok(Answer::Accepted { at }) => Ok(at),
+            Ok(Answer::Rejected { fault }) | Err(fault) => Err(fault),
+        };
+        self.world.tell(|| Span {
+            trace: order.trace,
+            id: span,
+            parent: order.parent,
+            session: Some(session),
+            began,
+            ended: self.now(),
+            failed: taken.as_ref().err().map(code_of),
+            about: About::Request { what },
+        });
+        taken
     }
 }
 
@@ -259,6 +273,8 @@ pub(crate) struct Order {
     pub(crate) by: String,
     pub(crate) command: Option<CommandId>,
     pub(crate) trace: Trace,
+    /// What the client does that this belongs to.
+    pub(crate) parent: SpanId,
     pub(crate) ask: Ask,
 }
 

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use budao_core::{
     Timestamp,
     event::{Ask, SessionId},
+    trace::SpanId,
 };
 use budao_journal::{Filter, Retention, State};
 
@@ -61,7 +62,8 @@ impl Server {
     async fn cancel(&self, session: SessionId, reason: &str) {
         let ask = Ask::Cancel { reason: Some(reason.to_owned()) };
         let by = "serve".to_owned();
-        let order = Order { by, command: None, trace: self.world.trace(), ask };
+        let (trace, parent) = (self.world.trace(), SpanId::NONE);
+        let order = Order { by, command: None, trace, parent, ask };
         if let Err(fault) = self.submit(session, order).await {
             tracing::warn!(%session, %fault, "a run without an observer was not cancelled");
         }

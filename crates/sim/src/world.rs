@@ -9,7 +9,7 @@ use std::{
 };
 
 use budao_core::{
-    seams::{Clock, Entropy, Spawn, World},
+    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
 };
 use futures::future::{AbortHandle, BoxFuture, abortable};
@@ -112,5 +112,6 @@ pub(crate) fn world(clock: &SimClock, seed: u64, name: &str, tasks: Arc<Tasks>) 
         clock: Arc::new(clock.clone()),
         entropy: Arc::new(Seeded(Mutex::new(chance(seed, name)))),
         spawn: tasks,
+        spans: Arc::new(Untraced),
     }
 }

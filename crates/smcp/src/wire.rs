@@ -11,7 +11,7 @@ pub mod probe;
 pub mod request;
 pub mod version;
 
-use budao_core::trace::Trace;
+use budao_core::trace::{SpanId, Trace, parent_of};
 use sha2::{Digest as _, Sha256};
 
 pub use version::{PROTOCOL, Version};
@@ -55,9 +55,12 @@ pub enum Role {
 }
 
 /// The trace of a request. Only `req_id` survives every hop, so the trace is made from it: as it is when it has
-/// 32 hex digits, else by its digest.
+/// 32 hex digits, what it says when it is a `traceparent`, else by its digest.
 #[must_use]
 pub fn trace_of(req_id: &str) -> Trace {
+    if let Some((trace, _)) = parent_of(req_id) {
+        return trace;
+    }
     let digits: String = req_id.chars().filter(|c| *c != '-').collect();
     let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let plain = is_hex.then(|| u128::from_str_radix(&digits, 16).ok()).flatten();
@@ -70,9 +73,23 @@ pub fn trace_of(req_id: &str) -> Trace {
     Trace::from_random(plain.unwrap_or_else(digest))
 }
 
+/// The piece of work that asks with this id, if it says so.
+#[must_use]
+pub fn asked_by(req_id: &str) -> SpanId {
+    parent_of(req_id).map_or(SpanId::NONE, |(_, span)| span)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_id_that_is_a_traceparent_says_its_trace_and_who_asks() {
+        let id = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
+        assert_eq!(trace_of(id).to_string(), "0af7651916cd43dd8448eb211c80319c");
+        assert_eq!(asked_by(id).to_string(), "00f067aa0ba902b7");
+        assert_eq!(asked_by("r1"), SpanId::NONE);
+    }
 
     #[test]
     fn a_trace_is_the_request_id_when_that_can_be_one() {

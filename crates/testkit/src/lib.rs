@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod claude;
 pub mod claude_api;
+pub mod collector;
 pub mod faults;
 pub mod mcp;
 pub mod provider;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use budao_core::{
-    seams::{Clock, Entropy, Spawn, World},
+    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
 };
 use futures::future::BoxFuture;
@@ -62,5 +62,6 @@ pub fn seeded(seed: u64) -> World {
         clock: Arc::new(TestClock { began: tokio::time::Instant::now() }),
         entropy: Arc::new(Seeded(AtomicU64::new(seed))),
         spawn: Arc::new(TokioSpawn),
+        spans: Arc::new(Untraced),
     }
 }

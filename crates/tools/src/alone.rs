@@ -12,7 +12,7 @@ use budao_core::{
     limits::Limits,
     message::CallId,
     scrub::Scrubber,
-    seams::{Clock, Entropy, Spawn, World},
+    seams::{Clock, Entropy, Spawn, Untraced, World},
 };
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +29,8 @@ pub fn context() -> CallContext {
 #[must_use]
 pub fn context_with(limits: Limits) -> CallContext {
     let here = Arc::new(Here);
-    let world = World { clock: here.clone(), entropy: here.clone(), spawn: here };
+    let spans = Arc::new(Untraced);
+    let world = World { clock: here.clone(), entropy: here.clone(), spawn: here, spans };
     let blank = Arc::new(Blank::default());
     CallContext {
         session: SessionId(world.uuid()),

@@ -12,7 +12,7 @@ use budao_core::{
     scrub::Scrubber,
     seams::World,
     tool::{Failure, Todo, ToolSpec},
-    trace::Trace,
+    trace::{SpanId, Trace},
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -70,6 +70,14 @@ pub struct CallContext {
     pub blobs: Arc<dyn Blobs>,
     /// For text of foreign errors.
     pub scrubber: Scrubber,
+}
+
+impl CallContext {
+    /// Which piece of work of the trace this call is. Goes with everything it sends out.
+    #[must_use]
+    pub fn span(&self) -> SpanId {
+        SpanId::of_call(self.session, self.turn, &self.call, self.attempt)
+    }
 }
 
 /// What the session remembers for its tools: a view of its records.

@@ -125,7 +125,19 @@ fn fill(peer: &Peer, home: &Path) -> Result<Vec<String>> {
         Kind::Npm(packages) => npm(peer.name, packages, home),
         Kind::Python(requirements) => python(peer.name, requirements, home),
         Kind::Cargo => cargo(peer.name, home),
+        Kind::Debian(package) => debian(peer.name, package, home),
     }
+}
+
+fn debian(name: &str, package: &str, home: &Path) -> Result<Vec<String>> {
+    work(name, process::command("apt-get", home).args(["download", package]))?;
+    let files = fs::read_dir(home).context("read the peer's folder")?;
+    let found = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+    let archive = found.into_iter().find(|file| file.ends_with(".deb"));
+    let archive = archive.with_context(|| format!("apt-get left no package of `{package}`"))?;
+    work(name, process::command("dpkg-deb", home).args(["-x", &archive, "."]))?;
+    fs::remove_file(home.join(&archive)).context("remove the archive")?;
+    Ok(vec![archive])
 }
 
 fn npm(name: &str, packages: &[&str], home: &Path) -> Result<Vec<String>> {

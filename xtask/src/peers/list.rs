@@ -300,6 +300,18 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "promtool",
+        about: "Prometheus's own check of alert rules",
+        kind: Kind::Debian("prometheus"),
+        use_in: UseIn::Full,
+        probe: Probe {
+            program: "usr/bin/promtool",
+            args: &["--version"],
+            stdin: "",
+            prints: "promtool, version 2.",
+        },
+    },
+    Peer {
         name: "autoagents",
         about: "another agent framework in Rust, to measure against",
         kind: Kind::Cargo,

@@ -1,7 +1,8 @@
 //! The log file of the editor bridge: one line at the start and one at the end of every prompt.
 //!
 //! What goes into it is scrubbed and each line is bounded: libraries may log what an editor sent, which may be
-//! anything. Besides it, `BUDAO_LOG` sends lines to stderr as everywhere else.
+//! anything. Besides it, `BUDAO_LOG` and `[log] level` send lines to stderr as everywhere else; `[log] file` takes the
+//! place of both.
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,10 +11,18 @@ use std::{
     sync::Arc,
 };
 
-use budao_core::scrub::Scrubber;
-use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
+use budao_core::{Fault, scrub::Scrubber};
+use tracing_subscriber::{
+    EnvFilter, Layer as _,
+    fmt::MakeWriter,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
-use crate::wiring;
+use crate::{log::Log, wiring};
+
+/// What is worth a line in a file unless somebody says.
+const USUAL: &str = "budao=info,budao_acp=info,warn";
 
 /// A file above this makes room for a new one when the program starts.
 const BYTES: u64 = 8 * 1024 * 1024;
@@ -26,26 +35,54 @@ pub(super) fn path() -> Option<PathBuf> {
     wiring::state_directory().map(|directory| directory.join("acp.log"))
 }
 
-/// Log lines go there from now on.
-pub(super) fn start() {
-    let stderr = EnvFilter::try_from_env("BUDAO_LOG").unwrap_or_else(|_| EnvFilter::new("off"));
-    let stderr = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_filter(stderr);
-    let file = path().and_then(|path| open(&path).ok()).map(|file| {
-        tracing_subscriber::fmt::layer()
-            .with_ansi(false)
-            .with_writer(Arc::new(Log { file, scrubber: Scrubber::with_secrets(wiring::keys().1) }))
-            .with_filter(EnvFilter::new("budao=info,budao_acp=info,warn"))
-    });
-    let _ = tracing_subscriber::registry().with(stderr).with(file).try_init();
+/// Log lines go there from now on, or where the configuration says.
+///
+/// # Errors
+/// `configuration_wrong` when a level is no level, or the file cannot be made.
+pub(super) fn start(log: &Log) -> Result<(), Fault> {
+    let scrubber = Scrubber::with_secrets(wiring::keys().1);
+    let mut layers = Vec::new();
+    match &log.file {
+        Some(path) => {
+            let make = Clean { make: log.appender(path)?, scrubber };
+            layers.push(log.layer(make, false).with_filter(log.filter(USUAL)?).boxed());
+        }
+        None => {
+            let colours = console::colors_enabled_stderr();
+            let stderr = log.layer(io::stderr, colours).with_filter(log.filter("off")?);
+            layers.push(stderr.boxed());
+            if let Some(file) = path().and_then(|path| open(&path).ok()) {
+                let make = Clean { make: Arc::new(file), scrubber };
+                layers.push(log.layer(make, false).with_filter(EnvFilter::new(USUAL)).boxed());
+            }
+        }
+    }
+    // It fails only if lines go somewhere already.
+    let _ = tracing_subscriber::registry().with(layers).try_init();
+    Ok(())
 }
 
-/// A file that takes lines, each scrubbed and short enough.
-struct Log {
-    file: File,
+/// Makes writers that take lines, each scrubbed and short enough.
+struct Clean<M> {
+    make: M,
     scrubber: Scrubber,
 }
 
-impl Write for &Log {
+impl<'w, M: MakeWriter<'w>> MakeWriter<'w> for Clean<M> {
+    type Writer = Cleaned<'w, M::Writer>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        Cleaned { writer: self.make.make_writer(), scrubber: &self.scrubber }
+    }
+}
+
+/// Takes one line.
+struct Cleaned<'s, W> {
+    writer: W,
+    scrubber: &'s Scrubber,
+}
+
+impl<W: Write> Write for Cleaned<'_, W> {
     /// A line comes in one piece.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let kept = if line.len() > LINE_BYTES { &line[..LINE_BYTES] } else { line };
@@ -54,12 +91,12 @@ impl Write for &Log {
         if kept.len() < line.len() {
             text.push_str(&format!("… ({} bytes)\n", line.len()));
         }
-        (&self.file).write_all(text.as_bytes())?;
+        self.writer.write_all(text.as_bytes())?;
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        (&self.file).flush()
+        self.writer.flush()
     }
 }
 
@@ -81,10 +118,10 @@ mod tests {
     fn a_line_is_scrubbed_and_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("acp.log");
-        let log = Log { file: open(&path).unwrap(), scrubber: Scrubber::new() };
+        let make = Clean { make: Arc::new(open(&path).unwrap()), scrubber: Scrubber::new() };
         let secret = format!("sk-ant-api03-{}", "Ab3dEf6hIj".repeat(9));
-        writeln!(&mut &log, "short and clean").unwrap();
-        (&log).write_all(format!("key {secret} {}\n", "x".repeat(1_000_000)).as_bytes()).unwrap();
+        make.make_writer().write_all(b"short and clean\n").unwrap();
+        make.make_writer().write_all(format!("key {secret} {}\n", "x".repeat(1_000_000)).as_bytes()).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("short and clean\n"), "{text}");
         assert!(!text.contains(&secret), "{text}");

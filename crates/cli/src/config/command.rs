@@ -160,6 +160,14 @@ const TAIL: &str = r#"
 # url = "https://hub.example"
 # room = "office"
 # token = "${env:BUDAO_ROOM_TOKEN}"
+
+# A collector of OpenTelemetry traces that speaks HTTP.
+# [traces]
+# endpoint = "http://127.0.0.1:4318"
+
+# Who is told of faults that need somebody.
+# [alerts]
+# webhook = "${env:BUDAO_ALERT_URL}"
 "#;
 
 fn init(

@@ -13,13 +13,12 @@ use budao_core::{
     fault::{Fact, Kind, Operation},
 };
 use budao_mcp::State;
-use budao_runtime::world;
 use budao_smcp::{
     computer::{Computer, Config, Confirm, Input, Nobody, Settings, Sort, Values},
     wire::Dialect,
 };
 
-use crate::{exit::Exit, terminal::Terminal, words::say};
+use crate::{exit::Exit, terminal::Terminal, traces, words::say};
 use command::{Desk, Flow};
 use confirm::{AtTerminal, Program, Service};
 use console::Console;
@@ -108,7 +107,7 @@ pub(super) async fn run(
         ..Config::new(args.way.place(&args.room, Dialect::V04))
     };
     let values = Here { console: console.clone(), lang };
-    let computer = Computer::start(config, settings, &values, world::real()).await?;
+    let computer = Computer::start(config, settings, &values, traces::world()).await?;
     terminal.say(&format!("{} {}", say(lang, "joined", "已加入"), args.room));
     for (server, state) in computer.states() {
         if let State::Down { fault, .. } = state {

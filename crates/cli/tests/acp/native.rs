@@ -25,6 +25,23 @@ fn script(directory: &Path, text: &str) -> String {
 }
 
 #[test]
+fn an_editors_log_goes_where_the_configuration_says() {
+    let directory = workspace();
+    let config = "[log]\nformat = \"json\"\nfile = \"logs/editor.log\"\nrotation = \"never\"\n";
+    std::fs::write(directory.path().join("budao.toml"), config).unwrap();
+    let args = ["--config", "budao.toml", "--model", "demo:fast"];
+    let mut editor = Editor::start(directory.path(), &args);
+    let session = editor.new_session(directory.path());
+    let id = editor.prompt(&session, "count the headings in README.md");
+    editor.answer(id);
+    editor.hang_up();
+    let log = std::fs::read_to_string(directory.path().join("logs/editor.log")).unwrap();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["stop"] == "end_turn"), "{log}");
+    assert!(!directory.path().join("state/budao/acp.log").exists(), "one place, not two");
+}
+
+#[test]
 fn a_conversation_is_logged_and_seen_live_by_another_process() {
     let directory = workspace();
     let mut editor = Editor::start(directory.path(), &["--model", "demo:fast"]);

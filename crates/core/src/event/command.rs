@@ -21,8 +21,9 @@ pub struct Command {
 }
 
 /// The things that can be asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Ask {
     /// Answer this.
     Message {
@@ -114,6 +115,14 @@ pub enum Ask {
         /// How long they had been there.
         uptime_ms: u64,
     },
+}
+
+impl Ask {
+    /// What is asked, in a word.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.into()
+    }
 }
 
 /// The one answer to a command.

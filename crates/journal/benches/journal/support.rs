@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use budao_core::{
     event::Event,
-    seams::{Clock, Entropy, Spawn, World},
+    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
     trace::Trace,
 };
@@ -41,7 +41,7 @@ impl Spawn for Real {
 
 pub(crate) fn world() -> World {
     let real = Arc::new(Real);
-    World { clock: real.clone(), entropy: real.clone(), spawn: real }
+    World { clock: real.clone(), entropy: real.clone(), spawn: real, spans: Arc::new(Untraced) }
 }
 
 /// On the disk, not in memory, wherever cargo builds.

@@ -12,7 +12,7 @@ use budao_core::{
     event::{Ask, Command, CommandId, Event, Seq, SessionId},
     fault::{Fault, Kind, Operation},
     limits::Limits,
-    seams::{Clock, Entropy, Spawn, World},
+    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
     trace::Trace,
 };
@@ -78,7 +78,8 @@ impl Spawn for Tasks {
 pub fn manual_world() -> (World, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock(AtomicI64::new(1_800_000_000_000_000)));
     let entropy = Arc::new(Mixer::default());
-    (World { clock: clock.clone(), entropy, spawn: Arc::new(Tasks) }, clock)
+    let (spawn, spans) = (Arc::new(Tasks), Arc::new(Untraced));
+    (World { clock: clock.clone(), entropy, spawn, spans }, clock)
 }
 
 /// A journal with its clock.

@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use budao_core::{
     event::{Event, Seq, SessionId},
-    seams::{Clock, Entropy, Spawn, World},
+    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
     trace::Trace,
 };
@@ -45,7 +45,7 @@ impl Spawn for Real {
 /// The real clock.
 pub fn world() -> World {
     let real = Arc::new(Real);
-    World { clock: real.clone(), entropy: real.clone(), spawn: real }
+    World { clock: real.clone(), entropy: real.clone(), spawn: real, spans: Arc::new(Untraced) }
 }
 
 pub fn session(number: u64) -> SessionId {

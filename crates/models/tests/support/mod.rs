@@ -12,10 +12,10 @@ use std::{
 use budao_core::{
     fault::Fault,
     message::{Message, Piece, Request},
-    seams::{Clock, Entropy, Spawn, World},
+    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
     tool::{Effect, Source, ToolSpec},
-    trace::Trace,
+    trace::{SpanId, Trace},
 };
 use budao_models::{Model, ask};
 use futures::{StreamExt, future::BoxFuture};
@@ -124,7 +124,8 @@ impl Spawn for Tokio {
 
 /// A world around a clock.
 pub(crate) fn world(clock: Arc<dyn Clock>) -> World {
-    World { clock, entropy: Arc::new(Zero), spawn: Arc::new(Tokio) }
+    let spans = Arc::new(Untraced);
+    World { clock, entropy: Arc::new(Zero), spawn: Arc::new(Tokio), spans }
 }
 
 /// A request with one message and no tools.
@@ -137,6 +138,7 @@ pub(crate) fn request(text: &str) -> Request {
         max_tokens: 1024,
         thinking_tokens: None,
         trace: Trace::from_random(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736),
+        span: SpanId::NONE,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use budao_core::{Fault, event::Ask};
+use budao_core::{Fault, event::Ask, trace::SpanId};
 use tokio_util::sync::CancellationToken;
 
 use super::{Connection, Departure, Watched};
@@ -100,8 +100,8 @@ impl Connection {
                     last_seq: known.acked.unwrap_or(known.sent),
                     uptime_ms: u64::try_from(self.uptime().as_millis()).unwrap_or(u64::MAX),
                 };
-                let trace = self.server.world.trace();
-                let order = Order { by: self.who.name(), command: None, trace, ask };
+                let (trace, parent) = (self.server.world.trace(), SpanId::NONE);
+                let order = Order { by: self.who.name(), command: None, trace, parent, ask };
                 if let Err(fault) = self.server.submit(known.session, order).await {
                     tracing::warn!(session = %known.session, %fault, "a lost observer was not recorded");
                 }

@@ -8,7 +8,10 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use budao_core::{Fault, Lang, trace::Trace};
+use budao_core::{
+    Fault, Lang,
+    trace::{SpanId, Trace, parent_of},
+};
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::{
@@ -23,6 +26,8 @@ pub(crate) struct Caller {
     pub(crate) who: Who,
     pub(crate) lang: Lang,
     pub(crate) trace: Trace,
+    /// The piece of work of that trace that asks.
+    pub(crate) parent: SpanId,
 }
 
 /// Names the request and lets it in if it comes from where it may.
@@ -31,7 +36,8 @@ pub(crate) async fn welcome(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let trace = trace_of(request.headers()).unwrap_or_else(|| server.world.trace());
+    let brought = trace_of(request.headers()).map(|(trace, _)| trace);
+    let trace = brought.unwrap_or_else(|| server.world.trace());
     let lang = language_of(request.headers()).unwrap_or(server.config.settings.language);
     let response = match server.welcome.check(request.headers()) {
         Err(fault) => refused(&server, fault, lang, trace),
@@ -59,7 +65,8 @@ pub(crate) async fn authenticated(
     if let Err(fault) = server.door.command(&who.tenant, bytes) {
         return refused(&server, fault, lang, trace);
     }
-    request.extensions_mut().insert(Caller { who, lang, trace });
+    let parent = trace_of(request.headers()).map_or(SpanId::NONE, |(_, parent)| parent);
+    request.extensions_mut().insert(Caller { who, lang, trace, parent });
     next.run(request).await
 }
 
@@ -81,8 +88,8 @@ fn named(mut response: Response, trace: Trace) -> Response {
     response
 }
 
-fn trace_of(headers: &HeaderMap) -> Option<Trace> {
-    Trace::from_traceparent(headers.get("traceparent")?.to_str().ok()?)
+fn trace_of(headers: &HeaderMap) -> Option<(Trace, SpanId)> {
+    parent_of(headers.get("traceparent")?.to_str().ok()?)
 }
 
 /// The first language of the reader that we speak.

@@ -271,7 +271,8 @@ async fn submit(
     })?;
     let command_id = asked.command.as_ref().map(ToString::to_string);
     let trace = asked.trace.or(caller.trace);
-    let order = Order { by: caller.who.name(), command: asked.command, trace, ask };
+    let parent = asked.parent.or(caller.parent);
+    let order = Order { by: caller.who.name(), command: asked.command, trace, parent, ask };
     let after = server.submit(session_id, order).await?;
     server.asked(session_id);
     Ok(Accepted { status: "accepted", action, session_id, command_id, after })

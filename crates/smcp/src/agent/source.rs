@@ -10,7 +10,9 @@ use std::{
 use async_trait::async_trait;
 use budao_core::{
     fault::Fault,
+    span::{About, Span, code_of},
     tool::{Effect, Failure, Source, ToolSpec},
+    trace::SpanId,
 };
 use budao_tools::{CallContext, NAME_BYTES_MAX, Tool, ToolResult, Toolbox, contract::content_hash};
 use serde_json::{Value, json};
@@ -212,15 +214,29 @@ impl Tool for Remote {
 
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
         let limit = self.spec.deadline.unwrap_or(context.limits.tool_deadline);
+        let id = SpanId::from_random(context.world.entropy.bits());
         let call = Call {
             computer: self.computer.clone(),
             tool: self.called.clone(),
             params: if arguments.is_object() { arguments } else { json!({}) },
             timeout: whole_seconds(limit),
-            // A new id for every try: the hub refuses one that is still under way.
-            req_id: None,
+            // A new id for every try: the hub refuses one that is still under way. It is all that survives
+            // every hop, so it says the trace and who asks.
+            req_id: Some(context.trace.to_traceparent(id)),
         };
-        match self.agent.call(call, &context.cancel).await {
+        let (world, began) = (&context.world, context.world.clock.now());
+        let answer = self.agent.call(call, &context.cancel).await;
+        world.tell(|| Span {
+            trace: context.trace,
+            id,
+            parent: context.span(),
+            session: Some(context.session),
+            began,
+            ended: world.clock.now(),
+            failed: answer.as_ref().err().map(code_of),
+            about: About::Asked { computer: self.computer.clone(), tool: self.called.clone() },
+        });
+        match answer {
             Ok(result) => Ok(data(result)),
             Err(fault) => {
                 let fault = fault.traced(context.trace).scrubbed(&context.scrubber);

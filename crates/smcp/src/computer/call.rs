@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
+    message::CallId,
+    span::{About, Span, code_of},
     tool::Failure,
 };
 use budao_tools::{CallContext, Toolbox, alone};
@@ -19,6 +21,7 @@ use super::{
     offer::Offered,
 };
 use crate::wire::{
+    asked_by,
     request::{Fields, ToolCall},
     trace_of,
 };
@@ -67,7 +70,20 @@ impl Desk {
         let params = request.get("params").cloned().unwrap_or_default();
         let at = self.world.clock.now();
         let parameters = history::kept(&params, &self.scrubber());
-        let result = self.run(&offered, params, &call, &entry, caller).await;
+        // The id under which the MCP server is told who asks: made once, here and there alike.
+        let context = self.context(req_id, &entry.cancel);
+        let id = context.span();
+        let result = self.run(&offered, params, &call, context, caller).await;
+        self.world.tell(|| Span {
+            trace: trace_of(req_id),
+            id,
+            parent: asked_by(req_id),
+            session: None,
+            began: at,
+            ended: self.world.clock.now(),
+            failed: result.as_ref().err().map(code_of),
+            about: About::Served { tool: offered.exposed.clone() },
+        });
         self.history.add(Record {
             at,
             req_id: req_id.to_owned(),
@@ -87,7 +103,7 @@ impl Desk {
         offered: &Offered,
         params: Value,
         call: &ToolCall,
-        entry: &Entry<'_>,
+        mut context: CallContext,
         caller: Caller,
     ) -> Result<Value, Fault> {
         let clock = &self.world.clock;
@@ -99,14 +115,15 @@ impl Desk {
         if caller == Caller::Agent {
             tokio::select! {
                 biased;
-                () = entry.cancel.cancelled() => return Err(about(Kind::Cancelled)),
-                allowed = self.confirmed(offered, &params, &entry.req_id) => allowed?,
+                () = context.cancel.cancelled() => return Err(about(Kind::Cancelled)),
+                allowed = self.confirmed(offered, &params, &context.call.0) => allowed?,
                 () = clock.sleep(call.timeout) => return Err(slow()),
             }
         }
         // The question to a person took of the call's time, too.
         let left = call.timeout.saturating_sub(clock.now().since(began));
-        let context = self.context(&entry.req_id, left, &entry.cancel);
+        context.limits =
+            Arc::new(Limits { tool_deadline: left.max(Duration::from_millis(1)), ..(*self.limits).clone() });
         check(offered, params.clone(), &context.limits)?;
         let result = tokio::select! {
             biased;
@@ -157,16 +174,15 @@ impl Desk {
         }
     }
 
-    fn context(&self, req_id: &str, left: Duration, cancel: &CancellationToken) -> CallContext {
-        let limits =
-            Limits { tool_deadline: left.max(Duration::from_millis(1)), ..(*self.limits).clone() };
+    fn context(&self, req_id: &str, cancel: &CancellationToken) -> CallContext {
         CallContext {
             world: self.world.clone(),
+            call: CallId::from(req_id),
             trace: trace_of(req_id),
             cancel: cancel.clone(),
-            limits: Arc::new(limits.clone()),
+            limits: Arc::clone(&self.limits),
             scrubber: self.scrubber(),
-            ..alone::context_with(limits)
+            ..alone::context()
         }
     }
 

@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use budao_core::{
     Timestamp,
     fault::{Fact, Fault, Kind, Operation},
+    span::{About, Span},
+    trace::SpanId,
 };
 use serde_json::Value;
 use socketioxide::{
@@ -19,7 +21,7 @@ use super::{
     stats::Answered,
 };
 use crate::wire::{
-    error,
+    asked_by, error,
     event::Ask,
     request::{Fields, Routed, ToolCall},
     trace_of,
@@ -280,7 +282,22 @@ impl Question {
                 error_message = %words(answer), trace_id = %trace, "a question failed"
             );
         }
-        let took = self.hub.world.clock.now().since(self.began);
+        let ended = self.hub.world.clock.now();
+        self.hub.world.tell(|| Span {
+            trace,
+            id: SpanId::of(&["relay", &self.routed.req_id]),
+            parent: asked_by(&self.routed.req_id),
+            session: None,
+            began: self.began,
+            ended,
+            failed: failed.then(|| code.map_or("failed".into(), |code| code.to_string().into())),
+            about: About::Relay {
+                event: self.ask.into(),
+                computer: self.routed.computer.clone(),
+                tool: self.tool_name().to_owned(),
+            },
+        });
+        let took = ended.since(self.began);
         self.hub.stats.answered(Answered {
             room: &self.way.room,
             computer: &self.routed.computer,

@@ -1,0 +1,357 @@
+//! Traces, as a collector wants them: pieces of work that are over, each below the one that asked for it.
+//!
+//! What a session does is in its records, so its spans are woven from them ([`Weaver`]), after they are durable. A
+//! turn that a crash interrupted and another process finished is one span, from its first record to its last.
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use crate::{
+    event::{CommandId, Event, SessionId, StopReason, TurnNumber},
+    fault::{Fault, Kind},
+    message::{CallId, Usage},
+    session::{CallState, Session},
+    time::Timestamp,
+    trace::{SpanId, Trace},
+};
+
+/// Calls of one turn that are kept open; of more, only the end is told.
+const OPEN_CALLS: usize = 256;
+
+/// Messages that wait and are known not to be traced.
+const UNTRACED: usize = 256;
+
+/// A piece of work that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// The trace it belongs to.
+    pub trace: Trace,
+    /// Which.
+    pub id: SpanId,
+    /// What asked for it.
+    pub parent: SpanId,
+    /// Of which session.
+    pub session: Option<SessionId>,
+    /// When it began.
+    pub began: Timestamp,
+    /// When it was over.
+    pub ended: Timestamp,
+    /// What went wrong: a code of the catalog or of a protocol, or `cancelled`.
+    pub failed: Option<Cow<'static, str>>,
+    /// What it was.
+    pub about: About,
+}
+
+/// What a piece of work was.
+#[derive(Clone, Debug, PartialEq)]
+pub enum About {
+    /// Somebody asked a session for something.
+    Request {
+        /// What, in a word.
+        what: &'static str,
+    },
+    /// A turn.
+    Turn {
+        /// Which.
+        turn: TurnNumber,
+        /// Model requests made.
+        steps: u32,
+        /// Why it ended.
+        stop: StopReason,
+        /// What it used.
+        usage: Usage,
+    },
+    /// A model was asked.
+    Model {
+        /// Which.
+        model: String,
+        /// Which request of the turn.
+        step: u32,
+        /// Which try.
+        attempt: u32,
+        /// What it used; none if it did not answer.
+        usage: Option<Usage>,
+    },
+    /// Old history was summarised.
+    Compaction,
+    /// A tool was called.
+    Call {
+        /// Which.
+        tool: String,
+        /// The call.
+        call: CallId,
+        /// Which try.
+        attempt: u32,
+    },
+    /// A tool of another computer was called, as seen by who asked.
+    Asked {
+        /// Whom.
+        computer: String,
+        /// The tool.
+        tool: String,
+    },
+    /// A question was passed on between others.
+    Relay {
+        /// What was asked, as the protocol says it.
+        event: &'static str,
+        /// Of whom.
+        computer: String,
+        /// The tool, if it was about one.
+        tool: String,
+    },
+    /// A tool was called for somebody elsewhere.
+    Served {
+        /// Which.
+        tool: String,
+    },
+}
+
+/// The code a fault is counted and found by.
+#[must_use]
+pub fn code_of(fault: &Fault) -> Cow<'static, str> {
+    Cow::Borrowed(fault.row().code)
+}
+
+/// Makes spans of the records of one session.
+#[derive(Debug)]
+pub struct Weaver {
+    session: SessionId,
+    turn: Option<OpenTurn>,
+    /// Messages that wait and that nobody traced: their turns have nothing above them.
+    untraced: Vec<CommandId>,
+}
+
+#[derive(Debug)]
+struct OpenTurn {
+    trace: Trace,
+    number: TurnNumber,
+    began: Timestamp,
+    parent: SpanId,
+    step: Option<OpenStep>,
+    calls: Vec<OpenCall>,
+    compacting: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct OpenStep {
+    model: String,
+    step: u32,
+    attempt: u32,
+    began: Timestamp,
+}
+
+#[derive(Debug)]
+struct OpenCall {
+    call: CallId,
+    tool: String,
+    attempt: u32,
+    began: Timestamp,
+}
+
+impl Weaver {
+    /// Goes on where the session is.
+    #[must_use]
+    pub fn new(session: SessionId, state: &Session) -> Self {
+        let turn = state.turn.as_ref().map(|turn| {
+            let began = |call: &crate::session::Call| match &call.state {
+                CallState::Started { attempt, at, .. } => Some(OpenCall {
+                    call: call.id.clone(),
+                    tool: call.tool.clone(),
+                    attempt: *attempt,
+                    began: *at,
+                }),
+                _ => None,
+            };
+            let open = OpenTurn::new(session, turn.number, &turn.message, turn.trace);
+            let calls = turn.calls.iter().filter_map(began).collect();
+            OpenTurn { began: turn.started_at, calls, ..open }
+        });
+        let untraced = state.queue.iter().filter(|queued| !queued.trace.is_some());
+        Self { session, turn, untraced: untraced.map(|queued| queued.command.clone()).collect() }
+    }
+
+    /// Takes up what was recorded, and says what is over with it.
+    pub fn take(
+        &mut self,
+        at: Timestamp,
+        trace: Trace,
+        number: TurnNumber,
+        event: &Event,
+    ) -> Vec<Span> {
+        match event {
+            Event::MessageAccepted { command, .. } | Event::PipelineAccepted { command, .. } => {
+                if !trace.is_some() && self.untraced.len() < UNTRACED {
+                    self.untraced.push(command.clone());
+                }
+                return Vec::new();
+            }
+            Event::TurnStarted { message } => {
+                self.begin(at, trace, number, message);
+                return Vec::new();
+            }
+            _ => {}
+        }
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.number == number) else {
+            return Vec::new();
+        };
+        let session = self.session;
+        let over = match event {
+            Event::StepStarted { step, attempt, model } => {
+                let (step, attempt, model) = (*step, *attempt, model.clone());
+                turn.step = Some(OpenStep { model, step, attempt, began: at });
+                None
+            }
+            Event::ModelAnswered { usage, .. } => turn.answered(session, at, Ok(*usage)),
+            Event::RetryScheduled { kind, scope, .. } => {
+                let code = Cow::Borrowed(kind.row().code);
+                match &scope.call {
+                    Some(call) => turn.called(session, at, call, Some(code)),
+                    None => turn.answered(session, at, Err(code)),
+                }
+            }
+            Event::CompactionStarted { .. } => {
+                turn.compacting = Some(at);
+                None
+            }
+            Event::HistoryCompacted { .. } => turn.compacted(session, at),
+            Event::CallStarted { call, tool, attempt, .. } => {
+                turn.calls.retain(|open| open.call != *call);
+                if turn.calls.len() < OPEN_CALLS {
+                    let (call, tool) = (call.clone(), tool.clone());
+                    turn.calls.push(OpenCall { call, tool, attempt: *attempt, began: at });
+                }
+                None
+            }
+            Event::CallEnded { call, tool, outcome, duration_ms } => {
+                let failed = outcome.fault().map(code_of);
+                let missed = || {
+                    let (call, tool) = (call.clone(), tool.clone());
+                    let micros = i64::try_from(*duration_ms).unwrap_or(0).saturating_mul(1_000);
+                    let began = Timestamp::from_micros(at.as_micros().saturating_sub(micros));
+                    OpenCall { call, tool, attempt: 1, began }
+                };
+                let known = turn.called(session, at, call, failed.clone());
+                known.or_else(|| Some(turn.call_span(session, at, missed(), failed)))
+            }
+            Event::TurnEnded { stop, fault, steps, usage } => {
+                let about =
+                    About::Turn { turn: number, steps: *steps, stop: *stop, usage: *usage };
+                let over = self.turn.take().map(|turn| turn.ended(session, at, fault.as_ref(), about));
+                return over.unwrap_or_default();
+            }
+            _ => None,
+        };
+        over.into_iter().collect()
+    }
+}
+
+impl Weaver {
+    fn begin(&mut self, at: Timestamp, trace: Trace, number: TurnNumber, message: &CommandId) {
+        let mut open = OpenTurn::new(self.session, number, message, trace);
+        open.began = at;
+        if self.untraced.contains(message) {
+            self.untraced.retain(|waits| waits != message);
+            open.parent = SpanId::NONE;
+        }
+        self.turn = Some(open);
+    }
+}
+
+impl OpenTurn {
+    fn new(session: SessionId, number: TurnNumber, message: &CommandId, trace: Trace) -> Self {
+        Self {
+            trace,
+            number,
+            began: Timestamp::default(),
+            parent: SpanId::of_request(session, message),
+            step: None,
+            calls: Vec::new(),
+            compacting: None,
+        }
+    }
+
+    fn id(&self, session: SessionId) -> SpanId {
+        SpanId::of_turn(session, self.number)
+    }
+
+    /// A piece of work of this turn.
+    fn span(
+        &self,
+        session: SessionId,
+        id: SpanId,
+        (began, ended): (Timestamp, Timestamp),
+        failed: Option<Cow<'static, str>>,
+        about: About,
+    ) -> Span {
+        let (trace, parent) = (self.trace, self.id(session));
+        Span { trace, id, parent, session: Some(session), began, ended, failed, about }
+    }
+
+    fn answered(
+        &mut self,
+        session: SessionId,
+        at: Timestamp,
+        answer: Result<Usage, Cow<'static, str>>,
+    ) -> Option<Span> {
+        let OpenStep { model, step, attempt, began } = self.step.take()?;
+        let id = SpanId::of_step(session, self.number, step, attempt);
+        let (usage, failed) = match answer {
+            Ok(usage) => (Some(usage), None),
+            Err(code) => (None, Some(code)),
+        };
+        let about = About::Model { model, step, attempt, usage };
+        Some(self.span(session, id, (began, at), failed, about))
+    }
+
+    fn compacted(&mut self, session: SessionId, at: Timestamp) -> Option<Span> {
+        let began = self.compacting.take()?;
+        let id = SpanId::of(&["compact", &session.to_string(), &began.to_string()]);
+        Some(self.span(session, id, (began, at), None, About::Compaction))
+    }
+
+    fn called(
+        &mut self,
+        session: SessionId,
+        at: Timestamp,
+        call: &CallId,
+        failed: Option<Cow<'static, str>>,
+    ) -> Option<Span> {
+        let index = self.calls.iter().position(|open| open.call == *call)?;
+        let open = self.calls.swap_remove(index);
+        Some(self.call_span(session, at, open, failed))
+    }
+
+    fn call_span(
+        &self,
+        session: SessionId,
+        at: Timestamp,
+        open: OpenCall,
+        failed: Option<Cow<'static, str>>,
+    ) -> Span {
+        let OpenCall { call, tool, attempt, began } = open;
+        let id = SpanId::of_call(session, self.number, &call, attempt);
+        self.span(session, id, (began, at), failed, About::Call { tool, call, attempt })
+    }
+
+    /// What was still open is over with the turn.
+    fn ended(
+        mut self,
+        session: SessionId,
+        at: Timestamp,
+        fault: Option<&Fault>,
+        about: About,
+    ) -> Vec<Span> {
+        let failed = fault.map(code_of);
+        let why = failed.clone().unwrap_or(Cow::Borrowed(Kind::Cancelled.row().code));
+        let mut spans: Vec<Span> = self.answered(session, at, Err(why.clone())).into_iter().collect();
+        for open in std::mem::take(&mut self.calls) {
+            spans.push(self.call_span(session, at, open, Some(why.clone())));
+        }
+        let parent = self.parent;
+        let turn = self.span(session, self.id(session), (self.began, at), failed, about);
+        spans.push(Span { parent, ..turn });
+        spans
+    }
+}

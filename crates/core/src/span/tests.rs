@@ -1,0 +1,145 @@
+use super::*;
+use crate::{
+    event::Scope,
+    fault::Operation,
+    message::ModelStop,
+    tool::{Outcome, Output},
+};
+
+const SESSION: SessionId = SessionId(uuid::Uuid::from_u128(7));
+
+fn at(millis: i64) -> Timestamp {
+    Timestamp::from_micros(millis * 1_000)
+}
+
+fn trace() -> Trace {
+    Trace::from_random(5)
+}
+
+fn step(attempt: u32) -> Event {
+    Event::StepStarted { step: 1, attempt, model: "m".to_owned() }
+}
+
+fn retry(call: Option<&CallId>) -> Event {
+    Event::RetryScheduled {
+        operation: Operation::ModelRequest,
+        kind: Kind::ModelOverloaded,
+        attempt: 1,
+        next_attempt: 2,
+        max_attempts: 3,
+        wait_ms: 10,
+        due_at: at(0),
+        scope: Scope { call: call.cloned(), step: Some(1), ..Scope::default() },
+    }
+}
+
+fn started(call: &CallId, attempt: u32) -> Event {
+    Event::CallStarted {
+        call: call.clone(),
+        tool: "look".to_owned(),
+        arguments: serde_json::json!({}),
+        repairs: Vec::new(),
+        attempt,
+        idempotent: true,
+    }
+}
+
+fn call_ended(call: &CallId, outcome: Outcome) -> Event {
+    Event::CallEnded { call: call.clone(), tool: "look".to_owned(), outcome, duration_ms: 4 }
+}
+
+fn answered() -> Event {
+    let usage = Usage { input_tokens: 3, output_tokens: 4, cached_tokens: 0 };
+    Event::ModelAnswered { step: 1, content: Vec::new(), stop: ModelStop::EndTurn, usage }
+}
+
+fn ended(fault: Option<Fault>) -> Event {
+    let usage = Usage::default();
+    Event::TurnEnded { stop: StopReason::EndTurn, fault, steps: 1, usage }
+}
+
+fn woven(events: &[(i64, Event)]) -> Vec<Span> {
+    let mut weaver = Weaver::new(SESSION, &Session::default());
+    events.iter().flat_map(|(when, event)| weaver.take(at(*when), trace(), 1, event)).collect()
+}
+
+#[test]
+fn every_try_is_a_span_below_its_turn_and_the_turn_below_its_request() {
+    let call = CallId::from("c");
+    let spans = woven(&[
+        (0, Event::TurnStarted { message: "m1".into() }),
+        (1, step(1)),
+        (5, retry(None)),
+        (9, step(2)),
+        (12, answered()),
+        (13, started(&call, 1)),
+        (20, retry(Some(&call))),
+        (30, started(&call, 2)),
+        (34, call_ended(&call, Outcome::Done(Output { data: serde_json::json!(1), note: None, cut: None }))),
+        (40, ended(None)),
+    ]);
+    let turn = SpanId::of_turn(SESSION, 1);
+    let told: Vec<_> = spans
+        .iter()
+        .map(|span| {
+            let took = span.ended.since(span.began).as_millis();
+            (span.id, span.parent, took, span.failed.as_deref())
+        })
+        .collect();
+    let overloaded = Some(Kind::ModelOverloaded.row().code);
+    let request = SpanId::of_request(SESSION, &"m1".into());
+    assert_eq!(
+        told,
+        [
+            (SpanId::of_step(SESSION, 1, 1, 1), turn, 4, overloaded),
+            (SpanId::of_step(SESSION, 1, 1, 2), turn, 3, None),
+            (SpanId::of_call(SESSION, 1, &call, 1), turn, 7, overloaded),
+            (SpanId::of_call(SESSION, 1, &call, 2), turn, 4, None),
+            (turn, request, 40, None),
+        ]
+    );
+    assert!(spans.iter().all(|span| span.trace == trace()));
+}
+
+#[test]
+fn a_call_that_never_ran_has_a_span_too() {
+    let call = CallId::from("c");
+    let fault = Fault::new(Kind::UnknownTool, Operation::ToolCall);
+    let spans = woven(&[
+        (0, Event::TurnStarted { message: "m1".into() }),
+        (9, call_ended(&call, fault.into())),
+    ]);
+    assert_eq!(spans[0].failed.as_deref(), Some(Kind::UnknownTool.row().code));
+}
+
+#[test]
+fn what_is_open_when_the_turn_ends_is_over_with_it() {
+    let call = CallId::from("c");
+    let fault = Fault::new(Kind::LimitReached, Operation::RunTurn);
+    let spans = woven(&[
+        (0, Event::TurnStarted { message: "m1".into() }),
+        (1, step(1)),
+        (2, started(&call, 1)),
+        (9, ended(Some(fault))),
+    ]);
+    let code = Some(Kind::LimitReached.row().code);
+    assert_eq!(spans.len(), 3);
+    assert!(spans.iter().all(|span| span.failed.as_deref() == code), "{spans:?}");
+}
+
+#[test]
+fn a_turn_that_another_process_finishes_is_one_span_from_its_start() {
+    let mut session = Session::default();
+    let mut before = Weaver::new(SESSION, &session);
+    let accepted = Event::MessageAccepted { command: "m1".into(), content: Vec::new() };
+    session.apply(&accepted, at(0), trace());
+    let begun = Event::TurnStarted { message: "m1".into() };
+    session.apply(&begun, at(1), trace());
+    assert!(before.take(at(1), trace(), 1, &begun).is_empty());
+    drop(before);
+    let mut after = Weaver::new(SESSION, &session);
+    let spans = after.take(at(900), trace(), 1, &ended(None));
+    assert_eq!(spans.len(), 1);
+    assert_eq!(spans[0].began, at(1));
+    assert_eq!(spans[0].id, SpanId::of_turn(SESSION, 1));
+}

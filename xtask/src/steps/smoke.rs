@@ -1,0 +1,217 @@
+//! The commands of README and the guides, tried on the release binary.
+//!
+//! Every line a reader is told to type has a row in `xtask/smoke.toml`: it is run, or the row says why it cannot be. Each
+//! runs in an empty folder with an empty home, so that nothing of the developer's own settings helps or hurts it.
+
+mod around;
+mod documents;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+use self::around::{Around, Beside};
+use super::release::binary;
+use super::{Done, Run};
+use crate::process::{self, Said};
+use crate::repo;
+
+/// Rows that are only listed. Whoever needs one more says which other one can go.
+const UNTRIED: usize = 24;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    /// Files that rows may ask for, by name.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    #[serde(rename = "run")]
+    runs: Vec<Smoke>,
+}
+
+/// One command and what must come of it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Smoke {
+    /// What follows `budao`.
+    #[serde(default)]
+    args: Vec<String>,
+    /// Instead: a line for the shell, which finds `budao`.
+    shell: Option<String>,
+    /// As a document prints it, where that is not what is run.
+    line: Option<String>,
+    #[serde(default)]
+    exit: i32,
+    /// Texts that standard output must hold.
+    #[serde(default)]
+    stdout: Vec<String>,
+    /// Texts that standard error must hold.
+    #[serde(default)]
+    stderr: Vec<String>,
+    /// Texts that must be in one of the two.
+    #[serde(default)]
+    output: Vec<String>,
+    /// It runs until it is stopped: it is, as soon as a line holds this.
+    until: Option<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Files in the folder it runs in.
+    #[serde(default)]
+    files: Vec<String>,
+    /// What runs beside it.
+    #[serde(default)]
+    beside: Vec<Beside>,
+    #[serde(default = "usual_limit_s")]
+    limit_s: u64,
+    /// Why a command cannot be tried like this. It is then only listed.
+    untried: Option<String>,
+}
+
+fn usual_limit_s() -> u64 {
+    10
+}
+
+impl Smoke {
+    /// As a document prints it.
+    fn printed(&self) -> String {
+        let typed = || format!("budao {}", shell_words::join(&self.args));
+        self.line.clone().or_else(|| self.shell.clone()).unwrap_or_else(typed)
+    }
+}
+
+pub(super) fn run(run: &Run) -> Result<Done> {
+    let table: Table = repo::read_table(&run.root, "smoke.toml")?;
+    let binary = binary(run)?;
+    let mut wrong = documents::unlisted(&run.root, &table)?;
+    let untried = table.runs.iter().filter(|smoke| smoke.untried.is_some()).count();
+    if untried > UNTRIED {
+        wrong.push(format!("{untried} rows of xtask/smoke.toml are untried; {UNTRIED} may be"));
+    }
+    for smoke in table.runs.iter().filter(|smoke| smoke.untried.is_none()) {
+        if let Err(error) = attempt(smoke, &table.files, &binary) {
+            wrong.push(format!("{error:#}"));
+        }
+    }
+    if !wrong.is_empty() {
+        bail!("{}", wrong.join("\n"));
+    }
+    let tried = table.runs.len() - untried;
+    Ok(Done::Passed(format!("{tried} commands; {untried} more are listed with a reason")))
+}
+
+/// Runs one command in a folder of its own, and judges it.
+fn attempt(smoke: &Smoke, files: &BTreeMap<String, String>, binary: &Path) -> Result<()> {
+    let home = binary.with_file_name("smoke-home");
+    if home.exists() {
+        fs::remove_dir_all(&home).context("empty the home folder of the smoke runs")?;
+    }
+    fs::create_dir_all(&home).context("make a home folder for the smoke runs")?;
+    for name in &smoke.files {
+        let text = files.get(name).with_context(|| format!("[files] has no `{name}`"))?;
+        fs::write(home.join(name), text).with_context(|| format!("write `{name}`"))?;
+    }
+    let around = Around::start(&smoke.beside, binary, &home)?;
+    let mut command = around.command(binary, &home);
+    match &smoke.shell {
+        Some(line) => {
+            command = around.shell(binary, &home, line)?;
+        }
+        None => {
+            command.args(smoke.args.iter().map(|arg| around.filled(arg)));
+        }
+    }
+    command.envs(&smoke.env);
+    let shown = process::shown(&command);
+    println!("$ {shown}");
+    let mistakes = match &smoke.until {
+        Some(text) => stays(&mut command, text, smoke.limit_s)?,
+        None => {
+            let said = process::capture(&mut command, Duration::from_secs(smoke.limit_s))?;
+            let mistakes = judge(smoke, &said);
+            if !mistakes.is_empty() {
+                println!("{}{}", said.stdout, said.stderr);
+            }
+            mistakes
+        }
+    };
+    if !mistakes.is_empty() {
+        bail!("`{shown}`: {}", mistakes.join("; "));
+    }
+    Ok(())
+}
+
+/// A command that runs until it is stopped.
+fn stays(command: &mut Command, text: &str, limit_s: u64) -> Result<Vec<String>> {
+    let deadline = Instant::now() + Duration::from_secs(limit_s);
+    let (said, is_heard) = process::converse(command, "", text, deadline)?;
+    if is_heard {
+        return Ok(Vec::new());
+    }
+    println!("{said}");
+    Ok(vec![format!("ended without a line that holds {text:?}")])
+}
+
+fn judge(smoke: &Smoke, said: &Said) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if said.status.code() != Some(smoke.exit) {
+        wrong.push(format!("ended with {}, not with exit code {}", said.status, smoke.exit));
+    }
+    let lacks = |place: &str, text: &str| format!("{place} lacks {text:?}");
+    for text in smoke.stdout.iter().filter(|text| !said.stdout.contains(*text)) {
+        wrong.push(lacks("standard output", text));
+    }
+    for text in smoke.stderr.iter().filter(|text| !said.stderr.contains(*text)) {
+        wrong.push(lacks("standard error", text));
+    }
+    for text in &smoke.output {
+        if !said.stdout.contains(text) && !said.stderr.contains(text) {
+            wrong.push(lacks("its output", text));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_expectation_can_fail() {
+        let table: Table = toml::from_str(
+            "[[run]]\nargs = []\nexit = 2\nstdout = [\"a\"]\nstderr = [\"b\"]\noutput = [\"c\"]\n",
+        )
+        .unwrap();
+        let said = |script: &str| {
+            let mut command = process::command("sh", Path::new("."));
+            command.args(["-c", script]);
+            process::capture(&mut command, Duration::from_secs(10)).unwrap()
+        };
+        assert_eq!(judge(&table.runs[0], &said("echo a c; echo b >&2; exit 2")), [""; 0]);
+        assert_eq!(
+            judge(&table.runs[0], &said("true")),
+            [
+                "ended with exit status: 0, not with exit code 2",
+                "standard output lacks \"a\"",
+                "standard error lacks \"b\"",
+                "its output lacks \"c\""
+            ]
+        );
+    }
+
+    #[test]
+    fn a_command_that_stays_must_say_its_line() {
+        let shell = |script: &str| {
+            let mut command = process::command("sh", Path::new("."));
+            command.args(["-c", script]);
+            command
+        };
+        let heard = stays(&mut shell("echo here; sleep 600"), "here", 10).unwrap();
+        assert_eq!(heard, [""; 0]);
+        assert_eq!(stays(&mut shell("echo gone"), "here", 10).unwrap().len(), 1);
+    }
+}
