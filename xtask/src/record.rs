@@ -5,6 +5,7 @@ mod picture;
 
 use std::fs;
 use std::io::Read as _;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -14,9 +15,9 @@ use anyhow::{Context as _, Result, ensure};
 use crate::{metadata::Metadata, process, repo};
 
 /// Columns of the terminal.
-const COLUMNS: u16 = 100;
+const COLUMNS: NonZeroU16 = NonZeroU16::new(100).expect("it is not zero");
 /// Rows: all of the demo fits, so that a row, once written, stays where it is.
-const ROWS: u16 = 400;
+const ROWS: NonZeroU16 = NonZeroU16::new(400).expect("it is not zero");
 /// The picture is part of the page people see first.
 const BYTES_MAX: usize = 200_000;
 
@@ -37,14 +38,13 @@ struct Row {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let root = repo::root();
-    let usual = || -> Result<PathBuf> {
-        Ok(Metadata::load(&root)?.target_directory.join("release/budao"))
-    };
+    let usual =
+        || -> Result<PathBuf> { Ok(Metadata::load(&root)?.target_directory.join("release/budao")) };
     let binary = args.binary.clone().map_or_else(usual, Ok)?;
     let binary = fs::canonicalize(&binary)
         .with_context(|| format!("find {}; `cargo build --release` makes it", binary.display()))?;
     let (rows, length) = play(&binary)?;
-    let svg = picture::moving(&rows, length, COLUMNS);
+    let svg = picture::moving(&rows, length, COLUMNS.get());
     ensure!(svg.len() <= BYTES_MAX, "the picture has {} bytes; {BYTES_MAX} may be", svg.len());
     let path = root.join("docs/images/demo.svg");
     fs::write(&path, &svg).with_context(|| format!("write {}", path.display()))?;
@@ -83,7 +83,7 @@ fn play(binary: &Path) -> Result<(Vec<Row>, Duration)> {
     let screen = terminal.screen();
     let rows = came.iter().enumerate().map(|(row, at)| Row {
         at: *at,
-        runs: picture::stretches(screen, u16::try_from(row).unwrap_or(u16::MAX), COLUMNS),
+        runs: picture::stretches(screen, u16::try_from(row).unwrap_or(u16::MAX), COLUMNS.get()),
     });
     Ok((rows.collect(), began.elapsed()))
 }

@@ -80,7 +80,11 @@ impl Log {
     }
 
     /// Lines of the format that was asked for.
-    pub(crate) fn layer<W>(&self, writer: W, colours: bool) -> Box<dyn Layer<Registry> + Send + Sync>
+    pub(crate) fn layer<W>(
+        &self,
+        writer: W,
+        colours: bool,
+    ) -> Box<dyn Layer<Registry> + Send + Sync>
     where
         W: for<'w> tracing_subscriber::fmt::MakeWriter<'w> + Send + Sync + 'static,
     {

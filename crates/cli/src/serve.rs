@@ -244,10 +244,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
                     || "it is not told which".to_owned(),
                     |who| format!("{who} listens there"),
                 ))
-                .advise([Advice::Said(format!(
-                    "--listen {}:0 takes a free port.",
-                    address.ip()
-                ))]),
+                .advise([Advice::Said(format!("--listen {}:0 takes a free port.", address.ip()))]),
             _ => wrong("--listen", "an address of this machine", &address.to_string()),
         };
         fault.caused_by(&error)

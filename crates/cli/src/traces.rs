@@ -94,7 +94,11 @@ pub(crate) async fn finish() {
 fn whole(endpoint: &str) -> String {
     let bare = endpoint.trim_end_matches('/');
     let has_path = bare.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
-    if has_path && bare.ends_with("/v1/traces") { bare.to_owned() } else { format!("{bare}/v1/traces") }
+    if has_path && bare.ends_with("/v1/traces") {
+        bare.to_owned()
+    } else {
+        format!("{bare}/v1/traces")
+    }
 }
 
 fn exporter(url: &str) -> Result<SpanExporter, Fault> {
@@ -175,7 +179,7 @@ async fn send(exporter: SpanExporter, mut inbox: mpsc::Receiver<Item>) {
         }
         let spans = batch.spans.len();
         if spans > 0 {
-            let data = batch.spans.into_iter().map(|span| otlp::data(*span)).collect();
+            let data = batch.spans.into_iter().map(otlp::data).collect();
             match timeout(PATIENCE, exporter.export(data)).await {
                 Ok(Ok(())) => count("sent", spans),
                 Ok(Err(error)) => failed(spans, &error.to_string(), &mut complained),
@@ -199,7 +203,7 @@ fn failed(spans: usize, error: &str, complained: &mut Option<Instant>) {
 
 #[derive(Default)]
 struct Batch {
-    spans: Vec<Box<Span>>,
+    spans: Vec<Span>,
     /// Who waits until it is sent.
     waiting: Vec<oneshot::Sender<()>>,
 }
@@ -207,7 +211,7 @@ struct Batch {
 impl Batch {
     fn add(&mut self, item: Item) {
         match item {
-            Item::Span(span) => self.spans.push(span),
+            Item::Span(span) => self.spans.push(*span),
             Item::Flush(reply) => self.waiting.push(reply),
         }
     }

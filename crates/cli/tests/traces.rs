@@ -138,7 +138,8 @@ async fn a_collector_that_is_away_costs_a_turn_nothing_and_is_counted() {
     loop {
         let history = ask(&url, &format!("GET /v1/sessions/{session}/export"), "");
         let metrics = ask(&url, "GET /metrics", "");
-        if history.contains("turn_ended") && metrics.contains("budao_spans_total{result=\"failed\"}")
+        if history.contains("turn_ended")
+            && metrics.contains("budao_spans_total{result=\"failed\"}")
         {
             return;
         }
@@ -152,7 +153,7 @@ async fn a_turn_that_outlives_its_process_is_one_span() {
     let (collector, directory) = (Collector::start().await, tempfile::tempdir().unwrap());
     let here = directory.path();
     let pause = "[[step]]\n[[step.call]]\ntool = \"bash_run\"\n\
-                 arguments = { command = \"touch begun; sleep 600\" }\n";
+                 arguments = { cmd = \"touch begun; sleep 600\" }\n";
     script(here, pause);
     let (server, url) = serve(here, &collector.url(), &["--model", "script:script.toml"]);
     go(&url);
@@ -192,7 +193,8 @@ async fn one_trace_crosses_a_hub_and_a_computer() {
     std::fs::write(here.join("budao.toml"), "[[smcp]]\nroom = \"office\"\n").unwrap();
     script(
         here,
-        "[[step]]\n[[step.call]]\ntool = \"pc__tools__echo\"\narguments = { text = \"far\" }\n",
+        "order = \"history\"\n[[step]]\n[[step.call]]\ntool = \"pc__tools__echo\"\n\
+         arguments = { text = \"far\" }\n",
     );
     let args = ["--smcp", "--config", "budao.toml", "--model", "script:script.toml"];
     let (_server, url) = serve(here, &collector.url(), &args);
@@ -206,19 +208,26 @@ async fn one_trace_crosses_a_hub_and_a_computer() {
     let computer = computer.args(["computer.json", "office"]).stdout(Stdio::null());
     let _computer = Running(computer.spawn().unwrap());
     let until = Instant::now() + Duration::from_secs(60);
-    while !ask(&url, "GET /smcp/stats", "").contains("\"client:get_tools\"") {
-        assert!(Instant::now() < until, "the room's agent never asked for the computer's tools");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    // Until the computer has said what it can do, the tool is unknown.
+    loop {
+        let turns = |spans: &[Collected]| spans.iter().filter(|span| span.name == "turn").count();
+        let before = turns(&collector.spans());
+        go(&url);
+        let spans = collector.until(|spans| turns(spans) > before).await;
+        if named(&spans, "smcp call tools__echo").is_some() {
+            break;
+        }
+        assert!(Instant::now() < until, "the tool never came: {spans:#?}");
     }
-    go(&url);
     let ours = |spans: &[Collected], name: &str| {
         spans.iter().any(|span| span.name == name && span.trace == TRACE)
     };
-    let names = ["turn", "smcp call tools__echo", "smcp relay client:tool_call", "smcp serve tools__echo"];
+    let names =
+        ["turn", "smcp call tools__echo", "smcp relay client:tool_call", "smcp serve tools__echo"];
     let spans = collector.until(|spans| names.iter().all(|name| ours(spans, name))).await;
-    let call = find(&spans, "execute_tool pc__tools__echo");
     let asked = find(&spans, "smcp call tools__echo");
-    assert_eq!(asked.parent, call.id);
+    let call = spans.iter().find(|span| span.id == asked.parent).unwrap();
+    assert_eq!(call.name, "execute_tool pc__tools__echo");
     for hop in ["smcp relay client:tool_call", "smcp serve tools__echo"] {
         let hop = spans.iter().find(|span| span.name == hop && span.trace == TRACE).unwrap();
         assert_eq!(hop.parent, asked.id, "{spans:#?}");

@@ -236,9 +236,9 @@ impl Weaver {
                 known.or_else(|| Some(turn.call_span(session, at, missed(), failed)))
             }
             Event::TurnEnded { stop, fault, steps, usage } => {
-                let about =
-                    About::Turn { turn: number, steps: *steps, stop: *stop, usage: *usage };
-                let over = self.turn.take().map(|turn| turn.ended(session, at, fault.as_ref(), about));
+                let about = About::Turn { turn: number, steps: *steps, stop: *stop, usage: *usage };
+                let over =
+                    self.turn.take().map(|turn| turn.ended(session, at, fault.as_ref(), about));
                 return over.unwrap_or_default();
             }
             _ => None,
@@ -345,7 +345,8 @@ impl OpenTurn {
     ) -> Vec<Span> {
         let failed = fault.map(code_of);
         let why = failed.clone().unwrap_or(Cow::Borrowed(Kind::Cancelled.row().code));
-        let mut spans: Vec<Span> = self.answered(session, at, Err(why.clone())).into_iter().collect();
+        let mut spans: Vec<Span> =
+            self.answered(session, at, Err(why.clone())).into_iter().collect();
         for open in std::mem::take(&mut self.calls) {
             spans.push(self.call_span(session, at, open, Some(why.clone())));
         }

@@ -89,8 +89,10 @@ impl Model for Anthropic {
     async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
         let service = self.endpoint.service.clone();
         let body = wire::body(&self.model, &request);
-        let (events, patience) =
-            self.endpoint.post(&service, self.headers()?, body, (request.trace, request.span)).await?;
+        let (events, patience) = self
+            .endpoint
+            .post(&service, self.headers()?, body, (request.trace, request.span))
+            .await?;
         let decoder = stream::Decoder::default();
         Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))
     }

@@ -93,8 +93,10 @@ impl Model for OpenAi {
     async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
         let service = self.endpoint.service.clone();
         let body = wire::body(&self.model, &request, self.dialect);
-        let (events, patience) =
-            self.endpoint.post(&service, self.headers()?, body, (request.trace, request.span)).await?;
+        let (events, patience) = self
+            .endpoint
+            .post(&service, self.headers()?, body, (request.trace, request.span))
+            .await?;
         let decoder = stream::Decoder::new(request.messages.len());
         Ok(answer::read(events, decoder, patience, service, &self.endpoint.limits))
     }

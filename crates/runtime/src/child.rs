@@ -13,8 +13,8 @@ use budao_core::{
     fault::{Fault, Kind, Operation},
     message::{Block, Usage, text_of},
     session::Session,
-    tool::{self, Permissions},
     span::{About, Span},
+    tool::{self, Permissions},
     trace::{SpanId, Trace},
 };
 use futures::{StreamExt, stream::BoxStream};

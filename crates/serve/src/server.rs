@@ -238,8 +238,7 @@ impl Server {
     /// Hands a command to a session. `Err` also when it was rejected.
     pub(crate) async fn submit(&self, session: SessionId, order: Order) -> Result<u64, Fault> {
         let id = order.command.unwrap_or_else(|| CommandId::own(self.world.uuid()));
-        let (began, span, what) =
-            (self.now(), SpanId::of_request(session, &id), order.ask.name());
+        let (began, span, what) = (self.now(), SpanId::of_request(session, &id), order.ask.name());
         let command = Command { id, by: order.by, trace: order.trace, ask: order.ask };
         let taken = match self.engine.submit(session, command).await {
             Ok(Answer::Accepted { at }) => Ok(at),

@@ -51,8 +51,7 @@ impl Collector {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let spans = Arc::new(Shelf { spans: Mutex::default(), came: watch::channel(0).0 });
-        let router =
-            Router::new().route("/v1/traces", post(take)).with_state(Arc::clone(&spans));
+        let router = Router::new().route("/v1/traces", post(take)).with_state(Arc::clone(&spans));
         let task = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
         });

@@ -36,9 +36,7 @@ pub(super) fn stretches(screen: &vt100::Screen, row: u16, columns: u16) -> Vec<S
             usize::from(last.column) + last.text.chars().count() == usize::from(column)
         };
         match found.last_mut() {
-            Some(last)
-                if last.colour == colour && last.bold == bold && ends_at(last) =>
-            {
+            Some(last) if last.colour == colour && last.bold == bold && ends_at(last) => {
                 last.text.push_str(cell.contents());
             }
             _ => found.push(Stretch { column, text: cell.contents().to_owned(), colour, bold }),
@@ -92,7 +90,8 @@ pub(super) fn moving(rows: &[Row], length: Duration, columns: u16) -> String {
             let x = CELL.mul_add(f64::from(run.column), EDGE);
             let bold = if run.bold { " font-weight=\"bold\"" } else { "" };
             let text = escaped(&run.text);
-            let _ = write!(body, "<tspan x=\"{x:.1}\" fill=\"{}\"{bold}>{text}</tspan>", run.colour);
+            let _ =
+                write!(body, "<tspan x=\"{x:.1}\" fill=\"{}\"{bold}>{text}</tspan>", run.colour);
         }
         body.push_str("</text>\n");
     }
@@ -128,7 +127,8 @@ mod tests {
     use super::*;
 
     fn screen(text: &str) -> vt100::Parser {
-        let mut terminal = vt100::Parser::new(4, 20, 0);
+        let [rows, columns] = [4, 20].map(|size| size.try_into().unwrap());
+        let mut terminal = vt100::Parser::new(rows, columns, 0);
         terminal.process(text.as_bytes());
         terminal
     }

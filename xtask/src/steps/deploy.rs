@@ -39,11 +39,13 @@ fn promtool() -> Option<PathBuf> {
 
 /// The unit names programs that are not installed here; in the copy that is checked, another takes their place.
 fn unit(run: &Run, program: &str) -> Result<()> {
-    let text = fs::read_to_string(run.root.join("deploy/budao.service")).context("read the unit")?;
+    let text =
+        fs::read_to_string(run.root.join("deploy/budao.service")).context("read the unit")?;
     let place = std::env::temp_dir().join(format!("budao-unit-{}", std::process::id()));
     fs::create_dir_all(&place).context("make a folder for the unit")?;
     let copy = place.join("budao.service");
-    fs::write(&copy, text.replace("/usr/local/bin/budao", "/bin/true")).context("write the unit")?;
+    fs::write(&copy, text.replace("/usr/local/bin/budao", "/bin/true"))
+        .context("write the unit")?;
     let mut verify = process::command(program, &run.root);
     verify.args(["verify", "--man=no"]).arg(&copy);
     let said = process::capture(&mut verify, LIMIT);

@@ -13,10 +13,7 @@ use std::{
 
 use budao_core::{Fault, scrub::Scrubber};
 use tracing_subscriber::{
-    EnvFilter, Layer as _,
-    fmt::MakeWriter,
-    layer::SubscriberExt as _,
-    util::SubscriberInitExt as _,
+    EnvFilter, Layer as _, fmt::MakeWriter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
 use crate::{log::Log, wiring};
@@ -121,7 +118,9 @@ mod tests {
         let make = Clean { make: Arc::new(open(&path).unwrap()), scrubber: Scrubber::new() };
         let secret = format!("sk-ant-api03-{}", "Ab3dEf6hIj".repeat(9));
         make.make_writer().write_all(b"short and clean\n").unwrap();
-        make.make_writer().write_all(format!("key {secret} {}\n", "x".repeat(1_000_000)).as_bytes()).unwrap();
+        make.make_writer()
+            .write_all(format!("key {secret} {}\n", "x".repeat(1_000_000)).as_bytes())
+            .unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("short and clean\n"), "{text}");
         assert!(!text.contains(&secret), "{text}");

@@ -75,7 +75,13 @@ fn every_try_is_a_span_below_its_turn_and_the_turn_below_its_request() {
         (13, started(&call, 1)),
         (20, retry(Some(&call))),
         (30, started(&call, 2)),
-        (34, call_ended(&call, Outcome::Done(Output { data: serde_json::json!(1), note: None, cut: None }))),
+        (
+            34,
+            call_ended(
+                &call,
+                Outcome::Done(Output { data: serde_json::json!(1), note: None, cut: None }),
+            ),
+        ),
         (40, ended(None)),
     ]);
     let turn = SpanId::of_turn(SESSION, 1);

@@ -122,8 +122,10 @@ impl Desk {
         }
         // The question to a person took of the call's time, too.
         let left = call.timeout.saturating_sub(clock.now().since(began));
-        context.limits =
-            Arc::new(Limits { tool_deadline: left.max(Duration::from_millis(1)), ..(*self.limits).clone() });
+        context.limits = Arc::new(Limits {
+            tool_deadline: left.max(Duration::from_millis(1)),
+            ..(*self.limits).clone()
+        });
         check(offered, params.clone(), &context.limits)?;
         let result = tokio::select! {
             biased;

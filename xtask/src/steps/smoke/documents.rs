@@ -12,7 +12,8 @@ use crate::repo;
 pub(super) fn unlisted(root: &Path, table: &Table) -> Result<Vec<String>> {
     let mut shown: Vec<(String, String)> = Vec::new();
     for name in repo::tracked_files(root)?.into_iter().filter(|name| is_read(name)) {
-        let text = fs::read_to_string(root.join(&name)).with_context(|| format!("read `{name}`"))?;
+        let text =
+            fs::read_to_string(root.join(&name)).with_context(|| format!("read `{name}`"))?;
         shown.extend(lines_in(&text).into_iter().map(|line| (name.clone(), line)));
     }
     Ok(compare(&shown, table))
@@ -29,7 +30,9 @@ fn compare(shown: &[(String, String)], table: &Table) -> Vec<String> {
     let mut wrong: Vec<String> = shown
         .iter()
         .filter(|(_, line)| untried(line))
-        .map(|(name, line)| format!("{name} shows `{line}`, but xtask/smoke.toml has no run for it"))
+        .map(|(name, line)| {
+            format!("{name} shows `{line}`, but xtask/smoke.toml has no run for it")
+        })
         .collect();
     let named = table.runs.iter().filter(|row| row.line.is_some() || row.untried.is_some());
     for row in named.map(super::Smoke::printed) {
@@ -63,7 +66,8 @@ fn lines_in(markdown: &str) -> Vec<String> {
             None => None,
         };
         let typed = typed.map(|line| line.split_once(" # ").map_or(line, |(line, _)| line).trim());
-        found.extend(typed.filter(|line| !line.is_empty() && !line.starts_with('#')).map(installed));
+        found
+            .extend(typed.filter(|line| !line.is_empty() && !line.starts_with('#')).map(installed));
     }
     found
 }
