@@ -175,7 +175,7 @@ fn every_fault_is_one_log_line_with_all_there_is_to_find_it_by() {
 fn a_failure_that_is_not_tried_again_is_one_log_line() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    std::fs::write(directory.join("script.toml"), "[[step]]\nfault = \"model_key_refused\"\n")
+    std::fs::write(directory.join("script.toml"), "[[step]]\nfault = \"model_authentication\"\n")
         .unwrap();
     let config = "model = \"script:script.toml\"\n[log]\nlevel = \"off,budao::fault=info\"\nformat = \"json\"\n\
                   file = \"budao.log\"\nrotation = \"never\"\n";
