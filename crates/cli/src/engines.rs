@@ -5,11 +5,11 @@ use std::{path::Path, sync::Arc, time::Duration};
 use budao_claude::Claude;
 use budao_core::{Fault, engine::Engine, event::SessionId};
 use budao_journal::Journal;
-use budao_runtime::world;
 
 use crate::{
     claude,
     config::Config,
+    traces,
     wiring::{self, JournalArgs, Wired},
 };
 
@@ -30,7 +30,7 @@ impl Running {
             let wired = wiring::wire(journal, file).await?;
             return Ok(Self::Native(Box::new(wired)));
         };
-        let (world, limits) = (world::real(), file.limits);
+        let (world, limits) = (traces::world(), file.limits);
         let program = claude::program(named.map(Path::to_owned))?;
         let journal = journal.open(&world).await?;
         Ok(Self::Claude(claude::engine(program, journal, &world, limits, false)))

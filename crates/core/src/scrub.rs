@@ -175,7 +175,7 @@ impl Scrubber {
         for block in content {
             match block {
                 Block::Text(text) | Block::ToolResult { content: text, .. } => {
-                    self.clean_text(text)
+                    self.clean_text(text);
                 }
                 Block::ToolUse(call) => self.clean_text(&mut call.arguments),
                 Block::Thinking { .. } | Block::Opaque(_) | Block::Image { .. } => {}
