@@ -284,7 +284,7 @@ impl Question {
         }
         let ended = self.hub.world.clock.now();
         self.hub.world.tell(|| Span {
-            trace,
+            trace: trace_of(&self.routed.req_id),
             id: SpanId::of(&["relay", &self.routed.req_id]),
             parent: asked_by(&self.routed.req_id),
             session: None,
