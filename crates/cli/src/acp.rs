@@ -257,7 +257,7 @@ async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     let (settings, offer) = (args.settings(lang)?, args.offer(lang, limits.context_tokens)?);
     let execution_error = args.execution_error()?;
     tracing::info!(engine = offer.engine, models = ?args.models(), "serving an editor");
-    let front = Front { offer, world: budao_runtime::world::real(), limits, lang };
+    let front = Front { offer, world: crate::traces::world(), limits, lang };
     let (stand, journal) = (front.clone(), args.journal.clone());
     let running = Arc::new(OnceLock::new());
     let keep = Arc::clone(&running);
