@@ -70,7 +70,7 @@ function machine(room, computer, hub) {
     { "data-computer": computer.name },
     h("div", { class: "line", "data-health": health(tally) }, h("i", { class: "dot" }), h("span", {}, computer.name), version(computer), counts(tally)),
     h("p", { class: "faint" }, words(tally, computer)),
-    offered(id, computer.tools, hub.by_tool),
+    offered(id, computer.tools),
   );
 }
 
@@ -87,14 +87,14 @@ function words(tally, { calls_under_way: calls }) {
 }
 
 /** The tools of a computer, behind their number. */
-function offered(id, tools, byTool) {
+function offered(id, tools) {
   if (tools === null) return h("p", { class: "faint" }, t("tools-unknown"));
   const toggle = (event) => (event.currentTarget.open ? opened.add(id) : opened.delete(id));
   return h(
     "details",
     { open: opened.has(id), on: { toggle } },
     h("summary", {}, t("tools-of", { n: number(tools.length) })),
-    h("ul", { class: "tools" }, tools.map((name) => h("li", {}, h("span", {}, name), counts(byTool[name])))),
+    h("ul", { class: "tools" }, tools.map((name) => h("li", {}, h("span", {}, name)))),
   );
 }
 
