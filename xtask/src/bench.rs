@@ -30,8 +30,8 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only benches whose name holds this text
-    filter: Option<String>,
+    /// Only benches whose name holds one of these texts
+    filters: Vec<String>,
     /// Build and run the benches of this package alone; may be given several times
     #[arg(long, value_name = "NAME")]
     package: Vec<String>,
@@ -105,7 +105,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     for round in 1..=args.rounds {
         for program in &programs {
             println!("round {round}/{}: {}", args.rounds, program.name);
-            match measure(program, args.filter.as_deref()) {
+            match measure_all(program, &args.filters) {
                 Ok(heard) => lines.extend(heard),
                 Err(error) => {
                     eprintln!("{}: FAILED: {error:#}", program.name);
@@ -118,8 +118,8 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     broken.dedup();
     let mut rows = merge(&lines);
     rows.extend(ratio::lines(&lines));
-    if let Some(filter) = args.filter.as_ref().filter(|_| rows.is_empty() && broken.is_empty()) {
-        bail!("no bench has a name with `{filter}` in it");
+    if rows.is_empty() && broken.is_empty() && !args.filters.is_empty() {
+        bail!("no bench has a name with `{}` in it", args.filters.join("` or `"));
     }
     let circumstances = Circumstances::of(&root, args, load_before);
     let file = metadata.target_directory.join("bench.json");
@@ -187,6 +187,22 @@ struct Artifact {
 #[derive(Debug, Deserialize)]
 struct ArtifactTarget {
     name: String,
+}
+
+/// Runs a program once, or once for each filter; a number that several of them let through counts once.
+fn measure_all(program: &Program, filters: &[String]) -> Result<Vec<Line>> {
+    if filters.is_empty() {
+        return measure(program, None);
+    }
+    let mut lines: Vec<Line> = Vec::new();
+    for filter in filters {
+        for line in measure(program, Some(filter.as_str()))? {
+            if lines.iter().all(|heard| heard.bench != line.bench) {
+                lines.push(line);
+            }
+        }
+    }
+    Ok(lines)
 }
 
 /// Runs a program once. Lines of its standard output that are no numbers are shown to the reader.

@@ -66,6 +66,9 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let mut mutants = process::command(&program.to_string_lossy(), &root);
     mutants.args(["mutants", "--no-shuffle", "--colors", "never", "--baseline", "skip"]);
     mutants.args(["--test-tool", "nextest", "--timeout", TEST_SECONDS, "--output"]).arg(&target);
+    for package in &packages {
+        mutants.args(["--package", package]);
+    }
     for file in &files {
         mutants.args(["--file", file]);
     }
