@@ -228,7 +228,7 @@ impl Stage {
             *took = took.saturating_sub(Duration::from_secs(1));
         }
         let slow = self.call("pc", "tools__slow", json!({}));
-        let asked = self.start(slow.clone());
+        let asked = self.start(slow.clone()).await;
         self.row("the same id again", "client:tool_call", slow.clone(), "400").await;
         let began = Instant::now();
         let cancel = json!({ "agent": "bot", "req_id": slow["req_id"] });
@@ -236,19 +236,23 @@ impl Stage {
         self.ended("cancel", began, asked, "a2c_cancelled").await;
         self.called("an MCP server that dies", "pc", "tools__die", json!({}), "4003").await;
         let held = self.call("odd", "hold", json!({}));
-        let asked = self.start(held);
+        let asked = self.start(held).await;
         self.held.recv().await.expect("it was asked");
         let began = Instant::now();
         self.odd.take().expect("it is there").close();
         self.ended("a computer that goes", began, asked, "404").await;
     }
 
-    fn start(&self, request: Value) -> tokio::task::JoinHandle<Value> {
+    /// Puts a call on its way: what is asked next comes after it.
+    async fn start(&self, request: Value) -> tokio::task::JoinHandle<Value> {
         let agent = self.agent.clone();
-        tokio::spawn(async move {
+        let mut asked = Box::pin(async move {
             let answer = agent.call("client:tool_call", Payload::of(request), NEVER).await;
             answer.expect("it is answered").into_first()
-        })
+        });
+        let early = futures::poll!(&mut asked);
+        assert!(early.is_pending(), "nobody answers before being asked");
+        tokio::spawn(asked)
     }
 
     async fn ended(
