@@ -91,6 +91,11 @@ export class Session {
     return this.ask("user.cancel", {});
   }
 
+  /** Takes back a message that waits for its turn; the answer to `send` names it in `metadata.command_id`. */
+  withdraw(commandId: string): Promise<Frame> {
+    return this.ask("user.withdraw", { content: { message: commandId } });
+  }
+
   /** Sends any `user.*` event under an id until it is answered, so it happens once. */
   ask(event: string, fields: Partial<Frame>, id = newId()): Promise<Frame> {
     const frame: Frame = { ...fields, event, command_id: id };

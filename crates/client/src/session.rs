@@ -121,6 +121,14 @@ impl Session {
         self.ask("user.cancel", json!({})).await
     }
 
+    /// Takes back a message that waits for its turn. `command_id` is what [`Session::send`] was answered with.
+    ///
+    /// # Errors
+    /// When the message does not wait any more, or there was no answer in time.
+    pub async fn withdraw(&self, command_id: &str) -> Result<Event, Error> {
+        self.ask("user.withdraw", json!({ "content": { "message": command_id } })).await
+    }
+
     /// Sends any `user.*` event with these fields and waits for its answer. It gets an id, and is sent again under
     /// that id until it is answered, so it happens once.
     ///

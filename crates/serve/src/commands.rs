@@ -22,6 +22,7 @@ pub(crate) fn ask_of(request: Request, card: &Card) -> Option<Ask> {
             Ask::Decide { question, decision, note, arguments, digest }
         }
         Request::Cancel { reason } => Ask::Cancel { reason },
+        Request::Withdraw { message } => Ask::Withdraw { message },
         Request::CancelTask { task } => Ask::CancelTask { task },
         Request::RestartTask { task } => Ask::RestartTask { task },
         Request::CancelPlan => Ask::CancelPlan,
@@ -41,6 +42,7 @@ pub(crate) fn more_of(request: &Request) -> Map<String, Value> {
         Request::CancelTask { task } | Request::RestartTask { task } => {
             json!({ "task_id": task })
         }
+        Request::Withdraw { message } => json!({ "message": message }),
         Request::Response { question, .. } => json!({ "step_id": question }),
         _ => json!({}),
     };

@@ -99,6 +99,11 @@ pub enum Request {
         /// Why.
         reason: Option<String>,
     },
+    /// `user.withdraw`.
+    Withdraw {
+        /// The command id of the message that is taken back.
+        message: CommandId,
+    },
     /// `user.cancel_task`.
     CancelTask {
         /// Which.
@@ -200,6 +205,7 @@ impl Request {
             Self::SolveTasks { .. } => "solve_tasks",
             Self::Response { .. } => "response",
             Self::Cancel { .. } => "cancel",
+            Self::Withdraw { .. } => "withdraw",
             Self::CancelTask { .. } => "cancel_task",
             Self::RestartTask { .. } => "restart_task",
             Self::CancelPlan => "cancel_plan",
@@ -235,12 +241,13 @@ impl From<Fault> for Refusal {
 }
 
 /// The events a client may send.
-pub const EVENTS: [&str; 15] = [
+pub const EVENTS: [&str; 16] = [
     "user.create_session",
     "user.message",
     "user.solve_tasks",
     "user.response",
     "user.cancel",
+    "user.withdraw",
     "user.cancel_task",
     "user.restart_task",
     "user.retry_task",

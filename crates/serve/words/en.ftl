@@ -25,6 +25,7 @@ settings-changed = The settings were changed.
 snapshot = The session as it stands; older events are left out.
 tasks-given = Tasks to solve ({ $count }): { $question }
 cancelling = Stopping…
+message-withdrawn = The message was taken back; it will not be answered.
 interrupted = The run was stopped.
 answer-ready = The answer is ready.
 

@@ -4,7 +4,7 @@ use std::str::FromStr as _;
 
 use budao_core::{
     Fault, Lang,
-    event::{Decision, Epoch, QuestionId, SessionId, TaskId},
+    event::{CommandId, Decision, Epoch, QuestionId, SessionId, TaskId},
     fault::Fact,
     message::Block,
     tool::Mode,
@@ -57,6 +57,7 @@ fn asked(event: &str, frame: &Fields<'_>, session: Option<SessionId>) -> Result<
         "user.solve_tasks" => solve_tasks(frame),
         "user.response" => response(frame),
         "user.cancel" => Ok(Request::Cancel { reason: reason(frame)? }),
+        "user.withdraw" => Ok(Request::Withdraw { message: message_id(frame)? }),
         "user.cancel_task" => Ok(Request::CancelTask { task: task(frame)? }),
         "user.restart_task" | "user.retry_task" => Ok(Request::RestartTask { task: task(frame)? }),
         "user.cancel_plan" => Ok(Request::CancelPlan),
@@ -279,6 +280,19 @@ fn reason(frame: &Fields<'_>) -> Result<Option<String>, Fault> {
         (_, None) => None,
     };
     Ok(reason.map(str::to_owned))
+}
+
+/// The command id of a message.
+fn message_id(frame: &Fields<'_>) -> Result<CommandId, Fault> {
+    let expected = "the command_id of a message";
+    let id = match frame.get("content") {
+        Some(Value::Object(map)) => Fields::under(map, "content").text("message")?,
+        Some(Value::String(id)) => Some(id.as_str()),
+        None => None,
+        Some(other) => return Err(fields::wrong_type("content", expected, other)),
+    };
+    let id = id.filter(|id| !id.is_empty());
+    id.map(CommandId::from).ok_or_else(|| fields::missing("content.message", expected))
 }
 
 /// A task's id is text or a number; both are compared as text.

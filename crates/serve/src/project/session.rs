@@ -27,6 +27,10 @@ impl Projector {
             Event::PipelineAccepted { command, question, confirm, tasks } => {
                 self.question(record, command, question, *confirm, tasks.as_deref())
             }
+            Event::MessageWithdrawn { command, by } => self
+                .said(self.notice(record, "message_withdrawn"), "message-withdrawn")
+                .with("message", command.to_string())
+                .with("by", by.as_str()),
             Event::CancelRequested { by, reason } => self
                 .said(self.notice(record, "cancelling"), "cancelling")
                 .with("by", by.as_str())

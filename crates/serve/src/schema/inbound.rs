@@ -88,6 +88,11 @@ pub fn commands() -> Vec<Command> {
             "Stops the run. The session stays usable.",
             either(object(&["reason:str"]), json!({ "type": ["string", "null"] })),
         ),
+        command(
+            "user.withdraw",
+            "Takes back a message that waits for its turn: `message` is its `command_id`.",
+            either(object(&["message!:str"]), text()),
+        ),
         command("user.cancel_task", "Stops one task; the others go on.", task()),
         command("user.restart_task", "Works on one task again from the start.", task()),
         command("user.retry_task", "The same as `user.restart_task`.", task()),

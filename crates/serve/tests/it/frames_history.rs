@@ -488,6 +488,11 @@ fn refused(writer: &mut Writer, fault: Fault) {
 
 fn ending(writer: &mut Writer) {
     writer.put(Event::Noted { topic: "serve.nonce".to_owned(), data: json!("n-1") });
+    writer.message("m-13", "And now?");
+    let content = vec![Block::Text("Never mind.".to_owned())];
+    writer.put(Event::MessageAccepted { command: "m-14".into(), content });
+    writer.put(Event::MessageWithdrawn { command: "m-14".into(), by: "ann".to_owned() });
+    writer.end(StopReason::Cancelled, None);
     writer.put(Event::SessionEnded { end: SessionEnd::Closed, fault: None });
 }
 

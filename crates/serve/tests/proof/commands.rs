@@ -109,6 +109,31 @@ async fn cancel_leaves_no_call_running_and_the_session_can_be_used_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_waits_can_be_taken_back_once_and_is_never_answered() {
+    let script = Script::new().call("wait", json!({})).say("To the third.");
+    let stage = Setup::new(script).start().await;
+    let (session, mut events) = stage.session().await;
+    session.send("one").await.unwrap();
+    let accepted = session.send("two").await.unwrap();
+    let two = accepted.meta("command_id").as_str().unwrap().to_owned();
+    let accepted = session.send("three").await.unwrap();
+    let three = accepted.meta("command_id").clone();
+    let taken_back = session.withdraw(&two).await.unwrap();
+    assert_eq!(taken_back.meta("message"), two.as_str());
+    for no_longer in [two.as_str(), "nobody's"] {
+        let again = session.withdraw(no_longer).await;
+        assert!(matches!(again, Err(Error::Rejected(_))), "{again:?}");
+    }
+    session.cancel().await.unwrap();
+    let heard = until(&mut events, "agent.final_answer").await;
+    let news = heard.iter().filter(|event| event.meta("action") == "message_withdrawn");
+    let news: Vec<_> = news.map(|event| event.meta("message").clone()).collect();
+    assert_eq!(news, [two.as_str()]);
+    assert_eq!(heard.last().unwrap().meta("command_id"), &three);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_call_has_its_terminal_event() {
     let stage = Setup::new(Script::new().call("fail", json!({})).say("It failed.")).start().await;
     let (session, mut events) = stage.session().await;

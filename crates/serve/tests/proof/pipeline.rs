@@ -12,7 +12,7 @@ use budao_models::{Model, PieceStream, script::Script};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::stage::{Setup, next};
+use crate::stage::{Setup, next, until};
 
 /// Solves what it is asked, fails for plums, and puts results together.
 #[derive(Debug)]
@@ -38,6 +38,25 @@ impl Model for Cast {
         let end = Piece::End { stop: ModelStop::EndTurn, usage: Usage::default() };
         let pieces = [Piece::Text(text.into()), Piece::Block(Block::Text(text.into())), end];
         Ok(futures::stream::iter(pieces.map(Ok)).boxed())
+    }
+}
+
+/// Never says a word.
+#[derive(Debug)]
+struct Silent;
+
+#[async_trait::async_trait]
+impl Model for Silent {
+    fn provider(&self) -> &str {
+        "silent"
+    }
+
+    fn name(&self) -> &str {
+        "silent"
+    }
+
+    async fn stream(&self, _: Request) -> Result<PieceStream, Fault> {
+        Ok(futures::stream::pending().boxed())
     }
 }
 
@@ -96,5 +115,31 @@ async fn another_plan_is_answered_with_how_it_was_taken_up() {
     assert_eq!(notice["metadata"]["mode"], "restart", "{notice}");
     let told = notice["metadata"]["question"].as_str().unwrap();
     assert_eq!(told.chars().count(), 120);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_plan_of_a_run_that_is_under_way_is_made_in_that_run() {
+    let setup = Setup { model: Some(Arc::new(Silent)), ..Setup::new(Script::new()) };
+    let stage = setup.start().await;
+    let mut peer = stage.peer().await;
+    let session = peer.create().await;
+    let (_observer, mut events) = stage.client().attach(&session, None).await.unwrap();
+    let plan = json!({
+        "event": "user.message", "session_id": session,
+        "content": {"text": "How much fruit is there?", "mode": "plan"},
+    });
+    assert_eq!(peer.ask(plan, "plan").await["metadata"]["status"], "accepted");
+    let replan = json!({
+        "event": "user.replan", "session_id": session,
+        "content": {"question": "How many pears?"},
+    });
+    let notice = peer.ask(replan, "anew").await;
+    assert_eq!(notice["metadata"]["status"], "accepted", "{notice}");
+    assert_eq!(notice["metadata"]["mode"], "in_run", "{notice}");
+    until(&mut events, "plan.cancelled").await;
+    let heard = until(&mut events, "plan.start").await;
+    assert_eq!(heard.last().unwrap().content["question"], "How many pears?");
+    assert!(heard.iter().all(|event| event.event != "user.message"), "no run was begun for it");
     stage.stop().await;
 }
