@@ -136,8 +136,10 @@ async fn stream(
             }
         }
         match piece {
-            Some(Ok(Piece::Text(text))) => words.add(desk, asked, &text, "").await,
-            Some(Ok(Piece::Thought(thought))) => words.add(desk, asked, "", &thought).await,
+            Some(Ok(Piece::Text(text))) => words.add(desk, asked, text, String::new()).await,
+            Some(Ok(Piece::Thought(thought))) => {
+                words.add(desk, asked, String::new(), thought).await
+            }
             Some(Ok(Piece::Block(block))) => content.push(block),
             Some(Ok(Piece::End { stop, usage })) => {
                 words.flush(desk, asked).await;
@@ -206,17 +208,18 @@ impl Words {
         self.text.is_empty() && self.thought.is_empty()
     }
 
-    async fn add(&mut self, desk: &Desk, asked: &Asked, text: &str, thought: &str) {
+    async fn add(&mut self, desk: &Desk, asked: &Asked, text: String, thought: String) {
         // One record keeps one order: thought before text.
         if !thought.is_empty() && !self.text.is_empty() {
             self.flush(desk, asked).await;
         }
-        if self.is_empty() {
+        let joins = !desk.shared.limits.delta_window.is_zero();
+        if joins && self.is_empty() {
             self.since = desk.shared.world.clock.now();
         }
-        self.text.push_str(text);
-        self.thought.push_str(thought);
-        if self.text.len() + self.thought.len() >= DELTA_BYTES {
+        join(&mut self.text, text);
+        join(&mut self.thought, thought);
+        if !joins || self.text.len() + self.thought.len() >= DELTA_BYTES {
             self.flush(desk, asked).await;
         }
     }
@@ -228,5 +231,13 @@ impl Words {
         let Asked { turn, step, attempt, .. } = *asked;
         let (text, thought) = (std::mem::take(&mut self.text), std::mem::take(&mut self.thought));
         desk.report(Input::Delta { turn, step, attempt, text, thought }).await;
+    }
+}
+
+/// Words behind words, without a copy of the first.
+fn join(words: &mut String, more: String) {
+    match words.is_empty() {
+        true => *words = more,
+        false => words.push_str(&more),
     }
 }

@@ -13,8 +13,12 @@ use budao_core::{
     event::{Epoch, Seq, SessionId, Stage},
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
-use serde_json::{Map, Value};
+use serde_json::{
+    Map, Value,
+    value::{RawValue, to_raw_value},
+};
 
+use crate::words::is_cut;
 pub(crate) use fault::millis;
 pub use fault::{Told, metadata_of, outline};
 
@@ -219,6 +223,13 @@ impl Frame {
         self
     }
 
+    /// Shows its content, cut to so many characters.
+    #[must_use]
+    pub fn show_content(mut self, chars: usize) -> Self {
+        self.shown = Shown::Content(chars);
+        self
+    }
+
     /// Says what a person is shown.
     #[must_use]
     pub fn show(mut self, text: impl Into<String>) -> Self {
@@ -253,9 +264,33 @@ impl Frame {
     /// The JSON text that is sent.
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut text = Vec::with_capacity(512);
+        let mut text = Vec::with_capacity(self.about_bytes());
         serde_json::to_writer(&mut text, self).expect("a frame has string keys and finite numbers");
         String::from_utf8(text).expect("JSON is UTF-8")
+    }
+}
+
+impl Frame {
+    /// About how long it is when it is encoded.
+    fn about_bytes(&self) -> usize {
+        const BESIDES: usize = 640;
+        let words = if let Content::Text(text) = &self.content { text.len() } else { 0 };
+        let shown = match &self.shown {
+            Shown::Nothing => 0,
+            Shown::Text(text) => text.len(),
+            Shown::Content(chars) => words.min(chars.saturating_mul(4)),
+        };
+        BESIDES + words + words / 16 + shown + shown / 16
+    }
+
+    /// What is said and shown alike is escaped once.
+    fn said_and_shown(&self) -> Option<Box<RawValue>> {
+        match (&self.shown, &self.content) {
+            (Shown::Content(chars), Content::Text(text)) if !is_cut(text, *chars) => {
+                to_raw_value(text).ok()
+            }
+            _ => None,
+        }
     }
 }
 
@@ -293,13 +328,20 @@ impl Serialize for Frame {
         if let Some(step) = &self.step {
             map.serialize_entry("step_id", step)?;
         }
+        let said_and_shown = self.said_and_shown();
         match &self.content {
             Content::None => map.serialize_entry("content", &())?,
+            Content::Text(_) if said_and_shown.is_some() => {
+                map.serialize_entry("content", &said_and_shown)?;
+            }
             Content::Text(text) => map.serialize_entry("content", text)?,
             Content::Object(value) => map.serialize_entry("content", value)?,
         }
         map.serialize_entry("metadata", &self.metadata)?;
         match (&self.shown, &self.content) {
+            _ if said_and_shown.is_some() => {
+                map.serialize_entry("show_content", &said_and_shown)?;
+            }
             (Shown::Text(text), _) => map.serialize_entry("show_content", text)?,
             (Shown::Content(chars), Content::Text(text)) => {
                 map.serialize_entry("show_content", &crate::words::cut(text, *chars))?;

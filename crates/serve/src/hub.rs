@@ -12,7 +12,7 @@ use std::{
 };
 
 use budao_core::{
-    Event, Fault, Kind, Lang, Timestamp,
+    Fault, Kind, Lang, Timestamp,
     event::{Epoch, Seq, SessionId},
     fault::{Fact, Operation},
 };
@@ -328,6 +328,7 @@ impl Hub {
                     if self.rest() {
                         return None;
                     }
+                    projector.rest();
                     idle = None;
                     continue;
                 }
@@ -339,17 +340,13 @@ impl Hub {
     /// Projects, encodes and hands out.
     fn take(&self, server: &Server, projector: &mut Projector, batch: &[Stored]) {
         let mut frames = Vec::with_capacity(batch.len());
-        let mut may_ask = false;
         for stored in batch {
-            match stored.record() {
-                Ok(record) => {
-                    may_ask |= is_about_questions(&record.event);
-                    frames.extend(projector.project(&record).as_ref().map(Encoded::from));
-                }
+            match projector.encode(stored) {
+                Ok(frame) => frames.extend(frame),
                 Err(fault) => tracing::error!(session = %self.session, %fault, "skipped a record"),
             }
         }
-        let asked = may_ask.then(|| asked(server, self.session, projector));
+        let asked = projector.asks_anew().then(|| asked(server, self.session, projector));
         let mut state = self.state();
         state.asked = asked.unwrap_or_else(|| std::mem::take(&mut state.asked));
         if let Some(last) = batch.last() {
@@ -403,16 +400,6 @@ impl Hub {
 /// The questions that are open.
 fn asked(server: &Server, session: SessionId, projector: &Projector) -> Vec<Encoded> {
     projector.open_questions(session, server.now()).iter().map(Encoded::from).collect()
-}
-
-fn is_about_questions(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::QuestionAsked { .. }
-            | Event::QuestionAnswered { .. }
-            | Event::QuestionExpired { .. }
-            | Event::TurnEnded { .. }
-    )
 }
 
 impl State {

@@ -314,12 +314,11 @@ async fn replay(
         }
         for stored in page.records.iter().take_while(|stored| stored.seq <= until) {
             *at = stored.seq;
-            match stored.record() {
-                Ok(record) => {
-                    if let Some(frame) = projector.project(&record) {
-                        count += 1;
-                        outbox.send(Encoded::from(&frame)).await?;
-                    }
+            match projector.encode(stored) {
+                Ok(None) => {}
+                Ok(Some(frame)) => {
+                    count += 1;
+                    outbox.send(frame).await?;
                 }
                 Err(fault) => tracing::error!(%session, %fault, "skipped a record"),
             }

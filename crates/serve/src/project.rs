@@ -5,6 +5,7 @@
 //! that begins at any position says what one that began at the first would say.
 
 mod calls;
+mod delta;
 mod faults;
 mod model;
 mod pipeline;
@@ -14,13 +15,18 @@ mod snapshot;
 use std::sync::Arc;
 
 use budao_core::{
-    Lang, Record,
+    Event, Fault, Lang, Record,
     event::{Origin, Scope, Seq},
     session::Session,
 };
+use budao_journal::Stored;
 use serde_json::Value;
 
-use crate::frame::{Frame, Told};
+use self::delta::Stencil;
+use crate::{
+    frame::{Frame, Told},
+    outbox::Encoded,
+};
 pub use snapshot::snapshot;
 
 /// Turns the records of one session into frames.
@@ -29,6 +35,9 @@ pub struct Projector {
     session: Session,
     language: Option<Lang>,
     prev: Seq,
+    /// Other questions are open than when somebody last asked for them.
+    asks_anew: bool,
+    stencil: Option<Box<Stencil>>,
 }
 
 impl Projector {
@@ -37,7 +46,7 @@ impl Projector {
     pub fn new(state: &Session, cursor: Seq) -> Self {
         let mut session = state.clone();
         forget(&mut session);
-        Self { session, language: None, prev: cursor }
+        Self { session, language: None, prev: cursor, asks_anew: false, stencil: None }
     }
 
     /// Speaks this language, whatever the session is set to.
@@ -62,12 +71,35 @@ impl Projector {
     /// The frame a record becomes, if it becomes one.
     pub fn project(&mut self, record: &Record) -> Option<Frame> {
         let frame = self.frame(record).map(|frame| self.placed(frame));
+        self.asks_anew |= is_about_questions(&record.event);
         self.session.apply_record(record);
         forget(&mut self.session);
         if frame.is_some() {
             self.prev = record.seq;
         }
         frame
+    }
+
+    /// The frame a record becomes, as it is sent.
+    ///
+    /// # Errors
+    /// `journal_damaged` when the record cannot be read.
+    pub(crate) fn encode(&mut self, stored: &Stored) -> Result<Option<Encoded>, Fault> {
+        if let Some(text) = self.delta(stored.into(), &stored.body) {
+            let at = Some((stored.session, stored.epoch, stored.seq));
+            return Ok(Some(Encoded { text: text.into(), at }));
+        }
+        Ok(self.project(&stored.record()?).as_ref().map(Encoded::from))
+    }
+
+    /// May other questions be open than when this was last asked?
+    pub(crate) fn asks_anew(&mut self) -> bool {
+        std::mem::take(&mut self.asks_anew)
+    }
+
+    /// Nothing happens: lets go of what only makes it quicker.
+    pub(crate) fn rest(&mut self) {
+        self.stencil = None;
     }
 
     fn frame(&self, record: &Record) -> Option<Frame> {
@@ -112,11 +144,25 @@ impl Projector {
     }
 }
 
+fn is_about_questions(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::QuestionAsked { .. }
+            | Event::QuestionAnswered { .. }
+            | Event::QuestionExpired { .. }
+            | Event::TurnEnded { .. }
+    )
+}
+
 /// Frames need the last message at most, and no files: what is long is not kept twice.
 fn forget(session: &mut Session) {
-    if session.history.len() > 1 {
-        let last = session.history.last().cloned();
-        session.history = Arc::new(last.into_iter().collect());
+    let before_last = session.history.len().saturating_sub(1);
+    if before_last > 0 {
+        match Arc::get_mut(&mut session.history) {
+            Some(history) => drop(history.drain(..before_last)),
+            // It is somebody else's too.
+            None => session.history = Arc::new(session.history[before_last..].to_vec()),
+        }
     }
     session.files.clear();
 }

@@ -90,14 +90,31 @@ pub(crate) fn for_scripts(lang: Lang) -> String {
     serde_json::to_string(&words).expect("texts always serialise")
 }
 
+/// Has it more than so many code points?
+pub(crate) fn is_cut(text: &str, chars: usize) -> bool {
+    text.len() > chars && text.char_indices().nth(chars).is_some()
+}
+
 /// At most `chars` code points: one less and an ellipsis when there are more.
 #[must_use]
 pub fn cut(text: &str, chars: usize) -> Cow<'_, str> {
-    if text.len() <= chars || text.char_indices().nth(chars).is_none() {
+    if !is_cut(text, chars) {
         return Cow::Borrowed(text);
     }
     let end = text.char_indices().nth(chars.saturating_sub(1)).map_or(0, |(index, _)| index);
     Cow::Owned(format!("{}…", &text[..end]))
+}
+
+/// How many words there are between spaces.
+#[must_use]
+pub(crate) fn count_words(text: &str) -> usize {
+    if !text.is_ascii() {
+        return text.split_whitespace().count();
+    }
+    let is_space = |byte: u8| matches!(byte, b'\t'..=b'\r' | b' ');
+    let bytes = text.as_bytes();
+    let begun = bytes.windows(2).filter(|pair| is_space(pair[0]) && !is_space(pair[1])).count();
+    begun + usize::from(bytes.first().is_some_and(|first| !is_space(*first)))
 }
 
 /// One line of at most [`BRIEF_CHARS`] code points.
@@ -138,6 +155,15 @@ mod tests {
         assert_eq!(cut("不倒翁不倒翁", 5), "不倒翁不…");
         assert_eq!(cut("x", 0), "…");
         assert_eq!(cut("", 0), "");
+    }
+
+    #[test]
+    fn words_are_counted_as_they_are_told_apart() {
+        for text in
+            ["", " ", "a", " a", "a ", "a b", "\ta\u{b}b\n\nc ", "\u{1c}a", "a\u{a0}b", "不 倒"]
+        {
+            assert_eq!(count_words(text), text.split_whitespace().count(), "{text:?}");
+        }
     }
 
     #[test]

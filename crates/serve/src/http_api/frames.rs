@@ -97,8 +97,8 @@ impl Past {
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {
             self.at = stored.seq;
-            if let Some(frame) = self.projector.project(&stored.record()?) {
-                lines.push_str(&frame.encode());
+            if let Some(frame) = self.projector.encode(stored)? {
+                lines.push_str(&frame.text);
                 lines.push('\n');
             }
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Projector;
 use crate::{
     frame::{Delta, Frame, outline},
-    words::{PARTIAL_CHARS, cut, say, say_with},
+    words::{PARTIAL_CHARS, count_words, cut, say, say_with},
 };
 
 impl Projector {
@@ -54,7 +54,7 @@ impl Projector {
         self.begin(record, "agent.partial_answer").text(text).delta(Delta {
             is_streaming: true,
             is_final: false,
-            word_count: text.split_whitespace().count(),
+            word_count: count_words(text),
             step,
             stage: None,
             task_id: None,

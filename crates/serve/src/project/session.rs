@@ -122,12 +122,11 @@ impl Projector {
     }
 
     fn message(&self, record: &Record, command: &CommandId, content: &[Block]) -> Frame {
-        let text = text_of(content);
         let images = content.iter().filter(|block| matches!(block, Block::Image { .. })).count();
         let frame = self
             .begin(record, "user.message")
-            .show(cut(&text, PARTIAL_CHARS))
-            .text(text)
+            .text(text_of(content))
+            .show_content(PARTIAL_CHARS)
             .with("images", if images == 0 { Value::Null } else { images.into() });
         self.accepted(frame, command)
     }
@@ -169,11 +168,12 @@ impl Projector {
     fn answer(&self, record: &Record) -> Frame {
         let last = self.session.history.last().filter(|last| last.role == Role::Assistant);
         let text = last.map(|last| text_of(&last.content)).unwrap_or_default();
-        let shown = match text.trim().is_empty() {
-            true => say("answer-ready", self.language()),
-            false => text.clone(),
-        };
-        self.begin(record, "agent.final_answer").text(text).show(shown).with("answer_type", "text")
+        let is_empty = text.trim().is_empty();
+        let frame = self.begin(record, "agent.final_answer").text(text).with("answer_type", "text");
+        match is_empty {
+            true => frame.show(say("answer-ready", self.language())),
+            false => frame.show_content(usize::MAX),
+        }
     }
 
     fn failed(&self, record: &Record, fault: Option<&Fault>) -> Frame {

@@ -1,0 +1,229 @@
+//! Words that came, as a frame. They are most of what is sent, so they are not read and written anew: how a record
+//! keeps words, as a JSON text, is how a frame says them, and the text is copied.
+//!
+//! What comes out is to the byte what [`Projector::project`] and [`Frame::encode`](crate::frame::Frame::encode) make;
+//! tests compare the two.
+
+use std::{
+    borrow::Cow,
+    fmt::{Display, Write as _},
+};
+
+use budao_core::{
+    Event, Timestamp,
+    event::{Epoch, Seq, SessionId},
+    trace::Trace,
+};
+use budao_journal::Stored;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Projector;
+use crate::words::{PARTIAL_CHARS, count_words, cut};
+
+/// How a record of words begins.
+const BEGINS: &[u8] = br#"{"text_came":"#;
+/// What a frame takes besides the words and what a session's frames have in common.
+const ROOM: usize = 224;
+
+/// A record of words, as it is kept.
+#[derive(Deserialize)]
+enum Kept<'a> {
+    #[serde(rename = "text_came", borrow)]
+    Words(Words<'a>),
+}
+
+#[derive(Deserialize)]
+struct Words<'a> {
+    step: u32,
+    /// With its quotes.
+    #[serde(borrow)]
+    text: &'a RawValue,
+}
+
+impl<'a> Words<'a> {
+    /// The words of a record, if it is one of words.
+    fn of(body: &'a [u8]) -> Option<Self> {
+        if !body.starts_with(BEGINS) {
+            return None;
+        }
+        let Kept::Words(words) = serde_json::from_slice(body).ok()?;
+        words.text.get().starts_with('"').then_some(words)
+    }
+
+    /// As they were said.
+    fn said(&self) -> Option<Cow<'a, str>> {
+        let text = self.text.get();
+        if text.contains('\\') {
+            return serde_json::from_str(text).ok().map(Cow::Owned);
+        }
+        Some(Cow::Borrowed(&text[1..text.len() - 1]))
+    }
+}
+
+/// Where and when something was recorded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whence {
+    pub(super) session: SessionId,
+    pub(super) epoch: Epoch,
+    pub(super) seq: Seq,
+    pub(super) at: Timestamp,
+    pub(super) trace: Trace,
+}
+
+impl From<&Stored> for Whence {
+    fn from(stored: &Stored) -> Self {
+        let Stored { session, epoch, seq, at, trace, .. } = *stored;
+        Self { session, epoch, seq, at, trace }
+    }
+}
+
+/// What the frames of a session have in common, written once.
+#[derive(Clone, Debug)]
+pub(super) struct Stencil {
+    of: (SessionId, Epoch),
+    /// From the epoch to the number in the event's id.
+    before_number: String,
+    /// From the end of the time to the content.
+    before_content: String,
+    /// The last time that was written: many frames have the same one.
+    millis: i64,
+    time: String,
+}
+
+impl Stencil {
+    fn new(session: SessionId, epoch: Epoch) -> Self {
+        Self {
+            of: (session, epoch),
+            before_number: format!(r#","epoch":"{epoch}","event_id":"{session}.{epoch}."#),
+            before_content: format!(r#"","session_id":"{session}","content":"#),
+            millis: i64::MIN,
+            time: String::new(),
+        }
+    }
+
+    fn time(&mut self, at: Timestamp) {
+        if self.millis != at.as_millis() || self.time.is_empty() {
+            self.millis = at.as_millis();
+            self.time.clear();
+            let _ = write!(self.time, "{at}");
+        }
+    }
+}
+
+impl Projector {
+    /// The frame of words as it is sent; none when the record is about something else, or a frame of it says more.
+    pub(super) fn delta(&mut self, whence: Whence, body: &[u8]) -> Option<String> {
+        // What a stage works on goes with every frame of it; that is told the usual way.
+        if self.session.origin.is_some() {
+            return None;
+        }
+        let words = Words::of(body)?;
+        let said = words.said()?;
+        let of = (whence.session, whence.epoch);
+        let stencil = match &mut self.stencil {
+            Some(stencil) if stencil.of == of => stencil,
+            other => other.insert(Box::new(Stencil::new(of.0, of.1))),
+        };
+        stencil.time(whence.at);
+        let text = words.text.get();
+        let common = stencil.before_number.len() + stencil.before_content.len();
+        let mut out = String::with_capacity(2 * text.len() + common + ROOM);
+        out.push_str(r#"{"event":"agent.partial_answer","seq":"#);
+        number(&mut out, whence.seq);
+        out.push_str(r#","prev":"#);
+        number(&mut out, self.prev);
+        out.push_str(&stencil.before_number);
+        number(&mut out, whence.seq);
+        out.push_str(r#"","timestamp":""#);
+        out.push_str(&stencil.time);
+        out.push_str(&stencil.before_content);
+        out.push_str(text);
+        out.push_str(r#","metadata":{"is_streaming":true,"is_final":false,"word_count":"#);
+        number(&mut out, count_words(&said));
+        out.push_str(r#","step":"#);
+        number(&mut out, words.step);
+        out.push_str(r#"},"show_content":"#);
+        match cut(&said, PARTIAL_CHARS) {
+            Cow::Borrowed(_) => out.push_str(text),
+            Cow::Owned(short) => out.push_str(&serde_json::to_string(&short).ok()?),
+        }
+        out.push('}');
+        // The fold does not look at words, so it is told of them without any.
+        let event = Event::TextCame { step: words.step, text: String::new() };
+        self.session.apply(&event, whence.at, whence.trace);
+        self.prev = whence.seq;
+        Some(out)
+    }
+}
+
+fn number(out: &mut String, number: impl Display) {
+    let _ = write!(out, "{number}");
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::{Record, session::Session};
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const ID: SessionId = SessionId(Uuid::from_u128(7));
+
+    fn record(seq: Seq, micros: i64, event: Event) -> Record {
+        let (at, trace) = (Timestamp::from_micros(micros), Trace::NONE);
+        Record { session: ID, epoch: Epoch(9), seq, at, trace, turn: 1, event }
+    }
+
+    fn whence(record: &Record) -> Whence {
+        let Record { session, epoch, seq, at, trace, .. } = *record;
+        Whence { session, epoch, seq, at, trace }
+    }
+
+    /// What the quick way and the usual way make of the same words.
+    fn both(words: &[(u32, String, i64)]) -> [(Vec<Option<String>>, Session, Seq); 2] {
+        let start = Projector::new(&Session::default(), 0);
+        let (mut quick, mut usual) = (start.clone(), start);
+        let (mut quickly, mut usually) = (Vec::new(), Vec::new());
+        for (seq, (step, text, micros)) in (1..).zip(words) {
+            let record = record(seq, *micros, Event::TextCame { step: *step, text: text.clone() });
+            quickly.push(quick.delta(whence(&record), &record.event.encode()));
+            usually.push(usual.project(&record).map(|frame| frame.encode()));
+        }
+        [(quickly, quick.session, quick.prev), (usually, usual.session, usual.prev)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn words_are_said_to_the_byte_as_any_other_frame_would_say_them(
+            words in prop::collection::vec((any::<u32>(), "(?s).{0,300}", any::<i64>()), 1..5),
+        ) {
+            let [quick, usual] = both(&words);
+            prop_assert_eq!(quick, usual);
+        }
+    }
+
+    #[test]
+    fn words_that_must_be_escaped_or_cut_are_said_as_they_were_written() {
+        let texts = ["", " ", "two words", "a\"b\\c\n\u{1}\u{7f}", "不倒翁", "\u{b}x\u{a0}y"];
+        let long = ["x".repeat(201), "\"".repeat(201), "不".repeat(201), "a b\n".repeat(80)];
+        let texts = texts.map(str::to_owned).into_iter().chain(long);
+        let [quick, usual] = both(&texts.map(|text| (3, text, 1_000)).collect::<Vec<_>>());
+        assert!(quick.0.iter().all(Option::is_some));
+        assert_eq!(quick, usual);
+    }
+
+    #[test]
+    fn what_is_not_words_alone_is_left_to_the_usual_way() {
+        let mut projector = Projector::new(&Session::default(), 0);
+        let thought = record(1, 0, Event::ThoughtCame { step: 1, text: "hm".to_owned() });
+        assert_eq!(projector.delta(whence(&thought), &thought.event.encode()), None);
+        for body in ["", "{\"text_came\":", r#"{"text_came":{"step":1,"text":7}}"#] {
+            assert_eq!(projector.delta(whence(&thought), body.as_bytes()), None, "{body}");
+        }
+        assert_eq!(projector.last(), 0);
+    }
+}
