@@ -99,6 +99,10 @@ pub struct Tenure {
     watch: Watch,
     /// The inbox could not be read and must be looked at again.
     missed: bool,
+    /// Whoever made us come is about to open the session; until then nobody can be answered.
+    is_opening: bool,
+    /// It was opened: what came before that can be answered now.
+    is_opened: bool,
     remembered: VecDeque<Taken>,
     spans: Arc<dyn Spans>,
     weaver: Weaver,
@@ -142,6 +146,8 @@ impl Tenure {
             apart: limits.snapshot_records,
             watch,
             missed: false,
+            is_opening: missing == Missing::Create && session.head == 0,
+            is_opened: false,
             remembered: VecDeque::new(),
             spans: Arc::clone(&world.spans),
             weaver: Weaver::new(id, &session),
@@ -175,11 +181,16 @@ impl Tenure {
 
     /// Completes when somebody may have left something in the inbox.
     pub async fn changed(&mut self) {
-        self.watch.changed().await;
+        if !std::mem::take(&mut self.is_opened) {
+            self.watch.changed().await;
+        }
     }
 
     /// Commands that other processes left for us.
     pub async fn inbox(&mut self) -> Vec<Command> {
+        if self.is_opening {
+            return Vec::new();
+        }
         match self.journal.inbox(self.id).await {
             Ok(commands) => {
                 self.missed = false;
@@ -223,8 +234,12 @@ impl Tenure {
         round: &mut Round,
     ) -> Option<Admitted> {
         if session.head == 0 {
+            // Taken once and never opened. Who waits at its inbox is told like anybody else.
             let fault = Fault::new(Kind::UnknownSession, Operation::SubmitCommand)
                 .with(Fact::Session, self.id.to_string());
+            if waits {
+                round.reject(command.id.clone(), fault.clone());
+            }
             drop(reply.send(Err(fault)));
             return None;
         }
@@ -262,6 +277,9 @@ impl Tenure {
             };
             round.refuse(&fault);
             return Err(exit);
+        }
+        if self.is_opening && session.head > 0 {
+            (self.is_opening, self.is_opened) = (false, true);
         }
         let entries = round.answer_all(&mut self.remembered, REMEMBERED);
         self.trace(&entries);

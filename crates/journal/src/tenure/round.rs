@@ -62,6 +62,11 @@ impl Round {
         self.replies.push((reply, answer));
     }
 
+    /// Rejects a command of the inbox.
+    pub(super) fn reject(&mut self, id: CommandId, fault: Fault) {
+        self.answers.push((id, Answer::Rejected { fault }));
+    }
+
     pub(super) fn opened(&mut self, reply: Reply<()>) {
         self.opened.push(reply);
     }

@@ -10,7 +10,7 @@ use std::{
 
 use budao_core::{
     Kind,
-    engine::Engine,
+    engine::{Engine, Opening},
     event::{Answer, Ask, Command, CommandId, Event, SessionId, StopReason},
     limits::Limits,
     message::Block,
@@ -280,6 +280,52 @@ async fn the_lease_of_a_dead_neighbour_is_taken_over_when_it_has_run_out() {
     let waited = before.elapsed();
     assert!(waited >= ttl && waited < ttl + Duration::from_secs(10), "{waited:?}");
     assert_eq!(second.count("message_accepted").await, 1);
+}
+
+/// A session that somebody took and never opened, and a message that waits at its inbox.
+async fn never_opened(stage: &Stage) -> (SessionId, CommandId) {
+    let session = SessionId(stage.runtime.world().uuid());
+    let request = LeaseRequest {
+        session,
+        holder: "dead".into(),
+        ttl: Limits::default().lease,
+        missing: Missing::Create,
+        instead_of: None,
+    };
+    let lease = stage.journal.take_lease(request).await.unwrap();
+    stage.journal.release(&lease).await.unwrap();
+    let content = vec![Block::Text("anybody?".into())];
+    let command = stage.runtime.command("ann", Ask::Message { content });
+    let id = command.id.clone();
+    stage.journal.submit(session, command).await.unwrap();
+    (session, id)
+}
+
+/// The answer, which comes at once.
+async fn answered_at_once(stage: &Stage, session: SessionId, command: &CommandId) -> Answer {
+    let answer = stage.journal.await_answer(session, command);
+    tokio::time::timeout(Duration::from_secs(1), answer).await.expect("at once").unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_at_a_session_that_was_never_opened_is_told_so_when_it_is_adopted() {
+    let stage = Setup::new(Script::new().say("unheard")).open().await;
+    let (session, command) = never_opened(&stage).await;
+    stage.runtime.touch(session);
+    let answer = answered_at_once(&stage, session, &command).await;
+    let Answer::Rejected { fault } = answer else { panic!("{answer:?}") };
+    assert_eq!(fault.kind(), Kind::UnknownSession);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_at_a_session_is_answered_when_it_is_opened() {
+    let stage = Setup::new(Script::new().say("welcome")).open().await;
+    let (session, command) = never_opened(&stage).await;
+    let opening = Opening { session: Some(session), ..Opening::default() };
+    stage.runtime.open(opening).await.unwrap();
+    let answer = answered_at_once(&stage, session, &command).await;
+    assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
+    assert_eq!(stage.runtime.wait(session, &command).await.unwrap().text, "welcome");
 }
 
 #[tokio::test(start_paused = true)]
