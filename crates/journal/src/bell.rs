@@ -15,8 +15,17 @@ use tokio::sync::watch;
 use crate::contract::{Fresh, Stored};
 
 /// Kept for each session somebody listens to: enough for whoever keeps up, little beside the session itself.
-const RECENT_RECORDS: usize = 64;
-const RECENT_BYTES: usize = 64 * 1024;
+const RECENT: Bound = Bound { records: 64, bytes: 64 * 1024 };
+/// Kept while somebody follows and has not caught up: several rounds of a busy session, so that being late for
+/// a moment does not mean to read from the disk.
+const BEHIND: Bound = Bound { records: 1024, bytes: 1024 * 1024 };
+
+/// How much is kept.
+#[derive(Clone, Copy)]
+struct Bound {
+    records: usize,
+    bytes: usize,
+}
 
 /// All slots of a journal.
 #[derive(Default)]
@@ -201,10 +210,27 @@ impl Ear {
         lock(&self.slot.recent).after(after)
     }
 
+    /// Somebody follows from now on: what it has not got yet is kept for it.
+    pub(crate) fn begin_to_follow(&self) {
+        lock(&self.slot.recent).followers += 1;
+    }
+
+    /// One less follows.
+    pub(crate) fn end_following(&self) {
+        let mut recent = lock(&self.slot.recent);
+        recent.followers = recent.followers.saturating_sub(1);
+        recent.keep_only(RECENT);
+    }
+
+    /// Whoever follows has everything: what was kept for it is let go.
+    pub(crate) fn caught_up(&self) {
+        lock(&self.slot.recent).keep_only(RECENT);
+    }
+
     /// Is this the last record, as far as this process was told? What comes later is heard.
     pub(crate) fn is_at_head(&self, after: Seq) -> bool {
         let recent = lock(&self.slot.recent);
-        recent.looked == recent.pokes && recent.told == after && recent.last() == Some(after)
+        recent.looked == recent.pokes && recent.told == after && recent.last == Some(after)
     }
 
     /// To be asked before the journal is read, for [`Ear::looked`].
@@ -228,6 +254,9 @@ struct Recent {
     batches: VecDeque<Vec<Stored>>,
     records: usize,
     bytes: usize,
+    /// The last record that was told of, kept or not.
+    last: Option<Seq>,
+    followers: usize,
     /// The highest head anyone told of; beyond our records when another process writes.
     told: Seq,
     /// Times everybody was to look again, and how many of those somebody has looked after.
@@ -236,10 +265,6 @@ struct Recent {
 }
 
 impl Recent {
-    fn last(&self) -> Option<Seq> {
-        self.batches.back()?.last().map(|last| last.seq)
-    }
-
     /// Nothing that is known holds any more; somebody must look.
     fn forget(&mut self) {
         self.clear();
@@ -249,6 +274,7 @@ impl Recent {
 
     fn clear(&mut self) {
         self.batches.clear();
+        self.last = None;
         self.records = 0;
         self.bytes = 0;
     }
@@ -259,17 +285,17 @@ impl Recent {
     }
 
     fn keep(&mut self, batch: Vec<Stored>) {
-        let (Some(first), Some(last)) = (batch.first(), self.batches.back()) else {
-            if !batch.is_empty() {
-                self.add(batch);
-            }
-            return;
-        };
-        if last.last().is_none_or(|last| last.seq + 1 != first.seq || last.epoch != first.epoch) {
+        let Some(first) = batch.first() else { return };
+        let before = self.batches.back().and_then(|batch| batch.last());
+        if before.is_some_and(|last| last.seq + 1 != first.seq || last.epoch != first.epoch) {
             self.clear();
         }
         self.add(batch);
-        while self.records > RECENT_RECORDS || self.bytes > RECENT_BYTES {
+        self.keep_only(if self.followers > 0 { BEHIND } else { RECENT });
+    }
+
+    fn keep_only(&mut self, bound: Bound) {
+        while self.records > bound.records || self.bytes > bound.bytes {
             let Some(oldest) = self.batches.pop_front() else { break };
             self.records -= oldest.len();
             self.bytes -= size(&oldest);
@@ -281,6 +307,7 @@ impl Recent {
         if let Some(before) = self.batches.back_mut() {
             before.iter_mut().for_each(|record| record.fresh = Fresh::default());
         }
+        self.last = batch.last().map(|last| last.seq);
         self.records += batch.len();
         self.bytes += size(&batch);
         self.batches.push_back(batch);
@@ -330,6 +357,23 @@ mod tests {
         bell.records(ID, 2, vec![stored(1), stored(2)]);
         assert!(ear.is_at_head(2));
         assert!(!ear.is_at_head(1), "one record behind");
+    }
+
+    #[test]
+    fn who_is_late_finds_what_it_missed_until_it_has_caught_up() {
+        let bell = Arc::new(Bell::default());
+        let ear = bell.listen(ID);
+        let many = |from: Seq| (from..from + 200).map(stored).collect::<Vec<_>>();
+        ear.begin_to_follow();
+        bell.records(ID, 200, many(1));
+        bell.records(ID, 400, many(201));
+        assert_eq!(ear.recent(0).map(|batch| batch.len()), Some(400));
+        assert_eq!(ear.recent(250).map(|batch| batch.len()), Some(150));
+        ear.caught_up();
+        assert!(ear.recent(399).is_none() && ear.is_at_head(400), "it has them and need not look");
+        ear.end_following();
+        bell.records(ID, 600, many(401));
+        assert!(ear.recent(400).is_none(), "nobody follows: nothing is kept for anybody");
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub(crate) fn follow<P: Pages>(
     after: Seq,
 ) -> BoxStream<'static, Result<Vec<Stored>, Fault>> {
     let ear = bell.listen(session);
+    ear.begin_to_follow();
     let follower = Follower { pages, ear, session, after, is_over: false };
     stream::unfold(follower, |mut follower| async move {
         if follower.is_over {
@@ -67,6 +68,7 @@ impl<P: Pages> Follower<P> {
                 return Ok(batch);
             }
             if self.ear.is_at_head(self.after) {
+                self.ear.caught_up();
                 self.ear.records_changed().await;
                 continue;
             }
@@ -82,6 +84,12 @@ impl<P: Pages> Follower<P> {
             }
             self.ear.records_changed().await;
         }
+    }
+}
+
+impl<P> Drop for Follower<P> {
+    fn drop(&mut self) {
+        self.ear.end_following();
     }
 }
 

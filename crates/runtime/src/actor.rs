@@ -39,8 +39,11 @@ use start::Start;
 
 /// Messages that may wait for one session.
 const INBOX: usize = 256;
-/// Messages decided in one round.
-const ROUND: usize = 64;
+/// Messages decided in one round: what has gathered while the one before was written.
+const ROUND: usize = INBOX;
+
+/// So many loaded sessions stay for as long as they may when they are idle; of more, each leaves the sooner.
+const CROWD: u32 = 64;
 
 /// What a session's task is told.
 #[derive(Debug)]
@@ -213,10 +216,19 @@ impl Actor {
                 (!may_wait).then_some(Exit::Stopped)
             }
             Some(_) => None,
-            None if self.may_go() && now.since(self.idle_since) >= self.shared.idle_keep => {
+            None if self.may_go() && now.since(self.idle_since) >= self.idle_keep() => {
                 Some(Exit::Idle)
             }
             None => None,
+        }
+    }
+
+    /// How long it stays when it is idle. Thousands that come at once must not all be loaded at once.
+    fn idle_keep(&self) -> Duration {
+        let loaded = u32::try_from(self.runtime.sessions.len()).unwrap_or(u32::MAX);
+        match loaded {
+            0..=CROWD => self.shared.idle_keep,
+            _ => self.shared.idle_keep * CROWD / loaded,
         }
     }
 
@@ -231,7 +243,7 @@ impl Actor {
             let next = if now < until { until } else { until.after(grace) };
             wake = wake.min(next.since(now));
         } else if self.may_go() {
-            wake = wake.min(self.idle_since.after(self.shared.idle_keep).since(now));
+            wake = wake.min(self.idle_since.after(self.idle_keep()).since(now));
         }
         wake.max(Duration::from_millis(1))
     }

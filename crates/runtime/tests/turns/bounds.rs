@@ -38,6 +38,19 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
+async fn of_many_sessions_that_come_at_once_few_stay_loaded() {
+    let stage = Setup::new(Script::new()).open().await;
+    for _ in 0..300 {
+        stage.runtime.open(Opening::default()).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let left = stage.runtime.loaded();
+    assert!((1..150).contains(&left), "{left} of 300 are loaded");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(stage.runtime.loaded(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn closing_a_session_stops_its_call_first_and_ends_after_it() {
     let stage = Setup::new(Script::new().call("slow", json!({}))).open().await;
     stage.say("go").await;
