@@ -278,7 +278,8 @@ pub struct Decided {
 /// Decides what follows from `input`, and applies it to the session.
 pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Decided {
     // Most decisions are one or two events; room for more would be a large piece of memory each time.
-    let decided = Decided { entries: Vec::with_capacity(2), answer: None };
+    let room = if let Input::Delta { .. } = input { 1 } else { 2 };
+    let decided = Decided { entries: Vec::with_capacity(room), answer: None };
     let mut stepper = Stepper { session, env, decided };
     match input {
         Input::Command(command) => stepper.command(command),

@@ -23,7 +23,7 @@ use crate::{
         Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary, Unfinished,
         Watch,
     },
-    faults,
+    encoded, faults,
     follow::{self, Pages},
     log::Faults,
 };
@@ -83,11 +83,13 @@ impl Journal for Memory {
         Ok(())
     }
 
-    async fn append(&self, append: Append) -> Result<Seq, AppendError> {
+    async fn append(&self, mut append: Append) -> Result<Seq, AppendError> {
         let session = append.session;
         let is_answer = !append.answers.is_empty();
         let faults = Faults::of(&append);
-        let (head, batch) = self.with(|state, _| state.append(append))?;
+        // All sessions wait for the one lock: what can be done before is.
+        let encoded = encoded::encode(std::mem::take(&mut append.entries));
+        let (head, batch) = self.with(|state, _| state.append(append, &encoded))?;
         self.shared.bell.records(session, head, batch);
         if is_answer {
             self.shared.bell.answered(session);

@@ -138,7 +138,7 @@ async fn stream(
         match piece {
             Some(Ok(Piece::Text(text))) => words.add(desk, asked, text, String::new()).await,
             Some(Ok(Piece::Thought(thought))) => {
-                words.add(desk, asked, String::new(), thought).await
+                words.add(desk, asked, String::new(), thought).await;
             }
             Some(Ok(Piece::Block(block))) => content.push(block),
             Some(Ok(Piece::End { stop, usage })) => {

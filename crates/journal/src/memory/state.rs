@@ -23,7 +23,8 @@ use crate::{
         Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored,
         Submitted, Summary, Token, Unfinished, new_epoch,
     },
-    encoded, faults,
+    encoded::Encoded,
+    faults,
     keep::{self, Weight},
     views::{self, Marks},
 };
@@ -150,7 +151,12 @@ impl State {
         }
     }
 
-    pub(super) fn append(&mut self, append: Append) -> Result<(Seq, Vec<Stored>), AppendError> {
+    /// `encoded` are the entries of the append as they are kept.
+    pub(super) fn append(
+        &mut self,
+        append: Append,
+        encoded: &[Encoded],
+    ) -> Result<(Seq, Vec<Stored>), AppendError> {
         let ours = self.sessions.get_mut(&append.session);
         let Some(session) = ours.filter(|session| session.token == Some(append.token)) else {
             return Err(AppendError::Fenced);
@@ -178,7 +184,7 @@ impl State {
         }
         let first = session.head + 1;
         let batch: Vec<Stored> = (first..)
-            .zip(encoded::encode(append.entries))
+            .zip(encoded)
             .map(|(seq, entry)| entry.stored(append.session, session.epoch, seq))
             .collect();
         session.records.extend(batch.iter().cloned().map(Stored::settled));
