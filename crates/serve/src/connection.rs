@@ -269,7 +269,7 @@ impl Connection {
         self.room_for_one_more(None)?;
         let opened = self.server.open(&self.who, creation, command).await?;
         let card = self.server.cards.get(&*self.server.journal, opened.session).await?;
-        self.watch(card, Wish::new(opened.session, None, How::Plainly))
+        self.watch_first(card, Wish::new(opened.session, None, How::Plainly)).await
     }
 
     /// Comes back with a signed state: once, for the one it was made for.

@@ -34,8 +34,8 @@ use crate::{
 
 /// What a WebSocket reads at once: small, because most connections are idle.
 const READ_BUFFER: usize = 2 * 1024;
-/// What is gathered before it is written.
-const WRITE_BUFFER: usize = 16 * 1024;
+/// What is gathered before it is written: as much as the outbox hands over at once.
+const WRITE_BUFFER: usize = 64 * 1024;
 
 /// A socket's place among those that are allowed; it goes along with an upgrade.
 #[derive(Clone, Debug)]

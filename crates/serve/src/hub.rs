@@ -353,12 +353,12 @@ impl Hub {
             state.head = last.seq;
             state.epoch = Some(last.epoch);
         }
+        state.frame = frames.last().map_or(state.frame, position);
+        state.observers.retain(|observer| {
+            let news = frames.partition_point(|frame| position(frame) <= observer.after);
+            observer.outbox.deliver_all(&frames[news..]).is_ok()
+        });
         for frame in frames {
-            let at = position(&frame);
-            state.frame = at;
-            state.observers.retain(|observer| {
-                observer.after >= at || observer.outbox.deliver(frame.clone()).is_ok()
-            });
             state.remember(frame);
         }
         while server.budget.is_over() && state.drop_fattest() {}

@@ -38,14 +38,13 @@ use axum::Router;
 use budao_core::{Fault, Kind, engine::Engine, fault::Operation, seams::World};
 use budao_journal::Journal;
 use futures::future::{self, Either};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
+use tower::ServiceExt as _;
 
 pub use auth::{Auth, Who};
 pub use config::{Config, Counters, Limits, Rate};
@@ -136,7 +135,11 @@ async fn attend(
     place: OwnedSemaphorePermit,
 ) {
     let place = http_api::Place::new(place);
-    let service = TowerToHyperService::new(router.layer(axum::Extension(place)));
+    // Not a layer: that would build every route anew for every connection.
+    let service = service_fn(move |mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(place.clone());
+        router.clone().oneshot(request)
+    });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(server.config.limits.request_head)

@@ -166,18 +166,29 @@ impl Outbox {
 
     /// Delivers at once, or closes the outbox because its reader is too far behind.
     pub(crate) fn deliver(&self, frame: Encoded) -> Result<(), Closed> {
-        let cost = frame.cost();
+        self.deliver_all(&[frame])
+    }
+
+    /// The same for several, which the writer finds together.
+    pub(crate) fn deliver_all(&self, frames: &[Encoded]) -> Result<(), Closed> {
         let mut queue = self.queue();
         if queue.goodbye.is_some() {
             return Err(Closed);
         }
-        // One frame always fits, however large it is.
-        if queue.bytes > 0 && queue.bytes + cost > self.0.limit {
-            drop(queue);
-            self.too_slow();
-            return Err(Closed);
+        for frame in frames {
+            let cost = frame.cost();
+            // One frame always fits, however large it is.
+            if queue.bytes > 0 && queue.bytes + cost > self.0.limit {
+                drop(queue);
+                self.too_slow();
+                return Err(Closed);
+            }
+            self.put(&mut queue, frame.clone(), cost);
         }
-        self.put(&mut queue, frame, cost);
+        drop(queue);
+        if !frames.is_empty() {
+            self.0.filled.notify_one();
+        }
         Ok(())
     }
 
@@ -190,6 +201,8 @@ impl Outbox {
             return Err(Closed);
         }
         self.put(&mut queue, frame, cost);
+        drop(queue);
+        self.0.filled.notify_one();
         Ok(())
     }
 
@@ -214,7 +227,6 @@ impl Outbox {
         queue.bytes += cost;
         self.0.budget.used.fetch_add(cost, Ordering::Relaxed);
         queue.frames.push_back(frame);
-        self.0.filled.notify_one();
     }
 
     /// The reader is too far behind.

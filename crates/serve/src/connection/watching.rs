@@ -17,6 +17,21 @@ use crate::{
 impl Connection {
     /// Observes a session from somewhere on, beside everything else. Who asks again starts again.
     pub(crate) fn watch(self: &Arc<Self>, card: Card, wish: Wish) -> Result<(), Fault> {
+        let (wish, cancel) = self.begin(&card, wish)?;
+        let connection = Arc::clone(self);
+        let watching = async move { connection.follow_until(card, &wish, &cancel).await };
+        self.server.world.spawn.spawn(Box::pin(watching));
+        Ok(())
+    }
+
+    /// Observes a session that was just opened: so little has happened in it that the client may wait for it.
+    pub(crate) async fn watch_first(self: &Arc<Self>, card: Card, wish: Wish) -> Result<(), Fault> {
+        let (wish, cancel) = self.begin(&card, wish)?;
+        self.follow_until(card, &wish, &cancel).await;
+        Ok(())
+    }
+
+    fn begin(&self, card: &Card, wish: Wish) -> Result<(Wish, CancellationToken), Fault> {
         self.room_for_one_more(Some(wish.session))?;
         // Whoever said what it reads gets that, whoever made the session.
         let wish = Wish { language: self.said().filter(|said| *said != card.language), ..wish };
@@ -36,17 +51,15 @@ impl Connection {
             sent: wish.after,
             acked: None,
         });
-        drop(watched);
-        let connection = Arc::clone(self);
-        let watching = async move {
-            tokio::select! {
-                biased;
-                () = cancel.cancelled() => {}
-                () = connection.follow(card, &wish, &cancel) => {}
-            }
-        };
-        self.server.world.spawn.spawn(Box::pin(watching));
-        Ok(())
+        Ok((wish, cancel))
+    }
+
+    async fn follow_until(self: &Arc<Self>, card: Card, wish: &Wish, cancel: &CancellationToken) {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => {}
+            () = self.follow(card, wish, cancel) => {}
+        }
     }
 
     async fn follow(self: &Arc<Self>, card: Card, wish: &Wish, cancel: &CancellationToken) {
