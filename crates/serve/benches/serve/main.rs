@@ -6,6 +6,7 @@
 
 #![expect(clippy::print_stderr, reason = "says what was not measured")]
 
+mod floor;
 mod load;
 mod process;
 mod server;
@@ -18,6 +19,8 @@ use process::{Kept, Server};
 const PIECE: usize = 200;
 /// The argument that makes this program the server.
 const SERVE: &str = "--serve";
+/// The argument that makes it the bare library.
+const FLOOR: &str = "--floor";
 /// What one idle connection with its session may take.
 const IDLE_BYTES: f64 = 12.0 * 1024.0;
 
@@ -46,14 +49,17 @@ fn contenders() -> Vec<Contender> {
     vec![
         ("serve/{}_memory", || Some(Server::ours(Kept::Memory)), 8),
         ("serve/{}_durable", || Some(Server::ours(Kept::Durable)), 4),
+        ("serve/{}_floor", || Some(Server::floor()), 8),
         ("peer/websockets/serve_{}", Server::websockets, 1),
     ]
 }
 
 fn main() {
     let mut args = std::env::args().skip(1);
-    if args.next().as_deref() == Some(SERVE) {
-        return server::run(args.next().as_deref().map(std::path::Path::new));
+    match args.next().as_deref() {
+        Some(SERVE) => return server::run(args.next().as_deref().map(std::path::Path::new)),
+        Some(FLOOR) => return floor::run(),
+        _ => {}
     }
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();

@@ -35,6 +35,12 @@ impl Server {
         Self::start(&mut command, folder)
     }
 
+    /// The WebSocket library alone: this program too.
+    pub(crate) fn floor() -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        Self::start(command.arg(crate::FLOOR), None)
+    }
+
     /// The reference's own library, doing what the reference does for each event.
     pub(crate) fn websockets() -> Option<Self> {
         let python = peer("websockets")?.join("bin/python");
