@@ -17,6 +17,7 @@ mod metadata;
 mod mutants;
 mod page;
 mod peers;
+mod planted;
 mod probes;
 mod process;
 mod record;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::built;
+use crate::{built, planted};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -14,6 +14,9 @@ pub(crate) struct Args {
     /// The first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// Play every seed in this world, whichever is its own: engine, served
+    #[arg(long)]
+    world: Option<String>,
     /// Play each seed twice: the same seed must give the same bytes
     #[arg(long)]
     twice: bool,
@@ -23,12 +26,16 @@ pub(crate) struct Args {
     /// Print every record that was kept, with `--script`
     #[arg(long)]
     story: bool,
+    /// Plant each of the bugs in `crates/sim/mutants` in a copy of the code, and see that seeds find it; or only
+    /// those whose names have this in them
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
+    mutants: Option<String>,
 }
 
 impl Args {
     /// This many seeds, from the first.
     pub(crate) fn first(seeds: u64) -> Self {
-        Self { seeds, from: 0, twice: false, script: None, story: false }
+        Self { seeds, from: 0, world: None, twice: false, script: None, story: false, mutants: None }
     }
 }
 
@@ -37,11 +44,17 @@ impl Args {
 /// # Errors
 /// When a promise does not hold in one of the seeds; what was printed says how to see it again.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(name) = &args.mutants {
+        return planted::run(name, args.from);
+    }
     let mut sim = built::bin("budao-sim")?;
     match &args.script {
         Some(file) => sim.arg("--script").arg(file),
         None => sim.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]),
     };
+    if let Some(world) = &args.world {
+        sim.args(["--world", world]);
+    }
     sim.args(args.twice.then_some("--twice")).args(args.story.then_some("--story"));
     let status = sim.status().context("cannot run the simulator")?;
     ensure!(status.success(), "a promise did not hold; the lines above say how to see it again");

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{catalog, crash, peers, process, sim, tidy};
+use crate::{catalog, crash, peers, planted, process, sim, tidy};
 
 /// One check.
 #[derive(Debug)]
@@ -154,8 +154,10 @@ pub(crate) static STEPS: &[Step] = &[
         budget: minutes(2),
         when: When::Always,
         needs: &[],
-        run: |_| {
-            sim::run(&sim::Args::first(SEEDS)).map(|()| Done::Passed(format!("{SEEDS} seeds")))
+        run: |run| {
+            let planted = planted::check(&run.root)?;
+            sim::run(&sim::Args::first(SEEDS))?;
+            Ok(Done::Passed(format!("{SEEDS} seeds; {planted} bugs to plant fit the code")))
         },
     },
     Step {

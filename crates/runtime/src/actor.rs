@@ -108,6 +108,8 @@ struct Actor {
     teller: Teller,
     /// Turns may go on until then; from then on they are parked.
     stopping: Option<Timestamp>,
+    /// Calls were asked to stop for that: whatever the clock says now, nobody else asked.
+    parked: bool,
     /// They learn that we stopped when this is dropped.
     waiting: Vec<oneshot::Sender<()>>,
 }
@@ -148,6 +150,7 @@ impl Actor {
             idle_since: now,
             running: HashMap::new(),
             stopping: None,
+            parked: false,
             waiting: Vec::new(),
             shared,
         })

@@ -13,6 +13,7 @@ mod commands;
 pub mod config;
 mod connection;
 pub mod frame;
+pub mod hall;
 mod http_api;
 mod hub;
 pub mod inbound;

@@ -37,7 +37,16 @@ const REASON_BYTES: usize = 123;
 
 /// Serves one client until it is gone.
 pub(crate) async fn attend(connection: Arc<Connection>, socket: WebSocket) {
-    let (mut sink, mut stream) = socket.split();
+    let (sink, stream) = socket.split();
+    attend_on(connection, sink, stream).await;
+}
+
+/// The same on any line that carries messages.
+pub(crate) async fn attend_on<W, R>(connection: Arc<Connection>, mut sink: W, mut stream: R)
+where
+    W: Sink<Message, Error = Error> + Unpin,
+    R: Stream<Item = Result<Message, Error>> + Unpin,
+{
     let talking = AssertUnwindSafe(talk(&connection, &mut sink, &mut stream)).catch_unwind();
     let departure = talking.await.unwrap_or_else(|_| Departure::Lost {
         code: close::SERVER_FAILED,

@@ -1,17 +1,22 @@
 //! What must hold of every history, whatever happened: read once, in order.
 
+mod stuck;
+pub(crate) mod told;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use budao_core::{
-    event::{
-        Answer, CommandId, Decision, Event, QuestionId, Record, SessionId, StopReason, TaskId,
-    },
-    fault::Operation,
+    event::{CommandId, Decision, Event, QuestionId, Record, SessionId, StopReason, TaskId},
+    fault::{Fault, Kind, Operation},
+    limits::Limits,
     message::{Block, CallId, ToolUse, text_of},
+    session::Session,
     tool::Outcome,
 };
+use budao_journal::{Memory, fold};
 
-use crate::{check::Violations, tools::EFFECTS};
+use crate::check::Violations;
+use stuck::Stuck;
 
 /// The name of an event that was written as JSON.
 pub(crate) fn name(event: &str) -> &str {
@@ -19,16 +24,30 @@ pub(crate) fn name(event: &str) -> &str {
 }
 
 /// Reads one history.
-pub(crate) fn of_session(history: &[Record], violations: &Violations) {
-    let mut reader = Reader { violations, ..Reader::new(violations) };
+pub(crate) fn of_session(history: &[Record], limits: &Limits, violations: &Violations) {
+    let mut reader = Reader::new(limits, violations);
     for record in history {
         reader.read(record);
     }
     reader.close(history);
 }
 
+/// What is read back from a snapshot is what all records together say.
+pub(crate) async fn of_snapshot(
+    kept: &Memory,
+    session: SessionId,
+    history: &[Record],
+    violations: &Violations,
+) {
+    let mut whole = Session::default();
+    whole.apply_all(history);
+    let same = fold(kept, session).await.is_ok_and(|(state, _)| state == whole);
+    violations.expect(same, "a snapshot is the fold of its records", || session.to_string());
+}
+
 /// What a reader of a history remembers.
 struct Reader<'a> {
+    limits: &'a Limits,
     violations: &'a Violations,
     at: String,
     seq: u64,
@@ -59,6 +78,9 @@ struct OpenTurn {
     shown: Option<String>,
     calls: BTreeMap<CallId, OpenCall>,
     retrying: BTreeSet<(Operation, Option<CallId>)>,
+    /// The step that runs, and which try of it.
+    step: (u32, u32),
+    stuck: Stuck,
     questions: BTreeMap<QuestionId, CallId>,
     tasks: BTreeSet<TaskId>,
     planning: bool,
@@ -69,6 +91,7 @@ struct OpenTurn {
 #[derive(Default)]
 struct OpenCall {
     attempts: u32,
+    tried: u32,
     idempotent: bool,
     asked: bool,
     denied: bool,
@@ -76,8 +99,9 @@ struct OpenCall {
 }
 
 impl<'a> Reader<'a> {
-    fn new(violations: &'a Violations) -> Self {
+    fn new(limits: &'a Limits, violations: &'a Violations) -> Self {
         Self {
+            limits,
             violations,
             at: String::new(),
             seq: 0,
@@ -108,6 +132,7 @@ impl<'a> Reader<'a> {
             self.answers(&mut turn, &record.event);
             self.calls(&mut turn, &record.event);
             self.retries(&mut turn, &record.event);
+            self.bounds(&mut turn, &record.event);
             self.stages(&mut turn, &record.event);
             turn.cancelling |= matches!(
                 record.event,
@@ -115,7 +140,7 @@ impl<'a> Reader<'a> {
             );
             self.turn = Some(turn);
             if let Event::TurnEnded { stop, fault, .. } = &record.event {
-                self.end(*stop, fault.is_some());
+                self.end(*stop, fault.as_ref());
             }
         }
     }
@@ -142,6 +167,8 @@ impl<'a> Reader<'a> {
                 self.closed = false;
                 let waiting = Waiting { mark: mark(&text_of(content)), pipeline: false };
                 self.waiting.insert(command.clone(), waiting);
+                let room = self.waiting.len() <= self.limits.queued_messages;
+                self.law(room, "no more messages wait than may");
             }
             Event::PipelineAccepted { command, question, .. } => {
                 let fresh = self.accepted.insert(command.clone());
@@ -276,6 +303,48 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Tries are counted and bounded; whoever is stopped, or stuck, begins nothing more.
+    fn bounds(&self, turn: &mut OpenTurn, event: &Event) {
+        let begins = matches!(
+            event,
+            Event::StepStarted { .. }
+                | Event::CallStarted { .. }
+                | Event::RetryScheduled { .. }
+                | Event::PlanStarted { .. }
+                | Event::TaskStarted { .. }
+                | Event::AggregateStarted { .. }
+        );
+        self.law(!begins || !turn.cancelling, "a turn that is being stopped begins nothing");
+        let most = self.limits.retry.tries;
+        match event {
+            Event::StepStarted { step, attempt, .. } => {
+                let counted = match turn.step {
+                    (before, tried) if before == *step => *attempt == tried + 1,
+                    (before, _) => *step == before + 1 && *attempt == 1,
+                };
+                self.law(counted && *attempt <= most, "tries are counted, and no more than may be");
+                self.law(!turn.stuck.is_stuck(self.limits), "a model that is stuck is stopped");
+                turn.step = (*step, *attempt);
+            }
+            Event::CallStarted { call, attempt, .. } => {
+                let tried = turn.calls.get(call).map_or(0, |call| call.tried);
+                let counted = *attempt > tried && *attempt <= most;
+                self.law(counted, "tries are counted, and no more than may be");
+                if let Some(call) = turn.calls.get_mut(call) {
+                    call.tried = *attempt;
+                }
+            }
+            Event::CallEnded { call, outcome: Outcome::Failed(failure), .. } => {
+                let alone = turn.calls.get(call).is_some_and(|call| call.tried > 0)
+                    && turn.calls.get(call).is_some_and(|call| !call.idempotent);
+                let cancelled = alone && failure.fault.kind() == Kind::Cancelled;
+                self.law(!cancelled || turn.cancelling, "a call is stopped only if somebody stops it");
+            }
+            _ => {}
+        }
+        turn.stuck.hear(event);
+    }
+
     /// Every start of a stage has exactly one end.
     fn stages(&self, turn: &mut OpenTurn, event: &Event) {
         match event {
@@ -305,8 +374,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn end(&mut self, stop: StopReason, failed: bool) {
+    fn end(&mut self, stop: StopReason, fault: Option<&Fault>) {
         let Some(turn) = self.turn.take() else { return };
+        let (failed, kind) = (fault.is_some(), fault.map(Fault::kind));
+        let held = turn.stuck.is_stuck(self.limits);
+        let braked = matches!(kind, Some(Kind::FailuresExhausted | Kind::RepeatedCallStopped));
+        self.law(!braked || held || turn.pipeline, "the brake holds nobody who makes progress");
         self.law(
             (stop == StopReason::Failed) == failed || stop != StopReason::EndTurn,
             "a failed turn is told from a finished one",
@@ -341,60 +414,4 @@ fn uses(content: &[Block]) -> impl Iterator<Item = &ToolUse> {
 /// The mark of a text, `«7»`.
 fn mark(text: &str) -> Option<String> {
     Some(text.split_once('«')?.1.split_once('»')?.0.to_owned())
-}
-
-/// What people were told holds.
-pub(crate) fn of_answers(
-    answers: &BTreeMap<(SessionId, CommandId), Answer>,
-    histories: &BTreeMap<SessionId, Vec<Record>>,
-    violations: &Violations,
-) {
-    for ((session, id), answer) in answers {
-        if !id.0.starts_with("say-") && !id.0.starts_with("plan-") {
-            continue;
-        }
-        let history = histories.get(session).map(Vec::as_slice).unwrap_or_default();
-        let times = history.iter().filter(|record| match &record.event {
-            Event::MessageAccepted { command, .. } | Event::PipelineAccepted { command, .. } => {
-                command == id
-            }
-            _ => false,
-        });
-        let (times, wanted) =
-            (times.count(), usize::from(matches!(answer, Answer::Accepted { .. })));
-        violations.expect(
-            times == wanted,
-            "what was acknowledged is there, what was refused is not",
-            || format!("{session} {id} was answered {answer:?} and is there {times} times"),
-        );
-    }
-}
-
-/// Nothing happens twice, nothing happens unrecorded, nothing is called done that did not happen.
-pub(crate) fn of_effects(
-    ledger: &BTreeMap<String, u32>,
-    histories: &BTreeMap<SessionId, Vec<Record>>,
-    violations: &Violations,
-) {
-    let mut started: BTreeSet<String> = BTreeSet::new();
-    for record in histories.values().flatten() {
-        let Event::CallStarted { tool, arguments, .. } = &record.event else { continue };
-        if EFFECTS.contains(&tool.as_str()) {
-            started.extend(arguments["id"].as_str().map(str::to_owned));
-        }
-    }
-    for (id, times) in ledger {
-        violations
-            .expect(*times == 1, "no effect takes place twice", || format!("{id}: {times} times"));
-        violations.expect(started.contains(id), "a call is on disk before it runs", || id.clone());
-    }
-    for record in histories.values().flatten() {
-        let Event::CallEnded { tool, outcome: Outcome::Done(output), .. } = &record.event else {
-            continue;
-        };
-        if let (true, Some(id)) = (EFFECTS.contains(&tool.as_str()), output.data["did"].as_str()) {
-            violations
-                .expect(ledger.contains_key(id), "what is called done was done", || id.to_owned());
-        }
-    }
 }

@@ -10,6 +10,8 @@
 //! steps of its work; what the disk had taken by then stays, what it had not is gone.
 
 mod check;
+#[cfg(feature = "gateways")]
+mod client;
 mod disk;
 mod laws;
 mod model;
@@ -23,5 +25,5 @@ mod world;
 
 pub use check::Violation;
 pub use play::{Played, run};
-pub use script::{Script, Step, Trouble, What};
+pub use script::{Script, Step, Trouble, What, World};
 pub use shrink::shrink;

@@ -15,8 +15,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use budao_sim::{Played, Script, run, shrink};
-use clap::Parser;
+use budao_sim::{Played, Script, World, run, shrink};
+use clap::{Parser, ValueEnum as _};
 
 /// Runs of a script that may be spent on shortening it.
 const SHRINKING: usize = 400;
@@ -31,6 +31,9 @@ struct Args {
     /// The first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// Play every seed in this world, whichever is its own
+    #[arg(long)]
+    world: Option<World>,
     /// Play each seed twice: the same seed must give the same bytes
     #[arg(long)]
     twice: bool,
@@ -46,9 +49,22 @@ struct Args {
     /// Print every record that was kept
     #[arg(long)]
     story: bool,
-    /// Say what was found on one line and nothing else
+    /// Stop after this many seconds, with as many seeds as were played
+    #[arg(long, value_name = "SECONDS")]
+    within: Option<u64>,
+    /// Say which promises broke in how many seeds, and nothing else
     #[arg(long)]
     brief: bool,
+}
+
+impl Args {
+    fn script_of(&self, seed: u64) -> Script {
+        self.world.map_or_else(|| Script::of(seed), |world| Script::in_world(seed, world))
+    }
+}
+
+fn named(world: World) -> String {
+    world.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
 fn main() -> Result<ExitCode> {
@@ -64,8 +80,8 @@ fn main() -> Result<ExitCode> {
         tell(&script, &played);
         return Ok(code(played.violations.is_empty()));
     }
-    let found = Found::default();
     let began = Instant::now();
+    let found = Found { began: Some(began), ..Found::default() };
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| work(&args, &found));
@@ -77,6 +93,7 @@ fn main() -> Result<ExitCode> {
 /// What all threads found.
 #[derive(Default)]
 struct Found {
+    began: Option<Instant>,
     next: AtomicU64,
     totals: Mutex<Totals>,
 }
@@ -96,11 +113,13 @@ fn work(args: &Args, found: &Found) {
     loop {
         let index = found.next.fetch_add(1, Ordering::Relaxed);
         let enough = found.totals.lock().is_ok_and(|totals| totals.failed.len() >= args.failures);
-        if index >= args.seeds || enough {
+        let late = args.within.zip(found.began);
+        let late = late.is_some_and(|(most, began)| began.elapsed().as_secs() >= most);
+        if index >= args.seeds || enough || late {
             return;
         }
         let seed = args.from + index;
-        let script = Script::of(seed);
+        let script = args.script_of(seed);
         let played = run(&script);
         let again = args.twice.then(|| run(&script));
         let Ok(mut totals) = found.totals.lock() else { return };
@@ -122,13 +141,14 @@ fn work(args: &Args, found: &Found) {
 
 fn report(args: &Args, found: Found, began: Instant) -> Result<ExitCode> {
     let totals = found.totals.into_inner().unwrap_or_default();
-    for (seed, played) in &totals.failed {
-        if args.brief {
-            continue;
-        }
-        let script = Script::of(*seed);
+    if args.brief {
+        brief(&totals);
+    }
+    for (seed, played) in totals.failed.iter().filter(|_| !args.brief) {
+        let script = args.script_of(*seed);
+        let world = args.world.map_or(String::new(), |world| format!(" --world {}", named(world)));
         println!(
-            "seed {seed} breaks a promise; to see it again: cargo xtask sim --from {seed} --seeds 1"
+            "seed {seed} breaks a promise; to see it again: cargo xtask sim --from {seed} --seeds 1{world}"
         );
         let short = shrink(&script, played.violations[0].promise, SHRINKING);
         let file = args.out.join(format!("{seed}.json"));
@@ -161,6 +181,22 @@ fn report(args: &Args, found: Found, began: Instant) -> Result<ExitCode> {
         began.elapsed().as_secs_f64()
     );
     Ok(code(totals.failed.is_empty() && totals.unlike.is_empty()))
+}
+
+/// A line a promise that broke: in how many seeds, the first of them, which promise.
+fn brief(totals: &Totals) {
+    let mut laws: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    for (seed, played) in &totals.failed {
+        // What broke first is what happened; the rest may follow from it.
+        if let Some(first) = played.violations.first() {
+            laws.entry(first.promise).or_insert((0, *seed)).0 += 1;
+        }
+    }
+    let mut laws: Vec<_> = laws.into_iter().collect();
+    laws.sort_by_key(|(_, (times, _))| std::cmp::Reverse(*times));
+    for (promise, (times, seed)) in laws {
+        println!("law\t{times}\t{seed}\t{promise}");
+    }
 }
 
 fn tell(script: &Script, played: &Played) {

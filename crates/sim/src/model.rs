@@ -21,7 +21,11 @@ use futures::{StreamExt as _, stream};
 use rand::{RngExt as _, rngs::StdRng};
 use serde_json::json;
 
-use crate::{check::Violations, script::pick, world::chance};
+use crate::{
+    check::Violations,
+    script::{Script, pick},
+    world::chance,
+};
 
 /// Requests for one prompt after which the model comes to an end.
 const PATIENCE: u32 = 14;
@@ -33,6 +37,7 @@ const AGGREGATOR: &str = "Answer the question below";
 /// The model.
 pub(crate) struct Moody {
     seed: u64,
+    stubborn: bool,
     asked: Mutex<BTreeMap<String, u32>>,
     violations: Violations,
 }
@@ -44,8 +49,14 @@ impl fmt::Debug for Moody {
 }
 
 impl Moody {
-    pub(crate) fn new(seed: u64, violations: Violations) -> Arc<Self> {
-        Arc::new(Self { seed, asked: Mutex::default(), violations })
+    pub(crate) fn new(script: &Script, violations: Violations) -> Arc<Self> {
+        let Script { seed, stubborn, .. } = *script;
+        Arc::new(Self { seed, stubborn, asked: Mutex::default(), violations })
+    }
+
+    /// Does this prompt make it repeat one and the same mistake?
+    fn insists(&self, mark: &str) -> bool {
+        self.stubborn && chance(self.seed, &format!("insists {mark}")).random_bool(0.3)
     }
 
     /// What a request must be, whatever happened before.
@@ -85,7 +96,11 @@ impl Model for Moody {
             *count
         };
         let mut dice = chance(self.seed, &format!("model {mark} {time}"));
-        let mood = if time > PATIENCE { Mood::Answer } else { mood(&mut dice) };
+        let mood = match time {
+            _ if time > PATIENCE => Mood::Answer,
+            _ if part == Part::Talk && self.insists(&mark) => Mood::Insist,
+            _ => mood(&mut dice),
+        };
         tokio::time::sleep(Duration::from_millis(*pick(&mut dice, &[0, 0, 3, 40, 900]))).await;
         match mood {
             Mood::Refuse => Err(service_fault(&mut dice)),
@@ -126,6 +141,8 @@ fn prompt(messages: &[Message]) -> (Part, String) {
 enum Mood {
     Answer,
     Call,
+    /// Makes the same invalid call again.
+    Insist,
     Nothing,
     Decline,
     RunOut,
@@ -215,6 +232,12 @@ fn pieces(dice: &mut StdRng, part: Part, mark: &str, time: u32, mood: &Mood) -> 
                 Mood::Stall => out.push((Duration::from_secs(500), None)),
                 _ => {}
             }
+        }
+        Mood::Insist => {
+            let arguments = json!({ "id": 7 }).to_string();
+            let call = ToolUse { id: CallId("c".into()), name: "effect".to_owned(), arguments };
+            say(dice, Ok(Piece::Block(Block::ToolUse(call))));
+            say(dice, Ok(end(ModelStop::ToolUse)));
         }
         Mood::Call if part == Part::Talk => {
             for call in calls(dice, mark, time) {

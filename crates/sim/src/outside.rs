@@ -39,7 +39,12 @@ impl Answers {
 
 /// A message with its mark.
 pub(crate) fn words(mark: usize) -> Ask {
-    Ask::Message { content: vec![Block::Text(format!("please «{mark}»"))] }
+    Ask::Message { content: vec![Block::Text(said(mark))] }
+}
+
+/// Its words.
+pub(crate) fn said(mark: usize) -> String {
+    format!("please «{mark}»")
 }
 
 /// Sends a command until it is answered: through one process, then the others, with the same id.
@@ -86,7 +91,7 @@ fn note(machine: &Machine, answers: &Answers, session: SessionId, id: &CommandId
 
 /// A command of somebody's.
 pub(crate) fn command(id: String, ask: Ask) -> Command {
-    Command { id: id.into(), by: "ada".to_owned(), trace: Trace::NONE, ask }
+    Command { by: id.clone(), id: id.into(), trace: Trace::NONE, ask }
 }
 
 /// Answers what is open in a session; `allow` decides, or chance does.
@@ -207,7 +212,7 @@ impl Watcher {
 }
 
 /// The record at a position, as the disk has it.
-async fn at(machine: &Machine, session: SessionId, seq: Seq) -> Option<Record> {
+pub(crate) async fn at(machine: &Machine, session: SessionId, seq: Seq) -> Option<Record> {
     let limits = PageLimits { records: 1, ..PageLimits::default() };
     let page = machine.disk.kept().read(session, seq - 1, limits).await.ok()?;
     page.records.first()?.record().ok()

@@ -15,6 +15,8 @@ use budao_core::{
 use budao_journal::{Filter, Journal as _, Memory, PageLimits, State, fold};
 use tokio::task::JoinSet;
 
+#[cfg(feature = "gateways")]
+use crate::{client::Client, outside::said, script::World};
 use crate::{
     check::{Violation, Violations},
     disk::Disk,
@@ -66,6 +68,9 @@ struct Play {
     answers: Answers,
     sessions: Vec<SessionId>,
     watchers: Vec<Arc<Watcher>>,
+    /// Two of every session, if there is a server.
+    #[cfg(feature = "gateways")]
+    clients: Vec<Arc<Client>>,
     /// What people do meanwhile.
     doing: JoinSet<()>,
 }
@@ -83,6 +88,8 @@ impl Play {
             answers: Answers::default(),
             sessions: Vec::new(),
             watchers: Vec::new(),
+            #[cfg(feature = "gateways")]
+            clients: Vec::new(),
             doing: JoinSet::new(),
         }
     }
@@ -94,6 +101,8 @@ impl Play {
         for _ in 0..script.sessions {
             self.open().await;
         }
+        #[cfg(feature = "gateways")]
+        self.come(script);
         for step in &script.steps {
             let due = Duration::from_millis(step.at_ms);
             tokio::time::sleep(due.saturating_sub(self.machine.clock.elapsed())).await;
@@ -115,11 +124,58 @@ impl Play {
         self.watchers.push(watcher);
     }
 
+    /// Clients come, if there is a server: one that is attentive and one that is slow to every session.
+    #[cfg(feature = "gateways")]
+    fn come(&mut self, script: &Script) {
+        if script.world != World::Served {
+            return;
+        }
+        for (number, session) in self.sessions.iter().enumerate() {
+            for slow in [false, true] {
+                let client = Client::new(*session, format!("client {number} {slow}"), slow);
+                drop(tokio::spawn(Arc::clone(&client).live(Arc::clone(&self.machine))));
+                self.clients.push(client);
+            }
+        }
+    }
+
+    /// What concerns those who come through a server. Is there nothing more to it?
+    #[cfg(feature = "gateways")]
+    fn perform_served(&mut self, step: &Step) -> bool {
+        match step.what {
+            What::Say { session, via, .. } if !self.clients.is_empty() => {
+                let client = Arc::clone(&self.clients[session * 2 + via % 2]);
+                let (mark, machine) = (step.id, Arc::clone(&self.machine));
+                self.doing.spawn(client.say(machine, format!("say-{mark}"), said(mark)));
+                true
+            }
+            What::Cut { session, away_ms } => {
+                let both = self.clients.iter().skip(session * 2).take(2);
+                both.for_each(|client| client.cut(away_ms));
+                false
+            }
+            What::Doze { session, for_ms } => {
+                let both = self.clients.iter().skip(session * 2).take(2);
+                both.for_each(|client| client.doze(for_ms));
+                false
+            }
+            _ => false,
+        }
+    }
+
     fn perform(&mut self, step: &Step) {
+        #[cfg(feature = "gateways")]
+        if self.perform_served(step) {
+            return;
+        }
         let mark = step.id;
         match step.what {
             What::Say { session, via, twice } => {
                 self.submit(session, via, format!("say-{mark}"), words(mark), twice);
+            }
+            What::Withdraw { session, of } => {
+                let ask = Ask::Withdraw { message: format!("say-{of}").into() };
+                self.submit(session, 0, format!("withdraw-{mark}"), ask, false);
             }
             What::Plan { session, confirm } => {
                 let ask = Ask::Plan { question: format!("plan «{mark}»"), confirm };
@@ -214,7 +270,32 @@ impl Play {
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(Duration::from_secs(60));
         }
+        #[cfg(feature = "gateways")]
+        self.await_clients().await;
         self.await_watchers().await;
+    }
+
+    /// Every client gets to the last frame there is, and heard what the records say.
+    #[cfg(feature = "gateways")]
+    async fn await_clients(&self) {
+        for client in &self.clients {
+            client.calm();
+        }
+        for (index, client) in self.clients.iter().enumerate() {
+            let session = self.sessions[index / 2];
+            for _ in 0..600 {
+                if client.is_up_to_date(&records(&self.machine, session).await) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            let history = records(&self.machine, session).await;
+            let there = client.is_up_to_date(&history);
+            self.machine.violations.expect(there, "a client gets to the head", || {
+                format!("client {index} of {session}")
+            });
+            client.compare(&self.machine, &history);
+        }
     }
 
     /// A session that has something to do yet.
@@ -249,7 +330,7 @@ impl Play {
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
             let last = watcher.last.load(Ordering::Relaxed);
-            self.machine.violations.expect(last == head, "an observer gets to the head", || {
+            self.machine.violations.expect(last >= head, "an observer gets to the head", || {
                 format!("{session}: {last} of {head}")
             });
             watcher.stop();
@@ -296,14 +377,15 @@ impl Play {
                 }
             }
             played.records += history.len();
-            laws::of_session(&history, violations);
+            laws::of_session(&history, &self.machine.limits, violations);
+            laws::of_snapshot(self.machine.disk.kept(), session, &history, violations).await;
             histories.insert(session, history);
         }
         for (id, times) in self.machine.ledger.entries() {
             digest.update(format!("{id} {times}").as_bytes());
         }
-        laws::of_answers(&self.answers.all(), &histories, violations);
-        laws::of_effects(&self.machine.ledger.entries(), &histories, violations);
+        laws::told::of_answers(&self.answers.all(), &histories, violations);
+        laws::told::of_effects(&self.machine.ledger.entries(), &histories, violations);
         played.digest = digest.finalize();
         played.violations = violations.all();
         played

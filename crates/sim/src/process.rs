@@ -29,7 +29,9 @@ pub(crate) struct Machine {
     pub(crate) ledger: Ledger,
     pub(crate) violations: Violations,
     model: Arc<Moody>,
-    limits: Limits,
+    pub(crate) limits: Limits,
+    #[cfg(feature = "gateways")]
+    served: bool,
     census: Option<Arc<Living>>,
     slots: Mutex<Vec<Slot>>,
 }
@@ -45,6 +47,9 @@ struct Slot {
 pub(crate) struct Process {
     pub(crate) runtime: Runtime,
     pub(crate) tasks: Arc<Tasks>,
+    /// Its session server, if it has one.
+    #[cfg(feature = "gateways")]
+    pub(crate) hall: Option<budao_serve::hall::Hall>,
     holder: String,
 }
 
@@ -71,9 +76,11 @@ impl Machine {
             clock,
             disk,
             ledger: Ledger::default(),
-            model: Moody::new(script.seed, violations.clone()),
+            model: Moody::new(script, violations.clone()),
             violations,
             limits: limits(script.tight),
+            #[cfg(feature = "gateways")]
+            served: script.world == crate::script::World::Served,
             census: script.census.then(Arc::default),
             slots: Mutex::new(slots),
         }
@@ -105,13 +112,26 @@ impl Machine {
             builder = builder.census(Arc::clone(living) as _);
         }
         let runtime = builder.build().expect("the simulator's limits make sense");
+        #[cfg(feature = "gateways")]
+        let hall = self.served.then(|| {
+            let name = format!("hall {holder}");
+            let world = crate::world::world(&self.clock, self.seed, &name, Arc::clone(&tasks));
+            let journal = Arc::new(self.disk.clone());
+            crate::client::hall(Arc::new(runtime.clone()), journal, world)
+        });
         let recovering = runtime.clone();
         tasks.spawn(Box::pin(async move {
             while recovering.recover().await.is_err() {
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
         }));
-        place.process = Some(Process { runtime, tasks, holder });
+        place.process = Some(Process {
+            runtime,
+            tasks,
+            #[cfg(feature = "gateways")]
+            hall,
+            holder,
+        });
     }
 
     /// Kills the process of a slot, if it runs: no task of it takes another step.

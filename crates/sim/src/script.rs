@@ -5,11 +5,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::world::chance;
 
+/// What is played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum World {
+    /// Processes with the native engine on one journal, and people who talk to them directly.
+    #[default]
+    Engine,
+    /// The same, and clients of the session server: cut off, slow, repeating themselves.
+    Served,
+}
+
 /// A whole simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Script {
     /// Decides everything the steps do not: the model's answers, how tools fare, how long things take.
     pub seed: u64,
+    /// What is played.
+    #[serde(default)]
+    pub world: World,
     /// Sessions people talk to.
     pub sessions: usize,
     /// Processes that share the journal.
@@ -18,6 +32,9 @@ pub struct Script {
     pub census: bool,
     /// Bounds are small enough to be met.
     pub tight: bool,
+    /// Some prompts make the model repeat one and the same mistake.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stubborn: bool,
     /// In the order of their times.
     pub steps: Vec<Step>,
     /// Is every record to be told?
@@ -48,6 +65,13 @@ pub enum What {
         via: usize,
         /// Also a second time.
         twice: bool,
+    },
+    /// Somebody takes a message back.
+    Withdraw {
+        /// From which session.
+        session: usize,
+        /// Which: the step that sent it.
+        of: usize,
     },
     /// Somebody asks for plan → solve → aggregate.
     Plan {
@@ -135,10 +159,40 @@ pub enum Trouble {
     Slow,
 }
 
+impl World {
+    /// The world a seed is played in.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        match seed % 10 {
+            _ if !cfg!(feature = "gateways") => Self::Engine,
+            7..=9 => Self::Served,
+            _ => Self::Engine,
+        }
+    }
+}
+
 impl Script {
     /// The script of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
+        Self::in_world(seed, World::of(seed))
+    }
+
+    /// The script of a seed in a world of one's choice.
+    #[must_use]
+    pub fn in_world(seed: u64, world: World) -> Self {
+        let mut script = Self { world, ..Self::plain(seed) };
+        let mut dice = chance(seed, "more");
+        script.stubborn = dice.random_bool(0.3);
+        script.steps.extend(more(&mut dice, &script.steps));
+        script.steps.sort_by_key(|step| step.at_ms);
+        script
+    }
+
+    /// The same without second thoughts: nobody takes anything back, comes in a crowd, or falls twice in a row.
+    /// Seeds that once found something are kept as these.
+    #[must_use]
+    pub fn plain(seed: u64) -> Self {
         let mut dice = chance(seed, "script");
         let sessions = dice.random_range(1..=3);
         let processes = dice.random_range(1..=2);
@@ -158,8 +212,35 @@ impl Script {
             let what = if index == 0 { say(&mut dice, sessions) } else { any(&mut dice, sessions) };
             steps.push(Step { id: index, at_ms, what });
         }
-        Self { seed, sessions, processes, census, tight, steps, story: false }
+        let world = World::Engine;
+        Self { seed, world, sessions, processes, census, tight, steps, stubborn: false, story: false }
     }
+}
+
+/// What some steps bring with them: a message is taken back or comes with others, a process dies again while it
+/// gets up.
+fn more(dice: &mut StdRng, steps: &[Step]) -> Vec<Step> {
+    let mut all = Vec::new();
+    let mut add = |at_ms, what| all.push(Step { id: steps.len() + all.len(), at_ms, what });
+    for step in steps {
+        match step.what {
+            What::Say { session, .. } if dice.random_bool(0.15) => {
+                let after = *pick(dice, &[0, 1, 30, 400, 3_000]);
+                add(step.at_ms + after, What::Withdraw { session, of: step.id });
+            }
+            What::Say { session, via, .. } if dice.random_bool(0.08) => {
+                for _ in 0..dice.random_range(2..=6) {
+                    add(step.at_ms, What::Say { session, via, twice: false });
+                }
+            }
+            What::Kill { process, away_ms } if dice.random_bool(0.2) => {
+                let after = away_ms + *pick(dice, &[0, 1, 2, 9, 80]);
+                add(step.at_ms + after, What::Kill { process, away_ms: *pick(dice, &[0, 1, 90]) });
+            }
+            _ => {}
+        }
+    }
+    all
 }
 
 fn say(dice: &mut StdRng, sessions: usize) -> What {

@@ -21,6 +21,7 @@ impl Actor {
         self.running.retain(|work, running| running.is_call || due.contains(work));
         self.running.retain(|work, _| !is_over(work, &self.session));
         let parking = self.is_parking();
+        self.parked |= parking;
         if parking || self.session.turn.as_ref().is_some_and(|turn| turn.cancelling) {
             self.running.values().filter(|call| call.is_call).for_each(|call| call.cancel.cancel());
         }

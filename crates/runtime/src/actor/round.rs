@@ -40,7 +40,9 @@ impl Actor {
             }
             Message::Stop { patience, reply } => {
                 self.waiting.push(reply);
-                self.stopping = Some(self.shared.world.clock.now().after(patience));
+                let until = self.shared.world.clock.now().after(patience);
+                // Who asks again asks for no more patience than there was.
+                self.stopping = Some(self.stopping.map_or(until, |before| before.min(until)));
             }
         }
     }
@@ -67,7 +69,7 @@ impl Actor {
     }
 
     pub(super) fn is_parking(&self) -> bool {
-        self.stopping.is_some_and(|until| self.shared.world.clock.now() >= until)
+        self.parked || self.stopping.is_some_and(|until| self.shared.world.clock.now() >= until)
     }
 
     pub(super) fn open(
