@@ -14,9 +14,12 @@ use crate::{metadata::Metadata, process, repo};
 
 /// Where the patches are.
 const FOLDER: &str = "crates/sim/mutants";
-/// Seeds each is given, and the seconds they may take: some bugs make every seed slow.
-const SEEDS: u64 = 1_000;
+/// Seeds each is given, and the seconds they may take: some bugs make every seed slow. What shows in none of them is
+/// played until a seed finds it.
+const SEEDS: u64 = 400;
 const SECONDS: u64 = 60;
+const SEEDS_MOST: u64 = 20_000;
+const SECONDS_MOST: u64 = 600;
 
 /// A planted bug.
 struct Mutant {
@@ -158,7 +161,7 @@ impl Copy {
         };
         apply(&[]).with_context(|| format!("{} does not fit the code", mutant.name))?;
         let began = Instant::now();
-        let caught = self.build(mutant).and_then(|()| self.play(mutant, from));
+        let caught = self.build(mutant).and_then(|()| self.find(mutant, from));
         apply(&["--reverse"])?;
         Ok(Caught { took: began.elapsed(), ..caught? })
     }
@@ -174,11 +177,22 @@ impl Copy {
         process::run(&mut cargo, None).with_context(|| format!("{} cannot be built", mutant.name))
     }
 
-    fn play(&self, mutant: &Mutant, from: u64) -> Result<Caught> {
+    fn find(&self, mutant: &Mutant, from: u64) -> Result<Caught> {
+        let caught = self.play(mutant, from, (SEEDS, SECONDS, usize::MAX))?;
+        if caught.failed > 0 {
+            return Ok(caught);
+        }
+        let more = self.play(mutant, from + caught.seeds, (SEEDS_MOST, SECONDS_MOST, 1))?;
+        Ok(Caught { seeds: caught.seeds + more.seeds, ..more })
+    }
+
+    /// Plays so many seeds, for so many seconds, until so many have failed.
+    fn play(&self, mutant: &Mutant, from: u64, most: (u64, u64, usize)) -> Result<Caught> {
+        let (seeds, seconds, failures) = most;
         let mut sim = Command::new(self.target.join("debug/budao-sim"));
-        sim.args(["--brief", "--failures", "1000000", "--world", world(mutant)]);
-        sim.args(["--seeds", &SEEDS.to_string(), "--from", &from.to_string()]);
-        sim.args(["--within", &SECONDS.to_string()]).current_dir(&self.tree);
+        sim.args(["--brief", "--failures", &failures.to_string(), "--world", world(mutant)]);
+        sim.args(["--seeds", &seeds.to_string(), "--from", &from.to_string()]);
+        sim.args(["--within", &seconds.to_string()]).current_dir(&self.tree);
         let output = sim.output().context("cannot run the simulator")?;
         let said = String::from_utf8_lossy(&output.stdout);
         read(&said).with_context(|| format!("understand what the simulator said:\n{said}"))
@@ -189,7 +203,6 @@ impl Copy {
 fn world(mutant: &Mutant) -> &'static str {
     match mutant.krate.as_str() {
         "serve" => "served",
-        "smcp" => "hub",
         "acp" | "claude" => "editor",
         _ => "engine",
     }
@@ -204,8 +217,7 @@ fn read(said: &str) -> Option<Caught> {
         if cells.next() != Some("law") {
             continue;
         }
-        let (times, first): (u64, u64) =
-            (cells.next()?.parse().ok()?, cells.next()?.parse().ok()?);
+        let (times, first): (u64, u64) = (cells.next()?.parse().ok()?, cells.next()?.parse().ok()?);
         caught.failed += times;
         caught.law.get_or_insert((cells.next()?.to_owned(), first));
     }
@@ -249,7 +261,8 @@ mod tests {
 
     #[test]
     fn what_the_simulator_says_is_counted() {
-        let said = "law\t12\t3\tevery turn ends\nlaw\t2\t40\ta turn ends once\n100 seeds, 14 failed\n";
+        let said =
+            "law\t12\t3\tevery turn ends\nlaw\t2\t40\ta turn ends once\n100 seeds, 14 failed\n";
         let caught = read(said).unwrap();
         assert_eq!((caught.seeds, caught.failed), (100, 14));
         assert_eq!(caught.law, Some(("every turn ends".to_owned(), 3)));

@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// The first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Play every seed in this world, whichever is its own: engine, served
+    /// Play every seed in this world, whichever is its own: engine, served, editor
     #[arg(long)]
     world: Option<String>,
     /// Play each seed twice: the same seed must give the same bytes
@@ -35,7 +35,15 @@ pub(crate) struct Args {
 impl Args {
     /// This many seeds, from the first.
     pub(crate) fn first(seeds: u64) -> Self {
-        Self { seeds, from: 0, world: None, twice: false, script: None, story: false, mutants: None }
+        Self {
+            seeds,
+            from: 0,
+            world: None,
+            twice: false,
+            script: None,
+            story: false,
+            mutants: None,
+        }
     }
 }
 

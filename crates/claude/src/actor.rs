@@ -102,7 +102,11 @@ impl Task {
                 After::Again(wait) if wait.is_zero() => {}
                 After::Again(wait) => shared.world.clock.sleep(wait).await,
                 After::End(end) => break end,
-                After::GivenUp(fault) => break Err(fault),
+                After::GivenUp(fault) => {
+                    // Somebody must go on with what is unfinished, when the journal can be written again.
+                    self.engine.pursue(self.id);
+                    break Err(fault);
+                }
             }
         };
         self.leave(end).await;

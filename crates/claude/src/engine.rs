@@ -28,6 +28,8 @@ use crate::{
 
 /// How soon a session that another process had is tried again.
 const TAKE_OVER: Duration = Duration::from_secs(1);
+/// And how long we wait at most between two tries.
+const PURSUIT_MAX: Duration = Duration::from_secs(60);
 
 /// The label that says which engine runs a session.
 pub const ENGINE_LABEL: &str = Settings::ENGINE;
@@ -113,6 +115,8 @@ impl Shared {
 pub struct Claude {
     pub(crate) shared: Arc<Shared>,
     pub(crate) sessions: Sessions<Message>,
+    /// Sessions that somebody must finish.
+    pursued: Arc<DashMap<SessionId, ()>>,
 }
 
 impl Claude {
@@ -135,7 +139,7 @@ impl Claude {
             tool_servers,
             ahead,
         };
-        Self { shared: Arc::new(shared), sessions: Sessions::default() }
+        Self { shared: Arc::new(shared), sessions: Sessions::default(), pursued: Arc::default() }
     }
 
     /// The journal it writes.
@@ -176,8 +180,47 @@ impl Claude {
                 if self.is_ours(unfinished.session).await? {
                     taken += 1;
                     self.send(unfinished.session, Missing::Refuse, Message::Touch).await?;
+                    self.pursue(unfinished.session);
                 }
             }
+        }
+    }
+
+    /// Sees to it that somebody finishes a session: touches it again until nothing in it is unfinished, or it is
+    /// here. Whoever had it may be gone without our knowing; then its lease must run out first.
+    pub(crate) fn pursue(&self, session: SessionId) {
+        if self.pursued.insert(session, ()).is_some() {
+            return;
+        }
+        let engine = self.clone();
+        self.shared.world.spawn.spawn(Box::pin(async move {
+            let mut wait = TAKE_OVER;
+            loop {
+                engine.shared.world.clock.sleep(wait).await;
+                if engine.is_in_hand(session).await {
+                    break;
+                }
+                drop(engine.send(session, Missing::Refuse, Message::Touch).await);
+                wait = (wait * 2).min(PURSUIT_MAX);
+            }
+            engine.pursued.remove(&session);
+        }));
+    }
+
+    /// Is a session here, or has it nothing to do?
+    async fn is_in_hand(&self, session: SessionId) -> bool {
+        let journal = &*self.shared.journal;
+        let lease = journal.info(session).await.ok().flatten().and_then(|info| info.lease);
+        let is_ours = lease.is_some_and(|lease| lease.holder == self.shared.holder);
+        if is_ours && self.sessions.has(session) {
+            return true;
+        }
+        match (budao_journal::fold(journal, session).await, journal.inbox(session).await) {
+            (Ok((state, _)), Ok(inbox)) => {
+                state.turn.is_none() && state.queue.is_empty() && inbox.is_empty()
+            }
+            (Err(fault), _) => fault.kind() == Kind::UnknownSession,
+            (_, Err(_)) => false,
         }
     }
 

@@ -10,7 +10,6 @@ mod round;
 mod start;
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -101,7 +100,8 @@ struct Actor {
     sender: mpsc::Sender<Message>,
     session: Session,
     idle_since: Timestamp,
-    running: HashMap<Work, Running>,
+    /// In the order it was started: few pieces at a time, and no chance in which is stopped first.
+    running: Vec<(Work, Running)>,
     known: Arc<Mutex<Known>>,
     tools: work::Tools,
     slots: Arc<tokio::sync::Semaphore>,
@@ -148,7 +148,7 @@ impl Actor {
             teller: Teller::new(&shared.model_hooks, &session.history),
             session,
             idle_since: now,
-            running: HashMap::new(),
+            running: Vec::new(),
             stopping: None,
             parked: false,
             waiting: Vec::new(),
@@ -236,7 +236,7 @@ impl Actor {
     }
 
     fn calls_running(&self) -> usize {
-        self.running.values().filter(|running| running.is_call).count()
+        self.running.iter().filter(|(_, running)| running.is_call).count()
     }
 
     fn next_wake(&self, now: Timestamp) -> Duration {

@@ -131,9 +131,9 @@ impl Client {
                 return;
             }
         }
-        machine.violations.add("every command of a client is answered", || {
-            format!("{} {id}", self.session)
-        });
+        machine
+            .violations
+            .add("every command of a client is answered", || format!("{} {id}", self.session));
     }
 
     /// What became of every command: accepted or not.
@@ -284,8 +284,10 @@ impl Client {
             format!("{}: {wrong:?}, {} of {}", self.name, heard.len(), all.len())
         });
         for (id, accepted) in self.told() {
-            let times = history.iter().filter(|record| matches!(&record.event,
-                Event::MessageAccepted { command, .. } if *command.0 == *id));
+            let times = history.iter().filter(|record| {
+                matches!(&record.event,
+                Event::MessageAccepted { command, .. } if *command.0 == *id)
+            });
             let times = times.count();
             let right = if accepted { times == 1 } else { times <= 1 };
             machine.violations.expect(right, "what a client was told is accepted is there", || {

@@ -1,6 +1,7 @@
 //! A journal on a disk with moods: what it has taken survives every kill, and it is not always willing.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{
         Arc, Mutex,
@@ -16,7 +17,7 @@ use budao_core::{
 };
 use budao_journal::{
     Append, AppendError, Digest, Filter, Info, Journal, Lease, LeaseRequest, Memory, Page,
-    PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary,
+    PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary, Token,
     Unfinished, Watch,
 };
 use bytes::Bytes;
@@ -24,6 +25,7 @@ use futures::stream::BoxStream;
 use rand::{RngExt as _, rngs::StdRng};
 
 use crate::{
+    check::Violations,
     script::Trouble,
     world::{SimClock, chance},
 };
@@ -36,6 +38,9 @@ pub(crate) struct Disk {
     clock: SimClock,
     mood: Arc<Mutex<Mood>>,
     writes: Arc<AtomicU64>,
+    /// Who was given each session last.
+    holders: Arc<Mutex<BTreeMap<SessionId, Token>>>,
+    violations: Violations,
 }
 
 struct Mood {
@@ -50,9 +55,29 @@ impl fmt::Debug for Disk {
 }
 
 impl Disk {
-    pub(crate) fn new(kept: Memory, clock: SimClock, seed: u64) -> Self {
-        let mood = Mood { dice: chance(seed, "disk"), trouble: None };
-        Self { kept, clock, mood: Arc::new(Mutex::new(mood)), writes: Arc::default() }
+    pub(crate) fn new(kept: Memory, clock: SimClock, seed: u64, violations: Violations) -> Self {
+        let mood = Arc::new(Mutex::new(Mood { dice: chance(seed, "disk"), trouble: None }));
+        let (writes, holders) = (Arc::default(), Arc::default());
+        Self { kept, clock, mood, writes, holders, violations }
+    }
+
+    /// A session was given to somebody: nobody else writes it from now on.
+    async fn give(&self, request: LeaseRequest) -> Result<Lease, Fault> {
+        let lease = self.kept.take_lease(request).await?;
+        let mut holders = self.holders.lock().expect("nobody panics with it");
+        holders.insert(lease.session, lease.token);
+        Ok(lease)
+    }
+
+    /// A write that was made was made by whoever the session was given to last.
+    async fn write_records(&self, append: Append) -> Result<Seq, AppendError> {
+        let (session, token) = (append.session, append.token);
+        let head = self.kept.append(append).await?;
+        let holder = self.holders.lock().expect("nobody panics with it").get(&session).copied();
+        self.violations.expect(holder == Some(token), "only the last holder writes", || {
+            format!("{session} at {head}: {token:?} wrote, {holder:?} has it")
+        });
+        Ok(head)
     }
 
     /// Misbehaves for a while.
@@ -141,7 +166,7 @@ macro_rules! write {
 #[async_trait]
 impl Journal for Disk {
     async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
-        write!(self, false, Operation::TakeLease, self.kept.take_lease(request))
+        write!(self, false, Operation::TakeLease, self.give(request))
     }
 
     async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
@@ -154,7 +179,7 @@ impl Journal for Disk {
 
     async fn append(&self, append: Append) -> Result<Seq, AppendError> {
         let closing = append.is_closing();
-        write!(self, closing, Operation::AppendRecords, self.kept.append(append))
+        write!(self, closing, Operation::AppendRecords, self.write_records(append))
     }
 
     async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault> {

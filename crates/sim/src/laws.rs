@@ -1,5 +1,7 @@
 //! What must hold of every history, whatever happened: read once, in order.
 
+#[cfg(feature = "gateways")]
+pub(crate) mod cli;
 mod stuck;
 pub(crate) mod told;
 
@@ -338,7 +340,10 @@ impl<'a> Reader<'a> {
                 let alone = turn.calls.get(call).is_some_and(|call| call.tried > 0)
                     && turn.calls.get(call).is_some_and(|call| !call.idempotent);
                 let cancelled = alone && failure.fault.kind() == Kind::Cancelled;
-                self.law(!cancelled || turn.cancelling, "a call is stopped only if somebody stops it");
+                self.law(
+                    !cancelled || turn.cancelling,
+                    "a call is stopped only if somebody stops it",
+                );
             }
             _ => {}
         }

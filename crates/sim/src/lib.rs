@@ -13,10 +13,16 @@ mod check;
 #[cfg(feature = "gateways")]
 mod client;
 mod disk;
+#[cfg(feature = "gateways")]
+mod editor;
 mod laws;
 mod model;
 mod outside;
 mod play;
+#[cfg(feature = "gateways")]
+#[allow(clippy::unwrap_used, dead_code, reason = "it is shared with tests, which use more of it")]
+#[path = "../../claude/tests/it/played.rs"]
+mod played;
 mod process;
 mod script;
 mod shrink;

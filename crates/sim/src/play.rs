@@ -15,17 +15,17 @@ use budao_core::{
 use budao_journal::{Filter, Journal as _, Memory, PageLimits, State, fold};
 use tokio::task::JoinSet;
 
-#[cfg(feature = "gateways")]
-use crate::{client::Client, outside::said, script::World};
 use crate::{
     check::{Violation, Violations},
     disk::Disk,
     laws,
     outside::{Answers, Watcher, command, decide, send, words},
     process::Machine,
-    script::{Script, Step, What},
+    script::{Script, Step, What, World},
     world::{SimClock, Tasks, world},
 };
+#[cfg(feature = "gateways")]
+use crate::{client::Client, outside::said};
 
 /// Virtual time in which everything must have come to rest after the last step.
 const REST: Duration = Duration::from_secs(4 * 3600);
@@ -60,7 +60,25 @@ pub fn run(script: &Script) -> Played {
         .start_paused(true)
         .build()
         .expect("a runtime without I/O can be made");
-    runtime.block_on(async { Play::begin(script).play(script).await })
+    runtime.block_on(async {
+        match script.world {
+            World::Engine | World::Served => Play::begin(script).play(script).await,
+            #[cfg(feature = "gateways")]
+            World::Editor => crate::editor::play(script).await,
+            #[cfg(not(feature = "gateways"))]
+            World::Editor => Play::begin(script).play(script).await,
+        }
+    })
+}
+
+/// What outlives every process of a script.
+pub(crate) fn machine(script: &Script) -> Arc<Machine> {
+    let clock = SimClock::new();
+    let disk_world = world(&clock, script.seed, "disk", Arc::new(Tasks::default()));
+    let kept = Memory::new(disk_world, Limits::default());
+    let violations = Violations::default();
+    let disk = Disk::new(kept, clock.clone(), script.seed, violations.clone());
+    Arc::new(Machine::new(script, clock, disk, violations))
 }
 
 struct Play {
@@ -77,12 +95,7 @@ struct Play {
 
 impl Play {
     fn begin(script: &Script) -> Self {
-        let clock = SimClock::new();
-        let violations = Violations::default();
-        let disk_world = world(&clock, script.seed, "disk", Arc::new(Tasks::default()));
-        let kept = Memory::new(disk_world, Limits::default());
-        let disk = Disk::new(kept, clock.clone(), script.seed);
-        let machine = Arc::new(Machine::new(script, clock, disk, violations));
+        let machine = machine(script);
         Self {
             machine,
             answers: Answers::default(),
@@ -343,56 +356,71 @@ impl Play {
     }
 
     async fn sessions_in(&self, state: Option<State>) -> Vec<SessionId> {
-        let filter = Filter { limit: 10_000, state, ..Filter::default() };
-        let all = self.machine.disk.kept().sessions(filter).await.unwrap_or_default();
-        let mut ids: Vec<_> = all.into_iter().map(|summary| summary.session).collect();
-        ids.sort_unstable();
-        ids
+        sessions(&self.machine, state).await
     }
 
     async fn look_back(self, script: &Script) -> Played {
         let violations = &self.machine.violations;
-        let mut played = Played {
-            violations: Vec::new(),
-            digest: 0,
-            records: 0,
-            turns: 0,
-            effects: self.machine.ledger.entries().len(),
-            events: BTreeMap::new(),
-            story: Vec::new(),
-        };
-        let mut digest = crc32fast::Hasher::new();
-        let mut histories = BTreeMap::new();
-        for session in self.everyone().await {
-            let history = records(&self.machine, session).await;
-            for record in &history {
-                let event = serde_json::to_string(&record.event).unwrap_or_default();
-                digest.update(&record.at.as_micros().to_le_bytes());
-                digest.update(event.as_bytes());
-                let name = laws::name(&event);
-                played.turns += usize::from(name == "turn_ended");
-                *played.events.entry(name.to_owned()).or_default() += 1;
-                if script.story {
-                    played.story.push(line(record, &event));
-                }
-            }
-            played.records += history.len();
-            laws::of_session(&history, &self.machine.limits, violations);
-            laws::of_snapshot(self.machine.disk.kept(), session, &history, violations).await;
-            histories.insert(session, history);
-        }
-        for (id, times) in self.machine.ledger.entries() {
-            digest.update(format!("{id} {times}").as_bytes());
+        let (played, histories) = gather(&self.machine, script).await;
+        for (session, history) in &histories {
+            laws::of_session(history, &self.machine.limits, violations);
+            laws::of_snapshot(self.machine.disk.kept(), *session, history, violations).await;
         }
         laws::told::of_answers(&self.answers.all(), &histories, violations);
         laws::told::of_effects(&self.machine.ledger.entries(), &histories, violations);
-        played.digest = digest.finalize();
-        played.violations = violations.all();
-        played
+        Played { violations: violations.all(), ..played }
     }
 }
 
-async fn records(machine: &Machine, session: SessionId) -> Vec<Record> {
+/// Every session in a state, or in any: children too, the oldest first.
+pub(crate) async fn sessions(machine: &Machine, state: Option<State>) -> Vec<SessionId> {
+    let filter = Filter { limit: 10_000, state, ..Filter::default() };
+    let all = machine.disk.kept().sessions(filter).await.unwrap_or_default();
+    let mut ids: Vec<_> = all.into_iter().map(|summary| summary.session).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Everything that was kept, counted.
+pub(crate) async fn gather(
+    machine: &Machine,
+    script: &Script,
+) -> (Played, BTreeMap<SessionId, Vec<Record>>) {
+    let mut played = Played {
+        violations: Vec::new(),
+        digest: 0,
+        records: 0,
+        turns: 0,
+        effects: machine.ledger.entries().len(),
+        events: BTreeMap::new(),
+        story: Vec::new(),
+    };
+    let mut digest = crc32fast::Hasher::new();
+    let mut histories = BTreeMap::new();
+    for session in sessions(machine, None).await {
+        let history = records(machine, session).await;
+        for record in &history {
+            let event = serde_json::to_string(&record.event).unwrap_or_default();
+            digest.update(&record.at.as_micros().to_le_bytes());
+            digest.update(event.as_bytes());
+            let name = laws::name(&event);
+            played.turns += usize::from(name == "turn_ended");
+            *played.events.entry(name.to_owned()).or_default() += 1;
+            if script.story {
+                played.story.push(line(record, &event));
+            }
+        }
+        played.records += history.len();
+        histories.insert(session, history);
+    }
+    for (id, times) in machine.ledger.entries() {
+        digest.update(format!("{id} {times}").as_bytes());
+    }
+    played.digest = digest.finalize();
+    (played, histories)
+}
+
+pub(crate) async fn records(machine: &Machine, session: SessionId) -> Vec<Record> {
     let (mut all, mut after) = (Vec::new(), 0);
     loop {
         let page = machine.disk.kept().read(session, after, PageLimits::default()).await;

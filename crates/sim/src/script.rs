@@ -14,6 +14,8 @@ pub enum World {
     Engine,
     /// The same, and clients of the session server: cut off, slow, repeating themselves.
     Served,
+    /// An editor on the bridge, with the native engine or the Claude CLI behind it.
+    Editor,
 }
 
 /// A whole simulation.
@@ -165,7 +167,8 @@ impl World {
     pub fn of(seed: u64) -> Self {
         match seed % 10 {
             _ if !cfg!(feature = "gateways") => Self::Engine,
-            7..=9 => Self::Served,
+            7 | 8 => Self::Served,
+            9 => Self::Editor,
             _ => Self::Engine,
         }
     }
@@ -213,7 +216,17 @@ impl Script {
             steps.push(Step { id: index, at_ms, what });
         }
         let world = World::Engine;
-        Self { seed, world, sessions, processes, census, tight, steps, stubborn: false, story: false }
+        Self {
+            seed,
+            world,
+            sessions,
+            processes,
+            census,
+            tight,
+            steps,
+            stubborn: false,
+            story: false,
+        }
     }
 }
 

@@ -53,10 +53,13 @@ impl<M> Sessions<M> {
         self.0.get(&session).is_some_and(|sender| !sender.is_closed())
     }
 
-    /// All of them.
+    /// All of them, the oldest first: the map's own order is chance.
     #[must_use]
     pub fn all(&self) -> Vec<mpsc::Sender<M>> {
-        self.0.iter().map(|entry| entry.value().clone()).collect()
+        let mut all: Vec<_> =
+            self.0.iter().map(|entry| (*entry.key(), entry.value().clone())).collect();
+        all.sort_unstable_by_key(|(session, _)| *session);
+        all.into_iter().map(|(_, sender)| sender).collect()
     }
 
     /// The way in to a session's task, which is started if there is none.

@@ -18,22 +18,27 @@ impl Actor {
     /// Starts what is due, stops what no longer is.
     pub(super) fn act(&mut self) {
         let due = turn::due(&self.session, &self.shared.limits);
-        self.running.retain(|work, running| running.is_call || due.contains(work));
-        self.running.retain(|work, _| !is_over(work, &self.session));
+        self.running.retain(|(work, running)| running.is_call || due.contains(work));
+        self.running.retain(|(work, _)| !is_over(work, &self.session));
         let parking = self.is_parking();
         self.parked |= parking;
         if parking || self.session.turn.as_ref().is_some_and(|turn| turn.cancelling) {
-            self.running.values().filter(|call| call.is_call).for_each(|call| call.cancel.cancel());
+            let calls = self.running.iter().filter(|(_, running)| running.is_call);
+            calls.for_each(|(_, call)| call.cancel.cancel());
         }
         if parking {
             return;
         }
         for work in due {
-            if !self.running.contains_key(&work) {
+            if !self.is_running(&work) {
                 let running = self.perform(work.clone());
-                self.running.insert(work, running);
+                self.running.push((work, running));
             }
         }
+    }
+
+    fn is_running(&self, work: &Work) -> bool {
+        self.running.iter().any(|(known, _)| known == work)
     }
 
     /// Checks calls in the round that brought them, if that needs no waiting: one append less.
@@ -44,7 +49,7 @@ impl Actor {
         }
         let due = turn::due(&self.session, &self.shared.limits);
         let check = due.into_iter().find(|work| matches!(work, Work::Check { .. }));
-        let check = check.filter(|work| !self.running.contains_key(work));
+        let check = check.filter(|work| !self.is_running(work));
         let Some(Work::Check { turn, calls }) = check else { return };
         let (shared, tools, session) = (&self.shared, &mut self.tools, &self.session);
         let checked = AssertUnwindSafe(|| check::at_once(shared, tools, session, &calls));

@@ -57,7 +57,7 @@ impl Actor {
     ) {
         let ours = life == self.life;
         if let (true, Some(work)) = (ours, over) {
-            self.running.remove(&work);
+            self.running.retain(|(known, _)| *known != work);
         }
         let is_call = matches!(input, Input::CallEnded { .. });
         // A call that was stopped only because we stop is left as it is: whoever resumes runs it again
