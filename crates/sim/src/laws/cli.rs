@@ -1,0 +1,59 @@
+//! What must hold of a history that the Claude CLI made: fewer things than of our own loop, as it decides most.
+
+use std::collections::BTreeSet;
+
+use budao_core::{
+    event::{Event, Record},
+    message::Block,
+};
+
+use crate::check::Violations;
+
+/// Reads one history that has come to rest.
+pub(crate) fn of_session(history: &[Record], violations: &Violations) {
+    let (mut accepted, mut begun) = (BTreeSet::new(), BTreeSet::new());
+    let (mut calls, mut questions) = (BTreeSet::new(), BTreeSet::new());
+    let mut running = None;
+    for record in history {
+        let law = |holds, promise| {
+            violations.expect(holds, promise, || format!("{} {:?}", record.seq, record.event));
+        };
+        match &record.event {
+            Event::MessageAccepted { command, .. } => {
+                law(accepted.insert(command.clone()), "a message is accepted once");
+            }
+            Event::MessageWithdrawn { command, .. } => {
+                law(accepted.remove(command), "only a message that waits is taken back");
+            }
+            Event::TurnStarted { message } => {
+                law(running.is_none(), "one turn at a time");
+                law(begun.insert(message.clone()), "a turn answers a message that waits");
+                accepted.remove(message);
+                running = Some(record.turn);
+            }
+            Event::ModelAnswered { content, .. } => {
+                for block in content {
+                    if let Block::ToolUse(call) = block {
+                        law(calls.insert(call.id.clone()), "call ids are unique");
+                    }
+                }
+            }
+            Event::CallEnded { call, .. } => {
+                law(calls.remove(call), "a call ends once, in its own step");
+            }
+            Event::QuestionAsked { question, .. } => {
+                law(questions.insert(question.clone()), "a question is asked once");
+            }
+            Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
+                law(questions.remove(question), "a question is answered once");
+            }
+            Event::TurnEnded { .. } => {
+                law(running.take() == Some(record.turn), "a turn ends once");
+                law(calls.is_empty(), "every call has its outcome before its turn ends");
+            }
+            _ => {}
+        }
+    }
+    let rest = running.is_none() && accepted.is_empty();
+    violations.expect(rest, "every turn ends", || format!("{running:?}, {accepted:?}"));
+}
