@@ -14,9 +14,9 @@ pub(crate) struct Args {
     /// The first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Play every seed in this world, whichever is its own: engine, served, editor
-    #[arg(long)]
-    world: Option<String>,
+    /// The world they are played in: engine, served or editor
+    #[arg(long, default_value = "engine")]
+    world: String,
     /// Play each seed twice: the same seed must give the same bytes
     #[arg(long)]
     twice: bool,
@@ -60,8 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(file) => sim.arg("--script").arg(file),
         None => sim.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]),
     };
-    if let Some(world) = &args.world {
-        sim.args(["--world", world]);
+    if args.script.is_none() {
+        sim.args(["--world", &args.world]);
     }
     sim.args(args.twice.then_some("--twice")).args(args.story.then_some("--story"));
     let status = sim.status().context("cannot run the simulator")?;

@@ -77,6 +77,8 @@ struct Line {
     from: mpsc::Receiver<Word>,
     /// Commands sent and not answered, by id.
     open: BTreeMap<String, i32>,
+    /// The server has said from where it goes on. If it cannot, the client comes back.
+    resumed: bool,
 }
 
 impl Client {
@@ -163,7 +165,7 @@ impl Client {
             // Whoever is not let in finds the line dead, and comes back.
             drop(hall.attend(Who::local(), theirs, answers).await);
         }));
-        Some(Line { to, from, open: BTreeMap::new() })
+        Some(Line { to, from, open: BTreeMap::new(), resumed: false })
     }
 
     async fn talk(&self, machine: &Machine, mut line: Line, dice: &mut StdRng) {
@@ -188,7 +190,9 @@ impl Client {
                 Some(Word::Beat) => drop(line.to.try_send(Word::Beat)),
                 Some(Word::Frame(text)) => {
                     self.dawdle(dice).await;
-                    self.hear(machine, &mut line, text).await;
+                    if !self.hear(machine, &mut line, text).await {
+                        return;
+                    }
                 }
             }
         }
@@ -221,14 +225,22 @@ impl Client {
         }
     }
 
-    async fn hear(&self, machine: &Machine, line: &mut Line, text: String) {
+    /// Takes in a frame. Is the line of any use?
+    async fn hear(&self, machine: &Machine, line: &mut Line, text: String) -> bool {
         let Ok(frame) = serde_json::from_str::<Value>(&text) else {
-            return machine.violations.add("a frame is JSON", || text);
+            machine.violations.add("a frame is JSON", || text);
+            return false;
         };
+        let meta = &frame["metadata"];
+        line.resumed |= meta["action"] == "resume" && meta["status"] == "complete";
         match frame["seq"].as_u64() {
+            // It may watch from now on because it asked something; what came before is missing.
+            Some(_) if !line.resumed => return false,
             Some(seq) => self.hear_record(machine, &frame, seq, text).await,
+            None if meta["action"] == "reconnect" && meta["status"] == "rejected" => return false,
             None => self.hear_answer(machine, line, &frame),
         }
+        true
     }
 
     async fn hear_record(&self, machine: &Machine, frame: &Value, seq: u64, text: String) {

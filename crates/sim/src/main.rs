@@ -31,9 +31,9 @@ struct Args {
     /// The first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Play every seed in this world, whichever is its own
-    #[arg(long)]
-    world: Option<World>,
+    /// The world they are played in
+    #[arg(long, default_value = "engine")]
+    world: World,
     /// Play each seed twice: the same seed must give the same bytes
     #[arg(long)]
     twice: bool,
@@ -59,7 +59,7 @@ struct Args {
 
 impl Args {
     fn script_of(&self, seed: u64) -> Script {
-        self.world.map_or_else(|| Script::of(seed), |world| Script::in_world(seed, world))
+        Script::in_world(seed, self.world)
     }
 }
 
@@ -146,9 +146,9 @@ fn report(args: &Args, found: Found, began: Instant) -> Result<ExitCode> {
     }
     for (seed, played) in totals.failed.iter().filter(|_| !args.brief) {
         let script = args.script_of(*seed);
-        let world = args.world.map_or(String::new(), |world| format!(" --world {}", named(world)));
+        let world = named(args.world);
         println!(
-            "seed {seed} breaks a promise; to see it again: cargo xtask sim --from {seed} --seeds 1{world}"
+            "seed {seed} breaks a promise; to see it again: cargo xtask sim --from {seed} --seeds 1 --world {world}"
         );
         let short = shrink(&script, played.violations[0].promise, SHRINKING);
         let file = args.out.join(format!("{seed}.json"));

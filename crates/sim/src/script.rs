@@ -161,24 +161,11 @@ pub enum Trouble {
     Slow,
 }
 
-impl World {
-    /// The world a seed is played in.
-    #[must_use]
-    pub fn of(seed: u64) -> Self {
-        match seed % 10 {
-            _ if !cfg!(feature = "gateways") => Self::Engine,
-            7 | 8 => Self::Served,
-            9 => Self::Editor,
-            _ => Self::Engine,
-        }
-    }
-}
-
 impl Script {
     /// The script of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
-        Self::in_world(seed, World::of(seed))
+        Self::in_world(seed, World::Engine)
     }
 
     /// The script of a seed in a world of one's choice.

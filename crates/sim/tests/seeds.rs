@@ -2,15 +2,29 @@
 
 use budao_sim::{Script, World, run};
 
-/// Seeds played by `cargo test`: each world has its share.
+/// Seeds played by `cargo test`, in each world.
 const SEEDS: u64 = 100;
+
+fn play(world: World, name: &str) {
+    for seed in 0..SEEDS {
+        let again = format!("cargo xtask sim --from {seed} --seeds 1 --world {name}");
+        assert_eq!(run(&Script::in_world(seed, world)).violations, [], "{again}");
+    }
+}
 
 #[test]
 fn no_seed_breaks_a_promise() {
-    for seed in 0..SEEDS {
-        let played = run(&Script::of(seed));
-        assert_eq!(played.violations, [], "seed {seed}: cargo xtask sim --from {seed} --seeds 1");
-    }
+    play(World::Engine, "engine");
+}
+
+#[test]
+fn no_seed_breaks_a_promise_to_a_client_of_the_server() {
+    play(World::Served, "served");
+}
+
+#[test]
+fn no_seed_breaks_a_promise_to_an_editor() {
+    play(World::Editor, "editor");
 }
 
 /// 190: which of several calls was stopped first was chance.
