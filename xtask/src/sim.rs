@@ -38,7 +38,7 @@ impl Args {
         Self {
             seeds,
             from: 0,
-            world: None,
+            world: "engine".to_owned(),
             twice: false,
             script: None,
             story: false,
