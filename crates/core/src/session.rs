@@ -134,7 +134,7 @@ impl Session {
 
     /// One event of the fold: total, so that no history can stop it.
     pub fn apply(&mut self, event: &Event, at: Timestamp, trace: Trace) {
-        self.head += 1;
+        self.head = self.head.saturating_add(1);
         if let Some(pipeline) = &mut self.pipeline {
             pipeline.apply(event);
         } else if let Event::PlanStarted { .. } | Event::PlanMade { .. } = event {
@@ -217,7 +217,7 @@ impl Session {
         if let (Some(asked), Some(content)) = (asked, &content) {
             self.pipeline = Some(Pipeline::new(text_of(content), asked));
         }
-        self.turns += 1;
+        self.turns = self.turns.saturating_add(1);
         self.ended = None;
         self.closing = self.closing.map(|before| before.saturating_sub(1));
         self.turn = Some(Turn {
@@ -316,7 +316,7 @@ impl Session {
         history.splice(..cut, std::iter::once(summary).chain(question));
         self.tokens = tokens_after;
         if let Some(turn) = &mut self.turn {
-            turn.first_message = (first + 1).saturating_sub(cut).max(asked_at);
+            turn.first_message = first.saturating_add(1).saturating_sub(cut).max(asked_at);
             turn.compacted_in_step = turn.step;
             turn.usage += usage;
             turn.too_long = false;

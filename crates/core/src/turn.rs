@@ -371,7 +371,7 @@ impl Stepper<'_> {
             (Event::TurnStarted { message }, _) => {
                 let queued = self.session.queue.iter().find(|queued| queued.command == *message);
                 let brought = queued.map_or(Trace::NONE, |queued| queued.trace);
-                (self.session.turns + 1, brought.or(self.env.trace))
+                (self.session.turns.saturating_add(1), brought.or(self.env.trace))
             }
             (_, Some(turn)) => (turn.number, turn.trace),
             (_, None) => (0, Trace::NONE),
@@ -460,7 +460,7 @@ impl Stepper<'_> {
                 .because(format!("history is not well paired at message {index}"));
             return self.give_up(fault);
         }
-        let (step, model) = (turn.step + 1, settings.model.clone());
+        let (step, model) = (turn.step.saturating_add(1), settings.model.clone());
         self.emit(Event::StepStarted { step, attempt: 1, model });
         self.tell_compaction();
     }

@@ -38,13 +38,22 @@ pub async fn fold_at(journal: &dyn Journal, session: SessionId, at: Seq) -> Resu
     Ok(state)
 }
 
-/// A snapshot of another version is no loss while the records are there: they are the truth.
+/// A snapshot of another version is no loss while the records are there: they are the truth. Nor is one that says it
+/// stands elsewhere than it does, as an imported file may: folding on from there would leave records out or take them
+/// twice.
 async fn from_snapshot(journal: &dyn Journal, session: SessionId) -> Result<Session, Fault> {
     let Some(snapshot) = journal.snapshot(session).await? else { return Ok(Session::default()) };
-    Ok(serde_json::from_slice(&snapshot.body).unwrap_or_else(|error| {
-        tracing::warn!(%session, %error, "a snapshot is of another version; reading the records");
-        Session::default()
-    }))
+    match serde_json::from_slice::<Session>(&snapshot.body) {
+        Ok(state) if state.head == snapshot.seq => return Ok(state),
+        Ok(state) => {
+            let (at, says) = (snapshot.seq, state.head);
+            tracing::warn!(%session, at, says, "a snapshot is of another position; reading the records");
+        }
+        Err(error) => {
+            tracing::warn!(%session, %error, "a snapshot is of another version; reading the records");
+        }
+    }
+    Ok(Session::default())
 }
 
 /// Folds the records after the state's head, up to `until` or the last one.

@@ -237,6 +237,54 @@ async fn an_import_that_is_cut_anywhere_keeps_whole_sessions_only() {
     }
 }
 
+/// Goal: an imported file is believed no further than it can be checked. Method: files that claim what cannot be.
+#[tokio::test]
+async fn an_import_that_claims_what_cannot_be_is_refused_and_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory.path().join("a.db")).await;
+    let head = "{\"journal\":1}\n";
+    let begin = |removed: u64| {
+        let id = session(1);
+        format!(
+            "{head}{{\"session\":\"{id}\",\"epoch\":\"0000002a\",\"removed_to\":{removed},\"removed_why\":\"age\"}}\n"
+        )
+    };
+    for claim in [
+        begin(u64::MAX),
+        begin(u64::MAX - 1),
+        begin(1 << 60),
+        format!("{}{{\"snapshot\":18446744073709551615,\"body\":\"AAAA\"}}\n", begin(3)),
+        format!("{}{{\"end\":\"{}\",\"records\":18446744073709551615}}\n", begin(3), session(1)),
+        format!("{head}{head}"),
+    ] {
+        let fault = journal.import(&mut claim.as_bytes()).await.unwrap_err();
+        assert_eq!(fault.kind(), Kind::BadRequest, "{claim}");
+        assert!(journal.info(session(1)).await.unwrap().is_none(), "{claim}");
+    }
+    let mut endless = std::io::BufReader::with_capacity(1 << 20, std::io::repeat(b'x'));
+    let fault = journal.import(&mut endless).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::BadRequest);
+}
+
+/// Goal: a snapshot that says it stands elsewhere than it does is not gone on from.
+#[tokio::test]
+async fn a_snapshot_of_another_position_is_not_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(&directory.path().join("a.db")).await;
+    let lease = lease(&journal, session(1), "w").await;
+    for forged in [0, 7, 99, u64::MAX] {
+        let state = budao_core::session::Session { head: forged, ..Default::default() };
+        let head = journal.info(session(1)).await.unwrap().map_or(0, |info| info.head);
+        let append = Append {
+            snapshot: Some(serde_json::to_vec(&state).unwrap()),
+            ..Append::new(&lease, head, entries(head, 1, 10))
+        };
+        journal.append(append).await.unwrap();
+        let (folded, from) = budao_journal::fold(&journal, session(1)).await.unwrap();
+        assert_eq!((folded.head, from), (head + 1, 0), "forged {forged}");
+    }
+}
+
 #[tokio::test]
 async fn a_check_tells_how_far_it_is_and_comes_to_its_end() {
     let directory = tempfile::tempdir().unwrap();

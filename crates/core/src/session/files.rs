@@ -27,7 +27,7 @@ struct Seen {
 impl Files {
     /// A tool saw a file in this state.
     pub fn saw(&mut self, path: &str, digest: Option<&String>) {
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         let seen = Seen { digest: digest.cloned(), at: self.count };
         self.by_path.insert(path.to_owned(), seen);
         if self.by_path.len() > FILES_KEPT

@@ -54,7 +54,7 @@ pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<Event>, Vec<(CallId, 
                     tool: call.tool.clone(),
                     arguments: arguments.clone(),
                     repairs: Vec::new(),
-                    attempt: attempt + 1,
+                    attempt: attempt.saturating_add(1),
                     idempotent: true,
                 });
             }
@@ -254,7 +254,7 @@ impl Stepper<'_> {
             operation: Operation::ToolCall,
             kind,
             attempt,
-            next_attempt: attempt + 1,
+            next_attempt: attempt.saturating_add(1),
             max_attempts: policy.tries,
             wait_ms: millis(wait),
             due_at: env.now.after(wait),

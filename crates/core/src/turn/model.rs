@@ -112,7 +112,7 @@ impl Stepper<'_> {
                 operation: Operation::ModelRequest,
                 kind,
                 attempt,
-                next_attempt: attempt + 1,
+                next_attempt: attempt.saturating_add(1),
                 max_attempts: policy.tries,
                 wait_ms: millis(wait),
                 due_at: env.now.after(wait),

@@ -125,8 +125,10 @@ impl Stepper<'_> {
         let running = self.pipeline().jobs().len();
         let room = self.env.limits.parallel_calls.saturating_sub(running);
         let waiting = self.pipeline().tasks.iter().filter(|state| state.is_waiting());
-        let next: Vec<(Task, u32)> =
-            waiting.take(room).map(|state| (state.task.clone(), state.attempt + 1)).collect();
+        let next: Vec<(Task, u32)> = waiting
+            .take(room)
+            .map(|state| (state.task.clone(), state.attempt.saturating_add(1)))
+            .collect();
         for (task, attempt) in next {
             self.emit(Event::TaskStarted { task, attempt });
         }
@@ -291,7 +293,8 @@ impl Stepper<'_> {
     }
 
     pub(super) fn restart(&mut self, task: TaskId, by: &str) {
-        let attempt = self.pipeline().task(&task).map_or(1, |state| state.attempt + 1);
+        let attempt =
+            self.pipeline().task(&task).map_or(1, |state| state.attempt.saturating_add(1));
         let reason = format!("asked for by {by}");
         self.emit(Event::TaskRestarted { task, attempt, reason });
     }
@@ -316,7 +319,7 @@ impl Stepper<'_> {
     fn end_answered(&mut self, output: String) {
         let complete = self.pipeline().tasks.iter().all(TaskState::is_completed);
         self.emit(Event::PipelineEnded { complete });
-        let step = self.turn().step + 1;
+        let step = self.turn().step.saturating_add(1);
         self.emit(Event::TextCame { step, text: output.clone() });
         let (content, stop) = (vec![Block::Text(output)], ModelStop::EndTurn);
         self.emit(Event::ModelAnswered { step, content, stop, usage: Usage::default() });

@@ -41,6 +41,12 @@ use crate::{
 /// Records in one append while importing.
 const CHUNK: usize = 1000;
 
+/// The longest line that is read: more than any that is written, less than a memory.
+const LINE_BYTES_MAX: u64 = 128 << 20;
+
+/// No history is longer: what claims to be is no history.
+const POSITION_MAX: Seq = 1 << 53;
+
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExportReport {
@@ -326,6 +332,13 @@ struct Current {
     records: u64,
 }
 
+impl Current {
+    /// The position of the next record; none at the end of all numbers, which a file may claim.
+    fn next(&self) -> Option<Seq> {
+        self.head.checked_add(self.entries.len() as u64)?.checked_add(1)
+    }
+}
+
 impl Import<'_> {
     async fn run(&mut self, input: &mut (dyn BufRead + Send)) -> Result<(), Fault> {
         let mut text = String::new();
@@ -333,10 +346,14 @@ impl Import<'_> {
         loop {
             text.clear();
             self.line += 1;
+            let mut line = std::io::Read::take(&mut *input, LINE_BYTES_MAX);
             let length =
-                input.read_line(&mut text).map_err(|error| self.wrong(&error.to_string()))?;
+                line.read_line(&mut text).map_err(|error| self.wrong(&error.to_string()))?;
             if length == 0 {
                 return Err(self.wrong("the file ends before it says that it is done"));
+            }
+            if line.limit() == 0 && !text.ends_with('\n') {
+                return Err(self.wrong("this line is longer than any that is written"));
             }
             let read: Read<'_> =
                 serde_json::from_str(&text).map_err(|error| self.wrong(&error.to_string()))?;
@@ -367,6 +384,9 @@ impl Import<'_> {
         removed_to: Seq,
         removed_why: Option<GapReason>,
     ) -> Result<(), Fault> {
+        if removed_to > POSITION_MAX {
+            return Err(self.wrong("this position is beyond any history"));
+        }
         let ask = Ask::Adopt { session, removed_to, removed_why };
         let lease = self.journal.lease_of(ask).await?;
         let current = Current { lease, head: removed_to, entries: Vec::new(), records: 0 };
@@ -396,7 +416,7 @@ impl Import<'_> {
     async fn take_into(&mut self, current: &mut Current, line: Line<'_>) -> Result<bool, Fault> {
         match line {
             Line::Record { seq, at, trace, turn, event } => {
-                if seq != current.head + current.entries.len() as u64 + 1 {
+                if Some(seq) != current.next() {
                     return Err(self.wrong("a record is missing before this one"));
                 }
                 let body = Bytes::copy_from_slice(event.get().as_bytes());
@@ -408,7 +428,7 @@ impl Import<'_> {
             }
             Line::Snapshot { snapshot, body } => {
                 let body = BASE64.decode(body).map_err(|error| self.wrong(&error.to_string()))?;
-                if snapshot != current.head + current.entries.len() as u64 {
+                if Some(snapshot) != current.next().and_then(|next| next.checked_sub(1)) {
                     return Err(self.wrong("a snapshot stands right after the record it covers"));
                 }
                 self.flush(current, Some(body)).await?;
