@@ -71,7 +71,9 @@ impl Toolbox {
     /// Do these arguments fit this tool as they are? The bare look-up and validation of a call.
     #[must_use]
     pub fn fits(&self, name: &str, arguments: &Value) -> bool {
-        self.entry(name).is_ok_and(|entry| entry.prepared.validator.is_valid(arguments))
+        self.entry(name).is_ok_and(|entry| {
+            entry.prepared.bears(arguments) && entry.prepared.validator.is_valid(arguments)
+        })
     }
 
     fn fit(
@@ -206,6 +208,11 @@ fn fit(
     limits: &Limits,
 ) -> Result<(Value, Vec<Repair>), Fault> {
     let prepared = &entry.prepared;
+    if !prepared.bears(&arguments) {
+        return Err(Fault::new(Kind::JsonTooDeep, Operation::ToolCall)
+            .with(Fact::ToolName, entry.spec.name.to_string())
+            .with(Fact::Limit, limits.json_depth));
+    }
     if prepared.has_defaults {
         repair::fill_defaults(&prepared.schema, &mut arguments, &mut repairs);
     }

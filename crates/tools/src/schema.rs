@@ -3,6 +3,7 @@
 //! What comes out of `prepare` is both what the model is sent and what is enforced. Whatever cannot be
 //! enforced (a pattern that needs backtracking) is taken out of both, with a warning.
 
+mod circle;
 mod inline;
 mod walk;
 
@@ -31,10 +32,19 @@ pub(crate) struct Prepared {
     /// Sent and enforced.
     pub(crate) schema: Value,
     pub(crate) validator: Validator,
+    /// Were references kept? Then what a call makes of them is weighed before it is validated.
+    refers: bool,
     /// Does any place have a default that could be filled in?
     pub(crate) has_defaults: bool,
     /// What had to be taken out.
     pub(crate) warnings: Vec<String>,
+}
+
+impl Prepared {
+    /// Is this value little enough to be held against the schema?
+    pub(crate) fn bears(&self, value: &Value) -> bool {
+        !self.refers || circle::weigh(&self.schema, value)
+    }
 }
 
 /// Checks and compiles the schema of a tool's arguments, or says why it cannot be used.
@@ -47,15 +57,17 @@ pub(crate) fn prepare(schema: &Value) -> Result<Prepared, String> {
     let draft = settle_draft(&mut root);
     let mut schema = Value::Object(root);
     refuse_remote(&schema)?;
+    circle::refuse(&schema)?;
     let mut warnings = Vec::new();
     drop_patterns(&mut schema, draft, &mut warnings);
     let schema = inline::inline(schema)?;
     let validator = compile(&schema, draft)?;
+    let refers = circle::refers(&schema);
     let mut has_defaults = false;
     walk::each(&schema, &mut |map| {
         has_defaults |= map.get("default").is_some_and(|value| !value.is_null());
     });
-    Ok(Prepared { schema, validator, has_defaults, warnings })
+    Ok(Prepared { schema, validator, refers, has_defaults, warnings })
 }
 
 /// Arguments are always an object; a schema that leaves that out gets it, one that denies it is refused.

@@ -74,7 +74,7 @@ pub(crate) fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     at
 }
 
-fn percent_decoded(pointer: &str) -> Cow<'_, str> {
+pub(super) fn percent_decoded(pointer: &str) -> Cow<'_, str> {
     if !pointer.contains('%') {
         return Cow::Borrowed(pointer);
     }
@@ -164,7 +164,7 @@ impl<'a> Work<'a> {
 }
 
 /// Keywords whose content is a value, not a schema.
-fn is_value(keyword: &str) -> bool {
+pub(super) fn is_value(keyword: &str) -> bool {
     matches!(keyword, "const" | "default" | "enum" | "examples")
 }
 
