@@ -20,6 +20,7 @@ use budao_tools::{
     call::Ready,
     hooks::Decision,
     policy::{self, Permitted},
+    pool::NoAnswer,
 };
 
 use crate::{
@@ -59,16 +60,9 @@ pub(crate) async fn toolbox(
     {
         return Ok(toolbox.clone());
     }
-    let limit = desk.shared.limits.tool_deadline;
-    let mut toolbox = tokio::select! {
-        biased;
-        found = source.toolbox(desk.session, settings) => found?,
-        () = desk.shared.world.clock.sleep(limit) => {
-            return Err(Fault::new(Kind::RequestTimedOut, Operation::StartTool)
-                .with(Fact::Service, "the source of tools")
-                .with(Fact::TimeoutMs, limit)
-                .with(Fact::ElapsedMs, limit));
-        }
+    let mut toolbox = match source.is_quick() {
+        true => source.toolbox(desk.session, settings).await?,
+        false => asked_apart(desk, settings).await?,
     };
     if let Some(task_run) = subagent::tool(desk, settings) {
         toolbox = toolbox.with(task_run)?;
@@ -79,6 +73,23 @@ pub(crate) async fn toolbox(
     }
     *kept = Some((generation, toolbox.clone()));
     Ok(toolbox)
+}
+
+/// Asks the source apart from the session: one that hangs, blocks its thread or panics costs the turn and no more.
+async fn asked_apart(desk: &Desk, settings: &Settings) -> Result<Toolbox, Fault> {
+    let Shared { tools, pool, world, limits, .. } = &*desk.shared;
+    let (source, session, settings) = (Arc::clone(tools), desk.session, settings.clone());
+    let limit = limits.tool_deadline;
+    let work = async move { source.toolbox(session, &settings).await };
+    let about =
+        |kind| Fault::new(kind, Operation::StartTool).with(Fact::Service, "the source of tools");
+    match pool.within(world, limit, work).await {
+        Ok(found) => found,
+        Err(NoAnswer::TookTooLong) => Err(about(Kind::RequestTimedOut)
+            .with(Fact::TimeoutMs, limit)
+            .with(Fact::ElapsedMs, limit)),
+        Err(why) => Err(why.explain(about(Kind::Bug), limit)),
+    }
 }
 
 /// Records what failed beside a call, without changing it.

@@ -44,11 +44,17 @@ impl ModelSource for OneModel {
 #[async_trait]
 pub trait ToolSource: Send + Sync + fmt::Debug {
     /// The tools of a session. Asked when it is loaded, when its settings change, and before each step
-    /// if `generation` has moved. Whoever takes longer than a tool may is not waited for.
+    /// if `generation` has moved. Whoever takes longer than a tool may is not waited for, even if it blocks its thread.
     ///
     /// # Errors
     /// When they cannot be had; the turn fails with it.
     async fn toolbox(&self, session: SessionId, settings: &Settings) -> Result<Toolbox, Fault>;
+
+    /// Does it answer from what it has at hand? Then it is asked on the session's own task, with nobody between who
+    /// could give up on it.
+    fn is_quick(&self) -> bool {
+        false
+    }
 
     /// A session ended: what its tools left running for it can be ended. A later message re-opens it.
     async fn session_ended(&self, session: SessionId) {
@@ -65,6 +71,10 @@ pub trait ToolSource: Send + Sync + fmt::Debug {
 impl ToolSource for Toolbox {
     async fn toolbox(&self, _session: SessionId, _settings: &Settings) -> Result<Toolbox, Fault> {
         Ok(self.clone())
+    }
+
+    fn is_quick(&self) -> bool {
+        true
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc,
     },
     time::Duration,
 };
@@ -104,6 +105,41 @@ async fn tools_that_cannot_be_had_in_time_fail_the_turn() {
     let tools = Arc::new(Away { hangs: true, ..Away::default() });
     let (_, result) = run(&runtime(world, journal, tools).build().unwrap()).await;
     assert_eq!(fault_of(&result).kind(), Kind::RequestTimedOut);
+}
+
+/// Blocks the thread it is asked on until it is let go, or panics.
+#[derive(Debug)]
+struct Blocking(Option<Mutex<mpsc::Receiver<()>>>);
+
+#[async_trait]
+impl ToolSource for Blocking {
+    async fn toolbox(&self, _: SessionId, _: &Settings) -> Result<Toolbox, Fault> {
+        let until = self.0.as_ref().expect("a bug of the source");
+        let _ = until.lock().unwrap().recv();
+        Ok(Toolbox::builder().build())
+    }
+}
+
+/// Goal: a source that blocks its thread, or panics, costs the turn and not the session. Method: one that blocks until
+/// the test lets it go, which it does only after the turn has ended.
+#[tokio::test]
+async fn a_source_of_tools_that_blocks_or_panics_fails_the_turn_in_time() {
+    let (let_go, until) = mpsc::channel();
+    for (source, kind) in
+        [(Blocking(Some(Mutex::new(until))), Kind::RequestTimedOut), (Blocking(None), Kind::Bug)]
+    {
+        let world = world::seeded(5);
+        let mut limits = Limits { tool_deadline: Duration::from_millis(50), ..Limits::default() };
+        (limits.retry.base, limits.retry.max) =
+            (Duration::from_millis(1), Duration::from_millis(1));
+        let journal = Arc::new(Memory::new(world.clone(), limits.clone()));
+        let model = Script::new().say("hello").forever().model(Arc::clone(&world.clock));
+        let models = Arc::new(OneModel(Arc::new(model)));
+        let runtime = Builder::new(journal, models, Arc::new(source)).world(world).limits(limits);
+        let (_, result) = run(&runtime.build().unwrap()).await;
+        assert_eq!(fault_of(&result).kind(), kind);
+    }
+    drop(let_go);
 }
 
 #[tokio::test(start_paused = true)]
