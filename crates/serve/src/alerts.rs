@@ -87,7 +87,12 @@ pub(crate) async fn begin(server: &Server) -> Option<(Alerts, Watch)> {
 
 /// Tells the webhook until the server stops.
 pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: Watch) {
-    let Ok(client) = reqwest::Client::builder().timeout(PATIENCE).build() else {
+    // What is told is for this address alone: a webhook that sends us elsewhere has not taken it.
+    let client = reqwest::Client::builder()
+        .timeout(PATIENCE)
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false);
+    let Ok(client) = client.build() else {
         return tracing::error!("alerts cannot be sent: no HTTP client");
     };
     let mut failed = 0;

@@ -3,12 +3,18 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
 
-use axum::{Router, body::Bytes, http::StatusCode, routing::post};
+use axum::{
+    Router,
+    body::Bytes,
+    http::StatusCode,
+    response::Redirect,
+    routing::{get, post},
+};
 use budao_core::{
     Event, Fault, Kind,
     fault::{Fact, Operation},
@@ -17,6 +23,7 @@ use budao_journal::Journal;
 use budao_models::Script;
 use budao_runtime::world;
 use budao_serve::alerts::{Alerts, Rules};
+use futures::FutureExt as _;
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::mpsc};
 
@@ -30,6 +37,8 @@ struct Webhook {
     url: String,
     takes: Arc<AtomicBool>,
     got: mpsc::Receiver<Value>,
+    /// Requests for where it sends us, if we believed it.
+    elsewhere: Arc<AtomicU32>,
 }
 
 impl Webhook {
@@ -46,9 +55,16 @@ impl Webhook {
                 false => StatusCode::BAD_GATEWAY,
             }
         };
-        let router = Router::new().route("/hook", post(hook));
+        let elsewhere = Arc::new(AtomicU32::new(0));
+        let went = Arc::clone(&elsewhere);
+        let away =
+            move || async move { went.fetch_add(1, Ordering::SeqCst) }.map(|_| StatusCode::OK);
+        let router = Router::new()
+            .route("/hook", post(hook))
+            .route("/away", get(away.clone()).post(away))
+            .route("/moved", post(async || Redirect::temporary("/away")));
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { url, takes, got }
+        Self { url, takes, got, elsewhere }
     }
 
     async fn next(&mut self) -> Value {
@@ -130,4 +146,30 @@ async fn an_alert_arrives_although_the_webhook_fails_and_the_server_is_restarted
     };
     assert_eq!(last["explain"], format!("budao explain {}", Kind::SyncFailed.row().code));
     third.stop().await;
+}
+
+#[tokio::test]
+async fn a_webhook_that_sends_us_elsewhere_is_not_followed() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let directory = tempfile::tempdir().unwrap();
+    let cursor = directory.path().join("journal.db-alerts");
+    let journal = sqlite(&directory).await;
+    let mut hook = Webhook::open().await;
+    hook.takes.store(true, Ordering::SeqCst);
+    let right = std::mem::take(&mut hook.url);
+    hook.url = right.replace("/hook", "/moved");
+    let first = stage(&journal, &hook, &cursor).await;
+    fails(&journal, 1, Kind::JournalDamaged).await;
+    // Long enough for it to be tried, and tried again; a stop waits for nothing.
+    tokio::time::timeout(Duration::from_millis(300), hook.got.recv()).await.unwrap_err();
+    first.stop().await;
+    assert_eq!(hook.elsewhere.load(Ordering::SeqCst), 0);
+    hook.url = right;
+    let second = stage(&journal, &hook, &cursor).await;
+    assert_eq!(
+        hook.next().await["kind"],
+        "journal_damaged",
+        "it was not taken, so it is told again"
+    );
+    second.stop().await;
 }
