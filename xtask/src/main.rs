@@ -2,6 +2,8 @@
 //! the programs of others that tests talk to, `codegen` makes what comes from the fault catalog, `crash`
 //! kills, `chaos` cuts lines, `sim` plays seeds, `probes` does the same failures to others and to us,
 //! `coverage` and `mutants` judge the tests themselves, `record` makes the moving picture of the demo.
+//! `coverage` and `mutants` judge the tests themselves.
+//! kills, `chaos` cuts lines, `sim` plays seeds, `fuzz` feeds parsers.
 //!
 //! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
 
@@ -13,6 +15,7 @@ mod catalog;
 mod chaos;
 mod coverage;
 mod crash;
+mod fuzz;
 mod metadata;
 mod mutants;
 mod page;
@@ -78,6 +81,8 @@ enum Chore {
     Probes(probes::Args),
     /// Play the demo in a terminal and keep it as a picture that moves
     Record(record::Args),
+    /// Feed parsers and decoders hostile input
+    Fuzz(fuzz::Args),
     /// Play seeds on the simulator: the real runtime on virtual time, with faults and kills
     Sim(sim::Args),
 }
@@ -98,6 +103,7 @@ fn main() -> ExitCode {
         Chore::Mutants(args) => mutants::main(&args),
         Chore::Probes(args) => probes::main(&args),
         Chore::Record(args) => record::run(&args).map(|()| ExitCode::SUCCESS),
+        Chore::Fuzz(args) => fuzz::run(&args).map(|()| ExitCode::SUCCESS),
         Chore::Sim(args) => sim::run(&args).map(|()| ExitCode::SUCCESS),
     };
     match done {

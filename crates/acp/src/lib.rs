@@ -18,6 +18,8 @@ mod offer;
 mod outbox;
 mod outcome;
 mod permission;
+#[doc(hidden)]
+pub mod probe;
 mod project;
 mod prompts;
 mod words;

@@ -31,7 +31,7 @@ const LINES: usize = 64;
 /// How an update's line begins.
 const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
 /// What is looked at of a line that is too long.
-const HEAD: usize = 4 * 1024;
+pub(crate) const HEAD: usize = 4 * 1024;
 /// The method a line that is too long is answered under.
 pub(crate) const TOO_LONG: &str = "_budao/line_too_long";
 
@@ -118,7 +118,7 @@ pub(crate) fn incoming(
 }
 
 /// Splits into lines. What is longer than it may be is replaced by a short line that says so.
-struct Bounded {
+pub(crate) struct Bounded {
     most: usize,
     /// Bytes searched for an end of line.
     searched: usize,
@@ -127,7 +127,7 @@ struct Bounded {
 }
 
 impl Bounded {
-    fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { most, searched: 0, skipping: None }
     }
 }

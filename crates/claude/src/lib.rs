@@ -15,6 +15,8 @@ mod launch;
 mod link;
 pub mod machine;
 mod outcome;
+#[doc(hidden)]
+pub mod probe;
 pub mod say;
 pub mod wire;
 

@@ -395,4 +395,37 @@ mod tests {
         assert_eq!(named("serve --config=b.toml"), Some("b.toml".into()));
         assert_eq!(named("run -- --config c.toml"), None);
     }
+
+    /// Goal: whatever a file says, it is read or refused in words, and no secret in it is repeated. Method: the corpus
+    /// and mutations of it; `cargo xtask fuzz config` does it for longer.
+    #[test]
+    fn whatever_a_configuration_says_it_is_read_or_refused_in_words() {
+        fn run(bytes: &[u8]) {
+            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            let Ok(mut table) = parse(text, Path::new("budao.toml")) else { return };
+            let variables = [("BUDAO__LIMITS__STEPS".to_owned(), text.to_owned())];
+            drop(layers::overlay(&mut table, &variables));
+            let mut value = Value::Table(table);
+            drop(layers::resolve(&mut value, ""));
+            drop(value.try_into::<Config>());
+        }
+        let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+        let seed = number("BUDAO_SEED").unwrap_or(1);
+        let target = budao_hostile::Target { name: "config", about: "", share: 2_000, run };
+        let until = number("BUDAO_FUZZ_SECONDS")
+            .map(|seconds| std::time::Instant::now() + std::time::Duration::from_secs(seconds));
+        let count = until.map_or(target.share, |_| u64::MAX);
+        let played = budao_hostile::play(
+            &target,
+            &budao_hostile::corpus(&target),
+            seed,
+            count,
+            until,
+            |_| {},
+        );
+        let tried = played.unwrap_or_else(|broken| {
+            panic!("seed {seed}: {}\n{}", broken.said, broken.input.escape_ascii())
+        });
+        eprintln!("config: {tried} inputs, seed {seed}");
+    }
 }

@@ -15,6 +15,8 @@ mod follow;
 mod keep;
 mod log;
 mod memory;
+#[doc(hidden)]
+pub mod probe;
 mod sqlite;
 pub mod tenure;
 mod views;

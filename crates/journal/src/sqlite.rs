@@ -7,7 +7,7 @@ mod apply;
 mod ask;
 mod check;
 mod errors;
-mod frame;
+pub(crate) mod frame;
 mod hold;
 mod journal;
 mod open;

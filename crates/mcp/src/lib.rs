@@ -13,6 +13,8 @@ mod host;
 mod line;
 mod link;
 mod name;
+#[doc(hidden)]
+pub mod probe;
 mod process;
 mod resources;
 mod server;

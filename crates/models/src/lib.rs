@@ -13,6 +13,8 @@ mod failure;
 mod fallback;
 mod hint;
 mod openai;
+#[doc(hidden)]
+pub mod probe;
 mod registry;
 pub mod script;
 mod spec;

@@ -24,6 +24,8 @@ use crate::{
     endpoint::{Endpoint, Setup, secret_header},
 };
 
+pub(crate) use stream::Decoder;
+
 /// Where it is, unless told otherwise.
 pub(crate) const BASE: &str = "https://api.openai.com";
 /// The setting that holds its key.

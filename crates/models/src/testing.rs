@@ -18,37 +18,16 @@ use budao_core::{
     tool::{Effect, Source, ToolSpec},
     trace::{SpanId, Trace},
 };
-use bytes::Bytes;
-use futures::{StreamExt, executor::block_on, future::BoxFuture, stream};
+use futures::{StreamExt, executor::block_on, future::BoxFuture};
 use serde_json::Value;
 
-use crate::{
-    Model,
-    answer::{self, Decode, Patience},
-    ask,
-    failure::Service,
-    sse::Events,
-};
+use crate::{Model, answer::Decode, ask, probe};
 
 /// What came out of a stream.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Ended {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) fault: Option<Kind>,
-}
-
-/// A clock nobody ever wakes up on.
-#[derive(Debug)]
-struct Never;
-
-impl Clock for Never {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(0)
-    }
-
-    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::pending())
-    }
 }
 
 /// A clock on which every wait is over at once, and counted.
@@ -119,12 +98,7 @@ pub(crate) fn decode(
     chunks: impl IntoIterator<Item = Result<Vec<u8>, io::Error>>,
     decoder: impl Decode,
 ) -> Ended {
-    let limits = Limits::default();
-    let chunks: Vec<_> = chunks.into_iter().map(|chunk| chunk.map(Bytes::from)).collect();
-    let events = Events::new(stream::iter(chunks).boxed(), limits.model_answer_bytes);
-    let patience = Patience::new(Arc::new(Never), &limits);
-    let all: Vec<_> =
-        block_on(answer::read(events, decoder, patience, Service::scripted(), &limits).collect());
+    let all = probe::read(chunks, decoder, &Limits::default());
     let fault = all.iter().find_map(|item| item.as_ref().err()).map(Fault::kind);
     Ended { pieces: all.into_iter().filter_map(Result::ok).collect(), fault }
 }

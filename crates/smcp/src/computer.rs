@@ -14,6 +14,8 @@ mod history;
 mod inputs;
 mod news;
 mod offer;
+#[doc(hidden)]
+pub mod probe;
 mod settings;
 mod skills;
 mod upload;

@@ -46,7 +46,7 @@ struct Whole<'a> {
 
 /// Puts an answer together.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(crate) struct Decoder {
     open: BTreeMap<u64, Open>,
     stop: Option<ModelStop>,
     usage: Counts,

@@ -17,7 +17,7 @@ const CALLS: usize = 1_024;
 
 /// Puts an answer together.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(crate) struct Decoder {
     thought: String,
     text: String,
     calls: Vec<Call>,
@@ -44,7 +44,7 @@ impl Call {
 
 impl Decoder {
     /// For a request with this many messages.
-    pub(super) fn new(history: usize) -> Self {
+    pub(crate) fn new(history: usize) -> Self {
         Self { history, ..Self::default() }
     }
 

@@ -4,7 +4,7 @@
 //! what was removed is gone at once.
 
 mod file;
-mod front;
+pub(super) mod front;
 
 use std::{
     path::{Path, PathBuf},

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 /// The two halves of a text: what stands between the dashes, and what follows. Without dashes, or without the
 /// second of them, all of it follows.
-pub(super) fn split(text: &str) -> (&str, &str) {
+pub(in crate::computer) fn split(text: &str) -> (&str, &str) {
     let mut lines = text.split_inclusive('\n');
     let Some(first) = lines.next().filter(|line| line.trim() == "---" && text.starts_with("---"))
     else {
@@ -21,7 +21,7 @@ pub(super) fn split(text: &str) -> (&str, &str) {
 }
 
 /// The fields an agent is told, under their names on the wire. What does not fit is left out.
-pub(super) fn about(text: &str) -> Map<String, Value> {
+pub(in crate::computer) fn about(text: &str) -> Map<String, Value> {
     let read: Value = serde_saphyr::from_str(split(text).0).unwrap_or_default();
     let mut about = Map::new();
     for field in ["description", "license", "compatibility", "version"] {

@@ -1,0 +1,64 @@
+//! Any bytes through everything that reads what an editor sends: for the fuzz target, and for a share of it in every run.
+
+use agent_client_protocol::v1::schema::{ContentBlock, McpServer};
+use bytes::BytesMut;
+use serde_json::Value;
+use tokio_util::codec::Decoder as _;
+
+use crate::{
+    content,
+    lines::{Bounded, HEAD},
+};
+
+/// The longest line here: longer than what is looked at of one that is too long.
+const MOST: usize = HEAD * 2;
+
+/// Splits bytes into lines, however they arrive, and reads each as a prompt and as a list of tool servers. Panics
+/// if a promise does not hold.
+///
+/// # Panics
+/// If a line is too long, if how the bytes were cut makes a difference, or if what was read says nothing.
+pub fn lines(bytes: &[u8]) {
+    let whole = split(bytes, usize::MAX);
+    for size in [1, 61] {
+        assert_eq!(split(bytes, size), whole, "in pieces of {size}");
+    }
+    for line in &whole {
+        assert!(line.len() <= MOST && !line.contains('\n'), "a line of {} bytes", line.len());
+        if let Ok(value) = serde_json::from_str::<Value>(line) {
+            request(&value["params"]);
+        }
+    }
+}
+
+fn split(bytes: &[u8], size: usize) -> Vec<String> {
+    let mut lines = Bounded::new(MOST);
+    let (mut waiting, mut all) = (BytesMut::new(), Vec::new());
+    for piece in bytes.chunks(size.min(bytes.len().max(1))) {
+        waiting.extend_from_slice(piece);
+        while let Ok(Some(line)) = lines.decode(&mut waiting) {
+            all.push(line);
+        }
+        assert!(waiting.len() <= MOST, "what waits is bounded");
+    }
+    while let Ok(Some(line)) = lines.decode_eof(&mut waiting) {
+        all.push(line);
+    }
+    all
+}
+
+/// What a prompt or a new session brings.
+fn request(params: &Value) {
+    if let Ok(prompt) = serde_json::from_value::<Vec<ContentBlock>>(params["prompt"].clone())
+        && let Ok(blocks) = content::blocks(prompt)
+    {
+        assert!(!blocks.is_empty(), "a prompt that was taken says something");
+        let title = content::title(&blocks).unwrap_or_default();
+        assert!(title.chars().count() <= 62 && !title.contains('\n'), "a title is short: {title}");
+        content::weight(&blocks);
+    }
+    if let Ok(servers) = serde_json::from_value::<Vec<McpServer>>(params["mcpServers"].clone()) {
+        let count = servers.len();
+        assert!(content::servers(servers).is_ok_and(|read| read.len() == count) || count > 0);
+    }
+}

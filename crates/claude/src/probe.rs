@@ -1,0 +1,142 @@
+//! Any bytes as what the CLI writes, through the reader and the machine: for the fuzz target, and for a share of it in every run.
+
+use budao_core::{
+    event::{Ask, Command, Entry, Event, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+    limits::Limits,
+    message::Block,
+    scrub::Scrubber,
+    session::Session,
+    time::Timestamp,
+    trace::Trace,
+};
+use futures::executor::block_on;
+use uuid::Uuid;
+
+use crate::{
+    PROGRAM,
+    lines::{Lines, Read},
+    machine::{Env, Input, Machine, Patience, step},
+    wire,
+};
+
+/// The longest line here.
+const LINE_BYTES: usize = 16 * 1024;
+/// Lines of one life.
+const LINES: usize = 200;
+
+/// A life of the CLI that says these bytes while it works on a message. Panics if a promise does not hold.
+///
+/// # Panics
+/// If a turn does not end once, a call has not one outcome, or a record cannot be read back.
+pub fn life(bytes: &[u8]) {
+    let mut play = Play::new();
+    play.input(Input::Opened { settings: Box::default(), origin: None });
+    play.say("first");
+    play.say("second");
+    for line in lines(bytes) {
+        play.input(Input::Line { life: 1, line: Box::new(wire::read(&line)) });
+        // Time passes on the CLI's own word: a line that is a number of seconds.
+        if let Some(seconds) = std::str::from_utf8(&line).ok().and_then(|it| it.trim().parse().ok())
+        {
+            play.wait(seconds);
+        }
+    }
+    play.input(Input::Exited { life: 1, fault: gone(Kind::CliExited) });
+    play.input(Input::Parked { fault: gone(Kind::CliExited) });
+    play.judge();
+}
+
+fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut lines = Lines::new(bytes, LINE_BYTES);
+    let mut all = Vec::new();
+    while all.len() < LINES {
+        match block_on(lines.next()) {
+            Some(Read::Line(line)) => {
+                assert!(line.len() <= LINE_BYTES, "a line of {} bytes", line.len());
+                all.push(line);
+            }
+            Some(Read::TooLong { bytes }) => assert!(bytes > LINE_BYTES),
+            None => break,
+        }
+    }
+    all
+}
+
+fn gone(kind: Kind) -> Fault {
+    Fault::new(kind, Operation::ReadCli).with(Fact::Program, PROGRAM)
+}
+
+struct Play {
+    machine: Machine,
+    entries: Vec<Entry>,
+    limits: Limits,
+    patience: Patience,
+    scrubber: Scrubber,
+    now: Timestamp,
+    ids: u128,
+}
+
+impl Play {
+    fn new() -> Self {
+        Self {
+            machine: Machine::new(SessionId(Uuid::from_u128(0x7777)), Session::default()),
+            entries: Vec::new(),
+            limits: Limits::default(),
+            patience: Patience::default(),
+            scrubber: Scrubber::new(),
+            now: Timestamp::from_micros(1_700_000_000_000_000),
+            ids: 0,
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        let content = vec![Block::Text(text.to_owned())];
+        let (id, trace, ask) = (text.into(), Trace::NONE, Ask::Message { content });
+        self.input(Input::Command(Command { id, by: "ada".into(), trace, ask }));
+    }
+
+    fn wait(&mut self, seconds: u16) {
+        self.now = self.now.after(std::time::Duration::from_secs(seconds.into()));
+        self.input(Input::Woke);
+    }
+
+    /// Ids count from one, so that what is fed may know them.
+    fn input(&mut self, input: Input) {
+        self.ids += 1;
+        let env = Env {
+            now: self.now,
+            uuid: Uuid::from_u128(self.ids),
+            trace: Trace::from_random(7),
+            limits: &self.limits,
+            patience: &self.patience,
+            scrubber: &self.scrubber,
+        };
+        self.entries.extend(step(&mut self.machine, input, &env).entries);
+    }
+
+    fn judge(&self) {
+        let mut session = Session::default();
+        let (mut running, mut calls) = (None, std::collections::BTreeMap::new());
+        for entry in &self.entries {
+            let event = Event::decode(&entry.event.encode()).expect("a record can be read back");
+            session.apply(&event, entry.at, entry.trace);
+            match &event {
+                Event::TurnStarted { .. } => {
+                    assert_eq!(running.replace(entry.turn), None, "two turns at once");
+                }
+                Event::TurnEnded { .. } => {
+                    assert_eq!(running.take(), Some(entry.turn), "a turn ends once");
+                }
+                Event::CallStarted { call, .. } => {
+                    calls.entry(call.clone()).or_insert(0);
+                }
+                Event::CallEnded { call, .. } => *calls.entry(call.clone()).or_insert(0) += 1,
+                _ => {}
+            }
+        }
+        assert_eq!(running, None, "every turn ends");
+        assert!(calls.values().all(|ends| *ends == 1), "every call has one outcome: {calls:?}");
+        assert_eq!(session.turn, None, "the fold agrees");
+    }
+}

@@ -1,0 +1,131 @@
+//! `budao-hostile`: feeds targets for as long as one likes, and keeps what broke one. `cargo xtask fuzz` starts it.
+
+#![allow(clippy::print_stdout, reason = "this is a program: its answer goes to stdout")]
+
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use budao_hostile::{TARGETS, Target, corpus, play, target};
+use clap::Parser;
+
+/// One input may take this long; more is a hang.
+const HANG: Duration = Duration::from_secs(20);
+
+/// Feed parsers and decoders hostile input.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Which; all of them if none is named
+    targets: Vec<String>,
+    /// For how long, each
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// The seed of the mutations
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Feed this file once instead
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Where what breaks a target is kept
+    #[arg(long, value_name = "FOLDER", default_value = "target/fuzz")]
+    keep: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut wanted: Vec<&Target> = Vec::new();
+    for name in &args.targets {
+        let Some(target) = target(name) else {
+            let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+            println!("no target `{name}`; there are: {}", names.join(", "));
+            return ExitCode::FAILURE;
+        };
+        wanted.push(target);
+    }
+    if wanted.is_empty() {
+        wanted.extend(TARGETS);
+    }
+    let broken = wanted.into_iter().filter(|target| !run(target, &args)).count();
+    if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Feeds one target. True if nothing broke.
+fn run(target: &'static Target, args: &Args) -> bool {
+    if let Some(file) = &args.input {
+        match std::fs::read(file) {
+            Ok(input) => (target.run)(&input),
+            Err(error) => println!("{}: {error}", file.display()),
+        }
+        return true;
+    }
+    let inputs = corpus(target);
+    let until = Instant::now() + Duration::from_secs(args.seconds);
+    let now = watch(target.name, args.keep.clone());
+    let seen = |input: &[u8]| {
+        let mut now = now.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = Some((Instant::now(), input.to_vec()));
+    };
+    let played = play(target, &inputs, args.seed, u64::MAX, Some(until), seen);
+    *now.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    match played {
+        Ok(tried) => {
+            println!(
+                "{:<10} {tried:>10} inputs in {} s, seed {}: nothing broke",
+                target.name, args.seconds, args.seed
+            );
+            true
+        }
+        Err(broken) => {
+            let file = kept(&args.keep, target.name, "broken", &broken.input);
+            println!("{}: broke after {} inputs: {}", target.name, broken.tried, broken.said);
+            println!(
+                "  kept in {0}; cargo xtask fuzz {1} --input {0}",
+                file.display(),
+                target.name
+            );
+            println!("  once mended, it belongs into fuzz/corpus/{}", target.name);
+            false
+        }
+    }
+}
+
+/// What is being fed now, and since when.
+type Now = Arc<Mutex<Option<(Instant, Vec<u8>)>>>;
+
+/// Ends the program if one input takes too long: that is a finding too, and nothing else could report it.
+fn watch(name: &'static str, keep: PathBuf) -> Now {
+    let now: Now = Arc::default();
+    let watched = Arc::downgrade(&now);
+    thread::spawn(move || {
+        while let Some(watched) = watched.upgrade() {
+            let fed = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some((since, input)) = fed
+                && since.elapsed() > HANG
+            {
+                let file = kept(&keep, name, "slow", &input);
+                println!("{name}: one input took more than {HANG:?}; kept in {}", file.display());
+                std::process::exit(2);
+            }
+            drop(watched);
+            thread::sleep(Duration::from_secs(1));
+        }
+    });
+    now
+}
+
+fn kept(folder: &std::path::Path, name: &str, what: &str, input: &[u8]) -> PathBuf {
+    let digest =
+        budao_core::trace::Trace::from_random(input.iter().fold(1, |sum: u128, byte| {
+            sum.wrapping_mul(1_000_003).wrapping_add(u128::from(*byte))
+        }));
+    let file = folder.join(format!("{name}-{what}-{digest}"));
+    if let Err(error) = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, input))
+    {
+        println!("  it could not be kept: {error}");
+    }
+    file
+}

@@ -1,0 +1,72 @@
+//! The targets: one function over bytes each. Most live beside the parser they try, where its inner parts can be seen.
+
+mod calls;
+mod frames;
+mod history;
+mod words;
+
+/// A parser or decoder, and what must hold whatever it is fed.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, and that of its corpus.
+    pub name: &'static str,
+    /// What is read, and from whom.
+    pub about: &'static str,
+    /// Mutations in every run of the tests.
+    pub share: u64,
+    /// Panics if a promise does not hold.
+    pub run: fn(&[u8]),
+}
+
+const fn target_of(name: &'static str, about: &'static str, share: u64, run: fn(&[u8])) -> Target {
+    Target { name, about, share, run }
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    target_of("inbound", "what clients of the server send", 10_000, frames::inbound),
+    target_of("signed", "signed states that clients bring back", 10_000, frames::signed),
+    target_of("event", "what the server sends to the Rust client", 10_000, frames::event),
+    target_of("wire", "SMCP packets, events, answers, versions, addresses", 3_000, frames::wire),
+    target_of("acp", "lines of an editor", 500, budao_acp::probe::lines),
+    target_of(
+        "claude",
+        "lines of the Claude CLI, through the machine",
+        1_000,
+        budao_claude::probe::life,
+    ),
+    target_of("mcp", "lines and answers of MCP servers", 5_000, budao_mcp::probe::everything),
+    target_of(
+        "stream",
+        "streams of model services, both dialects",
+        1_000,
+        budao_models::probe::stream,
+    ),
+    target_of("refusal", "refusals of model services", 5_000, budao_models::probe::refusal),
+    target_of("batch", "records as they lie in a journal", 10_000, budao_journal::probe::batch),
+    target_of("history", "events and commands, folded and resumed", 3_000, history::events),
+    target_of("snapshot", "the state of a session, resumed", 2_000, history::snapshot),
+    target_of("schema", "schemas of tools and arguments for them", 500, calls::schema),
+    target_of("arguments", "arguments of a model, repaired or refused", 3_000, calls::arguments),
+    target_of("scrub", "text with secrets in it, whole and in pieces", 1_000, words::scrub),
+    target_of("script", "scripts of a scripted model", 2_000, words::script),
+    target_of("skill", "the head of a SKILL.md", 3_000, words::skill),
+    target_of(
+        "settings",
+        "the settings of a computer, and ids on the wire",
+        5_000,
+        words::settings,
+    ),
+    target_of(
+        "document",
+        "documents: text, Markdown, HTML, PDF",
+        1_000,
+        budao_smcp::computer::probe::document,
+    ),
+];
+
+/// The target of this name.
+#[must_use]
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}

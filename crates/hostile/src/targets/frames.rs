@@ -1,0 +1,64 @@
+//! Frames of the server's protocol and of A2C-SMCP.
+
+use budao_client::Event;
+use budao_core::{Lang, Timestamp, fault::Fact, fault::Kind};
+use budao_serve::{
+    Keyring,
+    frame::connection::{Asked, rejected},
+    inbound::{EVENTS, Limits, parse},
+    signed::State,
+};
+use serde_json::Value;
+
+/// Whatever a client sends is read or refused, and a refusal can be told.
+pub(super) fn inbound(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let limits = Limits { frame_bytes: 4096, ..Limits::default() };
+    match parse(text, &limits) {
+        Ok(inbound) => {
+            let event = format!("user.{}", inbound.request.action());
+            assert!(EVENTS.contains(&event.as_str()));
+            assert!(!inbound.command.is_some_and(|command| command.is_own()));
+        }
+        Err(refusal) => {
+            let facts = refusal.fault.detail();
+            assert!(facts.get(Fact::Field).is_some() || facts.get(Fact::Limit).is_some());
+            let asked = Asked {
+                action: refusal.action.unwrap_or("unknown"),
+                session: refusal.session,
+                command: refusal.command.as_ref(),
+            };
+            let told =
+                rejected(Timestamp::from_micros(0), asked, &refusal.fault, Lang::Zh).encode();
+            assert!(told.len() < 8 * 1024, "a refusal is short: {} bytes", told.len());
+            assert!(serde_json::from_str::<Value>(&told).is_ok());
+        }
+    }
+}
+
+/// A state is taken in only if it is, letter for letter, one that was signed here; the corpus has it.
+pub(super) fn signed(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let keys = Keyring::random(7, 9);
+    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    match State::verify(text, "acme/ann", &keys, now) {
+        Ok(state) => assert_eq!(state.sign(&keys), text, "a second spelling of a state"),
+        Err(fault) => assert!(matches!(fault.kind(), Kind::StateForged | Kind::StateExpired)),
+    }
+}
+
+/// What was read can be written, and is then the same.
+pub(super) fn event(bytes: &[u8]) {
+    let Ok(event) = serde_json::from_slice::<Event>(bytes) else { return };
+    let written = serde_json::to_string(&event).expect("an event can be written");
+    let again: Event = serde_json::from_str(&written).expect("and read again");
+    assert_eq!(again, event);
+    let _ = (event.text(), event.is_local());
+}
+
+/// Whatever a peer sends, as a packet or as what is in one, is read or refused in words.
+pub(super) fn wire(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    budao_socketio::probe(text);
+    budao_smcp::wire::probe::everything(text);
+}

@@ -1,0 +1,66 @@
+//! Histories: any sequence of events can be folded, resumed and ended, even one that no runtime would have written.
+
+use budao_core::{
+    Fault, Kind, Timestamp,
+    event::{Ask, Command, Event},
+    fault::Operation,
+    limits::Limits,
+    session::Session,
+    trace::Trace,
+    turn::{self, Env, Input},
+};
+
+/// Events, one a line.
+pub(super) fn events(bytes: &[u8]) {
+    let mut session = Session::default();
+    for line in bytes.split(|byte| *byte == b'\n').take(200) {
+        if let Ok(event) = Event::decode(line) {
+            let kept = event.encode();
+            let again = Event::decode(&kept).expect("what was written can be read");
+            assert_eq!(again.encode(), kept, "and is the same");
+            session.apply(&event, Timestamp::from_micros(5), Trace::NONE);
+        } else if let Ok(command) = serde_json::from_slice::<Command>(line) {
+            step(&mut session, Input::Command(command));
+        }
+    }
+    resumed(session);
+}
+
+/// A state as a snapshot has it.
+pub(super) fn snapshot(bytes: &[u8]) {
+    let Ok(session) = serde_json::from_slice::<Session>(bytes) else { return };
+    let kept = serde_json::to_vec(&session).expect("a state can be written");
+    let again: Session = serde_json::from_slice(&kept).expect("and read again");
+    assert_eq!(again, session);
+    resumed(session);
+}
+
+/// Whoever takes the session over can go on, and can end it.
+fn resumed(mut session: Session) {
+    step(&mut session, Input::Resumed);
+    for turn in [0, session.turns] {
+        step(&mut session, Input::Woke { turn });
+    }
+    let id = "fuzz-close".into();
+    let command =
+        Command { id, by: "ada".into(), trace: Trace::NONE, ask: Ask::Cancel { reason: None } };
+    step(&mut session, Input::Command(command));
+    let fault = Fault::new(Kind::Bug, Operation::ReadRecords);
+    step(&mut session, Input::Halted { fault });
+}
+
+fn step(session: &mut Session, input: Input) {
+    let limits = Limits::default();
+    let env = Env {
+        now: Timestamp::from_micros(1_700_000_000_000_000),
+        jitter: 0.5,
+        may_retry: &|| true,
+        trace: Trace::from_random(7),
+        limits: &limits,
+    };
+    let is_command = matches!(input, Input::Command(_));
+    let decided = turn::step(session, input, &env);
+    assert_eq!(decided.answer.is_some(), is_command, "every command has an answer");
+    let _ = turn::due(session, &limits);
+    let _ = session.status();
+}

@@ -1,0 +1,69 @@
+//! Any bytes as a batch of records: for the fuzz target, and for a share of it in every run.
+
+use budao_core::event::{Epoch, Event, SessionId};
+use bytes::Bytes;
+use uuid::Uuid;
+
+use crate::{
+    encoded::Encoded,
+    sqlite::frame::{self, Place},
+};
+
+const SESSION: SessionId = SessionId(Uuid::from_u128(7));
+/// Records a batch claims to have: from here up.
+const COUNTS: [u64; 4] = [1, 3, 64, u64::MAX];
+
+/// Unpacks bytes as a batch of several sizes. What comes out of it stood in it, and whoever packs it again gets a
+/// batch that is whole.
+///
+/// # Panics
+/// If a promise does not hold.
+pub fn batch(bytes: &[u8]) {
+    let body = Bytes::copy_from_slice(bytes);
+    for count in COUNTS {
+        let place = Place { session: SESSION, epoch: Epoch(1), first: 1, count };
+        let mut records = Vec::new();
+        let unpacked = frame::unpack(place, &body, |record| records.push(record));
+        let held: usize = records.iter().map(|record| record.body.len()).sum();
+        assert!(held <= bytes.len(), "more came out than went in");
+        assert!(records.iter().zip(1..).all(|(record, seq)| record.seq == seq), "in order");
+        match unpacked.damaged {
+            Some(at) => assert_eq!(at, records.len() as u64 + 1, "told where it went wrong"),
+            None => assert_eq!(records.len() as u64, count, "all of them, or it says so"),
+        }
+        repack(&records);
+    }
+}
+
+fn repack(records: &[crate::Stored]) {
+    let entries: Vec<Encoded> = records
+        .iter()
+        .map(|record| {
+            let (at, trace, turn) = (record.at, record.trace, record.turn);
+            Encoded { at, trace, turn, body: record.body.clone(), event: None }
+        })
+        .collect();
+    let (body, _) = frame::pack(SESSION, 1, 9, &entries);
+    let count = entries.len() as u64;
+    let place = Place { session: SESSION, epoch: Epoch(1), first: 1, count };
+    let unpacked = frame::unpack(place, &body.into(), |record| {
+        let _ = Event::decode(&record.body);
+    });
+    assert_eq!(unpacked.damaged, None, "what was packed is whole");
+}
+
+/// A batch that is whole, of these events: something for a fuzzer to begin with.
+#[must_use]
+pub fn packed(events: &[&[u8]]) -> Vec<u8> {
+    let entries: Vec<Encoded> = events
+        .iter()
+        .map(|body| Encoded {
+            at: budao_core::time::Timestamp::from_micros(1_700_000_000_000_000),
+            trace: budao_core::trace::Trace::from_random(5),
+            turn: 1,
+            body: Bytes::copy_from_slice(body),
+            event: None,
+        })
+        .collect();
+    frame::pack(SESSION, 1, 9, &entries).0
+}

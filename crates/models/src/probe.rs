@@ -1,0 +1,118 @@
+//! Any bytes through everything that reads what a model service sends: for the fuzz targets, and for a share of them in every run.
+
+use std::{io, sync::Arc, time::Duration};
+
+use budao_core::{
+    Lang,
+    fault::{Fault, tell},
+    limits::Limits,
+    message::Piece,
+    seams::Clock,
+    time::Timestamp,
+};
+use bytes::Bytes;
+use futures::{StreamExt, executor::block_on, future::BoxFuture, stream};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::{
+    answer::{self, Decode, Patience},
+    anthropic,
+    failure::{Answer, Service},
+    hint::Hints,
+    openai,
+    sse::Events,
+};
+
+/// What an answer may come to here.
+const ANSWER_BYTES: usize = 8 * 1024;
+
+/// A clock nobody ever wakes up on.
+#[derive(Debug)]
+pub(crate) struct Never;
+
+impl Clock for Never {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(0)
+    }
+
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Everything that comes of these packets.
+pub(crate) fn read(
+    chunks: impl IntoIterator<Item = Result<Vec<u8>, io::Error>>,
+    decoder: impl Decode,
+    limits: &Limits,
+) -> Vec<Result<Piece, Fault>> {
+    let chunks: Vec<_> = chunks.into_iter().map(|chunk| chunk.map(Bytes::from)).collect();
+    let events = Events::new(stream::iter(chunks).boxed(), limits.model_answer_bytes);
+    let patience = Patience::new(Arc::new(Never), limits);
+    block_on(answer::read(events, decoder, patience, Service::scripted(), limits).collect())
+}
+
+/// A model's stream, in both dialects: it ends once, within its bound, and how it was cut into packets makes no
+/// difference. Panics if that does not hold.
+///
+/// # Panics
+/// If a promise does not hold.
+pub fn stream(bytes: &[u8]) {
+    streamed(bytes, anthropic::Decoder::default);
+    streamed(bytes, || openai::Decoder::new(3));
+}
+
+fn streamed<D: Decode>(bytes: &[u8], decoder: impl Fn() -> D) {
+    let limits = Limits { model_answer_bytes: ANSWER_BYTES, ..Limits::default() };
+    let whole = read([Ok(bytes.to_vec())], decoder(), &limits);
+    let pieces = read(bytes.chunks(7).map(|piece| Ok(piece.to_vec())), decoder(), &limits);
+    let kinds = |all: &[Result<Piece, Fault>]| -> Vec<_> {
+        all.iter().map(|piece| piece.as_ref().map_err(Fault::kind).cloned()).collect()
+    };
+    assert_eq!(kinds(&whole), kinds(&pieces), "packets make no difference");
+    let (last, before) = whole.split_last().expect("a stream ends with something");
+    assert!(matches!(last, Err(_) | Ok(Piece::End { .. })), "it ends with its end: {last:?}");
+    assert!(before.iter().all(|piece| !matches!(piece, Err(_) | Ok(Piece::End { .. }))));
+    let said: usize = before.iter().filter_map(|piece| piece.as_ref().ok()).map(size).sum();
+    assert!(said <= ANSWER_BYTES * 4, "{said} bytes came of a bounded answer");
+    if let Err(fault) = last {
+        told(fault);
+    }
+}
+
+fn size(piece: &Piece) -> usize {
+    match piece {
+        Piece::Text(text) | Piece::Thought(text) => text.len(),
+        _ => 0,
+    }
+}
+
+/// A refusal: a status, headers and a body, one a line and then the rest. It becomes a fault that can be told.
+///
+/// # Panics
+/// If a promise does not hold.
+pub fn refusal(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\n\n").unwrap_or(("", &text));
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.trim().parse().ok()).unwrap_or(500_u16);
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines.filter_map(|line| line.split_once(':')).take(32) {
+        if let (Ok(name), Ok(value)) =
+            (name.trim().parse::<HeaderName>(), HeaderValue::from_str(value.trim()))
+        {
+            headers.insert(name, value);
+        }
+    }
+    let hints = Hints::read(&headers, Timestamp::from_micros(1_700_000_000_000_000));
+    told(&Answer::new(status, body.as_bytes()).hints(hints).fault(&Service::scripted()));
+}
+
+/// A fault has its words for everybody, and they are few.
+fn told(fault: &Fault) {
+    for lang in [Lang::En, Lang::Zh] {
+        let user = tell::to_user(fault, lang);
+        assert!(!user.shown.is_empty() && user.shown.len() < 8 * 1024, "{user:?}");
+    }
+    assert!(fault.to_string().len() < 16 * 1024, "an operator's line is short");
+}
