@@ -62,8 +62,9 @@ fn covered(targets: &[&String], args: &Args) -> Result<()> {
     std::fs::copy(root.join("Cargo.lock"), root.join("fuzz/Cargo.lock"))?;
     let mut names: Vec<String> = targets.iter().map(|name| (*name).clone()).collect();
     if names.is_empty() {
-        let list = Command::new("cargo").args(["+nightly", "fuzz", "list"]).current_dir(&root);
-        let list = { list }.output().context("cannot run cargo-fuzz")?;
+        let mut list = Command::new("cargo");
+        list.args(["+nightly", "fuzz", "list"]).current_dir(&root);
+        let list = list.output().context("cannot run cargo-fuzz")?;
         names = String::from_utf8_lossy(&list.stdout).lines().map(str::to_owned).collect();
     }
     let seconds = format!("-max_total_time={}", args.minutes * 60);

@@ -4,6 +4,8 @@
 //! `coverage` and `mutants` judge the tests themselves, `record` makes the moving picture of the demo.
 //! `coverage` and `mutants` judge the tests themselves.
 //! kills, `chaos` cuts lines, `sim` plays seeds, `fuzz` feeds parsers.
+//! kills, `chaos` cuts lines, `sim` plays seeds, `fuzz` feeds parsers, `security` attacks, `probes` does the same
+//! failures to others and to us, `coverage` and `mutants` judge the tests themselves.
 //!
 //! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
 
@@ -26,6 +28,7 @@ mod process;
 mod record;
 mod recovery;
 mod repo;
+mod security;
 mod sim;
 mod steps;
 mod table;
@@ -83,6 +86,8 @@ enum Chore {
     Record(record::Args),
     /// Feed parsers and decoders hostile input
     Fuzz(fuzz::Args),
+    /// Run the security suites, and say how many cases were really tried
+    Security(security::Args),
     /// Play seeds on the simulator: the real runtime on virtual time, with faults and kills
     Sim(sim::Args),
 }
@@ -104,6 +109,7 @@ fn main() -> ExitCode {
         Chore::Probes(args) => probes::main(&args),
         Chore::Record(args) => record::run(&args).map(|()| ExitCode::SUCCESS),
         Chore::Fuzz(args) => fuzz::run(&args).map(|()| ExitCode::SUCCESS),
+        Chore::Security(args) => security::run(&args).map(|_| ExitCode::SUCCESS),
         Chore::Sim(args) => sim::run(&args).map(|()| ExitCode::SUCCESS),
     };
     match done {

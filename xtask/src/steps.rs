@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::{catalog, crash, peers, planted, process, sim, tidy};
+use crate::{catalog, crash, peers, process, security, sim, tidy};
 
 /// One check.
 #[derive(Debug)]
@@ -255,6 +256,14 @@ pub(crate) static STEPS: &[Step] = &[
         when: When::Full,
         needs: &[],
         run: cargo::interleavings,
+    },
+    Step {
+        name: "security",
+        about: "every case of the security suites; a share of them is in `tests`",
+        budget: minutes(60),
+        when: When::Full,
+        needs: &[],
+        run: |_| security::run(&security::Args::full()).map(Done::Passed),
     },
     Step {
         name: "pairs",

@@ -305,3 +305,97 @@ fn with_status(fault: Fault, status: io::Result<std::process::ExitStatus>) -> Fa
         Err(error) => fault.caused_by(&error),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::print_stderr, reason = "how many were tried is part of the result")]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Flags of ours that stand alone; every other one takes the next word, whatever it is, as its value.
+    const ALONE: [&str; 5] = [
+        "-p",
+        "--verbose",
+        "--include-partial-messages",
+        "--replay-user-messages",
+        "--fork-session",
+    ];
+
+    /// What somebody might set to be more than a value.
+    fn values() -> Vec<String> {
+        let flags = [
+            "--dangerously-skip-permissions",
+            "--permission-mode",
+            "--permission-mode=bypassPermissions",
+            "--mcp-config",
+            "--settings",
+            "--add-dir",
+            "--allowedTools",
+            "-p",
+            "--",
+            "-",
+        ];
+        let frames: [fn(&str) -> String; 10] = [
+            str::to_owned,
+            |flag| format!("opus {flag}"),
+            |flag| format!("opus\n{flag}"),
+            |flag| format!("opus\0{flag}"),
+            |flag| format!("\"{flag}\""),
+            |flag| format!("opus,{flag}"),
+            |flag| format!("opus;{flag}"),
+            |flag| format!("$({flag})"),
+            |flag| format!("={flag}"),
+            |flag| format!(" {flag} x"),
+        ];
+        flags.iter().flat_map(|flag| frames.iter().map(move |frame| frame(flag))).collect()
+    }
+
+    /// The flags of a command line, read as the CLI reads it.
+    fn flags(args: &[String]) -> Vec<&str> {
+        let (mut flags, mut rest) = (Vec::new(), args.iter());
+        while let Some(arg) = rest.next() {
+            flags.push(arg.as_str());
+            if !ALONE.contains(&arg.as_str()) {
+                rest.next();
+            }
+        }
+        flags
+    }
+
+    /// Goal: what a session is set to is a value and never a flag. Method: words that look like flags in every setting
+    /// that reaches the command line; the flags there are those of the same setting with a plain word.
+    #[test]
+    fn no_setting_becomes_a_flag() {
+        let set: [fn(&mut Settings, &str); 5] = [
+            |settings, value| settings.model = value.to_owned(),
+            |settings, value| settings.system = Some(value.into()),
+            |settings, value| settings.tools = Some(vec![value.to_owned(), "Read".to_owned()]),
+            |settings, value| {
+                settings.extra.insert(gate::DIRECTORIES.to_owned(), json!([value]));
+            },
+            |settings, value| settings.permissions.deny = vec![value.to_owned()],
+        ];
+        let mut cases = 0;
+        for set in set {
+            let started = |value: &str| {
+                let mut settings = Settings::default();
+                set(&mut settings, value);
+                let session = SessionId(uuid::Uuid::from_u128(7));
+                arguments(&Start { session, launch: Launch::Fresh, settings, mcp_servers: None })
+            };
+            let plain: BTreeSet<String> =
+                flags(&started("word")).into_iter().map(str::to_owned).collect();
+            for value in values() {
+                let args = started(&value);
+                let found: BTreeSet<String> = flags(&args).into_iter().map(str::to_owned).collect();
+                assert_eq!(found, plain, "{value:?}: {args:?}");
+                cases += 1;
+            }
+        }
+        assert!(cases >= 500, "{cases} cases");
+        eprintln!("security T3: {cases} settings that look like flags");
+    }
+}

@@ -10,12 +10,12 @@ use budao_core::{
     time::Timestamp,
     trace::Trace,
 };
+use budao_tools::child::{Line, Lines};
 use futures::executor::block_on;
 use uuid::Uuid;
 
 use crate::{
     PROGRAM,
-    lines::{Lines, Read},
     machine::{Env, Input, Machine, Patience, step},
     wire,
 };
@@ -52,11 +52,11 @@ fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while all.len() < LINES {
         match block_on(lines.next()) {
-            Some(Read::Line(line)) => {
+            Some(Line::Whole(line)) => {
                 assert!(line.len() <= LINE_BYTES, "a line of {} bytes", line.len());
                 all.push(line);
             }
-            Some(Read::TooLong { bytes }) => assert!(bytes > LINE_BYTES),
+            Some(Line::TooLong(skipped)) => assert!(skipped.bytes > LINE_BYTES),
             None => break,
         }
     }

@@ -37,6 +37,10 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.input.is_none() {
+        // What breaks is told once, when it has been made small.
+        std::panic::set_hook(Box::new(|_| {}));
+    }
     let mut wanted: Vec<&Target> = Vec::new();
     for name in &args.targets {
         let Some(target) = target(name) else {

@@ -156,7 +156,7 @@ async fn flip_bytes(part: usize, parts: usize) {
             tried += 1;
         }
     }
-    eprintln!("{tried} bytes altered, one at a time");
+    eprintln!("security T9: {tried} bytes of a journal altered, one at a time");
 }
 
 /// Puts all files back, with one of them changed.
@@ -199,7 +199,7 @@ async fn a_file_cut_at_any_byte_is_reported_or_harmless() {
             tried += 1;
         }
     }
-    eprintln!("{tried} cuts");
+    eprintln!("security T9: {tried} cuts of a journal");
 }
 
 /// Goal: damage in one record costs that record and what follows in its session, no more.

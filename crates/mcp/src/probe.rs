@@ -1,12 +1,13 @@
 //! Any bytes as what an MCP server writes: for the fuzz target, and for a share of it in every run.
 
 use budao_core::{Lang, fault::Operation, tool::Outcome};
+use budao_tools::child::{Line, Lines};
 use futures::executor::block_on;
 use rmcp::model::CallToolResult;
 
 use crate::{
     answer,
-    line::{self, Heard, Line, Lines},
+    line::{self, Heard},
     trouble::About,
 };
 

@@ -226,6 +226,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 #[cfg(test)]
+#[allow(clippy::print_stderr, reason = "how many were tried is part of the result")]
 mod tests {
     use super::*;
 
@@ -268,6 +269,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Goal: whatever is made of a state that was signed is refused. Method: every bit of it, then two bits at a time and
+    /// spliced halves of two states, as many as there is time for.
+    #[test]
+    fn no_altered_state_is_taken_in() {
+        let count = if std::env::var_os("BUDAO_FULL").is_some() { 1_000_000 } else { 20_000 };
+        let keys = Keyring::random(1, 2);
+        let good = URL_SAFE_NO_PAD.decode(state().sign(&keys)).unwrap();
+        let later = State { seq: 43, nonce: 100, ..state() }.sign(&keys);
+        let later = URL_SAFE_NO_PAD.decode(later).unwrap();
+        let bits = good.len() * 8;
+        for case in 0..count {
+            let mut altered = good.clone();
+            altered[case % bits / 8] ^= 1 << (case % 8);
+            if case >= bits {
+                // Far apart from the first, and never the same one.
+                let other = (case * 7 + case / bits) % bits;
+                altered[other / 8] ^= 1 << (other % 8);
+                if case % 5 == 0 {
+                    altered.splice(..case % good.len(), later[..case % good.len()].iter().copied());
+                }
+            }
+            if altered == good || altered == later {
+                continue;
+            }
+            let text = URL_SAFE_NO_PAD.encode(&altered);
+            assert_eq!(kind(&text, "acme/ann", &keys, NOW), Kind::StateForged, "case {case}");
+        }
+        eprintln!("security T9: {count} altered states, none taken in");
     }
 
     #[test]

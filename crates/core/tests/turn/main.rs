@@ -1,7 +1,12 @@
 //! The turn, played without a clock, a model or a tool: inputs in, events out.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that cannot go on has failed, and says what it tried"
+)]
 
+mod deputy;
 mod fold;
 mod play;
 mod promises;

@@ -11,7 +11,7 @@ pub(super) fn schema(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (schema, arguments) = text.split_once("\n\n").unwrap_or((text, "{}"));
     let Ok(schema) = serde_json::from_str::<Value>(schema) else { return };
-    let Ok(toolbox) = offering(schema) else { return };
+    let Ok(toolbox) = offering(&schema) else { return };
     for tool in ["plain", "mended"] {
         checked(&toolbox, tool, arguments.as_bytes());
         checked(&toolbox, tool, b"{}");
@@ -21,14 +21,14 @@ pub(super) fn schema(bytes: &[u8]) {
 /// Arguments for a tool with a bit of everything.
 pub(super) fn arguments(bytes: &[u8]) {
     static TOOLBOX: OnceLock<Toolbox> = OnceLock::new();
-    let toolbox = TOOLBOX.get_or_init(|| offering(everything()).expect("a schema of ours"));
+    let toolbox = TOOLBOX.get_or_init(|| offering(&everything()).expect("a schema of ours"));
     for tool in ["plain", "mended"] {
         checked(toolbox, tool, bytes);
     }
 }
 
 /// A tool with this schema, as it is and with its arguments repaired.
-fn offering(schema: Value) -> Result<Toolbox, budao_core::Fault> {
+fn offering(schema: &Value) -> Result<Toolbox, budao_core::Fault> {
     let tool = |name: &str, repair: bool| {
         RawTool::new(name, "", schema.clone(), |arguments, _| async move { Ok(arguments) })
             .options(Options::read_only().repair(repair))

@@ -18,5 +18,6 @@ mod page;
 mod reconnect;
 mod stage;
 mod stats;
+mod strangers;
 mod talk;
 mod who;

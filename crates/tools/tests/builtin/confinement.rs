@@ -1,6 +1,13 @@
 //! Paths that try to lead out of the workspace.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
 
 use budao_core::tool::Outcome;
 use serde_json::json;
@@ -54,10 +61,11 @@ fn spellings(outside: &Path, workspace: &Path) -> Vec<String> {
     let name = outside.file_name().unwrap().to_str().unwrap();
     let mut all = Vec::new();
     for up in ups {
-        for depth in [1, 2, 3, 6] {
+        for depth in [1, 2, 3, 4, 6, 9] {
             for target in [format!("{name}/secret.txt"), "etc/passwd".to_owned()] {
                 let way = format!("{}{target}", up.repeat(depth));
                 all.push(format!("./{way}"));
+                all.push(format!("out/{way}"));
                 all.push(format!("sub/{way}"));
                 all.push(format!("{}/{way}", workspace.display()));
                 all.push(way);
@@ -147,15 +155,24 @@ async fn no_spelling_of_a_path_leads_out() {
     let (before, beside) = (snapshot(&outside), std::fs::read_dir(around.path()).unwrap().count());
 
     let all = spellings(&outside, desk.room.path());
-    assert!(all.len() >= 1_200, "{} spellings", all.len());
-    for path in &all {
-        for (tool, arguments) in [
+    assert!(all.len() >= 2_000, "{} spellings", all.len());
+    // Every spelling in every run with one of the tools; with all of them if there is time.
+    let is_full = std::env::var_os("BUDAO_FULL").is_some();
+    let mut calls = 0;
+    for (index, path) in all.iter().enumerate() {
+        let tools = [
             ("fs_read", json!({ "path": path })),
             ("fs_write", json!({ "path": path, "content": "overwritten" })),
             ("fs_edit", json!({ "path": path, "old_string": SECRET, "new_string": "x" })),
+            ("fs_multi_edit", edits(path)),
             ("fs_grep", json!({ "path": path, "pattern": "secret-outside" })),
             ("fs_glob", json!({ "cwd": path, "pattern": "*secret*" })),
-        ] {
+        ];
+        // Tools and ways up have periods of their own, so over the spellings every tool meets every way.
+        let (from, step) = if is_full { (0, 1) } else { (index / 5 % 6, 6) };
+        for (tool, arguments) in tools.into_iter().skip(from).step_by(step) {
+            calls += 1;
+            assert!(path.is_empty() || desk.toolbox.fits(tool, &arguments), "{tool} {arguments}");
             let outcome = desk.call(tool, arguments).await;
             if let Outcome::Done(output) = &outcome {
                 let told = output.data.to_string();
@@ -168,5 +185,72 @@ async fn no_spelling_of_a_path_leads_out() {
     }
     assert_eq!(snapshot(&outside), before, "nothing outside was written");
     assert_eq!(std::fs::read_dir(around.path()).unwrap().count(), beside);
-    eprintln!("{} spellings, 5 tools each", all.len());
+    eprintln!("security T1: {} spellings, {calls} calls of 6 tools", all.len());
+}
+
+fn edits(path: &str) -> serde_json::Value {
+    json!({ "edits": [{ "path": path, "find": SECRET, "replace": "x" }] })
+}
+
+/// Swaps in a usual run, and with `BUDAO_FULL`.
+const SOME: u64 = 10_000;
+const ALL: u64 = 1_000_000;
+
+/// Goal: no race leads out. Method: a thread swaps a directory for a link to the outside and back as fast as it can,
+/// by one rename, so that the name is always there, while every tool works beneath that name.
+#[tokio::test]
+async fn no_swap_of_a_component_leads_out() {
+    let memory = Path::new("/dev/shm");
+    let around =
+        tempfile::tempdir_in(if memory.is_dir() { memory } else { Path::new("/tmp") }).unwrap();
+    let outside = around.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("secret.txt"), SECRET).unwrap();
+    let room = tempfile::Builder::new().tempdir_in(around.path()).unwrap();
+    let desk = Desk::at(room, Default::default(), Default::default());
+    desk.write("inside/secret.txt", "inside");
+    std::os::unix::fs::symlink(&outside, desk.path("leads_out")).unwrap();
+    std::os::unix::fs::symlink("inside", desk.path("leads_in")).unwrap();
+    std::os::unix::fs::symlink("inside", desk.path("name")).unwrap();
+    let before = snapshot(&outside);
+
+    let wanted = if std::env::var_os("BUDAO_FULL").is_some() { ALL } else { SOME };
+    let (swaps, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (counted, stopped, folder) = (swaps.clone(), stop.clone(), desk.room.path().to_owned());
+    let swapping = std::thread::spawn(move || {
+        let mut leads_out = true;
+        while !stopped.load(Ordering::Relaxed) {
+            let to = if leads_out { "leads_out" } else { "leads_in" };
+            std::fs::hard_link(folder.join(to), folder.join("next")).unwrap();
+            std::fs::rename(folder.join("next"), folder.join("name")).unwrap();
+            leads_out = !leads_out;
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let (mut calls, mut inside) = (0_u64, 0_u64);
+    while swaps.load(Ordering::Relaxed) < wanted {
+        let path = "name/secret.txt";
+        let tools = [
+            ("fs_read", json!({ "path": path })),
+            ("fs_write", json!({ "path": format!("name/new{}.txt", calls % 7), "content": "x" })),
+            ("fs_edit", json!({ "path": path, "old_string": SECRET, "new_string": "x" })),
+            ("fs_multi_edit", edits(path)),
+            ("fs_grep", json!({ "path": "name", "pattern": "secret-outside" })),
+            ("fs_glob", json!({ "cwd": "name", "pattern": "*" })),
+        ];
+        for (tool, arguments) in tools {
+            calls += 1;
+            if let Outcome::Done(output) = desk.call(tool, arguments).await {
+                inside += 1;
+                let told = output.data.to_string();
+                assert!(!told.contains(SECRET), "{tool}: {told}");
+            }
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    swapping.join().unwrap();
+    assert_eq!(snapshot(&outside), before, "nothing outside was written");
+    assert!(inside > 0 && inside < calls, "both sides were met: {inside} of {calls}");
+    let swaps = swaps.load(Ordering::Relaxed);
+    eprintln!("security T2: {swaps} swaps beside {calls} calls, {inside} of them went inside");
 }

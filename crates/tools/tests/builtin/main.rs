@@ -1,12 +1,18 @@
 //! The built-in tools, called the way a model calls them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that cannot go on stops, and says what it tried"
+)]
 
 mod background;
+mod bombs;
 mod commands;
 mod confinement;
 mod edits;
 mod files;
+mod injection;
 mod search;
 mod specs;
 mod support;

@@ -1,0 +1,104 @@
+//! `cargo xtask security`: the security suites, with the count that was really run. Which suite is which, and what is
+//! defended and what is not, is on docs/security.md.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+
+use crate::{process, repo};
+
+/// What a suite's line begins with; its number follows.
+const MARK: &str = "security T";
+
+/// A suite: its number, and where its tests are.
+struct Suite {
+    number: u32,
+    package: &'static str,
+    /// The test program; the library's own tests if none.
+    test: Option<&'static str>,
+    filter: &'static str,
+}
+
+const fn suite(
+    number: u32,
+    package: &'static str,
+    test: Option<&'static str>,
+    filter: &'static str,
+) -> Suite {
+    Suite { number, package, test, filter }
+}
+
+const BUILTIN: Option<&str> = Some("builtin");
+const IT: Option<&str> = Some("it");
+
+static SUITES: &[Suite] = &[
+    suite(1, "budao-tools", BUILTIN, "no_spelling_of_a_path_leads_out"),
+    suite(2, "budao-tools", BUILTIN, "no_swap_of_a_component_leads_out"),
+    suite(3, "budao-claude", None, "no_setting_becomes_a_flag"),
+    suite(4, "budao-tools", BUILTIN, "only_a_shell_acts_on_what_looks_like_a_command"),
+    suite(5, "budao-hostile", Some("reach"), "nothing_anybody_writes_makes_us_connect"),
+    suite(6, "budao-core", Some("scrub"), "no_secret_"),
+    suite(6, "budao-core", Some("scrub"), "touches_fewer_than_one_made_line"),
+    suite(6, "budao-core", Some("scrub"), "a_cut_at_every_character_changes_nothing"),
+    suite(7, "budao-serve", IT, "bad_handshakes_are_refused_before_the_upgrade"),
+    suite(8, "budao-serve", IT, "no_event_and_no_address_reaches_a_session"),
+    suite(8, "budao-smcp", IT, "nobody_outside_a_room_is_heard_in_it"),
+    suite(9, "budao-journal", Some("damage"), "harmless"),
+    suite(9, "budao-journal", None, "a_flip_of_any_bit_is_noticed"),
+    suite(9, "budao-serve", None, "no_altered_state_is_taken_in"),
+    suite(10, "budao-hostile", Some("schemas"), "a_hostile_schema_is_compiled_or_refused"),
+    suite(11, "budao-hostile", Some("schemas"), "hostile_arguments_are_refused"),
+    suite(12, "budao-models", Some("bombs"), "a_packed_bomb_is_unpacked_to_its_bound"),
+    suite(16, "budao-hostile", Some("injection"), "a_model_that_obeys_every_page"),
+    suite(17, "budao-core", Some("turn"), "an_approval_is_good_for_its_own_call"),
+    suite(18, "budao-tools", BUILTIN, "a_bomb_ends_with_everything_it_started"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Which suites, by number; all of them if none is named
+    suites: Vec<u32>,
+    /// All cases, not the share of every run
+    #[arg(long)]
+    full: bool,
+}
+
+impl Args {
+    /// Every case of every suite.
+    pub(crate) fn full() -> Self {
+        Self { suites: Vec::new(), full: true }
+    }
+}
+
+/// Runs them.
+///
+/// # Errors
+/// When a case got through, or a suite did not say how many it tried.
+pub(crate) fn run(args: &Args) -> Result<String> {
+    let wanted = |suite: &&Suite| args.suites.is_empty() || args.suites.contains(&suite.number);
+    let mut said = Vec::new();
+    for suite in SUITES.iter().filter(wanted) {
+        let mut cargo = process::cargo(&repo::root());
+        cargo.args(["test", "--locked", "--quiet", "-p", suite.package]);
+        match suite.test {
+            Some(test) => cargo.args(["--test", test]),
+            None => cargo.arg("--lib"),
+        };
+        cargo.args([suite.filter, "--", "--nocapture"]);
+        if args.full {
+            cargo.env("BUDAO_FULL", "1");
+        }
+        let before = said.len();
+        println!("$ {}", process::shown(&cargo));
+        let status = process::follow(&mut cargo, None, |_, line| {
+            println!("{line}");
+            said.extend(line.find(MARK).map(|at| line[at..].trim_end().to_owned()));
+        })?;
+        process::ended_well(&cargo, status)?;
+        ensure!(said.len() > before, "{} did not say how many cases it tried", suite.filter);
+    }
+    println!("\n{}", said.join("\n"));
+    let numbers: BTreeSet<&str> =
+        said.iter().filter_map(|line| line.strip_prefix(MARK)?.split(':').next()).collect();
+    Ok(format!("{} suites", numbers.len()))
+}
