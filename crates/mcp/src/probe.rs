@@ -6,7 +6,7 @@ use futures::executor::block_on;
 use rmcp::model::CallToolResult;
 
 use crate::{
-    answer,
+    answer::{self, Form},
     line::{self, Heard},
     trouble::About,
 };
@@ -42,7 +42,8 @@ fn result(text: &[u8]) {
         limit: LINE_BYTES,
         ..About::bare("server", Operation::ToolCall)
     };
-    if let Err(failure) = answer::of_result(result, &about, DEPTH) {
+    let _ = answer::of_result(result.clone(), Form::Whole, &about, DEPTH);
+    if let Err(failure) = answer::of_result(result, Form::Data, &about, DEPTH) {
         for lang in [Lang::En, Lang::Zh] {
             let outcome = Outcome::Failed(failure.clone());
             assert!(outcome.told_to_model(lang).1, "a failure is told as one");
