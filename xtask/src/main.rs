@@ -1,11 +1,8 @@
 //! `cargo xtask`: the project's chores. `test` runs every check, `bench` measures, `peers` fetches
 //! the programs of others that tests talk to, `codegen` makes what comes from the fault catalog, `crash`
-//! kills, `chaos` cuts lines, `sim` plays seeds, `probes` does the same failures to others and to us,
-//! `coverage` and `mutants` judge the tests themselves, `record` makes the moving picture of the demo.
-//! `coverage` and `mutants` judge the tests themselves.
-//! kills, `chaos` cuts lines, `sim` plays seeds, `fuzz` feeds parsers.
 //! kills, `chaos` cuts lines, `sim` plays seeds, `fuzz` feeds parsers, `security` attacks, `probes` does the same
-//! failures to others and to us, `coverage` and `mutants` judge the tests themselves.
+//! failures to others and to us, `coverage` and `mutants` judge the tests themselves, `record` makes the moving
+//! picture of the demo.
 //!
 //! Nothing here is needed to build or to use the project; a plain `cargo build` never sees it.
 

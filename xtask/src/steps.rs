@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{catalog, crash, peers, planted, process, sim, tidy};
-use crate::{catalog, crash, peers, process, security, sim, tidy};
+use crate::{catalog, crash, peers, planted, process, security, sim, tidy};
 
 /// One check.
 #[derive(Debug)]
