@@ -288,11 +288,15 @@ async fn answer(desk: Arc<Desk>, mut heard: mpsc::Receiver<Heard>) {
         let Some(reply) = reply else { continue };
         let desk = desk.clone();
         let spawn = desk.world.spawn.clone();
-        spawn.spawn(Box::pin(async move {
+        let mut answering = Box::pin(async move {
             let said = desk.said(&name, payload.into_first()).await;
             if let Err(error) = reply.send(Payload::of(said)).await {
                 tracing::warn!(%error, event = name, "an answer could not be sent");
             }
-        }));
+        });
+        // Begun here: a call is entered before the next line is read, so a cancel right behind it finds it.
+        if futures::poll!(&mut answering).is_pending() {
+            spawn.spawn(answering);
+        }
     }
 }
