@@ -87,6 +87,7 @@ async fn be_odd(mut events: Events, held: mpsc::Sender<Value>) {
 }
 
 impl Stage {
+    #[expect(clippy::needless_pass_by_value, reason = "parameters are written where they are sent")]
     fn call(&mut self, computer: &str, tool: &str, params: Value) -> Value {
         self.asked += 1;
         json!({
@@ -102,7 +103,7 @@ impl Stage {
         let took = began.elapsed();
         let answer = answer.unwrap_or_else(|error| panic!("{name}: no answer: {error}"));
         let text: String = answer.args().iter().map(Value::to_string).collect();
-        assert!(text.contains(words), "{name}: {words} is not in {:.300}", text);
+        assert!(text.contains(words), "{name}: {words} is not in {text:.300}");
         self.rows.push((name, took));
     }
 
@@ -124,7 +125,8 @@ impl Stage {
         let config = Config::new(&self.url).expect("an address");
         let config = config.query("a2c_version", &PROTOCOL.to_string()).namespace(NAMESPACE);
         let config = config.auth(json!({ "token": "wrong" })).transports(Transports::WebSocket);
-        let refused = Client::connect(config, self.world.clone()).await.map(drop).unwrap_err();
+        let refused =
+            Client::connect(config, self.world.clone()).await.map(drop).expect_err("it is refused");
         self.rows.push(("wrong token", began.elapsed()));
         assert!(refused.to_string().contains("401"), "{refused}");
         self.called("call outside of rooms", "pc", "t", json!({}), "4103").await;
