@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 
 /// Schemas and arguments in a usual run, and with `BUDAO_FULL`.
-const SOME: usize = 260;
+const SOME: usize = 104;
 const ALL: usize = 5_000;
 const SOME_ARGUMENTS: usize = 200;
 const ALL_ARGUMENTS: usize = 2_000;

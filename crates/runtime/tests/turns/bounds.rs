@@ -125,11 +125,13 @@ impl ToolSource for Blocking {
 #[tokio::test]
 async fn a_source_of_tools_that_blocks_or_panics_fails_the_turn_in_time() {
     let (let_go, until) = mpsc::channel();
-    for (source, kind) in
-        [(Blocking(Some(Mutex::new(until))), Kind::RequestTimedOut), (Blocking(None), Kind::Bug)]
-    {
+    let usual = Limits::default().tool_deadline;
+    for (source, tool_deadline, kind) in [
+        (Blocking(Some(Mutex::new(until))), Duration::from_millis(50), Kind::RequestTimedOut),
+        (Blocking(None), usual, Kind::Bug),
+    ] {
         let world = world::seeded(5);
-        let mut limits = Limits { tool_deadline: Duration::from_millis(50), ..Limits::default() };
+        let mut limits = Limits { tool_deadline, ..Limits::default() };
         (limits.retry.base, limits.retry.max) =
             (Duration::from_millis(1), Duration::from_millis(1));
         let journal = Arc::new(Memory::new(world.clone(), limits.clone()));
