@@ -11,8 +11,11 @@ use serde_json::json;
 
 use super::corpus::secrets;
 
+/// Puts a secret into a fault.
+type Plant = fn(&str) -> Fault;
+
 /// Where a secret gets into a fault: an error's text, a fact, what was sent, what somebody advised, a place it passed.
-const PLACES: [(&str, fn(&str) -> Fault); 8] = [
+const PLACES: [(&str, Plant); 8] = [
     ("a foreign error", |said| fault().caused_by(&std::io::Error::other(said.to_owned()))),
     ("a cause in words", |said| fault().because(format!("panicked at: {said}"))),
     ("a fact", |said| fault().with(Fact::Reason, said.to_owned())),
