@@ -69,6 +69,10 @@ export class Session {
     cancel() {
         return this.ask("user.cancel", {});
     }
+    /** Takes back a message that waits for its turn; the answer to `send` names it in `metadata.command_id`. */
+    withdraw(commandId) {
+        return this.ask("user.withdraw", { content: { message: commandId } });
+    }
     /** Sends any `user.*` event under an id until it is answered, so it happens once. */
     ask(event, fields, id = newId()) {
         const frame = { ...fields, event, command_id: id };
