@@ -81,6 +81,9 @@ struct Question {
     handle: Option<RequestCancellationHandle>,
 }
 
+/// Prompts of which nothing is shown any more that are remembered.
+const MUTED_MAX: usize = 64;
+
 /// A turn whose prompt was answered before the turn ended: nothing of it is shown.
 struct Muted {
     command: CommandId,
@@ -107,7 +110,7 @@ pub(crate) struct Attendant {
     jobs: Jobs,
     questions: BTreeMap<QuestionId, Question>,
     patience: Option<BoxFuture<'static, ()>>,
-    muted: Option<Muted>,
+    muted: Vec<Muted>,
     leaving: Option<Leave>,
     /// The session was ended or deleted; nothing more is expected of it.
     is_over: bool,
@@ -153,7 +156,7 @@ impl Attendant {
             jobs: Jobs::default(),
             questions: BTreeMap::new(),
             patience: None,
-            muted: None,
+            muted: Vec::new(),
             leaving: None,
             is_over: false,
         }
@@ -423,13 +426,20 @@ impl Attendant {
     }
 
     fn is_muted(&mut self, record: &Record) -> bool {
-        let Some(muted) = &mut self.muted else { return false };
         if let Event::TurnStarted { message } = &record.event
-            && *message == muted.command
+            && let Some(muted) = self.muted.iter_mut().find(|muted| muted.command == *message)
         {
             muted.turn = Some(record.turn);
         }
-        muted.turn == Some(record.turn)
+        self.muted.iter().any(|muted| muted.turn == Some(record.turn))
+    }
+
+    /// Nothing of this prompt's turn is shown from now on: its answer is on its way.
+    fn mute(&mut self, prompt: &Prompt) {
+        if self.muted.len() == MUTED_MAX {
+            self.muted.remove(0);
+        }
+        self.muted.push(Muted { command: prompt.command.clone(), turn: prompt.turn });
     }
 
     fn show(&mut self, show: Show, is_muted: bool) {

@@ -63,3 +63,10 @@ fn a_turn_of_the_cli_whose_writer_died_is_ended() {
         assert_eq!(run(&script).violations, [], "seed {seed}");
     }
 }
+
+/// A disk kept what it did not confirm: the prompt was answered with that fault, and its turn was shown all the same.
+#[test]
+fn a_turn_whose_prompt_was_answered_is_not_shown_after_the_answer() {
+    let script = Script::in_world(5979, World::Editor);
+    assert_eq!(run(&script).violations, [], "seed 5979");
+}

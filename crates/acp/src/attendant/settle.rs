@@ -8,7 +8,7 @@ use budao_core::{
     fault::Fault,
 };
 
-use super::{Attendant, Job, Leave, Muted, Prompt};
+use super::{Attendant, Job, Leave, Prompt};
 use crate::{
     faults,
     outcome::{self, Ended, Told},
@@ -29,9 +29,7 @@ impl Attendant {
 
     /// A turn ended. If it is the prompt's, the prompt is answered.
     pub(super) async fn turn_ended(&mut self, record: &Record) {
-        if self.muted.as_ref().is_some_and(|muted| muted.turn == Some(record.turn)) {
-            self.muted = None;
-        }
+        self.muted.retain(|muted| muted.turn != Some(record.turn));
         let is_its = |prompt: &Prompt| prompt.turn == Some(record.turn);
         let Some(prompt) = self.prompts.active.take_if(|prompt| is_its(prompt)) else { return };
         let Event::TurnEnded { stop, fault, .. } = &record.event else { return };
@@ -45,9 +43,12 @@ impl Attendant {
         self.settle(prompt, &ended).await;
     }
 
-    /// The engine did not accept the prompt.
+    /// The engine did not accept the prompt, or could not say whether it did: a disk may have kept what it
+    /// did not confirm. If its turn comes to pass all the same, it is in the history, and not shown after
+    /// this answer.
     pub(super) async fn refused(&mut self, fault: &Fault) {
         let Some(prompt) = self.prompts.active.take() else { return };
+        self.mute(&prompt);
         let ended = Ended {
             turn: 0,
             trace: prompt.trace,
@@ -63,7 +64,7 @@ impl Attendant {
         self.patience = None;
         let Some(prompt) = self.prompts.active.take() else { return };
         tracing::warn!(session = %self.session, prompt = prompt.number, "a stopped turn does not end");
-        self.muted = Some(Muted { command: prompt.command.clone(), turn: prompt.turn });
+        self.mute(&prompt);
         let questions: Vec<_> = self.questions.keys().cloned().collect();
         for question in questions {
             self.decide(&question, Decision::Deny, Some("the turn was stopped"));
