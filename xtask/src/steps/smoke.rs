@@ -22,7 +22,7 @@ use crate::process::{self, Said};
 use crate::repo;
 
 /// Rows that are only listed. Whoever needs one more says which other one can go.
-const UNTRIED: usize = 32;
+const UNTRIED: usize = 40;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
