@@ -240,7 +240,8 @@ async fn a_confined_command_writes_only_inside() {
         eprintln!("skipped: this kernel has no Landlock, and said so");
         return;
     }
-    assert!(data(&outcome)["output"].as_str().unwrap().ends_with("in\n"), "{outcome:?}");
+    // What it says on its two outputs comes in no order that could be relied on.
+    assert!(data(&outcome)["output"].as_str().unwrap().contains("in\n"), "{outcome:?}");
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
     assert!(desk.path("in.txt").exists() && desk.path("d").exists());
 }
