@@ -138,7 +138,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "editors",
         about: "both Claude CLIs and an editor of others, with the bridge between them",
-        budget: minutes(1),
+        budget: Duration::from_secs(90),
         when: When::Always,
         needs: &[
             Need::Tool("node"),
@@ -151,7 +151,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "sim",
         about: "the runtime on virtual time, 20 000 seeds of faults and kills",
-        budget: minutes(2),
+        budget: minutes(3),
         when: When::Always,
         needs: &[],
         run: |run| {
@@ -179,7 +179,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "doctests",
         about: "the examples in the documentation work",
-        budget: minutes(2),
+        budget: minutes(1),
         when: When::Always,
         needs: &[],
         run: cargo::doctests,
