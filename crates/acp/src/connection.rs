@@ -1,6 +1,7 @@
 //! One connection with an editor: it is greeted at once, and answered at the desk as soon as there is one.
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -16,6 +17,7 @@ use agent_client_protocol::{
     },
 };
 use budao_core::fault::{Fault, Kind, Operation};
+use futures::FutureExt as _;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::SetOnce,
@@ -106,7 +108,10 @@ impl Lobby {
         gauge: Arc<Gauge>,
         attendants: TaskTracker,
     ) {
-        let opened = opening.await.map(|bridge| {
+        // Whoever waits for the desk must hear of a panic too.
+        let opened = AssertUnwindSafe(opening).catch_unwind().await;
+        let panicked = |_| Err(Fault::new(Kind::Bug, Operation::TalkToEditor));
+        let opened = opened.unwrap_or_else(panicked).map(|bridge| {
             Arc::new(Desk::new(bridge, gauge, Arc::clone(&self.abilities), attendants))
         });
         if let Err(fault) = &opened {

@@ -1,5 +1,7 @@
 //! What an editor hears before anything is open.
 
+use std::time::Duration;
+
 use budao_core::fault::{Fault, Kind, Operation};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -39,4 +41,16 @@ async fn an_editor_whose_bridge_cannot_be_opened_hears_why_at_every_question() {
         let code = Fault::new(Kind::JournalReadOnly, Operation::OpenJournal).row().code;
         assert_eq!(answer["error"]["data"]["code"], code, "{answer}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_the_bridge_is_opened_is_told_and_keeps_nobody_waiting() {
+    let front = Stage::new(3).bridge.front();
+    let opening = async { panic!("while opening") };
+    let mut editor = Editor::connect_while(front, opening, LINE);
+    editor.initialize().await;
+    let asking = editor.ask("session/list", json!({}));
+    let answer = tokio::time::timeout(Duration::from_secs(60), asking).await.expect("an answer");
+    let code = Fault::new(Kind::Bug, Operation::TalkToEditor).row().code;
+    assert_eq!(answer["error"]["data"]["code"], code, "{answer}");
 }
