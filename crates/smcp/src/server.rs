@@ -8,9 +8,11 @@
 mod access;
 mod gate;
 mod handle;
+pub mod line;
 mod relay;
 pub mod rooms;
 mod send;
+mod socket;
 pub mod stats;
 
 use std::{
@@ -33,10 +35,12 @@ use socketioxide::{
 use tokio_util::sync::CancellationToken;
 
 pub use access::{Access, Token};
+pub use handle::Desk;
 pub use rooms::{AgentNow, ComputerNow, Elsewhere, RoomNow};
 pub use stats::Snapshot;
 
 use crate::wire::{Dialect, NAMESPACE};
+use line::Line;
 use rooms::{Key, Known, Rooms};
 use stats::Stats;
 
@@ -129,7 +133,7 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) rooms: Rooms,
-    pub(crate) sockets: BTreeMap<Key, SocketRef>,
+    pub(crate) lines: BTreeMap<Key, Arc<dyn Line>>,
     known: Known,
     /// Tool calls under way, by agent and request id.
     pub(crate) calls: BTreeMap<(Key, String), Key>,
@@ -159,7 +163,7 @@ impl Hub {
             closing: CancellationToken::new(),
             state: Mutex::new(State {
                 rooms,
-                sockets: BTreeMap::new(),
+                lines: BTreeMap::new(),
                 known: Known::default(),
                 calls: BTreeMap::new(),
             }),
@@ -182,14 +186,27 @@ impl Hub {
             .build_layer();
         let inner = self.0.clone();
         // Everything is registered before the client learns that it is connected.
-        let greet = move |socket: SocketRef, auth: TryData<Value>| {
-            handle::greet(inner.clone(), socket, auth)
+        let greet = move |wire: socket::Wire, auth: TryData<Value>| {
+            socket::greet(inner.clone(), wire, auth)
         };
         io.ns(NAMESPACE, (async |_: SocketRef| {}).with(greet));
         let _ = self.0.io.set(io);
         gate::routes(self.0.clone())
             .layer(layer)
             .layer(axum::middleware::from_fn_with_state(self.0.clone(), gate::gate))
+    }
+
+    /// Lets a client in on a line that somebody brings: the router does this for every connection of Socket.IO.
+    ///
+    /// # Errors
+    /// If it may not connect; what it is to be told.
+    pub fn enter(
+        &self,
+        line: Arc<dyn Line>,
+        auth: Option<&Value>,
+        version: Option<String>,
+    ) -> Result<Desk, String> {
+        handle::enter(&self.0, line, auth, version)
     }
 
     /// The counters now.

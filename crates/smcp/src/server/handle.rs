@@ -4,17 +4,12 @@ use std::sync::Arc;
 
 use budao_core::fault::{Fact, Fault, Kind, Operation, tell};
 use serde_json::{Value, json};
-use socketioxide::{
-    adapter::LocalAdapter,
-    extract::{SocketRef, TryData},
-    handler::{MessageHandler, Value as Data},
-    socket::Socket,
-};
 
 use super::{
     Inner,
     access::Grant,
-    gate, relay,
+    line::Line,
+    relay,
     rooms::{Joined, Key, Member},
     send::{Answer, notify},
 };
@@ -23,23 +18,24 @@ use crate::wire::{
     event::{self, Ask, Tell},
     request::{self, Fields},
     trace_of,
-    version::QUERY,
 };
 
 /// One connection's view of the hub.
-pub(super) struct Desk {
+#[derive(Debug)]
+pub struct Desk {
     pub(super) hub: Arc<Inner>,
     pub(super) key: Key,
     grant: Grant,
 }
 
-/// Lets a connection in, with everything registered, before it learns that it is.
-pub(super) async fn greet(
-    hub: Arc<Inner>,
-    socket: SocketRef,
-    TryData(auth): TryData<Value>,
-) -> Result<(), String> {
-    let admitted = hub.config.access.admit(auth.ok().as_ref()).and_then(|grant| {
+/// Lets a connection in, or says why not.
+pub(super) fn enter(
+    hub: &Arc<Inner>,
+    line: Arc<dyn Line>,
+    auth: Option<&Value>,
+    version: Option<String>,
+) -> Result<Desk, String> {
+    let admitted = hub.config.access.admit(auth).and_then(|grant| {
         let limit = hub.config.limits.connections_max;
         if hub.closing.is_cancelled() {
             return Err(Fault::new(Kind::ShuttingDown, Operation::Authenticate));
@@ -59,28 +55,12 @@ pub(super) async fn greet(
         }
     };
     let key = hub.next_key();
-    let version = gate::value(socket.req_parts().uri.query().unwrap_or_default(), QUERY);
     {
         let mut state = hub.state();
         state.rooms.connect(key, version);
-        state.sockets.insert(key, socket.clone());
+        state.lines.insert(key, line);
     }
-    let leaving = hub.clone();
-    socket.on_disconnect(move || goodbye(leaving.clone(), key));
-    socket.on_fallback(Desk { hub, key, grant });
-    Ok(())
-}
-
-async fn goodbye(hub: Arc<Inner>, key: Key) {
-    let left = {
-        let mut state = hub.state();
-        state.sockets.remove(&key);
-        state.known.forget(key);
-        state.rooms.disconnect(key)
-    };
-    if let Some(left) = left {
-        tell_room(&hub, event::LEFT, &left);
-    }
+    Ok(Desk { hub: Arc::clone(hub), key, grant })
 }
 
 /// A bound of the hub was reached.
@@ -99,28 +79,22 @@ fn tell_room(hub: &Arc<Inner>, event: &'static str, member: &Member) {
     notify(hub, &member.others, event, &payload);
 }
 
-impl MessageHandler<LocalAdapter, Desk> for Desk {
-    fn call(&self, socket: Arc<Socket<LocalAdapter>>, data: Data, id: Option<i64>) {
-        settled(&socket);
-        let answer = Answer::new(socket.clone(), id);
-        let Data::Str(text, attachments) = data else { return };
+impl Desk {
+    /// Takes in an event of the client's, as its JSON text; `id` is what its answer is to carry, if it wants one.
+    ///
+    /// The line is brought each time: whoever keeps a desk with its connection would otherwise keep both for ever.
+    pub fn hear(&self, line: Arc<dyn Line>, text: &str, has_attachments: bool, id: Option<i64>) {
+        let answer = Answer::new(Arc::clone(&line), id);
         let limits = self.hub.config.limits;
         let is_over = text.len() > limits.frame_bytes_max;
         let limit = if is_over { limits.frame_bytes_max } else { limits.request_bytes_max };
-        let said = request::event(&text, attachments.is_some(), limit);
-        let (name, payload) = match said {
+        let (name, payload) = match request::event(text, has_attachments, limit) {
             Ok(said) => said,
             // Whatever it was: this says it to those who wait for a result as well.
             Err(fault) => {
                 self.refuse(&answer, Carrier::Result, "", fault);
                 if is_over {
-                    // Behind the answer, which says why.
-                    tracing::warn!(
-                        bytes = text.len(),
-                        "a connection that sends too much is closed"
-                    );
-                    self.hub.stats.count(|all| all.connections_closed += 1);
-                    let _ = socket.disconnect();
+                    self.cut(line, text.len());
                 }
                 return;
             }
@@ -141,16 +115,25 @@ impl MessageHandler<LocalAdapter, Desk> for Desk {
             }
         }
     }
-}
 
-/// The library tells a client that it is connected a moment before it believes so itself, and until then refuses to send
-/// to it. A client that is quick, and a thread that is interrupted just there, would lose what is sent.
-fn settled(socket: &Socket<LocalAdapter>) {
-    for _ in 0..10_000 {
-        if socket.connected() {
-            return;
+    /// Closes the connection, behind the answer that says why.
+    fn cut(&self, line: Arc<dyn Line>, bytes: usize) {
+        tracing::warn!(bytes, "a connection that sends too much is closed");
+        self.hub.stats.count(|all| all.connections_closed += 1);
+        line.close();
+    }
+
+    /// The connection is gone.
+    pub fn leave(&self) {
+        let left = {
+            let mut state = self.hub.state();
+            state.lines.remove(&self.key);
+            state.known.forget(self.key);
+            state.rooms.disconnect(self.key)
+        };
+        if let Some(left) = left {
+            tell_room(&self.hub, event::LEFT, &left);
         }
-        std::thread::yield_now();
     }
 }
 
@@ -187,7 +170,7 @@ impl Desk {
         let req_id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let (carrier, done) = match tell {
             Tell::Join => (Carrier::Pair, self.join(payload)),
-            Tell::Leave => (Carrier::Pair, self.leave(payload)),
+            Tell::Leave => (Carrier::Pair, self.leave_room(payload)),
             Tell::List => (Carrier::Flat, self.list(payload)),
             Tell::Cancel => (Carrier::Flat, self.cancel(payload)),
             _ => (Carrier::Flat, self.update(tell, payload)),
@@ -211,7 +194,7 @@ impl Desk {
         Ok(vec![true.into(), Value::Null])
     }
 
-    fn leave(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
+    fn leave_room(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
         let fields = Fields::new(Tell::Leave.into(), Operation::LeaveRoom, payload)?;
         let room = fields.name("office_id")?;
         let left = self.hub.state().rooms.leave(self.key, &room)?;
@@ -277,16 +260,16 @@ impl Inner {
     /// Are there as many connections as there may be? Those that broke before they were complete do not count.
     fn is_full(&self, limit: usize) -> bool {
         let mut state = self.state();
-        if state.sockets.len() >= limit {
-            let gone = state.sockets.iter().filter(|(_, socket)| !socket.connected());
+        if state.lines.len() >= limit {
+            let gone = state.lines.iter().filter(|(_, line)| !line.is_open());
             let gone: Vec<Key> = gone.map(|(key, _)| *key).collect();
             for key in gone {
-                state.sockets.remove(&key);
+                state.lines.remove(&key);
                 state.known.forget(key);
                 state.rooms.disconnect(key);
             }
         }
-        state.sockets.len() >= limit
+        state.lines.len() >= limit
     }
 
     /// Gives a fault its trace and its hop, and takes secrets out: after this it may be sent and logged.

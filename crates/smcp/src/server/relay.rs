@@ -9,15 +9,13 @@ use budao_core::{
     trace::SpanId,
 };
 use serde_json::Value;
-use socketioxide::{
-    SendError, SocketError, ack::AckStream, adapter::LocalAdapter, extract::SocketRef,
-};
 
 use super::{
     Inner,
     handle::{Carrier, Desk, full, render},
+    line::{Pending, Unanswered, Unsent},
     rooms::{Key, Way},
-    send::{Answer, is_full},
+    send::Answer,
     stats::Answered,
 };
 use crate::wire::{
@@ -29,8 +27,6 @@ use crate::wire::{
 
 /// Between two tries to put a question into a full queue.
 const PAUSE: Duration = Duration::from_millis(10);
-
-type Pending = AckStream<Value, LocalAdapter>;
 
 /// A question on its way.
 struct Question {
@@ -117,21 +113,18 @@ fn check(desk: &Desk, ask: Ask, payload: &mut Value) -> Result<Checked, Fault> {
 }
 
 impl Question {
-    fn socket(&self) -> Option<SocketRef> {
-        self.hub.state().sockets.get(&self.way.to).cloned()
-    }
-
-    fn send(&self, payload: &Value) -> Result<Pending, SendError> {
-        let socket = self.socket().ok_or(SendError::Socket(SocketError::Closed))?;
+    fn send(&self, payload: &Value) -> Result<Pending, Unsent> {
+        let line = self.hub.state().lines.get(&self.way.to).cloned();
+        let line = line.ok_or_else(|| Unsent::Gone("it left".into()))?;
         // Its own clock only has to outlive ours.
         let patience = self.deadline + self.hub.config.limits.late_watch + Duration::from_secs(60);
-        socket.timeout(patience).emit_with_ack::<_, Value>(<&str>::from(self.ask), payload)
+        line.ask(self.ask.into(), payload, patience)
     }
 
     /// Waits for the answer and gives it.
     async fn run(
         self,
-        first: Result<Pending, SendError>,
+        first: Result<Pending, Unsent>,
         payload: Value,
         answer: Answer,
         fence: Option<Fence>,
@@ -180,7 +173,7 @@ impl Question {
     /// The computer's answer. A full queue is waited for; the deadline bounds the wait.
     async fn exchange(
         &self,
-        first: Result<Pending, SendError>,
+        first: Result<Pending, Unsent>,
         payload: &Value,
     ) -> Result<Value, Fault> {
         let mut sent = first;
@@ -188,17 +181,17 @@ impl Question {
             match sent {
                 Ok(answer) => {
                     return answer.await.map_err(|error| match error {
-                        socketioxide::AckError::Decode(_) => self.garbage().caused_by(&error),
-                        socketioxide::AckError::Timeout => self.too_late(),
-                        socketioxide::AckError::Socket(_) => self.gone(),
+                        Unanswered::Garbage(error) => self.garbage().caused_by(&*error),
+                        Unanswered::TooLate => self.too_late(),
+                        Unanswered::Gone => self.gone(),
                     });
                 }
-                Err(error) if is_full(&error) => {
+                Err(Unsent::Full) => {
                     self.hub.stats.count(|all| all.sends_delayed += 1);
                     self.hub.world.clock.sleep(PAUSE).await;
                     sent = self.send(payload);
                 }
-                Err(_) => return Err(self.gone()),
+                Err(Unsent::Gone(_)) => return Err(self.gone()),
             }
         }
     }

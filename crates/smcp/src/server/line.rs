@@ -1,0 +1,71 @@
+//! What carries words between the hub and a client. Socket.IO does in `socket.rs`; the simulator brings lines without
+//! sockets, so that the hub itself can be played on virtual time.
+
+use std::{error::Error, fmt, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+/// A connection to a client, as the hub uses it.
+pub trait Line: fmt::Debug + Send + Sync {
+    /// Can anything still be sent?
+    fn is_open(&self) -> bool;
+
+    /// Closes it, behind what was sent already.
+    fn close(self: Arc<Self>);
+
+    /// Sends an event.
+    ///
+    /// # Errors
+    /// If it was not sent.
+    fn tell(&self, event: &'static str, payload: &Value) -> Result<(), Unsent>;
+
+    /// Sends an event that is to be answered, within `patience` at the latest.
+    ///
+    /// # Errors
+    /// If it was not sent.
+    fn ask(
+        &self,
+        event: &'static str,
+        payload: &Value,
+        patience: Duration,
+    ) -> Result<Pending, Unsent>;
+
+    /// Answers the client's event with this id.
+    ///
+    /// # Errors
+    /// If it was not sent.
+    fn answer(self: Arc<Self>, id: i64, args: &[Value]) -> Result<(), Unsent>;
+}
+
+/// An answer that has not come yet.
+pub type Pending = BoxFuture<'static, Result<Value, Unanswered>>;
+
+/// Why something was not sent.
+#[derive(Debug)]
+pub enum Unsent {
+    /// Too much waits already: another try may do.
+    Full,
+    /// It cannot be sent, now or later.
+    Gone(Box<dyn Error + Send + Sync>),
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// What came is no answer.
+    Garbage(Box<dyn Error + Send + Sync>),
+    /// It took too long.
+    TooLate,
+    /// The client is gone.
+    Gone,
+}
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("the queue is full"),
+            Self::Gone(error) => error.fmt(f),
+        }
+    }
+}
