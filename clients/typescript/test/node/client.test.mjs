@@ -105,6 +105,20 @@ test("a command under one id happens once", async () => {
   session.close();
 });
 
+test("a message that waits can be taken back, and says so to all", async () => {
+  const session = await new Client(server.url, options).create();
+  await session.send("go");
+  const waiting = await session.send("and then this");
+  const { command_id: message } = waiting.metadata;
+  const answer = await session.withdraw(message);
+  assert.equal(answer.metadata.status, "accepted");
+  const heard = await run(session);
+  const told = heard.filter((event) => event.metadata?.action === "message_withdrawn");
+  assert.deepEqual(told.map((event) => event.metadata.message), [message]);
+  await assert.rejects(session.withdraw("c-never-sent"), Rejected);
+  session.close();
+});
+
 test("a refusal names the field and does not end the session", async () => {
   const session = await new Client(server.url, options).create();
   await assert.rejects(session.ask("user.message", { content: "  " }), (error) => {
