@@ -6,19 +6,16 @@
 pub mod connection;
 mod fault;
 
-use std::{fmt, sync::Arc};
+use std::{fmt::Write as _, ops::Range, sync::Arc};
 
 use budao_core::{
     Record, Timestamp,
     event::{Epoch, Seq, SessionId, Stage},
 };
-use serde::{Serialize, Serializer, ser::SerializeMap};
-use serde_json::{
-    Map, Value,
-    value::{RawValue, to_raw_value},
-};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
-use crate::words::is_cut;
+use crate::words::{cut, is_cut, is_plain};
 pub(crate) use fault::millis;
 pub use fault::{Told, metadata_of, outline};
 
@@ -264,10 +261,71 @@ impl Frame {
     /// The JSON text that is sent.
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut text = Vec::with_capacity(self.about_bytes());
-        serde_json::to_writer(&mut text, self).expect("a frame has string keys and finite numbers");
-        String::from_utf8(text).expect("JSON is UTF-8")
+        let mut out = String::with_capacity(self.about_bytes());
+        out.push_str(r#"{"event":"#);
+        push_json(&mut out, self.event);
+        if let (Some(Place { seq, prev, epoch }), Some(session)) = (self.place, self.session) {
+            let _ = write!(out, r#","seq":{seq},"prev":{prev},"epoch":"{epoch}""#);
+            let _ = write!(out, r#","event_id":"{session}.{epoch}.{seq}""#);
+        }
+        let _ = write!(out, r#","timestamp":"{}""#, self.timestamp);
+        if let Some(session) = &self.session {
+            let _ = write!(out, r#","session_id":"{session}""#);
+        }
+        if let Some(step) = &self.step {
+            out.push_str(r#","step_id":"#);
+            push_json(&mut out, &**step);
+        }
+        out.push_str(r#","content":"#);
+        let content = out.len();
+        match &self.content {
+            Content::None => out.push_str("null"),
+            Content::Text(text) => push_text(&mut out, text),
+            Content::Object(value) => push_json(&mut out, value),
+        }
+        let content = content..out.len();
+        out.push_str(r#","metadata":"#);
+        push_json(&mut out, &self.metadata);
+        self.push_shown(&mut out, content);
+        out.push('}');
+        out
     }
+
+    /// What a person is shown. `content` is where in the text it was said: what is said and shown alike is escaped once.
+    fn push_shown(&self, out: &mut String, content: Range<usize>) {
+        const FIELD: &str = r#","show_content":"#;
+        match (&self.shown, &self.content) {
+            (Shown::Text(text), _) => {
+                out.push_str(FIELD);
+                push_text(out, text);
+            }
+            (Shown::Content(chars), Content::Text(text)) if is_cut(text, *chars) => {
+                out.push_str(FIELD);
+                push_text(out, &cut(text, *chars));
+            }
+            (Shown::Content(_), Content::Text(_)) => {
+                out.push_str(FIELD);
+                out.extend_from_within(content);
+            }
+            (Shown::Content(_) | Shown::Nothing, _) => {}
+        }
+    }
+}
+
+/// Words as JSON; most are their own.
+fn push_text(out: &mut String, text: &str) {
+    if is_plain(text.as_bytes()) {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    } else {
+        push_json(out, text);
+    }
+}
+
+fn push_json<T: Serialize + ?Sized>(out: &mut String, value: &T) {
+    let text = serde_json::to_string(value);
+    out.push_str(&text.expect("a frame has string keys and finite numbers"));
 }
 
 impl Frame {
@@ -281,73 +339,5 @@ impl Frame {
             Shown::Content(chars) => words.min(chars.saturating_mul(4)),
         };
         BESIDES + words + words / 16 + shown + shown / 16
-    }
-
-    /// What is said and shown alike is escaped once.
-    fn said_and_shown(&self) -> Option<Box<RawValue>> {
-        match (&self.shown, &self.content) {
-            (Shown::Content(chars), Content::Text(text)) if !is_cut(text, *chars) => {
-                to_raw_value(text).ok()
-            }
-            _ => None,
-        }
-    }
-}
-
-/// `{session}.{epoch}.{seq}`, written without a detour.
-struct EventId(SessionId, Place);
-
-impl fmt::Display for EventId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.0, self.1.epoch, self.1.seq)
-    }
-}
-
-struct Words<T>(T);
-
-impl<T: fmt::Display> Serialize for Words<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-impl Serialize for Frame {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("event", self.event)?;
-        if let (Some(place), Some(session)) = (self.place, self.session) {
-            map.serialize_entry("seq", &place.seq)?;
-            map.serialize_entry("prev", &place.prev)?;
-            map.serialize_entry("epoch", &Words(place.epoch))?;
-            map.serialize_entry("event_id", &Words(EventId(session, place)))?;
-        }
-        map.serialize_entry("timestamp", &Words(self.timestamp))?;
-        if let Some(session) = &self.session {
-            map.serialize_entry("session_id", session)?;
-        }
-        if let Some(step) = &self.step {
-            map.serialize_entry("step_id", step)?;
-        }
-        let said_and_shown = self.said_and_shown();
-        match &self.content {
-            Content::None => map.serialize_entry("content", &())?,
-            Content::Text(_) if said_and_shown.is_some() => {
-                map.serialize_entry("content", &said_and_shown)?;
-            }
-            Content::Text(text) => map.serialize_entry("content", text)?,
-            Content::Object(value) => map.serialize_entry("content", value)?,
-        }
-        map.serialize_entry("metadata", &self.metadata)?;
-        match (&self.shown, &self.content) {
-            _ if said_and_shown.is_some() => {
-                map.serialize_entry("show_content", &said_and_shown)?;
-            }
-            (Shown::Text(text), _) => map.serialize_entry("show_content", text)?,
-            (Shown::Content(chars), Content::Text(text)) => {
-                map.serialize_entry("show_content", &crate::words::cut(text, *chars))?;
-            }
-            (Shown::Content(_) | Shown::Nothing, _) => {}
-        }
-        map.end()
     }
 }

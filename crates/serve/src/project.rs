@@ -154,7 +154,8 @@ fn is_about_questions(event: &Event) -> bool {
     )
 }
 
-/// Frames need the last message at most, and no files: what is long is not kept twice.
+/// Frames need the last message at most, no files, and of the settings neither labels nor extras: what is long is
+/// not kept twice.
 fn forget(session: &mut Session) {
     let before_last = session.history.len().saturating_sub(1);
     if before_last > 0 {
@@ -165,4 +166,7 @@ fn forget(session: &mut Session) {
         }
     }
     session.files.clear();
+    session.settings.labels.clear();
+    session.settings.extra.clear();
+    session.settings.system = None;
 }

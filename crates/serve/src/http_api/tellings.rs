@@ -104,7 +104,7 @@ async fn find(
         _ => None,
     };
     let frame = Projector::new(&state, seq - 1).project(&record);
-    let user = frame.and_then(|frame| serde_json::to_value(&frame).ok()).map(without_prev);
+    let user = frame.and_then(|frame| serde_json::from_str(&frame.encode()).ok()).map(without_prev);
     Ok(Tellings {
         code: fault.row().code,
         kind: fault.row().name,

@@ -19,10 +19,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Projector;
-use crate::words::{PARTIAL_CHARS, count_words, cut};
+use crate::words::{PARTIAL_CHARS, count_words, cut, is_plain};
 
 /// How a record of words begins.
 const BEGINS: &[u8] = br#"{"text_came":"#;
+/// What is around step and words in it.
+const AROUND: [&str; 3] = [r#"{"text_came":{"step":"#, r#","text":"#, "}}"];
 /// What a frame takes besides the words and what a session's frames have in common.
 const ROOM: usize = 224;
 
@@ -41,23 +43,38 @@ struct Words<'a> {
     text: &'a RawValue,
 }
 
-impl<'a> Words<'a> {
+/// The words of a record.
+struct Said<'a> {
+    step: u32,
+    /// As JSON, with quotes.
+    json: &'a str,
+    text: Cow<'a, str>,
+}
+
+impl<'a> Said<'a> {
     /// The words of a record, if it is one of words.
     fn of(body: &'a [u8]) -> Option<Self> {
         if !body.starts_with(BEGINS) {
             return None;
         }
-        let Kept::Words(words) = serde_json::from_slice(body).ok()?;
-        words.text.get().starts_with('"').then_some(words)
+        Self::plainly(str::from_utf8(body).ok()?).or_else(|| Self::with_escapes(body))
     }
 
-    /// As they were said.
-    fn said(&self) -> Option<Cow<'a, str>> {
-        let text = self.text.get();
-        if text.contains('\\') {
-            return serde_json::from_str(text).ok().map(Cow::Owned);
-        }
-        Some(Cow::Borrowed(&text[1..text.len() - 1]))
+    /// Without a parser, where nothing had to be escaped.
+    fn plainly(body: &'a str) -> Option<Self> {
+        let [begin, between, end] = AROUND;
+        let (step, json) = body.strip_prefix(begin)?.strip_suffix(end)?.split_once(between)?;
+        let text = json.strip_prefix('"')?.strip_suffix('"')?;
+        let is_number = step.bytes().all(|digit| digit.is_ascii_digit());
+        let step = step.parse().ok().filter(|_| is_number && is_plain(text.as_bytes()))?;
+        Some(Self { step, json, text: Cow::Borrowed(text) })
+    }
+
+    fn with_escapes(body: &'a [u8]) -> Option<Self> {
+        let Kept::Words(Words { step, text }) = serde_json::from_slice(body).ok()?;
+        let json = text.get();
+        let text = serde_json::from_str(json).ok().map(Cow::Owned)?;
+        Some(Self { step, json, text })
     }
 }
 
@@ -118,17 +135,15 @@ impl Projector {
         if self.session.origin.is_some() {
             return None;
         }
-        let words = Words::of(body)?;
-        let said = words.said()?;
+        let Said { step, json, text } = Said::of(body)?;
         let of = (whence.session, whence.epoch);
         let stencil = match &mut self.stencil {
             Some(stencil) if stencil.of == of => stencil,
             other => other.insert(Box::new(Stencil::new(of.0, of.1))),
         };
         stencil.time(whence.at);
-        let text = words.text.get();
         let common = stencil.before_number.len() + stencil.before_content.len();
-        let mut out = String::with_capacity(2 * text.len() + common + ROOM);
+        let mut out = String::with_capacity(2 * json.len() + common + ROOM);
         out.push_str(r#"{"event":"agent.partial_answer","seq":"#);
         number(&mut out, whence.seq);
         out.push_str(r#","prev":"#);
@@ -138,19 +153,19 @@ impl Projector {
         out.push_str(r#"","timestamp":""#);
         out.push_str(&stencil.time);
         out.push_str(&stencil.before_content);
-        out.push_str(text);
+        out.push_str(json);
         out.push_str(r#","metadata":{"is_streaming":true,"is_final":false,"word_count":"#);
-        number(&mut out, count_words(&said));
+        number(&mut out, count_words(&text));
         out.push_str(r#","step":"#);
-        number(&mut out, words.step);
+        number(&mut out, step);
         out.push_str(r#"},"show_content":"#);
-        match cut(&said, PARTIAL_CHARS) {
-            Cow::Borrowed(_) => out.push_str(text),
+        match cut(&text, PARTIAL_CHARS) {
+            Cow::Borrowed(_) => out.push_str(json),
             Cow::Owned(short) => out.push_str(&serde_json::to_string(&short).ok()?),
         }
         out.push('}');
         // The fold does not look at words, so it is told of them without any.
-        let event = Event::TextCame { step: words.step, text: String::new() };
+        let event = Event::TextCame { step, text: String::new() };
         self.session.apply(&event, whence.at, whence.trace);
         self.prev = whence.seq;
         Some(out)
