@@ -6,11 +6,14 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use budao_core::event::{Seq, SessionId};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::contract::{Fresh, Stored};
 
@@ -19,6 +22,9 @@ const RECENT: Bound = Bound { records: 64, bytes: 64 * 1024 };
 /// Kept while somebody follows and has not caught up: several rounds of a busy session, so that being late for
 /// a moment does not mean to read from the disk.
 const BEHIND: Bound = Bound { records: 1024, bytes: 1024 * 1024 };
+
+/// Kept for a session that one follows, who has everything.
+const NOTHING: Bound = Bound { records: 0, bytes: 0 };
 
 /// How much is kept.
 #[derive(Clone, Copy)]
@@ -44,18 +50,51 @@ impl fmt::Debug for Bell {
 struct Slot {
     session: SessionId,
     bell: Weak<Bell>,
-    records: watch::Sender<Seq>,
-    inbox: watch::Sender<u64>,
-    answers: watch::Sender<u64>,
+    records: Signal,
+    inbox: Signal,
+    answers: Signal,
     recent: Mutex<Recent>,
+}
+
+/// Something that happens again and again. Much smaller than a watch channel; every observed session has three.
+#[derive(Default)]
+struct Signal {
+    times: AtomicU64,
+    rung: Notify,
+}
+
+impl Signal {
+    fn times(&self) -> u64 {
+        self.times.load(Ordering::Acquire)
+    }
+
+    fn ring(&self) {
+        self.times.fetch_add(1, Ordering::AcqRel);
+        self.rung.notify_waiters();
+    }
+
+    /// Waits until it has rung more often than `seen`.
+    async fn changed(&self, seen: &mut u64) {
+        loop {
+            // From here on every ring is heard, so the count is looked at afterwards.
+            let rung = self.rung.notified();
+            let times = self.times();
+            if times != *seen {
+                *seen = times;
+                return;
+            }
+            rung.await;
+        }
+    }
 }
 
 /// Listens to one session.
 pub(crate) struct Ear {
     slot: Arc<Slot>,
-    records: watch::Receiver<Seq>,
-    inbox: watch::Receiver<u64>,
-    answers: watch::Receiver<u64>,
+    /// How often each had rung when this one last looked.
+    records: u64,
+    inbox: u64,
+    answers: u64,
 }
 
 impl fmt::Debug for Ear {
@@ -80,9 +119,9 @@ impl Bell {
                 let slot = Arc::new(Slot {
                     session,
                     bell: Arc::downgrade(self),
-                    records: watch::Sender::new(0),
-                    inbox: watch::Sender::new(0),
-                    answers: watch::Sender::new(0),
+                    records: Signal::default(),
+                    inbox: Signal::default(),
+                    answers: Signal::default(),
                     recent: Mutex::default(),
                 });
                 slots.insert(session, Arc::downgrade(&slot));
@@ -93,9 +132,9 @@ impl Bell {
             wake();
         }
         Ear {
-            records: slot.records.subscribe(),
-            inbox: slot.inbox.subscribe(),
-            answers: slot.answers.subscribe(),
+            records: slot.records.times(),
+            inbox: slot.inbox.times(),
+            answers: slot.answers.times(),
             slot,
         }
     }
@@ -118,12 +157,10 @@ impl Bell {
     /// Tells of records that became durable; `batch` may be empty when only the head is known.
     pub(crate) fn records(&self, session: SessionId, head: Seq, batch: Vec<Stored>) {
         if let Some(slot) = self.slot(session) {
-            lock(&slot.recent).push(head, batch);
-            slot.records.send_if_modified(|known| {
-                let is_news = head > *known;
-                *known = head.max(*known);
-                is_news
-            });
+            let is_news = lock(&slot.recent).push(head, batch);
+            if is_news {
+                slot.records.ring();
+            }
         }
     }
 
@@ -131,9 +168,9 @@ impl Bell {
     pub(crate) fn history_changed(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             lock(&slot.recent).forget();
-            slot.records.send_modify(|known| *known = 0);
-            slot.answers.send_modify(|count| *count += 1);
-            slot.inbox.send_modify(|count| *count += 1);
+            slot.records.ring();
+            slot.answers.ring();
+            slot.inbox.ring();
         }
     }
 
@@ -141,23 +178,23 @@ impl Bell {
     pub(crate) fn poke(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
             lock(&slot.recent).pokes += 1;
-            slot.records.send_modify(|_| ());
-            slot.inbox.send_modify(|count| *count += 1);
-            slot.answers.send_modify(|count| *count += 1);
+            slot.records.ring();
+            slot.inbox.ring();
+            slot.answers.ring();
         }
     }
 
     /// Tells of a command.
     pub(crate) fn command(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
-            slot.inbox.send_modify(|count| *count += 1);
+            slot.inbox.ring();
         }
     }
 
     /// Tells of an answer.
     pub(crate) fn answered(&self, session: SessionId) {
         if let Some(slot) = self.slot(session) {
-            slot.answers.send_modify(|count| *count += 1);
+            slot.answers.ring();
         }
     }
 
@@ -166,7 +203,7 @@ impl Bell {
         // Taken out first: a slot that is dropped while we hold the lock would want it too.
         let slots: Vec<Arc<Slot>> = lock(&self.slots).values().filter_map(Weak::upgrade).collect();
         for slot in slots {
-            slot.answers.send_modify(|count| *count += 1);
+            slot.answers.ring();
         }
     }
 
@@ -188,21 +225,20 @@ impl Drop for Slot {
 
 impl Ear {
     pub(crate) async fn records_changed(&mut self) {
-        // The sender lives in our own slot, so it cannot be gone.
-        let _ = self.records.changed().await;
+        self.slot.records.changed(&mut self.records).await;
     }
 
     /// Whatever is read from now on is at least as new as this moment.
     pub(crate) fn mark_records_seen(&mut self) {
-        self.records.mark_unchanged();
+        self.records = self.slot.records.times();
     }
 
     pub(crate) async fn inbox_changed(&mut self) {
-        let _ = self.inbox.changed().await;
+        self.slot.inbox.changed(&mut self.inbox).await;
     }
 
     pub(crate) async fn answers_changed(&mut self) {
-        let _ = self.answers.changed().await;
+        self.slot.answers.changed(&mut self.answers).await;
     }
 
     /// The records after a position, if they are among the last few.
@@ -224,7 +260,9 @@ impl Ear {
 
     /// Whoever follows has everything: what was kept for it is let go.
     pub(crate) fn caught_up(&self) {
-        lock(&self.slot.recent).keep_only(RECENT);
+        let mut recent = lock(&self.slot.recent);
+        let is_alone = recent.followers <= 1;
+        recent.keep_only(if is_alone { NOTHING } else { RECENT });
     }
 
     /// Is this the last record, as far as this process was told? What comes later is heard.
@@ -257,6 +295,8 @@ struct Recent {
     /// The last record that was told of, kept or not.
     last: Option<Seq>,
     followers: usize,
+    /// The highest head everybody was rung for.
+    announced: Seq,
     /// The highest head anyone told of; beyond our records when another process writes.
     told: Seq,
     /// Times everybody was to look again, and how many of those somebody has looked after.
@@ -269,6 +309,7 @@ impl Recent {
     fn forget(&mut self) {
         self.clear();
         self.told = 0;
+        self.announced = 0;
         self.pokes += 1;
     }
 
@@ -279,9 +320,13 @@ impl Recent {
         self.bytes = 0;
     }
 
-    fn push(&mut self, head: Seq, batch: Vec<Stored>) {
+    /// Was its head news?
+    fn push(&mut self, head: Seq, batch: Vec<Stored>) -> bool {
+        let is_news = head > self.announced;
+        self.announced = self.announced.max(head);
         self.told = self.told.max(head);
         self.keep(batch);
+        is_news
     }
 
     fn keep(&mut self, batch: Vec<Stored>) {
@@ -338,6 +383,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use budao_core::{event::Epoch, time::Timestamp, trace::Trace};
+    use futures::FutureExt as _;
 
     use super::*;
 
@@ -374,6 +420,21 @@ mod tests {
         ear.end_following();
         bell.records(ID, 600, many(401));
         assert!(ear.recent(400).is_none(), "nobody follows: nothing is kept for anybody");
+    }
+
+    #[tokio::test]
+    async fn what_one_has_read_for_itself_is_still_told_to_the_others() {
+        let bell = Arc::new(Bell::default());
+        let (early, mut late) = (bell.listen(ID), bell.listen(ID));
+        early.looked(early.pokes(), 2);
+        bell.records(ID, 2, vec![stored(1), stored(2)]);
+        assert!(late.records_changed().now_or_never().is_some());
+        assert!(late.records_changed().now_or_never().is_none(), "it is told once");
+        bell.records(ID, 2, Vec::new());
+        assert!(late.records_changed().now_or_never().is_none(), "that is no news");
+        late.mark_records_seen();
+        bell.history_changed(ID);
+        assert!(late.records_changed().now_or_never().is_some());
     }
 
     #[test]
