@@ -1,0 +1,73 @@
+//! Readers that take their time: nothing is lost, and the line does not wait for them longer than it must.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::server::{Server, positions, soon};
+
+#[tokio::test]
+async fn an_answer_comes_though_nobody_reads_and_then_everything_is_read_in_order() {
+    let server = Server::new().await;
+    let (mut call, session, mut events) = server.attached(server.client().inbox(2)).await;
+    let asking = tokio::spawn(async move { session.send("go").await });
+    let asked = call.hear().await;
+    for seq in 1..=20 {
+        call.frame(seq, seq - 1).await;
+    }
+    call.answer(&asked, "system.notice", json!({})).await;
+    soon(asking).await.unwrap().unwrap();
+    assert_eq!(positions(&mut events, 20).await, (1..=20).collect::<Vec<u64>>());
+}
+
+#[tokio::test]
+async fn a_reader_who_takes_long_is_no_silence_of_the_line() {
+    let server = Server::new().await;
+    let silence = Duration::from_millis(300);
+    let client = server.client().inbox(2).silence(silence);
+    let (mut call, _session, mut events) = server.attached(client).await;
+    for seq in 1..=6 {
+        call.frame(seq, seq - 1).await;
+    }
+    assert!(!server.is_called(silence * 3).await, "the line was given up");
+    assert_eq!(positions(&mut events, 6).await, [1, 2, 3, 4, 5, 6]);
+    call.frame(7, 6).await;
+    assert_eq!(positions(&mut events, 1).await, [7]);
+}
+
+#[tokio::test]
+async fn who_no_longer_reads_may_still_ask() {
+    let server = Server::new().await;
+    let (mut call, session, events) = server.attached(server.client().inbox(2)).await;
+    drop(events);
+    for seq in 1..=6 {
+        call.frame(seq, seq - 1).await;
+    }
+    let asking = tokio::spawn(async move { session.send("go").await.map(|_| ()) });
+    let asked = call.hear().await;
+    call.answer(&asked, "system.notice", json!({})).await;
+    soon(asking).await.unwrap().unwrap();
+    assert_eq!(call.closed().await, Some(1000));
+}
+
+#[tokio::test]
+async fn what_waits_for_a_slow_reader_is_handed_over_while_there_is_no_line() {
+    let server = Server::new().await;
+    let (mut call, session, mut events) = server.attached(server.client().inbox(2)).await;
+    let asking = tokio::spawn(async move { session.send("go").await });
+    let asked = call.hear().await;
+    for seq in 1..=9 {
+        call.frame(seq, seq - 1).await;
+    }
+    // So that it is known that the frames were taken in.
+    call.answer(&asked, "system.notice", json!({})).await;
+    soon(asking).await.unwrap().unwrap();
+    drop((call, server));
+    assert_eq!(positions(&mut events, 9).await, (1..=9).collect::<Vec<u64>>());
+    // The notice, that the line is lost, and that it could not be had again.
+    let mut rest = 0;
+    while soon(events.next()).await.is_some() {
+        rest += 1;
+    }
+    assert_eq!(rest, 3);
+}
