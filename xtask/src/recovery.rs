@@ -19,6 +19,7 @@ pub(crate) const AREAS: &[Area] = &[
             "core/src/session/call.rs",
             "core/src/session/pairs.rs",
             "core/src/session/turn.rs",
+            "core/src/turn.rs",
             "core/src/turn/calls.rs",
         ],
     },
@@ -26,7 +27,9 @@ pub(crate) const AREAS: &[Area] = &[
         name: "journal recovery",
         package: "budao-journal",
         files: &[
+            "journal/src/fold.rs",
             "journal/src/sqlite/check.rs",
+            "journal/src/sqlite/frame.rs",
             "journal/src/sqlite/open.rs",
             "journal/src/sqlite/reserve.rs",
             "journal/src/sqlite/salvage.rs",
@@ -50,6 +53,11 @@ pub(crate) const AREAS: &[Area] = &[
     },
     Area { name: "reconnect", package: "budao-socketio", files: &["socketio/src/session.rs"] },
     Area {
+        name: "reconnect",
+        package: "budao-serve",
+        files: &["serve/src/observe.rs", "serve/src/outbox.rs"],
+    },
+    Area {
         name: "resume",
         package: "budao-runtime",
         files: &["runtime/src/actor/start.rs", "runtime/src/actor/round.rs"],
@@ -60,6 +68,7 @@ pub(crate) const AREAS: &[Area] = &[
         files: &[
             "claude/src/machine.rs",
             "claude/src/machine/answers.rs",
+            "claude/src/machine/calls.rs",
             "claude/src/machine/ends.rs",
             "claude/src/machine/lines.rs",
             "claude/src/machine/process.rs",
