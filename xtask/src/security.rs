@@ -30,6 +30,7 @@ const fn suite(
 
 const BUILTIN: Option<&str> = Some("builtin");
 const IT: Option<&str> = Some("it");
+const PROOF: Option<&str> = Some("proof");
 
 static SUITES: &[Suite] = &[
     suite(1, "budao-tools", BUILTIN, "no_spelling_of_a_path_leads_out"),
@@ -49,6 +50,9 @@ static SUITES: &[Suite] = &[
     suite(10, "budao-hostile", Some("schemas"), "a_hostile_schema_is_compiled_or_refused"),
     suite(11, "budao-hostile", Some("schemas"), "hostile_arguments_are_refused"),
     suite(12, "budao-models", Some("bombs"), "a_packed_bomb_is_unpacked_to_its_bound"),
+    suite(13, "budao-serve", PROOF, "readers_that_stand_still_are_let_go"),
+    suite(13, "budao-serve", PROOF, "requests_that_never_end_and_answers_nobody_takes"),
+    suite(14, "budao-serve", PROOF, "clients_that_replay_for_ever_take_turns"),
     suite(16, "budao-hostile", Some("injection"), "a_model_that_obeys_every_page"),
     suite(17, "budao-core", Some("turn"), "an_approval_is_good_for_its_own_call"),
     suite(18, "budao-tools", BUILTIN, "a_bomb_ends_with_everything_it_started"),

@@ -22,6 +22,7 @@ mod observe;
 mod origin;
 mod outbox;
 mod page;
+mod patience;
 pub mod problem;
 pub mod project;
 pub mod schema;
@@ -55,7 +56,7 @@ pub use meters::Meters;
 pub use signed::Keyring;
 pub use stats::{Report, Stats, Window};
 
-use crate::server::Server;
+use crate::{patience::Patient, server::Server};
 
 /// Requests that may be under way besides the connections that are allowed.
 const SPARE_SOCKETS: usize = 256;
@@ -141,10 +142,12 @@ async fn attend(
         request.extensions_mut().insert(place.clone());
         router.clone().oneshot(request)
     });
+    let limits = &server.config.limits;
+    let line = Patient::new(stream, &server.world.clock, limits.silence);
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(server.config.limits.request_head)
-        .serve_connection(TokioIo::new(stream), service)
+        .header_read_timeout(limits.request_head)
+        .serve_connection(TokioIo::new(line), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {

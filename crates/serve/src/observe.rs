@@ -23,8 +23,8 @@ use crate::{
     server::Server,
 };
 
-/// What is read at once. Small, so that many who come back at once share the machine.
-const PAGE: PageLimits = PageLimits { records: 512, bytes: 512 * 1024 };
+/// What is read at once. Small, so that many who come back at once share the machine and its memory.
+const PAGE: PageLimits = PageLimits { records: 256, bytes: 128 * 1024 };
 
 /// How somebody becomes an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,10 @@ pub(crate) async fn observe(
             return Ok(hub);
         }
     }
-    let plan = plan(server, wish).await?;
+    let plan = {
+        let _turn = server.replaying().await;
+        plan(server, wish).await?
+    };
     let mut projector = Projector::new(&plan.state, plan.start);
     if let Some(language) = wish.language {
         projector = projector.speaking(language);
@@ -308,22 +311,29 @@ async fn replay(
 ) -> Result<u64, Failed> {
     let mut count = 0;
     while *at < until {
-        let page = server.journal.read(session, *at, PAGE).await?;
-        if let Some(gap) = page.gap {
-            return Err(overtaken(session, &gap).into());
-        }
-        for stored in page.records.iter().take_while(|stored| stored.seq <= until) {
-            *at = stored.seq;
-            match projector.encode(stored) {
-                Ok(None) => {}
-                Ok(Some(frame)) => {
-                    count += 1;
-                    outbox.send(frame).await?;
-                }
-                Err(fault) => tracing::error!(%session, %fault, "skipped a record"),
+        // Nothing is read before it can go somewhere.
+        outbox.room().await?;
+        let mut frames = Vec::new();
+        let head = {
+            let _turn = server.replaying().await;
+            let page = server.journal.read(session, *at, PAGE).await?;
+            if let Some(gap) = page.gap {
+                return Err(overtaken(session, &gap).into());
             }
+            for stored in page.records.iter().take_while(|stored| stored.seq <= until) {
+                *at = stored.seq;
+                match projector.encode(stored) {
+                    Ok(frame) => frames.extend(frame),
+                    Err(fault) => tracing::error!(%session, %fault, "skipped a record"),
+                }
+            }
+            page.head
+        };
+        count += frames.len() as u64;
+        for frame in frames {
+            outbox.send(frame).await?;
         }
-        if *at >= page.head {
+        if *at >= head {
             break;
         }
     }

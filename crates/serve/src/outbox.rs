@@ -91,6 +91,11 @@ impl Budget {
         self.used.load(Ordering::Relaxed) > self.limit
     }
 
+    /// Is half of it used? The other half is left to live frames.
+    fn is_tight(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.limit / 2
+    }
+
     /// Observers that were too slow and were let go.
     pub(crate) fn detached(&self) -> usize {
         self.detached.load(Ordering::Relaxed)
@@ -206,7 +211,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Waits until less than half of it is used.
+    /// Waits until less than half of it is used. When too much waits for everybody together, until nothing waits
+    /// here: many who ask for a history and do not read it take no more than a frame each.
     pub(crate) async fn room(&self) -> Result<(), Closed> {
         loop {
             let emptied = self.0.emptied.notified();
@@ -215,7 +221,8 @@ impl Outbox {
                 if queue.goodbye.is_some() {
                     return Err(Closed);
                 }
-                if queue.bytes <= self.0.limit / 2 {
+                let bound = if self.0.budget.is_tight() { 0 } else { self.0.limit / 2 };
+                if queue.bytes <= bound {
                     return Ok(());
                 }
             }
@@ -326,6 +333,8 @@ fn take_batch(frames: &mut VecDeque<Encoded>) -> Vec<Encoded> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn frame(bytes: usize) -> Encoded {
@@ -365,6 +374,24 @@ mod tests {
         assert_eq!((budget.used(), outbox.bytes()), (400, 400));
         drop((held, outbox));
         assert_eq!(budget.used(), 0, "what was never sent is given back");
+    }
+
+    #[tokio::test]
+    async fn many_histories_that_nobody_reads_leave_half_of_all_room_to_live_frames() {
+        let budget = Budget::new(100_000);
+        let fill = |_| {
+            let outbox = Outbox::new(10_000, Arc::clone(&budget), Timestamp::default());
+            // As much as it takes without waiting.
+            while outbox.send(frame(1_000)).now_or_never().is_some() {}
+            outbox
+        };
+        let unread: Vec<Outbox> = (0..30).map(fill).collect();
+        // Half of all room, what filled it last, and a frame of everybody who came later.
+        assert!(budget.used() <= 50_000 + 6_000 + 30_000, "{} bytes wait", budget.used());
+        assert_eq!(unread[29].bytes(), 1_000);
+        let held = unread[29].next().await.unwrap();
+        unread[29].sent(&held);
+        unread[29].send(frame(1_000)).now_or_never().expect("who reads gets on").unwrap();
     }
 
     #[tokio::test]

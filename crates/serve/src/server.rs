@@ -19,6 +19,7 @@ use budao_core::{
 use budao_journal::{Filter, Journal};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -33,6 +34,9 @@ use crate::{
     stats::Stats,
 };
 
+/// How many read or project a history at the same time.
+const REPLAYS: usize = 4;
+
 /// What all connections and requests share.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -43,6 +47,7 @@ pub(crate) struct Server {
     pub(crate) hubs: Hubs,
     pub(crate) budget: Arc<Budget>,
     pub(crate) door: Arc<Admission>,
+    replays: Semaphore,
     pub(crate) welcome: Welcome,
     pub(crate) cards: Cards,
     pub(crate) stats: tokio::sync::Mutex<Stats>,
@@ -70,6 +75,7 @@ impl Server {
             hubs: Hubs::default(),
             budget: Budget::new(config.limits.all_observer_bytes),
             door: Admission::new(&config.limits, &world.clock),
+            replays: Semaphore::new(REPLAYS),
             welcome: Welcome::new(&config.origins, &config.hosts, is_loopback),
             cards: Cards::default(),
             checked: tokio::sync::Mutex::default(),
@@ -105,6 +111,14 @@ impl Server {
             json_depth: self.config.core.json_depth,
             ..inbound::Limits::default()
         }
+    }
+
+    /// A turn at reading a piece of some history, until it is dropped. Whoever waits for one is not running: those who
+    /// ask for their history again and again take turns with each other, not with everybody. Never held while a
+    /// client is waited for.
+    pub(crate) async fn replaying(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.replays.acquire().await.ok()
     }
 
     /// What may be told of a fault, with a trace to find it by.

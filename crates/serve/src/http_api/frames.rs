@@ -93,7 +93,9 @@ impl Past {
         if self.at >= self.until {
             return Ok(None);
         }
-        let page = self.server.journal.read(self.session, self.at, PAGE).await?;
+        let server = Arc::clone(&self.server);
+        let _turn = server.replaying().await;
+        let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {
             self.at = stored.seq;

@@ -15,7 +15,10 @@ use budao_core::{
     trace::Trace,
 };
 use budao_journal::{Filter, PageLimits, Stored, fold};
-use futures::stream;
+use futures::{
+    future::{self, Either},
+    stream,
+};
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -52,9 +55,16 @@ async fn body_of(server: &Server, request: Request) -> Result<Map<String, Value>
     if let Some(actual) = announced.filter(|actual| *actual > limits.frame_bytes) {
         return Err(too_large(actual));
     }
-    let bytes = axum::body::to_bytes(body, limits.frame_bytes)
-        .await
-        .map_err(|_| too_large(limits.frame_bytes + 1))?;
+    let patience = server.config.limits.silence;
+    let reading = Box::pin(axum::body::to_bytes(body, limits.frame_bytes));
+    let bytes = match future::select(reading, server.world.clock.sleep(patience)).await {
+        Either::Left((bytes, _)) => bytes.map_err(|_| too_large(limits.frame_bytes + 1))?,
+        Either::Right(_) => {
+            return Err(Fault::new(Kind::BadRequest, Operation::ServeRequest)
+                .with(Fact::Field, "body")
+                .with(Fact::Constraint, format!("all of it within {} ms", patience.as_millis())));
+        }
+    };
     let text = std::str::from_utf8(&bytes).map_err(|error| {
         Fault::new(Kind::InvalidUtf8, Operation::ServeRequest)
             .with(Fact::Position, error.valid_up_to())
@@ -483,7 +493,9 @@ impl Export {
             let end = json!({"end": self.session, "records": self.count});
             return Ok(Some((format!("{end}\n{}\n", json!({"done": 1})).into(), self)));
         }
-        let page = self.server.journal.read(self.session, self.at, PAGE).await?;
+        let server = Arc::clone(&self.server);
+        let _turn = server.replaying().await;
+        let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {
             self.at = stored.seq;

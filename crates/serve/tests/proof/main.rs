@@ -9,6 +9,7 @@ mod bad_input;
 mod chaos;
 mod children;
 mod commands;
+mod crowd;
 mod cuts;
 mod flow;
 mod framing;

@@ -26,7 +26,11 @@ use budao_serve::{Auth, Config, Keyring, Limits};
 use budao_tools::{Options, RawTool, Toolbox, pool::Pool};
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    sync::oneshot,
+    task::JoinHandle,
+};
 use tokio_tungstenite::{
     MaybeTlsStream, WebSocketStream, connect_async,
     tungstenite::{
@@ -46,6 +50,8 @@ pub(crate) struct Setup {
     pub(crate) journal: Option<Arc<dyn Journal>>,
     /// In place of the script.
     pub(crate) model: Option<Arc<dyn Model>>,
+    /// What the kernel keeps for a client that does not read; as it likes if none.
+    pub(crate) send_buffer: Option<u32>,
 }
 
 impl Setup {
@@ -59,7 +65,15 @@ impl Setup {
             ..Limits::default()
         };
         let limits = CoreLimits::default();
-        Self { script, config, limits, mode: Mode::Auto, journal: None, model: None }
+        Self {
+            script,
+            config,
+            limits,
+            mode: Mode::Auto,
+            journal: None,
+            model: None,
+            send_buffer: None,
+        }
     }
 
     pub(crate) fn gateway(mut self, change: impl FnOnce(&mut Limits)) -> Self {
@@ -92,7 +106,7 @@ impl Setup {
             .unwrap();
         let permissions = Permissions { mode: self.mode, ..Permissions::default() };
         self.config.settings = Settings { permissions, ..Settings::default() };
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let listener = listen(self.send_buffer);
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let engine = Arc::new(runtime.clone());
@@ -111,6 +125,16 @@ impl Setup {
         });
         Stage { address, journal, runtime, running, stop: Some(stop), served }
     }
+}
+
+fn listen(send_buffer: Option<u32>) -> TcpListener {
+    let socket = TcpSocket::new_v4().unwrap();
+    if let Some(bytes) = send_buffer {
+        // Those it accepts have the same.
+        socket.set_send_buffer_size(bytes).unwrap();
+    }
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket.listen(1024).unwrap()
 }
 
 /// `echo {text}`, `wait {}` (until stopped; counted), `mark {}`, `fail {}`.
