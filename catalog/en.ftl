@@ -1752,6 +1752,20 @@ gave-up = { $attempt ->
    *[other] Given up after { $attempt } attempts
 }
 
+## Why a call is asked about or denied
+##
+## Recorded in English, in these very words, and told to readers in theirs: `reason-…`.
+
+reason-ask-list = the tool is on the ask list
+reason-deny-list = the tool is on the deny list
+reason-confirm = the tool asks for confirmation of every call
+reason-approval = the tool writes or executes, and the mode is `approval`
+reason-readonly = the tool writes or executes, and the mode is `readonly`
+reason-plan = the plan must be confirmed before it is carried out
+reason-program = the program asks before it does this
+reason-mode-plan = the mode is `plan`: nothing is changed or run
+reason-mode-dont-ask = the mode is `dontAsk`: nobody is asked
+
 ## Advice
 ##
 ## Lines written for one fault from its facts: `advice-…`. They stand before the kind's own

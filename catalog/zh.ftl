@@ -1716,6 +1716,20 @@ retry-scheduled = { $seconds } 秒后重试（第 { $attempt } 次失败，共 {
 recovered = 第 { $attempt } 次成功
 gave-up = 试了 { $attempt } 次，已放弃
 
+## 为什么询问或拒绝一次调用
+##
+## 记录用英文原句，告诉读者时用其语言：`reason-…`。
+
+reason-ask-list = 该工具在“需询问”名单上
+reason-deny-list = 该工具在“禁止”名单上
+reason-confirm = 该工具的每次调用都需要确认
+reason-approval = 该工具会写入或执行，而当前模式是 `approval`
+reason-readonly = 该工具会写入或执行，而当前模式是 `readonly`
+reason-plan = 计划须经确认才能执行
+reason-program = 程序在这样做之前需要询问
+reason-mode-plan = 当前模式是 `plan`：不改动也不运行任何东西
+reason-mode-dont-ask = 当前模式是 `dontAsk`：不询问任何人
+
 ## 建议
 ##
 ## 根据某个故障的事实写成的话：`advice-…`。排在种类自己的建议之前，参数就是事实。

@@ -450,7 +450,7 @@ impl Projector {
         }
         let look = Look { tool, arguments, workspace: self.settings.workspace.as_deref() };
         let mut content = look.differences();
-        content.push(reason.clone().into());
+        content.push(text::reason(reason, self.lang).into_owned().into());
         let fields = ToolCallUpdateFields::new()
             .status(ToolCallStatus::Pending)
             .title(look.title())

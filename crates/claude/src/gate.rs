@@ -182,6 +182,24 @@ mod tests {
     }
 
     #[test]
+    fn every_reason_is_also_told_in_chinese() {
+        for (settings, tool) in [
+            (settings(Mode::Approval, "plan"), "Bash"),
+            (settings(Mode::Approval, "dontAsk"), "Bash"),
+            (settings(Mode::Approval, "default"), "Read"),
+        ] {
+            let (Permit::Ask(reason) | Permit::Deny(reason)) = permit(&settings, tool) else {
+                panic!("{tool} is asked about or denied");
+            };
+            let told = budao_core::fault::text::reason(reason, budao_core::Lang::Zh);
+            assert_ne!(told, reason);
+            let about = format!("{reason}: /etc/passwd");
+            let told_about = budao_core::fault::text::reason(&about, budao_core::Lang::Zh);
+            assert_eq!(told_about, format!("{told}：/etc/passwd"));
+        }
+    }
+
+    #[test]
     fn the_cli_is_told_what_it_would_not_ask_about() {
         let readonly = rules(&settings(Mode::Readonly, "default")).unwrap();
         assert!(readonly["permissions"]["deny"].as_array().unwrap().contains(&"Bash".into()));

@@ -112,7 +112,7 @@ impl Story<'_> {
                 self.w("may it run?", "是否允许执行？"),
                 terminal.name(tool),
                 preview(&arguments.to_string()),
-                terminal.faint(reason)
+                terminal.faint(text::reason(reason, self.lang))
             ),
             Event::QuestionAnswered { decision, by, note, .. } => {
                 let note = note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();

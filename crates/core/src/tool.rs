@@ -384,6 +384,29 @@ mod tests {
     }
 
     #[test]
+    fn every_reason_is_also_told_in_chinese() {
+        let tool = ToolSpec { confirm: true, ..spec("fs_write", Effect::Writes) };
+        let (named, nobody) = (list(&["*"]), Permissions::default());
+        let of = |permissions: Permissions, tool: &ToolSpec| match permissions.permit(tool) {
+            Permit::Allow => panic!("{permissions:?} gives no reason"),
+            Permit::Ask(reason) | Permit::Deny(reason) => reason,
+        };
+        let writes = spec("fs_write", Effect::Writes);
+        let reasons = [
+            of(Permissions { ask: named.clone(), ..nobody.clone() }, &writes),
+            of(Permissions { deny: named, ..nobody.clone() }, &writes),
+            of(nobody.clone(), &tool),
+            of(Permissions { mode: Mode::Approval, ..nobody.clone() }, &writes),
+            of(Permissions { mode: Mode::Readonly, ..nobody }, &writes),
+        ];
+        for reason in reasons {
+            let told = crate::fault::text::reason(reason, crate::Lang::Zh);
+            assert!(told.contains("该工具"), "{reason}: {told}");
+            assert_eq!(crate::fault::text::reason(reason, crate::Lang::En), reason);
+        }
+    }
+
+    #[test]
     fn a_child_never_gets_more_than_its_parent() {
         // Goal: whatever the child asks for, a tool it may call freely its parent may call freely.
         let names = ["fs_read", "fs_write", "bash_run"];

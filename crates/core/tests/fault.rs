@@ -285,3 +285,22 @@ fn planted(kind: Kind, secret: &str) -> Fault {
     }
     fault
 }
+
+#[test]
+fn a_reason_of_ours_is_told_in_the_readers_language_and_those_of_others_as_they_were_said() {
+    let denied = |reason: &'static str| {
+        Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
+            .with(Fact::ToolName, "fs_write")
+            .with(Fact::Reason, reason)
+    };
+    let ours = denied("the tool writes or executes, and the mode is `readonly`");
+    assert!(text::for_model(&ours, Lang::En).contains("the mode is `readonly`"));
+    let told = text::for_model(&ours, Lang::Zh);
+    assert!(told.contains("当前模式是 `readonly`") && !told.contains("the mode"), "{told}");
+    let theirs = denied("not on a Sunday");
+    assert!(text::for_model(&theirs, Lang::Zh).contains("not on a Sunday"));
+    let longer = "the tool is on the ask list of the house";
+    assert_eq!(text::reason(longer, Lang::Zh), longer, "only whole reasons are ours");
+    let plan = "the plan must be confirmed before it is carried out";
+    assert_eq!(text::reason(plan, Lang::Zh), "计划须经确认才能执行");
+}

@@ -137,16 +137,19 @@ function question(entry, { decide }) {
   const about = isPlan
     ? h("ol", { class: "tasks" }, (entry.tasks ?? []).map((task) => h("li", {}, h("b", {}, task.title), " ", h("span", { class: "faint" }, task.prompt ?? ""))))
     : h("pre", {}, pretty(entry.args, 4000));
+  const why = h("p", { class: "faint why" }, entry.reason ?? "");
   const element = h(
     "article",
     { class: "entry question" },
     h("header", {}, h("span", { class: "ask" }, t(isPlan ? "plan-question" : "question")), isPlan ? undefined : h("span", { class: "tool" }, entry.tool)),
     about,
+    why,
     answer,
     verdict,
   );
   const update = () => {
     element.dataset.state = entry.state;
+    why.hidden = entry.state !== "open" || !entry.reason;
     answer.hidden = entry.state !== "open";
     verdict.hidden = entry.state === "open";
     if (entry.state !== "open") say(verdict, t(entry.state));

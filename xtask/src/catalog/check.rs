@@ -94,6 +94,15 @@ const LINES: &[(&str, &[&str])] = &[
     ("retry-scheduled", &["attempt", "max_attempts", "seconds"]),
     ("recovered", &["attempt"]),
     ("gave-up", &["attempt"]),
+    ("reason-ask-list", &[]),
+    ("reason-deny-list", &[]),
+    ("reason-confirm", &[]),
+    ("reason-approval", &[]),
+    ("reason-readonly", &[]),
+    ("reason-plan", &[]),
+    ("reason-program", &[]),
+    ("reason-mode-plan", &[]),
+    ("reason-mode-dont-ask", &[]),
 ];
 
 /// The names Fluent gives to plural forms.

@@ -177,7 +177,7 @@ fn fault(told: &Told, mark: &str, columns: usize, sight: &Sight) -> Vec<Line<'st
 fn reply(reason: &str, answer: &Reply, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
     let look = sight.look;
     let (text, style) = match answer {
-        Reply::None => (one_line(reason), look.faint()),
+        Reply::None => (one_line(&text::reason(reason, sight.lang)), look.faint()),
         Reply::Expired => {
             (sight.w("nobody answered in time", "无人及时回答").to_owned(), look.bad())
         }

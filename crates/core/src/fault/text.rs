@@ -218,6 +218,36 @@ pub fn of_operation(operation: Operation, lang: Lang) -> String {
     line(operation.message(), &Detail::new(), lang)
 }
 
+/// The reasons of our own for asking about a call or denying it, as the catalog names them.
+const REASONS: [&str; 9] = [
+    "reason-ask-list",
+    "reason-deny-list",
+    "reason-confirm",
+    "reason-approval",
+    "reason-readonly",
+    "reason-plan",
+    "reason-program",
+    "reason-mode-plan",
+    "reason-mode-dont-ask",
+];
+
+/// Why a call was asked about or denied, in the reader's language.
+///
+/// Our own reasons are recorded in English. What a hook, a policy or another program said stays as it was said.
+#[must_use]
+pub fn reason(said: &str, lang: Lang) -> Cow<'_, str> {
+    if lang == Lang::En {
+        return Cow::Borrowed(said);
+    }
+    let told = REASONS.iter().find_map(|id| {
+        let rest = said.strip_prefix(line(id, &Detail::new(), Lang::En).as_str())?;
+        let about = if rest.is_empty() { rest } else { rest.strip_prefix(": ")? };
+        let reason = line(id, &Detail::new(), lang);
+        Some(if about.is_empty() { reason } else { format!("{reason}：{about}") })
+    });
+    told.map_or(Cow::Borrowed(said), Cow::Owned)
+}
+
 /// Any other message of the catalog, by its id.
 #[must_use]
 pub fn line(id: &str, with: &Detail, lang: Lang) -> String {
@@ -261,6 +291,9 @@ fn args_of<'a>(fault: &'a Fault, lang: Lang) -> FluentArgs<'a> {
             _ if *fact == Fact::Mismatches && !fault.mismatches().is_empty() => {
                 let lines: Vec<_> = fault.mismatches().iter().map(ToString::to_string).collect();
                 FluentValue::from(lines.join("\n"))
+            }
+            Some(FactValue::Text(said)) if *fact == Fact::Reason => {
+                FluentValue::from(reason(said, lang))
             }
             Some(value) => fluent(value),
             None if row.always.contains(fact) => FluentValue::from(match lang {

@@ -36,7 +36,7 @@ impl Projector {
                 asked
                     .tell(self.begin(record, "agent.user_confirm"), record.at, self.language())
                     .with("call_id", call.to_string())
-                    .with("reason", reason.as_str())
+                    .with("reason", text::reason(reason, self.language()))
             }
             Event::QuestionAnswered { question, call, decision, by, note, arguments } => self
                 .question_answered(record, question, *decision)
