@@ -12,19 +12,31 @@ const HARMLESS: char = '\u{fffd}';
 
 /// The text with nothing in it that could move a cursor or turn the line around.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(|c| c == '\r' || c == '\t' || acts(c)) {
+    match text.contains('\t') {
+        true => Cow::Owned(harmless(&text.replace('\t', TAB), &[]).into_owned()),
+        false => harmless(text, &[]),
+    }
+}
+
+/// The same for what goes to a terminal line by line: tabs stay, and so do the styles we write ourselves.
+pub(crate) fn harmless<'a>(text: &'a str, ours: &[&str]) -> Cow<'a, str> {
+    if !text.chars().any(|c| c == '\r' || acts(c)) {
         return Cow::Borrowed(text);
     }
-    let mut cleaned = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\t' => cleaned.push_str(TAB),
-            '\r' => {}
-            c if acts(c) => cleaned.push(HARMLESS),
-            c => cleaned.push(c),
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let style = ours.iter().find(|style| c == '\u{1b}' && rest.starts_with(**style));
+        let taken = style.map_or(c.len_utf8(), |style| style.len());
+        match style {
+            Some(style) => shown.push_str(style),
+            None if c == '\r' => {}
+            None if acts(c) => shown.push(HARMLESS),
+            None => shown.push(c),
         }
+        rest = &rest[taken..];
     }
-    Cow::Owned(cleaned)
+    Cow::Owned(shown)
 }
 
 /// Control characters, and those that change the direction of what follows.
@@ -78,6 +90,19 @@ mod tests {
             matches!(clean("שלום 你好 👩‍👩‍👧"), Cow::Borrowed(_)),
             "what is harmless stays as it is"
         );
+    }
+
+    #[test]
+    fn a_line_for_a_terminal_keeps_our_styles_and_nothing_else_that_acts() {
+        let ours = ["\u{1b}[1m", "\u{1b}[0m"];
+        let wrote =
+            "\u{1b}[1m✗\u{1b}[0m \u{1b}[2J\u{1b}]0;title\u{7}\u{1b}[10mx\ty\r\n\u{9b}31m\u{202e}z";
+        assert_eq!(
+            harmless(wrote, &ours),
+            "\u{1b}[1m✗\u{1b}[0m \u{fffd}[2J\u{fffd}]0;title\u{fffd}\u{fffd}[10mx\ty\n\u{fffd}31m\u{fffd}z"
+        );
+        assert!(!harmless(wrote, &[]).contains('\u{1b}'));
+        assert!(matches!(harmless("שלום\t你好\n", &ours), Cow::Borrowed(_)));
     }
 
     #[test]

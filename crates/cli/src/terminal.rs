@@ -11,11 +11,13 @@ use std::{
 use console::{Style, Term};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::exit::Exit;
+use crate::{exit::Exit, glyphs};
 
 /// Lines longer than this are hard to read, however wide the window is.
 const COLUMNS_MAX: usize = 80;
 const COLUMNS_MIN: usize = 40;
+/// What `strong`, `name` and `faint` write: all that may change how a terminal looks.
+const STYLES: [&str; 4] = ["\u{1b}[1m", "\u{1b}[36m", "\u{1b}[2m", "\u{1b}[0m"];
 
 /// Stdout and stderr, and how they look.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(crate) struct Terminal {
     /// How wide a line may be.
     pub(crate) columns: usize,
     colours: bool,
+    /// Somebody looks at stdout, and at stderr: text of strangers must not steer their screens.
+    is_screen: [bool; 2],
     failed: Cell<bool>,
 }
 
@@ -36,13 +40,15 @@ impl Terminal {
         Self {
             columns: columns.clamp(COLUMNS_MIN, COLUMNS_MAX),
             colours: io::stdout().is_terminal() && !set("NO_COLOR") && !dumb,
+            is_screen: [io::stdout().is_terminal(), io::stderr().is_terminal()],
             failed: Cell::new(false),
         }
     }
 
     /// For text that goes elsewhere: no colour.
     pub(crate) fn plain() -> Self {
-        Self { columns: COLUMNS_MAX, colours: false, failed: Cell::new(false) }
+        let is_screen = [false, false];
+        Self { columns: COLUMNS_MAX, colours: false, is_screen, failed: Cell::new(false) }
     }
 
     /// Does it want colour?
@@ -50,9 +56,24 @@ impl Terminal {
         self.colours
     }
 
-    /// Data, for stdout.
+    /// Data, for stdout. A file or a pipe gets it as it is.
     pub(crate) fn data(&self, text: &str) {
-        self.bytes(text.as_bytes());
+        self.out(text, self.styles());
+    }
+
+    /// Words of a model, for stdout: not even our styles are theirs to write.
+    pub(crate) fn words(&self, text: &str) {
+        self.out(text, &[]);
+    }
+
+    fn styles(&self) -> &'static [&'static str] {
+        if self.colours { &STYLES } else { &[] }
+    }
+
+    fn out(&self, text: &str, styles: &[&str]) {
+        let [is_screen, _] = self.is_screen;
+        let shown = if is_screen { glyphs::harmless(text, styles) } else { text.into() };
+        self.bytes(shown.as_bytes());
     }
 
     /// The same for what may be no text.
@@ -67,6 +88,8 @@ impl Terminal {
 
     /// Talk, for stderr.
     pub(crate) fn say(&self, text: &str) {
+        let [_, is_screen] = self.is_screen;
+        let text = if is_screen { glyphs::harmless(text, self.styles()) } else { text.into() };
         // If nobody listens there is nobody to tell.
         let _ = writeln!(io::stderr().lock(), "{text}");
     }

@@ -93,7 +93,7 @@ impl Watcher<'_> {
             return self.terminal.data(&format!("{line}\n"));
         }
         if let Event::TextCame { text, .. } = &record.event {
-            self.terminal.data(text);
+            self.terminal.words(text);
             self.mid_line = !text.ends_with('\n');
             return;
         }

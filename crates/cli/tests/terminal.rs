@@ -295,3 +295,38 @@ fn without_a_terminal_it_says_in_one_line_what_to_use_instead() {
         assert!(done.stdout.is_empty());
     }
 }
+
+/// A model that would like to steer: it clears the screen, names the window, rings, turns lines around.
+const STEERING: &str = r#"
+[[step]]
+text = "one \u001B[2J\u001B[Htwo \u001B]0;mine\u0007three \u202Eruof\u202C \u009B31mfive \u001B[1msix\rseven\nשלום 你好\teight"
+[[step.call]]
+tool = "fs_read"
+arguments = { path = "no\u001B[31m\u001B]0;mine\u0007\u202Etxt.\r\u009B2J" }
+[[step]]
+text = "done"
+"#;
+
+#[test]
+fn neither_a_model_nor_a_tool_steers_the_terminal_of_run_and_a_pipe_gets_what_was_said() {
+    let directory = workspace();
+    std::fs::write(directory.path().join("steering.toml"), STEERING).unwrap();
+    let args = ["run", "--model", "script:steering.toml", "go"];
+    let terminal = Terminal::start(directory.path(), 24, 100, &args);
+    terminal.until_given_back();
+    let raw = String::from_utf8_lossy(&terminal.seen.0.lock().unwrap().raw).into_owned();
+    // Of everything that acts, the styles of our own lines are left.
+    let ours = ["\x1b[1m", "\x1b[36m", "\x1b[2m", "\x1b[0m"];
+    let rest = ours.iter().fold(raw.replace("\r\n", "\n"), |rest, style| rest.replace(style, ""));
+    let acts = |c: char| (c.is_control() && !"\n\t".contains(c)) || c == '\u{202e}';
+    assert_eq!(rest.find(acts), None, "{rest:?}");
+    assert!(!raw.contains("\x1b[1msix"), "not even our styles are the model's: {raw:?}");
+    let id = rest.split_whitespace().nth(1).unwrap();
+    insta::assert_snapshot!(rest.replace(id, "[id]"));
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
+    command.args(args).current_dir(directory.path()).env_clear();
+    let done = command.env("BUDAO_JOURNAL", directory.path().join("piped.db")).output().unwrap();
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert!(said.starts_with("one \x1b[2J\x1b[Htwo \x1b]0;mine\x07three \u{202e}ruof"), "{said:?}");
+}
