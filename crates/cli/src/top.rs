@@ -2,12 +2,13 @@
 
 mod draw;
 mod look;
+mod remote;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use budao_core::{Fault, Lang};
+use budao_core::{Fault, Lang, Timestamp};
 use budao_runtime::world;
 use budao_serve::Window;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -17,6 +18,7 @@ pub(crate) use self::draw::short;
 use self::{
     draw::Place,
     look::{Observer, Snapshot},
+    remote::Remote,
 };
 use crate::{
     chat,
@@ -32,7 +34,8 @@ const ROUND: Duration = Duration::from_secs(1);
 
 /// Shows what all sessions are doing: turns, retries, faults, as they happen.
 ///
-/// It reads the journal, so it shows what any process does with it: a server, an editor, a terminal.
+/// It reads the journal, so it shows what any process does with it: a server, an editor, a terminal. With `--url` it
+/// asks a server instead, wherever that is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How far back rates look: 5m, 1h, 24h or 7d
@@ -47,8 +50,31 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    /// Ask this server instead: its address as it printed it, with or without `#token=…`
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    /// The token of an operator of that server
+    #[arg(long, value_name = "TOKEN", env = "BUDAO_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+
     #[command(flatten)]
     journal: JournalArgs,
+}
+
+/// Where it looks.
+enum Eye {
+    Journal(Observer),
+    Server(Remote),
+}
+
+impl Eye {
+    async fn look(&mut self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
+        match self {
+            Self::Journal(observer) => observer.look(window, now).await,
+            Self::Server(remote) => remote.look(window, now).await,
+        }
+    }
 }
 
 /// `budao top`.
@@ -59,26 +85,33 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         return Ok(exit);
     }
     let world = world::real();
-    let journal = args.journal.open(&world).await?;
-    let mut observer = Observer::new(journal.clone(), lang);
+    let (mut eye, journal) = match &args.url {
+        Some(url) => (Eye::Server(Remote::new(url, args.token.as_deref())?), None),
+        None => {
+            let journal = args.journal.open(&world).await?;
+            (Eye::Journal(Observer::new(journal.clone(), lang)), Some(journal))
+        }
+    };
     let done = if is_live {
         let look = Look { colours: terminal.has_colours() };
-        live(observer, window, look, lang).await
+        live(eye, window, look, lang).await
     } else {
-        let seen = observer.look(window, world.clock.now()).await?;
+        let seen = eye.look(window, world.clock.now()).await?;
         let text = if args.json { seen.json()? } else { draw::told(&seen, lang, terminal) };
         terminal.data(&text);
         Ok(())
     };
-    journal.close().await;
+    if let Some(journal) = journal {
+        journal.close().await;
+    }
     done.map(|()| Exit::Fine)
 }
 
 /// Looks and shows until somebody leaves.
-async fn live(observer: Observer, window: Window, look: Look, lang: Lang) -> Result<(), Fault> {
+async fn live(eye: Eye, window: Window, look: Look, lang: Lang) -> Result<(), Fault> {
     let (wanted, wants) = watch::channel(window);
     let (sender, mut seen) = mpsc::channel(1);
-    let looking = tokio::spawn(keep_looking(observer, wants, sender));
+    let looking = tokio::spawn(keep_looking(eye, wants, sender));
     let end = screen::told_to_end();
     let mut screen = Screen::enter().map_err(|error| chat::unusable(&error))?;
     tokio::pin!(end);
@@ -94,7 +127,12 @@ async fn live(observer: Observer, window: Window, look: Look, lang: Lang) -> Res
             event = screen.next() => event,
             found = seen.recv() => match found {
                 Some(Ok(found)) => {
-                    last = Some(found);
+                    (last, place.is_away) = (Some(found), false);
+                    continue;
+                }
+                // A server that was there comes back; a journal that fails does not.
+                Some(Err(_)) if last.as_ref().is_some_and(|last| last.from.is_some()) => {
+                    place.is_away = true;
                     continue;
                 }
                 Some(Err(fault)) => break Err(fault),
@@ -142,14 +180,14 @@ fn after(window: Window) -> Window {
 
 /// Looks every second, and at once when another window is wanted.
 async fn keep_looking(
-    mut observer: Observer,
+    mut eye: Eye,
     mut window: watch::Receiver<Window>,
     seen: mpsc::Sender<Result<Snapshot, Fault>>,
 ) {
     let clock = world::real().clock;
     loop {
         let wanted = *window.borrow_and_update();
-        let found = observer.look(wanted, clock.now()).await;
+        let found = eye.look(wanted, clock.now()).await;
         if seen.send(found).await.is_err() {
             return;
         }

@@ -29,6 +29,8 @@ const LOW: u16 = 14;
 pub(crate) struct Place {
     /// Sessions that are scrolled over.
     pub(crate) from: usize,
+    /// The server did not answer last time; what is shown is what it said before.
+    pub(crate) is_away: bool,
 }
 
 /// Draws what was seen; before the first look, that it is coming.
@@ -59,7 +61,7 @@ pub(crate) fn draw(
         Constraint::Length(u16::from(!is_low)),
     ])
     .areas(area);
-    frame.render_widget(title(seen, lang, look, head.width), head);
+    frame.render_widget(title(seen, place.is_away, lang, look, head.width), head);
     let numbers: Vec<_> = numbers.into_iter().map(Line::raw).collect();
     frame.render_widget(Paragraph::new(numbers), counts);
     if is_low {
@@ -97,7 +99,11 @@ pub(crate) fn told(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> String {
     let rows = seen.sessions.iter().take(20);
     section(words(lang).sessions, rows.map(|row| session(row, seen.at, true, lang)).collect());
     section(words(lang).faults, seen.numbers.kinds.iter().map(|row| kind(row, lang)).collect());
-    section(words(lang).events, seen.events.iter().take(10).map(event).collect());
+    let events = match seen.from {
+        Some(_) => vec![words(lang).untold.to_owned()],
+        None => seen.events.iter().take(10).map(event).collect(),
+    };
+    section(words(lang).events, events);
     text
 }
 
@@ -105,6 +111,8 @@ struct Words {
     sessions: &'static str,
     faults: &'static str,
     events: &'static str,
+    /// What stands in their place when a server is asked.
+    untold: &'static str,
 }
 
 fn words(lang: Lang) -> Words {
@@ -112,16 +120,24 @@ fn words(lang: Lang) -> Words {
         sessions: say(lang, "Sessions", "会话"),
         faults: say(lang, "Faults by code", "故障（按代码）"),
         events: say(lang, "Last events", "最近事件"),
+        untold: say(
+            lang,
+            "not told from afar; the server's page shows them",
+            "远程不可见；请看服务器的网页",
+        ),
     }
 }
 
-fn title(seen: &Snapshot, lang: Lang, look: Look, columns: u16) -> Line<'static> {
+fn title(seen: &Snapshot, is_away: bool, lang: Lang, look: Look, columns: u16) -> Line<'static> {
     let at = clock(seen.at);
     let live = match lang {
         Lang::En => format!("{} running · {} asking", seen.running, seen.asking),
         Lang::Zh => format!("{} 个运行中 · {} 个等待回答", seen.running, seen.asking),
     };
-    let text = cut(&format!(" budao top · {at} · {live}"), columns.into());
+    let from = seen.from.as_ref().map(|from| format!(" · {from}")).unwrap_or_default();
+    let away =
+        if is_away { say(lang, " · ✗ does not answer", " · ✗ 没有应答") } else { "" };
+    let text = cut(&format!(" budao top · {at} · {live}{from}{away}"), columns.into());
     Line::styled(pad(&text, columns.into()), look.bar())
 }
 
@@ -261,6 +277,10 @@ fn kind(row: &KindCount, lang: Lang) -> String {
 
 fn events(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Look, lang: Lang) {
     let rest = heading(frame, area, words(lang).events, look);
+    if seen.from.is_some() {
+        let line = Line::styled(cut(words(lang).untold, rest.width.into()), look.faint());
+        return frame.render_widget(line, rest);
+    }
     let rows = seen.events.iter().map(|happened| {
         let style = match happened.line.chars().next() {
             Some('✗') => look.bad(),

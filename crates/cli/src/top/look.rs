@@ -29,6 +29,9 @@ const WRITTEN: usize = 1_000;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Snapshot {
     pub(crate) at: Timestamp,
+    /// The server that told it; none when the journal was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) from: Option<String>,
     /// Sessions with a turn that runs, and those that wait for a person.
     pub(crate) running: usize,
     pub(crate) asking: usize,
@@ -153,6 +156,7 @@ impl Observer {
         let numbers = Numbers::deserialize(&stats).map_err(|error| odd(&error))?;
         Ok(Snapshot {
             at: now,
+            from: None,
             running: runs,
             asking: asks,
             sessions: sessions.collect(),
@@ -209,6 +213,6 @@ impl Observer {
     }
 }
 
-fn odd(error: &serde_json::Error) -> Fault {
+pub(super) fn odd(error: &serde_json::Error) -> Fault {
     Fault::new(Kind::Bug, Operation::ReadRecords).caused_by(error)
 }

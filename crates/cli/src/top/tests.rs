@@ -140,6 +140,16 @@ async fn sessions_rates_faults_and_events_are_seen_in_both_languages_wide_and_na
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_is_told_beside_what_it_said_before() {
+    let from = Some("10.0.0.7:7333".to_owned());
+    let seen = Snapshot { from, events: Vec::new(), ..look(journal().await, Lang::En).await };
+    let mut terminal = Terminal::new(TestBackend::new(90, 18)).unwrap();
+    let mut place = Place { is_away: true, ..Place::default() };
+    terminal.draw(|frame| draw::draw(frame, Some(&seen), &mut place, LOOK, Lang::En)).unwrap();
+    insta::assert_snapshot!("top_away_en_90", shown(terminal.backend().buffer()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_turn_nobody_works_on_is_told_from_one_that_runs() {
     let seen = look(journal().await, Lang::En).await;
     let cut_off: Vec<_> = seen

@@ -1,0 +1,174 @@
+//! One look at a server from afar: its sessions and numbers, as it tells operators over HTTP.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use budao_core::{
+    Fault, Kind, Timestamp,
+    event::{Seq, SessionId},
+    fault::{Fact, Operation},
+};
+use budao_journal::{State, Summary};
+use budao_serve::Window;
+use reqwest::{StatusCode, Url};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::look::{Numbers, Row, Snapshot, odd};
+
+/// How long a server may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What a server may say at once.
+const BODY_MAX: usize = 8 << 20;
+
+/// A server, and who we are to it.
+pub(crate) struct Remote {
+    client: reqwest::Client,
+    url: Url,
+    token: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct List {
+    sessions: Vec<Item>,
+}
+
+/// A session as `/v1/sessions` lists it.
+#[derive(Deserialize)]
+struct Item {
+    session_id: SessionId,
+    state: State,
+    title: Option<String>,
+    opened_at: String,
+    updated_at: String,
+    turns: u64,
+    last_code: Option<String>,
+    head: Seq,
+}
+
+impl Remote {
+    /// `url` may be the address as the server printed it, with the token behind `#`.
+    ///
+    /// # Errors
+    /// `configuration_wrong` when it is no address.
+    pub(crate) fn new(url: &str, token: Option<&str>) -> Result<Self, Fault> {
+        let mut url = Url::parse(url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https"))
+            .ok_or_else(|| {
+            Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+                .with(Fact::ConfigKey, "--url")
+                .with(Fact::Expected, "an http or https address, as `budao serve` prints it")
+        })?;
+        let printed =
+            url.fragment().and_then(|text| text.strip_prefix("token=")).map(str::to_owned);
+        url.set_fragment(None);
+        let token = token.map(str::to_owned).or(printed);
+        // Whoever was first wins; without any, building a client panics.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // The token is for this server alone: it goes nowhere else.
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("budao/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(PATIENCE)
+            .build()
+            .map_err(|error| Fault::new(Kind::Bug, Operation::LoadConfig).caused_by(&error))?;
+        Ok(Self { client, url, token })
+    }
+
+    /// What there is to see now.
+    pub(crate) async fn look(&self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
+        let stats: Value = self.get("api/stats", &[("window", window.into())]).await?;
+        let asking: List = self.get("v1/sessions", &[("state", "asking")]).await?;
+        let running: List = self.get("v1/sessions", &[("state", "running")]).await?;
+        let recent: List = self.get("v1/sessions", &[]).await?;
+        let (runs, asks) = (running.sessions.len(), asking.sessions.len());
+        let is_live = |item: &Item| matches!(item.state, State::Running | State::Asking);
+        let rest = recent.sessions.into_iter().filter(|item| !is_live(item));
+        let all = asking.sessions.into_iter().chain(running.sessions).chain(rest);
+        let sessions: Option<Vec<Row>> = all.map(|item| self.row(item)).collect();
+        let numbers = Numbers::deserialize(&stats).map_err(|error| odd(&error))?;
+        Ok(Snapshot {
+            at: now,
+            from: Some(self.host()),
+            running: runs,
+            asking: asks,
+            sessions: sessions.ok_or_else(|| self.unread())?,
+            events: Vec::new(),
+            stats,
+            numbers,
+        })
+    }
+
+    fn row(&self, item: Item) -> Option<Row> {
+        let summary = Summary {
+            session: item.session_id,
+            state: item.state,
+            opened_at: item.opened_at.parse().ok()?,
+            updated_at: item.updated_at.parse().ok()?,
+            title: item.title,
+            labels: BTreeMap::new(),
+            turns: item.turns,
+            open_turn: None,
+            last_code: item.last_code,
+            head: item.head,
+        };
+        // A server takes up what was interrupted, so its sessions are never cut off while it is there.
+        Some(Row { summary, writer: Some(self.host()) })
+    }
+
+    async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, Fault> {
+        let mut url = self.url.join(path).map_err(|_| self.unread())?;
+        url.query_pairs_mut().extend_pairs(query);
+        let mut request = self.client.get(url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        let mut response = request.send().await.map_err(|error| self.away(&error))?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(self.refused(status));
+        }
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| self.away(&error))? {
+            if body.len() + piece.len() > BODY_MAX {
+                return Err(self.unread());
+            }
+            body.extend_from_slice(&piece);
+        }
+        serde_json::from_slice(&body).map_err(|error| self.unread().caused_by(&error))
+    }
+
+    fn host(&self) -> String {
+        let host = self.url.host_str().unwrap_or_default();
+        self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
+
+    fn away(&self, error: &reqwest::Error) -> Fault {
+        let kind = match error.is_timeout() {
+            true => Kind::RequestTimedOut,
+            false => Kind::ConnectionRefused,
+        };
+        Fault::new(kind, Operation::Connect).with(Fact::Service, self.host()).caused_by(error)
+    }
+
+    fn refused(&self, status: StatusCode) -> Fault {
+        let kind = match status {
+            StatusCode::UNAUTHORIZED => Kind::NotAuthenticated,
+            StatusCode::FORBIDDEN => Kind::NotAllowed,
+            _ => return self.unread().because(format!("status {status}")),
+        };
+        Fault::new(kind, Operation::Connect).with(Fact::Reason, format!("{} said so", self.host()))
+    }
+
+    /// It answers, but not as a server of ours does.
+    fn unread(&self) -> Fault {
+        Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+            .with(Fact::ConfigKey, "--url")
+            .with(Fact::Expected, "the address of a `budao serve`")
+            .with(Fact::Received, self.host())
+    }
+}
