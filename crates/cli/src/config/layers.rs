@@ -66,11 +66,42 @@ pub(super) fn at(text: &str, path: &Path, error: &toml::de::Error) -> Fault {
 
 /// An error, with the nearest name as advice if a name is wrong.
 pub(super) fn about(place: &str, message: &str, received: &str) -> Fault {
-    let fault = super::wrong(place, message, received);
+    let (found, expected) = expected(message);
+    let unknown = found.strip_prefix("unknown field ").map(|name| name.trim_matches('`'));
+    let written = || received.split_once('=').map(|(key, _)| key.trim());
+    let place = match unknown.or_else(written) {
+        Some(key) => format!("{place} `{key}`"),
+        None => place.to_owned(),
+    };
+    let fault = super::wrong(&place, &expected, received);
     match nearest(message) {
         Some(name) => fault.advise([Advice::Said(format!("Did you mean `{name}`?"))]),
         None => fault,
     }
+}
+
+/// What was found and what should have been, in words that go on after "it must be".
+fn expected(message: &str) -> (&str, String) {
+    let is_usual = ["unknown ", "invalid type", "invalid value", "invalid length"]
+        .iter()
+        .any(|beginning| message.starts_with(beginning));
+    let Some((found, expected)) = message.split_once(", expected ").filter(|_| is_usual) else {
+        return ("", format!("TOML that can be read: {message}"));
+    };
+    let is_number = |name: &str| {
+        let size = name.strip_prefix(['u', 'i']).unwrap_or_default();
+        size == "size" || size.parse::<u8>().is_ok()
+    };
+    let words = match expected {
+        name if is_number(name) => "a whole number",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" => "a text in quotes",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        other => other,
+    };
+    (found, words.to_owned())
 }
 
 /// The expected name that is nearest to the one that was found.
