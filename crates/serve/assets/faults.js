@@ -70,7 +70,7 @@ function kinds() {
         h(
           "tr",
           {},
-          h("td", {}, h("a", { href: explain(kind.code) }, title(kind.kind)), " ", h("span", { class: "code" }, kind.code)),
+          h("td", {}, h("a", { href: explain(kind.code) }, title(kind.kind)), " ", h("a", { class: "code", href: explain(kind.code) }, kind.code)),
           h("td", { class: "faint" }, kind.category),
           [kind.count, kind.recovered, kind.given_up].map((n) => h("td", { class: "number" }, number(n))),
           h("td", {}, h("a", { href: `/sessions?q=${encodeURIComponent(kind.code)}` }, t("nav-sessions"))),

@@ -55,6 +55,12 @@ export class Transcript {
     this.#top = scrollTop;
   }
 
+  /** Back to the end: whoever says something wants to see what comes of it. */
+  follow() {
+    this.#follows = true;
+    this.#stick();
+  }
+
   #stick() {
     if (this.#follows) scrollTo({ top: document.documentElement.scrollHeight });
   }

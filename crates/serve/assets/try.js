@@ -181,6 +181,7 @@ function decide(entry, confirmed, note) {
 async function send(text) {
   if (text.trim() === "") return;
   at("welcome").hidden = true;
+  transcript.follow();
   if (sessionId === undefined) await begin(text);
   else if (session === undefined) {
     clearInterval(watching);
