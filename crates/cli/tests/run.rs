@@ -244,3 +244,31 @@ fn whatever_a_command_says_machines_can_have_as_json() {
     let doctor = run(directory.path(), &["acp", "doctor", "--model", "demo", "--json"]);
     assert!(out(&doctor).lines().all(|line| line.starts_with('{')), "{}", out(&doctor));
 }
+
+#[test]
+fn what_the_readmes_show_first_is_what_it_prints() {
+    // Goal: whoever types the first command sees what the readme showed. How long it took, and how many tokens the
+    // readme itself has become, may differ.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let directory = workspace();
+    for (file, lang, task) in [
+        ("README.md", "en", "read README.md and count its headings"),
+        ("README.zh.md", "zh", "读取 README.md 并统计标题"),
+    ] {
+        let readme = std::fs::read_to_string(root.join(file)).unwrap();
+        let shown = readme.split("$ budao run").nth(1).unwrap().split("```").next().unwrap();
+        assert!(shown.lines().next().unwrap().contains(task), "{file}");
+        let place = root.to_str().unwrap();
+        let done = run(directory.path(), &["run", "--lang", lang, "--workspace", place, task]);
+        let printed = format!("{}{}", out(&done), err(&done));
+        let printed: Vec<String> = printed.lines().map(without_measures).collect();
+        for line in shown.lines().skip(2).filter(|line| !line.is_empty()) {
+            assert!(printed.contains(&without_measures(line)), "{file}: {line}\n{printed:#?}");
+        }
+    }
+}
+
+fn without_measures(line: &str) -> String {
+    let is_measured = line.starts_with(['✓', '●']);
+    line.chars().filter(|c| !is_measured || !c.is_ascii_digit()).collect()
+}
