@@ -94,6 +94,7 @@ test("a permission is asked for, and the answer with its note reaches the model"
     await say(page, "again");
     const open = page.locator('.question[data-state="open"]');
     await open.locator("input").fill("not on a Sunday");
+    assert.equal(await open.locator(".why").textContent(), "the tool writes or executes, and the mode is `approval`");
     await picture(page, "question");
     await open.locator(".deny").click();
     await page.getByText("Not written.").waitFor();
@@ -126,6 +127,21 @@ test("the line is cut, the run goes on, and coming back loses nothing", async ()
     const shown = await page.locator("#fact-events").textContent();
     assert.ok(Number(shown.replace(/\D/g, "")) <= head);
     await picture(page, "back");
+  });
+});
+
+test("whoever reads further up is left there, until they say something", async () => {
+  const long = Array.from({ length: 120 }, (_, line) => `Line ${line}.`).join("\\n\\n");
+  await onPage({ script: SAY(long) + SAY("A word more.") + SAY("The last word.") }, async (page) => {
+    await say(page, "much");
+    await page.getByText("Line 119.").waitFor();
+    const left = () => page.evaluate(() => document.documentElement.scrollHeight - scrollY - innerHeight);
+    await until(async () => (await left()) < 100);
+    await page.mouse.wheel(0, -3000);
+    await until(async () => (await left()) > 500);
+    await say(page, "more");
+    await page.getByText("A word more.").waitFor();
+    await until(async () => (await left()) < 100);
   });
 });
 
