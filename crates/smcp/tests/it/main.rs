@@ -4,6 +4,7 @@
 
 mod agent;
 mod broken_lines;
+mod cancels;
 mod chaos;
 mod common;
 mod computer;

@@ -8,10 +8,10 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungsten
 
 use crate::common::{Running, config, pair, start, within};
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// A WebSocket whose namespace is connected.
-async fn connected(hub: &Running) -> Socket {
+pub(crate) async fn connected(hub: &Running) -> Socket {
     let url = format!(
         "ws://127.0.0.1:{}/socket.io/?EIO=4&transport=websocket&a2c_version={PROTOCOL}",
         hub.port
@@ -23,11 +23,11 @@ async fn connected(hub: &Running) -> Socket {
     socket
 }
 
-async fn say(socket: &mut Socket, text: &str) {
+pub(crate) async fn say(socket: &mut Socket, text: &str) {
     within(socket.send(Message::text(text))).await.unwrap();
 }
 
-async fn text(socket: &mut Socket) -> String {
+pub(crate) async fn text(socket: &mut Socket) -> String {
     loop {
         match within(socket.next()).await.unwrap().unwrap() {
             Message::Text(text) if text.as_str() == "2" => say(socket, "3").await,
