@@ -1,6 +1,9 @@
 //! What an answer says: a result, or a fault with the code, the facts and the places the other side named.
 
-use budao_core::fault::{Fact, Fault, Kind, Operation, text};
+use budao_core::{
+    Lang,
+    fault::{Fact, Fault, Kind, Operation, text},
+};
 use serde_json::Value;
 use strum::VariantArray as _;
 
@@ -45,19 +48,21 @@ pub(crate) fn fault_of(answer: &Value, operation: Operation, about: &About<'_>) 
         fault = fault.with(fact, value);
     }
     let words = words(answer, error);
-    if matches!(kind, Kind::ToolSaidNo | Kind::ToolFailed)
-        && fault.detail().get(Fact::Reason).is_none()
-    {
+    let is_reason = matches!(kind, Kind::ToolSaidNo | Kind::ToolFailed)
+        && fault.detail().get(Fact::Reason).is_none();
+    if is_reason {
         // Some fail without a word.
         let reason = if words.trim().is_empty() { "no reason was given" } else { &words };
         fault = fault.with(Fact::Reason, reason.to_owned());
-    } else if let Some(words) = Some(&words).filter(|words| !words.is_empty()) {
-        fault = fault.because(words.clone());
     }
     if let Some(trace) = details.get("trace_id").and_then(Value::as_str) {
         fault = fault.traced(trace.parse().unwrap_or_default());
     }
     fault = complete(fault, about);
+    // What others say of it is kept, but not if it is what we say ourselves.
+    if !is_reason && !words.is_empty() && words != text::for_user(&fault, Lang::En) {
+        fault = fault.because(words);
+    }
     for (role, name) in hops(&details, about) {
         fault = fault.via(role, name);
     }
@@ -194,6 +199,16 @@ mod tests {
         let python = json!({ "content": [], "isError": true, "structuredContent": { "error": "no such tool" } });
         assert_eq!(read(&python).detail().text(Fact::Reason), Some("no such tool"));
         assert_eq!(read(&json!({ "code": 9999 })).kind(), Kind::PeerFailed);
+    }
+
+    #[test]
+    fn what_we_would_say_ourselves_is_not_kept_a_second_time() {
+        let full = Fault::new(Kind::RoomFull, Operation::JoinRoom).with(Fact::Room, "office");
+        let ours = crate::wire::error::flat(&full, Dialect::V04);
+        assert_eq!(read(&ours).causes(), &[] as &[String]);
+        let mut theirs = ours;
+        theirs["message"] = "Agent already in room".into();
+        assert_eq!(read(&theirs).causes(), ["Agent already in room"]);
     }
 
     #[test]
