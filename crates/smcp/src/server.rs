@@ -153,14 +153,15 @@ impl Hub {
     /// A hub that serves nobody yet.
     #[must_use]
     pub fn new(config: Config, world: World) -> Self {
-        let rooms = Rooms::new(config.elsewhere);
+        let closing = CancellationToken::new();
+        let rooms = Rooms::new(config.elsewhere, closing.clone());
         let secrets = config.access.secrets();
         Self(Arc::new(Inner {
             scrubber: Scrubber::with_secrets(secrets),
             config,
             world,
             stats: Stats::default(),
-            closing: CancellationToken::new(),
+            closing,
             state: Mutex::new(State {
                 rooms,
                 lines: BTreeMap::new(),

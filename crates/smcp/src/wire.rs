@@ -6,6 +6,7 @@
 pub mod error;
 pub mod event;
 pub mod identity;
+pub mod plain;
 #[doc(hidden)]
 pub mod probe;
 pub mod request;

@@ -1,6 +1,6 @@
 //! What a client says, in the order it says it.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use budao_core::fault::{Fact, Fault, Kind, Operation, tell};
 use serde_json::{Value, json};
@@ -9,13 +9,14 @@ use super::{
     Inner,
     access::Grant,
     line::Line,
-    relay,
+    relay::{self, Asked},
     rooms::{Joined, Key, Member},
     send::{Answer, notify},
 };
 use crate::wire::{
     Dialect, Role, error,
     event::{self, Ask, Tell},
+    plain::{self, PlainCall},
     request::{self, Fields},
     trace_of,
 };
@@ -86,6 +87,15 @@ impl Desk {
     pub fn hear(&self, line: Arc<dyn Line>, text: &str, has_attachments: bool, id: Option<i64>) {
         let answer = Answer::new(Arc::clone(&line), id);
         let limits = self.hub.config.limits;
+        let is_usual = !has_attachments && text.len() <= limits.request_bytes_max;
+        if let Some(PlainCall { routed, call, text }) =
+            is_usual.then(|| plain::call(text)).flatten()
+        {
+            self.hub.stats.came(Ask::ToolCall.into());
+            let (tool, text) = (Some(call), Cow::Borrowed(text));
+            let asked = Asked { ask: Ask::ToolCall, routed, tool, text };
+            return relay::pass_on(self, asked, answer);
+        }
         let is_over = text.len() > limits.frame_bytes_max;
         let limit = if is_over { limits.frame_bytes_max } else { limits.request_bytes_max };
         let (name, payload) = match request::event(text, has_attachments, limit) {

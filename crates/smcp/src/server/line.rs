@@ -3,8 +3,11 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
-use serde_json::Value;
+use futures::{FutureExt as _, future::BoxFuture};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 
 /// A connection to a client, as the hub uses it.
 pub trait Line: fmt::Debug + Send + Sync {
@@ -36,10 +39,40 @@ pub trait Line: fmt::Debug + Send + Sync {
     /// # Errors
     /// If it was not sent.
     fn answer(self: Arc<Self>, id: i64, args: &[Value]) -> Result<(), Unsent>;
+
+    /// As [`Line::ask`], for JSON that is sent as it stands. A line on which text travels need not read it, nor the answer.
+    ///
+    /// # Errors
+    /// If it was not sent.
+    fn ask_text(
+        &self,
+        event: &'static str,
+        text: &RawValue,
+        patience: Duration,
+    ) -> Result<PendingText, Unsent> {
+        let payload: Value = serde_json::from_str(text.get())?;
+        let answer = self.ask(event, &payload, patience)?;
+        let text = |value: Value| match value {
+            Value::Null => Ok(None),
+            value => Ok(Some(to_raw_value(&value)?)),
+        };
+        Ok(answer.map(move |answer| answer.and_then(text)).boxed())
+    }
+
+    /// As [`Line::answer`], with one argument that is sent as it stands.
+    ///
+    /// # Errors
+    /// If it was not sent.
+    fn answer_text(self: Arc<Self>, id: i64, text: &RawValue) -> Result<(), Unsent> {
+        self.answer(id, &[serde_json::from_str(text.get())?])
+    }
 }
 
 /// An answer that has not come yet.
 pub type Pending = BoxFuture<'static, Result<Value, Unanswered>>;
+
+/// The same as text; nothing if it is a null.
+pub type PendingText = BoxFuture<'static, Result<Option<Box<RawValue>>, Unanswered>>;
 
 /// Why something was not sent.
 #[derive(Debug)]
@@ -67,5 +100,17 @@ impl fmt::Display for Unsent {
             Self::Full => f.write_str("the queue is full"),
             Self::Gone(error) => error.fmt(f),
         }
+    }
+}
+
+impl From<serde_json::Error> for Unsent {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Gone(Box::new(error))
+    }
+}
+
+impl From<serde_json::Error> for Unanswered {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Garbage(Box::new(error))
     }
 }

@@ -1,6 +1,6 @@
 //! The way of a question: checked, passed on, waited for, answered once.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, pin::pin, sync::Arc, time::Duration};
 
 use budao_core::{
     Timestamp,
@@ -8,25 +8,38 @@ use budao_core::{
     span::{About, Span},
     trace::SpanId,
 };
-use serde_json::Value;
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 
 use super::{
     Inner,
     handle::{Carrier, Desk, full, render},
-    line::{Pending, Unanswered, Unsent},
+    line::{Line, PendingText, Unanswered, Unsent},
     rooms::{Key, Way},
-    send::Answer,
+    send::{Answer, Args},
     stats::Answered,
 };
 use crate::wire::{
     asked_by, error,
     event::Ask,
+    plain,
     request::{Fields, Routed, ToolCall},
     trace_of,
 };
 
 /// Between two tries to put a question into a full queue.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// A question that was read, and the text of it that is passed on.
+pub(super) struct Asked<'a> {
+    pub(super) ask: Ask,
+    pub(super) routed: Routed,
+    /// What is special about it if it is a tool call.
+    pub(super) tool: Option<ToolCall>,
+    pub(super) text: Cow<'a, RawValue>,
+}
 
 /// A question on its way.
 struct Question {
@@ -35,8 +48,17 @@ struct Question {
     routed: Routed,
     tool: Option<ToolCall>,
     way: Way,
+    to: Option<Arc<dyn Line>>,
     deadline: Duration,
     began: Timestamp,
+}
+
+/// What a computer answered, if it may be passed on.
+enum Said {
+    /// The result of a tool that did what it should, as it came.
+    Plain(Box<RawValue>),
+    /// Something that is looked at more closely.
+    Taken(Value),
 }
 
 /// Keeps a request id taken, and frees a request id when its call is over.
@@ -55,50 +77,73 @@ fn carrier(ask: Ask) -> Carrier {
     if ask == Ask::ToolCall { Carrier::Result } else { Carrier::Flat }
 }
 
-/// Puts a question on its way, or refuses it.
-pub(super) fn begin(desk: &Desk, ask: Ask, mut payload: Value, answer: Answer) {
-    if !answer.is_wanted() {
-        // Nobody could be told what came of it.
-        desk.hub.stats.refused(400);
-        tracing::warn!(event = <&str>::from(ask), "a question without an ack is dropped");
-        return;
-    }
+/// Reads a question and puts it on its way, or refuses it.
+pub(super) fn begin(desk: &Desk, ask: Ask, payload: Value, answer: Answer) {
     let id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
-    match check(desk, ask, &mut payload) {
+    match read(ask, payload) {
+        Ok(asked) => pass_on(desk, asked, answer),
         Err(fault) => desk.refuse(&answer, carrier(ask), &id, fault),
-        Ok((routed, tool, way, fence)) => {
-            let limits = desk.hub.config.limits;
-            let deadline =
-                tool.as_ref().map_or(limits.question, |call| call.timeout + limits.grace);
-            let hub = desk.hub.clone();
-            let began = hub.world.clock.now();
-            let question = Question { hub, ask, routed, tool, way, deadline, began };
-            // Sent here and now, so that a computer gets questions in the order they were asked.
-            let first = question.send(&payload);
-            let spawn = question.hub.world.spawn.clone();
-            spawn.spawn(Box::pin(question.run(first, payload, answer, fence)));
-        }
     }
 }
 
-type Checked = (Routed, Option<ToolCall>, Way, Option<Fence>);
-
-fn check(desk: &Desk, ask: Ask, payload: &mut Value) -> Result<Checked, Fault> {
+fn read(ask: Ask, mut payload: Value) -> Result<Asked<'static>, Fault> {
     let op = Operation::RelayCall;
-    let fields = Fields::new(ask.into(), op, payload)?;
+    let fields = Fields::new(ask.into(), op, &payload)?;
     let routed = fields.routed()?;
     let tool = (ask == Ask::ToolCall).then(|| fields.tool_call()).transpose()?;
+    if let Some(call) = &tool {
+        payload["timeout"] = call.timeout.as_secs().into();
+    }
+    let text = to_raw_value(&payload)
+        .map_err(|error| Fault::new(Kind::MalformedJson, op).caused_by(&error))?;
+    Ok(Asked { ask, routed, tool, text: Cow::Owned(text) })
+}
+
+/// Puts a question on its way, or refuses it.
+pub(super) fn pass_on(desk: &Desk, asked: Asked<'_>, answer: Answer) {
+    if !answer.is_wanted() {
+        // Nobody could be told what came of it.
+        desk.hub.stats.refused(400);
+        tracing::warn!(event = <&str>::from(asked.ask), "a question without an ack is dropped");
+        return;
+    }
+    let (way, to, fence) = match enter(desk, &asked) {
+        Ok(entered) => entered,
+        Err(fault) => {
+            return desk.refuse(&answer, carrier(asked.ask), &asked.routed.req_id, fault);
+        }
+    };
+    let Asked { ask, routed, tool, text } = asked;
+    let limits = desk.hub.config.limits;
+    let deadline = tool.as_ref().map_or(limits.question, |call| call.timeout + limits.grace);
+    let hub = desk.hub.clone();
+    let began = hub.world.clock.now();
+    let question = Question { hub, ask, routed, tool, way, to, deadline, began };
+    // Sent here and now, so that a computer gets questions in the order they were asked.
+    let first = question.send(&text);
+    // Who has it on its way needs no copy of it.
+    let again = matches!(first, Err(Unsent::Full)).then(|| text.into_owned());
+    let spawn = question.hub.world.spawn.clone();
+    spawn.spawn(Box::pin(question.run(first, again, answer, fence)));
+}
+
+type Entered = (Way, Option<Arc<dyn Line>>, Option<Fence>);
+
+/// The way to the computer, with the request id taken if it is a tool call's.
+fn enter(desk: &Desk, asked: &Asked<'_>) -> Result<Entered, Fault> {
+    let op = Operation::RelayCall;
     if desk.hub.closing.is_cancelled() {
         return Err(Fault::new(Kind::ShuttingDown, op));
     }
     let mut state = desk.hub.state();
-    let way = state.rooms.way(desk.key, &routed)?;
-    let Some(call) = tool else { return Ok((routed, None, way, None)) };
-    let id = (desk.key, routed.req_id.clone());
+    let way = state.rooms.way(desk.key, &asked.routed)?;
+    let to = state.lines.get(&way.to).cloned();
+    let Some(call) = &asked.tool else { return Ok((way, to, None)) };
+    let id = (desk.key, asked.routed.req_id.clone());
     if state.calls.contains_key(&id) {
         return Err(Fault::new(Kind::DuplicateCallId, op)
-            .with(Fact::CallId, routed.req_id)
-            .with(Fact::ToolName, call.tool_name));
+            .with(Fact::CallId, id.1)
+            .with(Fact::ToolName, call.tool_name.clone()));
     }
     let limit = desk.hub.config.limits.calls_max;
     let from = (desk.key, String::new());
@@ -107,42 +152,39 @@ fn check(desk: &Desk, ask: Ask, payload: &mut Value) -> Result<Checked, Fault> {
         return Err(full("calls_max", limit, op));
     }
     state.calls.insert(id.clone(), way.to);
-    drop(state);
-    payload["timeout"] = call.timeout.as_secs().into();
-    Ok((routed, Some(call), way, Some(Fence { hub: desk.hub.clone(), id })))
+    Ok((way, to, Some(Fence { hub: desk.hub.clone(), id })))
 }
 
 impl Question {
-    fn send(&self, payload: &Value) -> Result<Pending, Unsent> {
-        let line = self.hub.state().lines.get(&self.way.to).cloned();
-        let line = line.ok_or_else(|| Unsent::Gone("it left".into()))?;
+    fn send(&self, text: &RawValue) -> Result<PendingText, Unsent> {
+        let to = self.to.as_ref().ok_or_else(|| Unsent::Gone("it left".into()))?;
         // Its own clock only has to outlive ours.
         let patience = self.deadline + self.hub.config.limits.late_watch + Duration::from_secs(60);
-        line.ask(self.ask.into(), payload, patience)
+        to.ask_text(self.ask.into(), text, patience)
     }
 
     /// Waits for the answer and gives it.
     async fn run(
         self,
-        first: Result<Pending, Unsent>,
-        payload: Value,
+        first: Result<PendingText, Unsent>,
+        again: Option<Box<RawValue>>,
         answer: Answer,
         fence: Option<Fence>,
     ) {
-        let mut pending = Box::pin(self.exchange(first, &payload));
+        let mut pending = pin!(self.exchange(first, again));
         let (agent, computer) = (&self.way.agent_present, &self.way.computer_present);
+        // When the hub shuts down, nobody is present any more.
         let ended = tokio::select! {
             biased;
-            value = &mut pending => value,
-            () = computer.cancelled() => Err(self.gone()),
-            () = agent.cancelled() => Err(Fault::new(Kind::NotInRoom, Operation::RelayCall)),
-            () = self.hub.closing.cancelled() => {
-                Err(Fault::new(Kind::ShuttingDown, Operation::RelayCall))
+            text = &mut pending => text,
+            () = computer.cancelled() => Err(self.unless_closing(self.gone())),
+            () = agent.cancelled() => {
+                Err(self.unless_closing(Fault::new(Kind::NotInRoom, Operation::RelayCall)))
             }
             () = self.hub.world.clock.sleep(self.deadline) => Err(self.too_late()),
         };
         let is_late = ended.as_ref().is_err_and(|fault| fault.kind() == Kind::RequestTimedOut);
-        let args = self.conclude(ended.and_then(|value| self.judge(value)));
+        let args = self.conclude(ended.and_then(|text| self.judge(text)));
         // Free before the answer is out: whoever has the answer may use the id again.
         drop(fence);
         answer.send(&self.hub, args);
@@ -153,7 +195,7 @@ impl Question {
     }
 
     /// Counts the answer that comes after all.
-    async fn watch(&self, pending: impl Future<Output = Result<Value, Fault>>) {
+    async fn watch(&self, pending: impl Future<Output = Result<Box<RawValue>, Fault>>) {
         let late = tokio::select! {
             biased;
             late = pending => late.is_ok(),
@@ -173,25 +215,26 @@ impl Question {
     /// The computer's answer. A full queue is waited for; the deadline bounds the wait.
     async fn exchange(
         &self,
-        first: Result<Pending, Unsent>,
-        payload: &Value,
-    ) -> Result<Value, Fault> {
+        first: Result<PendingText, Unsent>,
+        again: Option<Box<RawValue>>,
+    ) -> Result<Box<RawValue>, Fault> {
         let mut sent = first;
         loop {
-            match sent {
-                Ok(answer) => {
-                    return answer.await.map_err(|error| match error {
+            match (sent, &again) {
+                (Ok(answer), _) => {
+                    let answer = answer.await.map_err(|error| match error {
                         Unanswered::Garbage(error) => self.garbage().caused_by(&*error),
                         Unanswered::TooLate => self.too_late(),
                         Unanswered::Gone => self.gone(),
                     });
+                    return answer?.ok_or_else(|| self.rubbish());
                 }
-                Err(Unsent::Full) => {
+                (Err(Unsent::Full), Some(text)) => {
                     self.hub.stats.count(|all| all.sends_delayed += 1);
                     self.hub.world.clock.sleep(PAUSE).await;
-                    sent = self.send(payload);
+                    sent = self.send(text);
                 }
-                Err(Unsent::Gone(_)) => return Err(self.gone()),
+                _ => return Err(self.gone()),
             }
         }
     }
@@ -226,17 +269,21 @@ impl Question {
             .with(Fact::Computer, self.routed.computer.clone())
     }
 
-    /// Is the answer one that may be passed on?
-    fn judge(&self, answer: Value) -> Result<Value, Fault> {
-        let fits = match self.ask {
-            Ask::ToolCall => error::is_result(&answer),
-            _ => answer.is_object(),
-        };
-        if !fits {
-            return Err(self.garbage().because("the computer's answer is no answer to this"));
+    fn rubbish(&self) -> Fault {
+        self.garbage().because("the computer's answer is no answer to this")
+    }
+
+    /// What is told of those who went: that the hub did, if so.
+    fn unless_closing(&self, fault: Fault) -> Fault {
+        if self.hub.closing.is_cancelled() {
+            return Fault::new(Kind::ShuttingDown, Operation::RelayCall);
         }
-        let limit = self.hub.config.limits.answer_bytes_max;
-        let bytes = size(&answer);
+        fault
+    }
+
+    /// Is the answer one that may be passed on?
+    fn judge(&self, text: Box<RawValue>) -> Result<Said, Fault> {
+        let (bytes, limit) = (text.get().len(), self.hub.config.limits.answer_bytes_max);
         if bytes > limit {
             let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
             let fault = Fault::new(Kind::OutputTooLarge, Operation::RelayCall)
@@ -244,37 +291,62 @@ impl Question {
                 .with(Fact::Actual, count(bytes));
             return Err(fault.with(Fact::ToolName, self.tool_name().to_owned()));
         }
-        Ok(answer)
+        if self.ask == Ask::ToolCall && plain::is_good_result(text.get()) {
+            return Ok(Said::Plain(text));
+        }
+        let answer = Some(text.get()).filter(|text| plain::is_sound(text));
+        let answer = answer.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let fits = answer.as_ref().is_some_and(|answer| match self.ask {
+            Ask::ToolCall => error::is_result(answer),
+            _ => answer.is_object(),
+        });
+        answer.filter(|_| fits).map(Said::Taken).ok_or_else(|| self.rubbish())
     }
 
     /// Counts and logs what came of it, and makes the arguments of the answer.
-    fn conclude(&self, judged: Result<Value, Fault>) -> Vec<Value> {
-        let dialect = self.hub.config.dialect;
+    fn conclude(&self, judged: Result<Said, Fault>) -> Args {
         let mut args = match judged {
-            Ok(value) => vec![value],
+            Ok(Said::Plain(text)) => {
+                self.count(false, None);
+                return Args::Text(text);
+            }
+            Ok(Said::Taken(answer)) => vec![answer],
             Err(fault) => {
-                render(&self.hub.finish(fault, &self.routed.req_id), carrier(self.ask), dialect)
+                let fault = self.hub.finish(fault, &self.routed.req_id);
+                render(&fault, carrier(self.ask), self.hub.config.dialect)
             }
         };
         let failed = args.first().is_some_and(error::says_failed);
         let code = args.first().filter(|_| failed).and_then(error::code_of);
-        if let Some(answer) = args.first().filter(|_| self.ask == Ask::GetTools && !failed) {
-            self.hub.state().known.learn(self.way.to, answer);
-        }
-        if let Some(answer) = args.first_mut().filter(|_| failed) {
-            let trace = trace_of(&self.routed.req_id);
-            let before = answer.clone();
-            self.hub.scrubber.scrub_json(answer);
-            if *answer != before {
-                self.hub.stats.count(|all| all.scrubbed += 1);
+        match args.first_mut() {
+            Some(answer) if failed => self.tell_failure(answer, code),
+            Some(answer) if self.ask == Ask::GetTools => {
+                self.hub.state().known.learn(self.way.to, answer);
             }
-            error::trace(answer, trace);
-            tracing::warn!(
-                req_id = self.routed.req_id, tool_name = self.tool_name(),
-                computer = self.routed.computer, error_code = code,
-                error_message = %words(answer), trace_id = %trace, "a question failed"
-            );
+            _ => {}
         }
+        self.count(failed, code);
+        Args::Values(args)
+    }
+
+    /// Takes secrets out of a failed answer, gives it its trace, and logs it.
+    fn tell_failure(&self, answer: &mut Value, code: Option<u16>) {
+        let trace = trace_of(&self.routed.req_id);
+        let before = answer.clone();
+        self.hub.scrubber.scrub_json(answer);
+        if *answer != before {
+            self.hub.stats.count(|all| all.scrubbed += 1);
+        }
+        error::trace(answer, trace);
+        tracing::warn!(
+            req_id = self.routed.req_id, tool_name = self.tool_name(),
+            computer = self.routed.computer, error_code = code,
+            error_message = %words(answer), trace_id = %trace, "a question failed"
+        );
+    }
+
+    /// Counts it, and tells whoever collects traces.
+    fn count(&self, failed: bool, code: Option<u16>) {
         let ended = self.hub.world.clock.now();
         self.hub.world.tell(|| Span {
             trace: trace_of(&self.routed.req_id),
@@ -290,16 +362,14 @@ impl Question {
                 tool: self.tool_name().to_owned(),
             },
         });
-        let took = ended.since(self.began);
         self.hub.stats.answered(Answered {
             room: &self.way.room,
             computer: &self.routed.computer,
             tool: self.tool.as_ref().map(|call| call.tool_name.as_str()),
-            took,
+            took: ended.since(self.began),
             failed,
             code,
         });
-        args
     }
 }
 
@@ -311,21 +381,4 @@ fn words(answer: &Value) -> String {
     let reason = reason.filter(|reason| !text.contains(*reason));
     let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     text.chars().chain(reason.chars()).take(400).collect()
-}
-
-/// Bytes of a value as JSON, without writing it.
-fn size(value: &Value) -> usize {
-    struct Counter(usize);
-    impl std::io::Write for Counter {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut counter = Counter(0);
-    let _ = serde_json::to_writer(&mut counter, value);
-    counter.0
 }

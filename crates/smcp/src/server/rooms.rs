@@ -31,6 +31,8 @@ pub enum Elsewhere {
 #[derive(Debug, Default)]
 pub struct Rooms {
     elsewhere: Elsewhere,
+    /// Ends when the hub does: then nobody is present any more.
+    closing: CancellationToken,
     sessions: BTreeMap<Key, Session>,
     rooms: BTreeMap<String, Room>,
 }
@@ -120,8 +122,8 @@ fn forbidden(operation: Operation, reason: &'static str) -> Fault {
 impl Rooms {
     /// No rooms yet.
     #[must_use]
-    pub fn new(elsewhere: Elsewhere) -> Self {
-        Self { elsewhere, ..Self::default() }
+    pub fn new(elsewhere: Elsewhere, closing: CancellationToken) -> Self {
+        Self { elsewhere, closing, ..Self::default() }
     }
 
     /// A connection was made.
@@ -186,7 +188,7 @@ impl Rooms {
         }
         if let Some(session) = self.sessions.get_mut(&key) {
             session.role = Some(role);
-            let present = CancellationToken::new();
+            let present = self.closing.child_token();
             session.place = Some(Place { room: room.clone(), name: name.clone(), present });
         }
         Member { room, role, name, others }
@@ -348,7 +350,7 @@ mod tests {
 
     /// Agent 1 and computer 2 in room `a`; agent 3 and computer 4 in room `b`; 5 is nowhere.
     fn rooms(elsewhere: Elsewhere) -> Rooms {
-        let mut rooms = Rooms::new(elsewhere);
+        let mut rooms = Rooms::new(elsewhere, CancellationToken::new());
         (1..=5).for_each(|key| rooms.connect(key, None));
         for (key, role, name, room) in [
             (1, Role::Agent, "bot", "a"),

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::{
     Inner,
@@ -24,6 +24,29 @@ pub(super) struct Answer {
     id: Option<i64>,
 }
 
+/// What is answered.
+#[derive(Debug)]
+pub(super) enum Args {
+    Values(Vec<Value>),
+    /// One argument, as the text it came in.
+    Text(Box<RawValue>),
+}
+
+impl From<Vec<Value>> for Args {
+    fn from(values: Vec<Value>) -> Self {
+        Self::Values(values)
+    }
+}
+
+impl Args {
+    fn send(&self, line: &Arc<dyn Line>, id: i64) -> Result<(), Unsent> {
+        match self {
+            Self::Values(values) => Arc::clone(line).answer(id, values),
+            Self::Text(text) => Arc::clone(line).answer_text(id, text),
+        }
+    }
+}
+
 impl Answer {
     pub(super) fn new(line: Arc<dyn Line>, id: Option<i64>) -> Self {
         Self { line, id }
@@ -35,14 +58,15 @@ impl Answer {
     }
 
     /// Answers, if an answer was asked for.
-    pub(super) fn send(&self, hub: &Arc<Inner>, args: Vec<Value>) {
+    pub(super) fn send(&self, hub: &Arc<Inner>, args: impl Into<Args>) {
         let Some(id) = self.id else { return };
-        match Arc::clone(&self.line).answer(id, &args) {
+        let args = args.into();
+        match args.send(&self.line, id) {
             Ok(()) => {}
             Err(Unsent::Gone(error)) => tracing::debug!(%error, "an answer had nowhere to go"),
             Err(Unsent::Full) => {
                 let line = Arc::clone(&self.line);
-                insist(hub, Arc::clone(&line), move || Arc::clone(&line).answer(id, &args));
+                insist(hub, Arc::clone(&line), move || args.send(&line, id));
             }
         }
     }

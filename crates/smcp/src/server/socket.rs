@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use socketioxide::{
     AckError, SendError, SocketError,
     adapter::LocalAdapter,
@@ -15,7 +15,7 @@ use socketioxide::{
 use super::{
     Inner, gate,
     handle::{Desk, enter},
-    line::{Line, Pending, Unanswered, Unsent},
+    line::{Line, Pending, PendingText, Unanswered, Unsent},
 };
 use crate::wire::version::QUERY;
 
@@ -104,6 +104,13 @@ impl From<AckError> for Unanswered {
     }
 }
 
+/// What answers the event with this id.
+fn sender(socket: &Arc<Socket>, id: i64) -> AckSender {
+    let mut nothing = Data::Str("[]".into(), None);
+    let Ok(sender) = AckSender::from_message_parts(socket, &mut nothing, &Some(id));
+    sender
+}
+
 impl Line for Socket {
     fn is_open(&self) -> bool {
         self.connected()
@@ -129,8 +136,20 @@ impl Line for Socket {
     }
 
     fn answer(self: Arc<Self>, id: i64, args: &[Value]) -> Result<(), Unsent> {
-        let mut nothing = Data::Str("[]".into(), None);
-        let Ok(sender) = AckSender::from_message_parts(&self, &mut nothing, &Some(id));
-        Ok(sender.send(&Spread(args))?)
+        Ok(sender(&self, id).send(&Spread(args))?)
+    }
+
+    fn ask_text(
+        &self,
+        event: &'static str,
+        text: &RawValue,
+        patience: Duration,
+    ) -> Result<PendingText, Unsent> {
+        let answer = self.timeout(patience).emit_with_ack(event, text)?;
+        Ok(answer.map(|answer| answer.map_err(Unanswered::from)).boxed())
+    }
+
+    fn answer_text(self: Arc<Self>, id: i64, text: &RawValue) -> Result<(), Unsent> {
+        Ok(sender(&self, id).send(&(text,))?)
     }
 }

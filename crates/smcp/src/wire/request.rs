@@ -42,6 +42,12 @@ pub fn event(text: &str, is_binary: bool, limit: usize) -> Result<(String, Value
     Ok((name, payload))
 }
 
+/// Can somebody or something be called this: not empty, not long, no control characters?
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
 /// The fields of a request, with what it was for.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
@@ -116,7 +122,7 @@ impl<'a> Fields<'a> {
         if !is_short {
             return Err(self.bad(field, "1 to 256 bytes of text"));
         }
-        if text.chars().any(char::is_control) {
+        if !is_name(text) {
             return Err(self.bad(field, "text without control characters"));
         }
         Ok(text.to_owned())

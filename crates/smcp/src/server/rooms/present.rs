@@ -104,6 +104,7 @@ impl Rooms {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::{
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn whoever_watches_sees_who_is_where_and_what_was_told_of_it() {
-        let mut rooms = Rooms::new(Elsewhere::Named);
+        let mut rooms = Rooms::new(Elsewhere::Named, CancellationToken::new());
         join(&mut rooms, 1, Role::Computer, "pc", "a");
         join(&mut rooms, 2, Role::Agent, "bot", "a");
         join(&mut rooms, 3, Role::Computer, "quiet", "b");
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_of_many_is_bounded() {
-        let mut rooms = Rooms::new(Elsewhere::Named);
+        let mut rooms = Rooms::new(Elsewhere::Named, CancellationToken::new());
         for key in 1..=300 {
             join(&mut rooms, key, Role::Computer, &format!("pc{key}"), "crowd");
             join(&mut rooms, key + 1000, Role::Computer, "pc", &format!("room{key}"));
