@@ -128,8 +128,7 @@ impl Polling {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
         let version = budao_smcp::wire::PROTOCOL;
-        let url =
-            format!("{}/socket.io/?EIO=4&transport=polling&a2c_version={version}", hub.url());
+        let url = format!("{}/socket.io/?EIO=4&transport=polling&a2c_version={version}", hub.url());
         let hello = client.get(&url).send().await.unwrap().text().await.unwrap();
         let hello: Value = serde_json::from_str(hello.strip_prefix('0').unwrap()).unwrap();
         let polling = Self { client, url: format!("{url}&sid={}", hello["sid"].as_str().unwrap()) };
