@@ -3,22 +3,22 @@
 mod computer;
 mod mounted;
 mod rooms;
+mod show;
 mod things;
 
 use std::{net::SocketAddr, time::Duration};
 
 use budao_core::{
     Fault, Lang,
-    fault::{Fact, Kind, Operation, tell},
-    tool::Failure,
+    fault::{Fact, Kind, Operation},
 };
 use budao_smcp::{
     Place,
-    agent::{Agent, Call, Config as AgentConfig, News},
+    agent::{Agent, Call, Config as AgentConfig},
     server::{Access, Config as HubConfig, Elsewhere, Hub, Limits, Refusal, Token},
     wire::{Dialect, Role},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +26,7 @@ pub(crate) use mounted::{Door, HubArgs};
 pub(crate) use rooms::{Room, Rooms};
 
 use crate::{exit::Exit, terminal::Terminal, traces, words::say};
+use show::Show;
 
 /// Tools of remote computers, by A2C-SMCP: a hub, a computer, and an agent by hand.
 #[derive(Debug, clap::Args)]
@@ -78,6 +79,9 @@ struct ServerArgs {
     /// Turn a WebSocket of another version away by closing it with code 4900, for lines that lose the body of a refused upgrade
     #[arg(long)]
     refuse_by_close: bool,
+    /// Say where it listens as a JSON object on stdout
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -108,6 +112,9 @@ struct CallArgs {
     /// How long the call may take
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
+    /// The whole result as a JSON object; a failure as `{"error": …}`
+    #[arg(long)]
+    json: bool,
     /// The room
     room: String,
     /// The computer
@@ -134,6 +141,9 @@ struct ToolsArgs {
 struct WatchArgs {
     #[command(flatten)]
     way: Way,
+    /// One JSON object per event
+    #[arg(long)]
+    json: bool,
     /// The room
     room: String,
 }
@@ -144,6 +154,19 @@ impl Args {
         match self.action {
             Action::Server(_) | Action::Computer(_) => "warn",
             _ => "off",
+        }
+    }
+
+    /// Does a program read what is said?
+    fn as_json(&self) -> bool {
+        match &self.action {
+            Action::Server(args) => args.json,
+            Action::Computer(args) => args.json,
+            Action::Call(args) => args.json,
+            Action::Tools(args) => args.json,
+            Action::Watch(args) => args.json,
+            Action::Skills(args) => args.json,
+            Action::Documents(args) => args.json,
         }
     }
 }
@@ -167,18 +190,27 @@ impl Way {
 }
 
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    match &args.action {
-        Action::Server(args) => serve(args, lang, terminal).await,
-        Action::Computer(args) => computer::run(args, lang, terminal).await,
-        Action::Call(args) => call(args, lang, terminal).await,
-        Action::Tools(args) => tools(args, terminal).await,
-        Action::Watch(args) => watch(args, lang, terminal).await,
-        Action::Skills(args) => things::skills(args, lang, terminal).await,
-        Action::Documents(args) => things::documents(args, lang, terminal).await,
+    let show = Show { as_json: args.as_json(), lang, terminal };
+    let done = match &args.action {
+        Action::Server(args) => serve(args, show).await,
+        Action::Computer(args) => computer::run(args, show).await,
+        Action::Call(args) => call(args, show).await,
+        Action::Tools(args) => tools(args, show).await,
+        Action::Watch(args) => watch(args, show).await,
+        Action::Skills(args) => things::skills(args, show).await,
+        Action::Documents(args) => things::documents(args, show).await,
+    };
+    match done {
+        Err(fault) if show.as_json => {
+            let is_usage = fault.kind() == Kind::ConfigurationWrong;
+            let exit = show.fault(fault);
+            Ok(if is_usage { Exit::Usage } else { exit })
+        }
+        done => done,
     }
 }
 
-async fn serve(args: &ServerArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+async fn serve(args: &ServerArgs, show: Show<'_>) -> Result<Exit, Fault> {
     let access = if args.accept_any_token {
         Access::Any
     } else {
@@ -189,8 +221,9 @@ async fn serve(args: &ServerArgs, lang: Lang, terminal: &Terminal) -> Result<Exi
     let limits = Limits::default();
     let config = HubConfig { dialect: args.dialect, access, elsewhere, refusal, limits };
     let listener = crate::serve::listen(args.listen).await?;
-    let address = listener.local_addr().unwrap_or(args.listen);
-    terminal.say(&format!("{} http://{address}", say(lang, "listening on", "正在监听")));
+    let url = format!("http://{}", listener.local_addr().unwrap_or(args.listen));
+    let words = format!("{} {url}", say(show.lang, "listening on", "正在监听"));
+    show.remark(&words, &json!({ "listening": url }));
     let served = Hub::new(config, traces::world()).serve(listener, interrupted()).await;
     served.map_err(|error| {
         Fault::new(Kind::NetworkUnavailable, Operation::StartServer).caused_by(&error)
@@ -235,7 +268,7 @@ fn read_token(text: &str) -> Result<Token, Fault> {
     Ok(Token { role, rooms, ..Token::shared(secret) })
 }
 
-async fn call(args: &CallArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+async fn call(args: &CallArgs, show: Show<'_>) -> Result<Exit, Fault> {
     let params: Value = serde_json::from_str(&args.arguments)
         .map_err(|error| Fault::new(Kind::MalformedJson, Operation::ToolCall).caused_by(&error))?;
     let agent = args.way.join(&args.room).await?;
@@ -254,74 +287,37 @@ async fn call(args: &CallArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, 
     });
     match agent.call(call, &cancel).await {
         Ok(result) => {
-            terminal.data(&format!("{}\n", shown(&result)));
+            show.result(&result);
             Ok(Exit::Fine)
         }
-        Err(fault) => Ok(told(fault, lang, terminal)),
+        Err(fault) => Ok(show.fault(fault)),
     }
 }
 
-/// The texts of a result, or all of it.
-fn shown(result: &Value) -> String {
-    let items = result.get("content").and_then(Value::as_array);
-    let texts: Option<Vec<&str>> =
-        items.and_then(|items| items.iter().map(|item| item.get("text")?.as_str()).collect());
-    match texts {
-        Some(texts) if !texts.is_empty() => texts.join("\n"),
-        _ => serde_json::to_string_pretty(result).unwrap_or_default(),
-    }
-}
-
-/// Tells a failed call: the sentence, its number, its way, and what a model would read.
-fn told(fault: Fault, lang: Lang, terminal: &Terminal) -> Exit {
-    let row = fault.row();
-    let failure = Failure { fault, data: None, note: None };
-    let model = tell::to_model(&failure, lang);
-    terminal.say(&format!("{} {}", terminal.strong(row.smcp), model.error));
-    let reason = failure.fault.detail().text(Fact::Reason);
-    if let Some(reason) = reason.filter(|reason| !model.error.contains(*reason)) {
-        terminal.say(&format!("  {reason}"));
-    }
-    for line in &model.recommendations {
-        terminal.say(&format!("  - {line}"));
-    }
-    let hops = failure.fault.hops().iter().map(|hop| format!("{} {}", hop.role, hop.name));
-    let hops: Vec<String> = hops.collect();
-    if !hops.is_empty() {
-        terminal.say(&terminal.faint(format!("  {}", hops.join(" → "))));
-    }
-    if failure.fault.trace().is_some() {
-        terminal.say(&terminal.faint(format!("  trace {}", failure.fault.trace())));
-    }
-    terminal.say(&format!("  budao explain {}", row.code));
-    if failure.fault.kind() == Kind::Cancelled { Exit::Stopped } else { Exit::Failed }
-}
-
-async fn tools(args: &ToolsArgs, terminal: &Terminal) -> Result<Exit, Fault> {
+async fn tools(args: &ToolsArgs, show: Show<'_>) -> Result<Exit, Fault> {
     let agent = args.way.join(&args.room).await?;
     for computer in agent.computers().await? {
         for tool in agent.tools(&computer).await? {
             if args.json {
                 let mut tool = serde_json::to_value(&tool).unwrap_or_default();
                 tool["computer"] = computer.clone().into();
-                terminal.data(&format!("{tool}\n"));
+                show.line(tool);
             } else {
                 let about = tool.description.as_deref().unwrap_or_default();
                 let about = about.lines().next().unwrap_or_default();
-                let name = terminal.name(&tool.name);
-                terminal.data(&format!("{computer}  {name}  {about}\n"));
+                let name = show.terminal.name(&tool.name);
+                show.line(format!("{computer}  {name}  {about}"));
             }
         }
     }
     Ok(Exit::Fine)
 }
 
-async fn watch(args: &WatchArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
+async fn watch(args: &WatchArgs, show: Show<'_>) -> Result<Exit, Fault> {
     let agent = args.way.join(&args.room).await?;
     let mut news = agent.news();
     for member in agent.members().await? {
-        let role: &str = member.role.into();
-        terminal.data(&format!("{} {role} {}\n", say(lang, "here", "在场"), member.name));
+        show.here(member.role, &member.name);
     }
     loop {
         let heard = tokio::select! {
@@ -329,27 +325,10 @@ async fn watch(args: &WatchArgs, lang: Lang, terminal: &Terminal) -> Result<Exit
             () = interrupted() => return Ok(Exit::Fine),
             heard = news.recv() => heard,
         };
-        let role = |role: &Role| <&str>::from(*role);
-        let line = match heard {
-            Ok(News::Entered(who, name)) => {
-                format!("{} {} {name}", say(lang, "entered", "进入"), role(&who))
-            }
-            Ok(News::Left(who, name)) => {
-                format!("{} {} {name}", say(lang, "left", "离开"), role(&who))
-            }
-            Ok(News::ToolsChanged(computer)) => {
-                format!("{} {computer}", say(lang, "tools changed", "工具已变更"))
-            }
-            Ok(News::Changed(event, computer)) => format!("{event} {computer}"),
-            Ok(News::Joined) => say(lang, "joined again", "已重新加入").to_owned(),
-            Ok(News::Lost(fault)) => {
-                format!("{} {fault}", say(lang, "connection lost", "连接已断开"))
-            }
-            Err(RecvError::Lagged(count)) => {
-                format!("{} {count}", say(lang, "news missed:", "错过的消息："))
-            }
+        match heard {
+            Ok(news) => show.news(&news),
+            Err(RecvError::Lagged(count)) => show.missed(count),
             Err(RecvError::Closed) => return Ok(Exit::Failed),
-        };
-        terminal.data(&format!("{line}\n"));
+        }
     }
 }

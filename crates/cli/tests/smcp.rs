@@ -4,7 +4,7 @@
 #![allow(clippy::print_stderr, reason = "what was not tested is said")]
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{Arc, Mutex},
@@ -258,6 +258,93 @@ fn documents_of_a_folder_are_listed_and_read_by_hand() {
         let said = text(&refused.stderr);
         assert!(said.starts_with(code) && refused.status.code() == Some(1), "{address}: {said}");
     }
+}
+
+/// A member that stays, so that the room is not empty.
+fn watching(url: &str) -> (Running, impl Iterator<Item = String>) {
+    let mut child = budao(&["smcp", "watch", "--json", "--name", "first", "--url", url, "room"])
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let here = lines.next().expect("it says who is there");
+    assert!(here.contains("\"here\""), "{here}");
+    (Running(child), lines)
+}
+
+#[test]
+fn a_refused_join_says_its_sentence_once() {
+    let (_hub, url) = hub();
+    let _first = watching(&url);
+    let refused = run(&url, &["tools", "room"]);
+    assert_eq!(refused.status.code(), Some(1));
+    insta::assert_snapshot!(text(&refused.stderr), @"");
+    let chinese = run(&url, &["--lang", "zh", "tools", "room"]);
+    insta::assert_snapshot!(text(&chinese.stderr), @"");
+}
+
+fn objects(bytes: &[u8]) -> Vec<serde_json::Value> {
+    let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+    text(bytes).lines().map(read).collect()
+}
+
+#[test]
+fn every_subcommand_says_json_to_those_who_ask_for_it() {
+    let Some(program) = fake_mcp() else { return };
+    let mut hub = budao(&["smcp", "server", "--listen", "127.0.0.1:0", "--json"]).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(hub.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let _hub = Running(hub);
+    let listening: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let url = listening["listening"].as_str().unwrap();
+
+    let mut computer = budao(&["smcp", "computer", "--json", "--name", "pc", "--url", url, "room"]);
+    let mut computer = Running(computer.stdin(Stdio::piped()).spawn().unwrap());
+    let mut input = computer.0.stdin.take().unwrap();
+    let lines = BufReader::new(computer.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut said = lines.map(|line| serde_json::from_str::<serde_json::Value>(&line).unwrap());
+    assert_eq!(said.next().unwrap(), serde_json::json!({ "joined": "room" }));
+    let add = serde_json::json!({
+        "name": "tools", "type": "stdio", "default_tool_meta": { "auto_apply": true },
+        "server_parameters": { "command": program },
+    });
+    let mut asked = |line: &str| {
+        writeln!(input, "{line}").unwrap();
+        said.next().unwrap()
+    };
+    assert_eq!(asked(&format!("add {add}")), serde_json::json!({ "added": "tools" }));
+    let ready = loop {
+        let status = asked("status");
+        if status["servers"][0]["state"] == "ready" {
+            break status;
+        }
+    };
+    assert_eq!((&ready["room"], &ready["servers"][0]["id"]), (&"room".into(), &"tools".into()));
+    assert_eq!(asked(r#"call tools__echo {"text":"hi"}"#)["content"][0]["text"], "hi");
+    assert_eq!(asked("call tools__none")["error"]["code"], 4001);
+    let call = asked("history");
+    assert_eq!((&call["tool"], &call["error_code"]), (&"echo".into(), &serde_json::Value::Null));
+    assert_eq!(asked("join")["usage"], "a name is missing; see `help`");
+    assert!(asked("help")["help"].as_str().unwrap().starts_with("status "));
+
+    let tools = objects(&run(url, &["tools", "--json", "room"]).stdout);
+    assert!(tools.iter().any(|tool| tool["name"] == "tools__echo" && tool["computer"] == "pc"));
+    let good = run(url, &["call", "--json", "room", "pc", "tools__echo", r#"{"text":"hi"}"#]);
+    assert_eq!(objects(&good.stdout)[0]["content"][0]["text"], "hi");
+    let bad = run(url, &["call", "--json", "room", "pc", "tools__no"]);
+    assert_eq!((bad.status.code(), text(&bad.stderr)), (Some(1), String::new()));
+    let error = &objects(&bad.stdout)[0]["error"];
+    assert_eq!(
+        (&error["code"], &error["details"]["hops"][0]["role"]),
+        (&4003.into(), &"mcp_server".into())
+    );
+
+    let (_watching, mut news) = watching(url);
+    assert!(news.next().unwrap().contains("\"here\""), "the computer is there, too");
+    assert_eq!(asked("leave"), serde_json::json!({ "done": true }));
+    let left: serde_json::Value = serde_json::from_str(&news.next().unwrap()).unwrap();
+    assert_eq!(left, serde_json::json!({ "event": "left", "role": "computer", "name": "pc" }));
+    let full = run(url, &["tools", "--json", "room"]);
+    assert_eq!(objects(&full.stdout)[0]["error"]["code"], 4101);
 }
 
 /// The session's model calls a remote tool wrongly, reads why, and calls it rightly.

@@ -17,8 +17,10 @@ use budao_smcp::{
     computer::{Computer, Config, Confirm, Input, Nobody, Settings, Sort, Values},
     wire::Dialect,
 };
+use serde_json::json;
 
-use crate::{exit::Exit, terminal::Terminal, traces, words::say};
+use super::show::{Show, state_object};
+use crate::{exit::Exit, traces, words::say};
 use command::{Desk, Flow};
 use confirm::{AtTerminal, Program, Service};
 use console::Console;
@@ -45,6 +47,9 @@ pub(super) struct ComputerArgs {
     /// How long a program or a service may take to decide
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     confirm_timeout: u64,
+    /// Everything it says on stdout as one JSON object a line
+    #[arg(long)]
+    pub(super) json: bool,
     /// A folder with documents an agent may read, with --dialect 0.2
     #[arg(long, value_name = "FOLDER")]
     documents: Option<PathBuf>,
@@ -89,14 +94,11 @@ impl ComputerArgs {
     }
 }
 
-pub(super) async fn run(
-    args: &ComputerArgs,
-    lang: Lang,
-    terminal: &Terminal,
-) -> Result<Exit, Fault> {
+pub(super) async fn run(args: &ComputerArgs, show: Show<'_>) -> Result<Exit, Fault> {
+    let lang = show.lang;
     let settings = args.settings()?;
     for remark in &settings.remarks {
-        terminal.say(remark);
+        show.terminal.say(remark);
     }
     let console = Console::open();
     let config = Config {
@@ -108,14 +110,15 @@ pub(super) async fn run(
     };
     let values = Here { console: console.clone(), lang };
     let computer = Computer::start(config, settings, &values, traces::world()).await?;
-    terminal.say(&format!("{} {}", say(lang, "joined", "已加入"), args.room));
+    let words = format!("{} {}", say(lang, "joined", "已加入"), args.room);
+    show.remark(&words, &json!({ "joined": args.room }));
     for (server, state) in computer.states() {
-        if let State::Down { fault, .. } = state {
-            terminal.say(&format!("{server}: {fault}"));
+        if let State::Down { fault, .. } = &state {
+            show.remark(&format!("{server}: {fault}"), &state_object(&server, &state));
         }
     }
     let ended = {
-        let desk = Desk { computer: &computer, values: &values, lang, terminal };
+        let desk = Desk { computer: &computer, values: &values, show };
         let mut listening = pin!(listen(&console, &desk));
         tokio::select! {
             biased;

@@ -1,7 +1,7 @@
 //! `budao smcp skills` and `budao smcp documents`: what computers have besides tools, listed and read.
 
 use budao_core::{
-    Fault, Lang,
+    Fault,
     fault::{Fact, Kind, Operation},
 };
 use budao_smcp::{
@@ -10,7 +10,7 @@ use budao_smcp::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Way, told};
+use super::{Way, show::Show};
 use crate::{exit::Exit, terminal::Terminal};
 
 /// Documents that are asked for at once; as many as a computer tells.
@@ -22,7 +22,7 @@ pub(super) struct SkillsArgs {
     way: Way,
     /// One JSON object per skill
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// The room
     room: String,
     /// Only this computer
@@ -40,7 +40,7 @@ pub(super) struct DocumentsArgs {
     way: Way,
     /// One JSON object per document, and what an address leads to as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Only documents with this in title, keywords or summary; may be given more than once
     #[arg(long, value_name = "WORD")]
     keyword: Vec<String>,
@@ -100,25 +100,21 @@ fn print(mut item: Value, computer: &str, as_json: bool, fields: [&str; 3], term
     terminal.data(&text);
 }
 
-pub(super) async fn skills(
-    args: &SkillsArgs,
-    lang: Lang,
-    terminal: &Terminal,
-) -> Result<Exit, Fault> {
+pub(super) async fn skills(args: &SkillsArgs, show: Show<'_>) -> Result<Exit, Fault> {
     let agent = args.way.join(&args.room).await?;
     if let (Some(computer), Some(skill)) = (&args.computer, &args.skill) {
         return match file(&agent, computer, skill, &args.file).await {
             Ok(bytes) => {
-                terminal.bytes(&bytes);
+                show.terminal.bytes(&bytes);
                 Ok(Exit::Fine)
             }
-            Err(fault) => Ok(told(fault, lang, terminal)),
+            Err(fault) => Ok(show.fault(fault)),
         };
     }
     for computer in computers(&agent, args.computer.as_ref()).await? {
         let answer = agent.ask(Ask::GetSkills, &computer, Map::new()).await?;
         for skill in listed(answer, "skills", &computer)? {
-            print(skill, &computer, args.json, ["name", "description", "version"], terminal);
+            print(skill, &computer, args.json, ["name", "description", "version"], show.terminal);
         }
     }
     Ok(Exit::Fine)
@@ -135,25 +131,21 @@ async fn file(agent: &Agent, computer: &str, skill: &str, file: &str) -> Result<
     agent.fetch(computer, handle).await
 }
 
-pub(super) async fn documents(
-    args: &DocumentsArgs,
-    lang: Lang,
-    terminal: &Terminal,
-) -> Result<Exit, Fault> {
+pub(super) async fn documents(args: &DocumentsArgs, show: Show<'_>) -> Result<Exit, Fault> {
     // Only the first draft of the protocol has documents.
     let agent = args.way.join_by(&args.room, Dialect::V02).await?;
     if let (Some(computer), Some(address)) = (&args.computer, &args.address) {
         let wish = object(json!({ "uri": address }));
         return match agent.ask(Ask::GetDpe, computer, wish).await {
             Ok(found) => {
-                terminal.data(&format!("{}\n", shown(&found, args.json)));
+                show.line(shown(&found, args.json));
                 Ok(Exit::Fine)
             }
-            Err(fault) => Ok(told(fault, lang, terminal)),
+            Err(fault) => Ok(show.fault(fault)),
         };
     }
     for computer in computers(&agent, args.computer.as_ref()).await? {
-        list(&agent, &computer, args, terminal).await?;
+        list(&agent, &computer, args, show.terminal).await?;
     }
     Ok(Exit::Fine)
 }

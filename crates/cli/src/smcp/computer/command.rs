@@ -8,9 +8,10 @@ use budao_core::{
 };
 use budao_mcp::State;
 use budao_smcp::computer::{Computer, Record, Values};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::{terminal::Terminal, words::say};
+use super::super::show::{Show, record_object, state_object};
+use crate::words::say;
 
 /// How long a call from here may take.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
@@ -26,8 +27,7 @@ pub(super) enum Flow {
 pub(super) struct Desk<'a> {
     pub(super) computer: &'a Computer,
     pub(super) values: &'a dyn Values,
-    pub(super) lang: Lang,
-    pub(super) terminal: &'a Terminal,
+    pub(super) show: Show<'a>,
 }
 
 impl Desk<'_> {
@@ -38,10 +38,10 @@ impl Desk<'_> {
         let done = match word {
             "" => Ok(()),
             "quit" | "exit" => return Flow::End,
-            "help" | "?" => self.show(help(self.lang)),
-            "status" => self.show(&self.status()),
-            "tools" => self.show(&self.tools()),
-            "history" => self.show(&self.history()),
+            "help" | "?" => self.help(),
+            "status" => self.told(&self.status()),
+            "tools" => self.told(&self.tools()),
+            "history" => self.told(&self.history()),
             "call" => self.call(rest).await,
             "add" => self.add(rest).await,
             "remove" => self.named(rest, self.computer.remove(rest)).await,
@@ -51,29 +51,40 @@ impl Desk<'_> {
             "leave" => self.computer.leave().await.map(|()| self.fine()),
             other => self.usage(&format!(
                 "{other}: {}",
-                say(self.lang, "no such command; see `help`", "没有这个命令；请看 `help`")
+                say(self.show.lang, "no such command; see `help`", "没有这个命令；请看 `help`")
             )),
         };
         if let Err(fault) = done {
-            super::super::told(fault, self.lang, self.terminal);
+            self.show.fault(fault);
         }
         Flow::On
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "it stands among commands that can fail")]
-    fn show(&self, text: &str) -> Result<(), Fault> {
-        self.terminal.data(text);
+    fn told(&self, text: &str) -> Result<(), Fault> {
+        self.show.terminal.data(text);
+        Ok(())
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "it stands among commands that can fail")]
+    fn help(&self) -> Result<(), Fault> {
+        let help = help(self.show.lang);
+        if self.show.as_json {
+            self.show.line(json!({ "help": help }));
+        } else {
+            self.show.terminal.data(help);
+        }
         Ok(())
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "it stands among commands that can fail")]
     fn usage(&self, words: &str) -> Result<(), Fault> {
-        self.terminal.say(words);
+        self.show.remark(words, &json!({ "usage": words }));
         Ok(())
     }
 
     fn fine(&self) {
-        self.terminal.say(say(self.lang, "done", "完成"));
+        self.show.remark(say(self.show.lang, "done", "完成"), &json!({ "done": true }));
     }
 
     /// Something that wants a name.
@@ -84,7 +95,7 @@ impl Desk<'_> {
     ) -> Result<(), Fault> {
         if name.is_empty() {
             return self.usage(say(
-                self.lang,
+                self.show.lang,
                 "a name is missing; see `help`",
                 "缺少名称；请看 `help`",
             ));
@@ -93,8 +104,14 @@ impl Desk<'_> {
     }
 
     fn status(&self) -> String {
-        let word = |en, zh| say(self.lang, en, zh);
+        let word = |en, zh| say(self.show.lang, en, zh);
         let room = self.computer.room();
+        if self.show.as_json {
+            let states = self.computer.states();
+            let servers: Vec<Value> =
+                states.iter().map(|(id, state)| state_object(id, state)).collect();
+            return format!("{}\n", json!({ "room": room, "servers": servers }));
+        }
         let room = room.as_deref().unwrap_or(word("(none)", "（无）"));
         let mut text = format!("{} {room}\n", word("room", "房间"));
         for (id, state) in self.computer.states() {
@@ -112,23 +129,29 @@ impl Desk<'_> {
                     format!("{}: {fault}{again}", word("down", "未连接"))
                 }
             };
-            text.push_str(&format!("{}  {words}\n", self.terminal.name(id)));
+            text.push_str(&format!("{}  {words}\n", self.show.terminal.name(id)));
         }
         text
     }
 
     fn tools(&self) -> String {
         let line = |tool: &Value| {
+            if self.show.as_json {
+                return format!("{tool}\n");
+            }
             let about = tool["description"].as_str().unwrap_or_default();
             let about = about.lines().next().unwrap_or_default();
             let name = tool["name"].as_str().unwrap_or_default();
-            format!("{}  {about}\n", self.terminal.name(name))
+            format!("{}  {about}\n", self.show.terminal.name(name))
         };
         self.computer.tools().iter().map(line).collect()
     }
 
     fn history(&self) -> String {
         let line = |record: &Record| {
+            if self.show.as_json {
+                return format!("{}\n", record_object(record));
+            }
             let Record { at, server, tool, parameters, .. } = record;
             let ended = record.error.map_or_else(|| "ok".to_owned(), |code| code.to_string());
             let took = record.took.as_millis();
@@ -144,7 +167,7 @@ impl Desk<'_> {
         }
         let params = json(params)?;
         let result = self.computer.call(tool, params, CALL_LIMIT).await?;
-        self.terminal.data(&format!("{}\n", super::super::shown(&result)));
+        self.show.result(&result);
         Ok(())
     }
 
@@ -163,7 +186,8 @@ impl Desk<'_> {
             })?
         };
         let id = self.computer.add(&json(&text)?, self.values).await?;
-        self.terminal.say(&format!("{} {id}", say(self.lang, "added", "已添加")));
+        let words = format!("{} {id}", say(self.show.lang, "added", "已添加"));
+        self.show.remark(&words, &json!({ "added": id }));
         Ok(())
     }
 }
