@@ -52,9 +52,8 @@ pub trait Line: fmt::Debug + Send + Sync {
     ) -> Result<PendingText, Unsent> {
         let payload: Value = serde_json::from_str(text.get())?;
         let answer = self.ask(event, &payload, patience)?;
-        let text = |value: Value| match value {
-            Value::Null => Ok(None),
-            value => Ok(Some(to_raw_value(&value)?)),
+        let text = |value: Value| -> Result<_, Unanswered> {
+            if value.is_null() { Ok(None) } else { Ok(Some(to_raw_value(&value)?)) }
         };
         Ok(answer.map(move |answer| answer.and_then(text)).boxed())
     }
