@@ -277,9 +277,15 @@ fn a_refused_join_says_its_sentence_once() {
     let _first = watching(&url);
     let refused = run(&url, &["tools", "room"]);
     assert_eq!(refused.status.code(), Some(1));
-    insta::assert_snapshot!(text(&refused.stderr), @"");
+    insta::assert_snapshot!(text(&refused.stderr), @r"
+    The room room already has an agent. Use another room, or let that agent leave first.
+      budao explain ERR_SMCP_001
+    ");
     let chinese = run(&url, &["--lang", "zh", "tools", "room"]);
-    insta::assert_snapshot!(text(&chinese.stderr), @"");
+    insta::assert_snapshot!(text(&chinese.stderr), @r"
+    房间 room 已有智能体。请换一个房间，或让那个智能体先离开。
+      budao explain ERR_SMCP_001
+    ");
 }
 
 fn objects(bytes: &[u8]) -> Vec<serde_json::Value> {

@@ -70,8 +70,12 @@ pub(super) fn docs(run: &Run) -> Result<Done> {
 
 /// The tests that do only a share of their work in a usual run.
 pub(super) fn acks(run: &Run) -> Result<Done> {
-    let tests =
-        [("budao-socketio", "acks::"), ("budao-smcp", "chaos::"), ("budao-smcp", "raw_frames::")];
+    let tests = [
+        ("budao-socketio", "acks::"),
+        ("budao-smcp", "chaos::"),
+        ("budao-smcp", "very_many_calls"),
+        ("budao-smcp", "raw_frames::"),
+    ];
     at_length(run, &tests)
 }
 

@@ -1,7 +1,7 @@
 //! Agent and computer each on a line of their own that breaks: every call ends once, nobody is left waiting, and whoever
 //! was cut off is back in the room by itself.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use budao_core::fault::{Fault, Kind};
 use budao_smcp::{
@@ -11,9 +11,13 @@ use budao_smcp::{
 };
 use budao_testkit::proxy::{Ending, Proxy};
 use serde_json::{Value, json};
+use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::common::{Running, config, start, the_world, within};
+use crate::{
+    chaos::Dice,
+    common::{Running, config, start, the_world, within},
+};
 
 const SEED: u64 = 20_261_115;
 
@@ -113,6 +117,24 @@ impl Scene {
         calls
     }
 
+    /// Cuts the computer off, or the agent, or lets another hub take the place of this one; then everybody comes back.
+    async fn accident(&mut self, which: u64) {
+        match which % 3 {
+            0 => self.to_computer.cut_all(Ending::Reset),
+            1 => self.to_agent.cut_all(Ending::Reset),
+            _ => {
+                let new = start(config()).await;
+                self.to_agent.redirect(address(&new));
+                self.to_computer.redirect(address(&new));
+                let old = std::mem::replace(&mut self.hub, new);
+                let hub = old.hub.clone();
+                old.stop().await;
+                assert_eq!(hub.stats().calls_under_way, 0);
+            }
+        }
+        self.until_it_works().await;
+    }
+
     async fn nothing_is_left(&self) {
         within(async {
             while self.hub.hub.stats().calls_under_way > 0 {
@@ -197,5 +219,89 @@ async fn an_agent_cut_off_in_a_call_knows_it_and_leaves_nothing_behind() {
         scene.nothing_is_left().await;
         scene.until_it_works().await;
     }
+    scene.computer.shutdown().await;
+}
+
+/// One call of many: most are echoes, some take too long, and some of those are given up at a moment of their own.
+async fn one_of_many(agent: Agent, number: u64, fate: u64) -> Result<Value, Fault> {
+    let (tool, params, seconds) = match fate {
+        0 | 1 => ("my_tools__slow", json!({}), 1),
+        _ => ("my_tools__echo", json!({ "text": number.to_string() }), 30),
+    };
+    let call = Call {
+        computer: "pc".into(),
+        tool: tool.into(),
+        params,
+        timeout: Duration::from_secs(seconds),
+        req_id: None,
+    };
+    let cancel = CancellationToken::new();
+    let given_up = async {
+        if fate == 0 {
+            tokio::time::sleep(Duration::from_millis(number % 7)).await;
+            cancel.cancel();
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        ended = agent.call(call, &cancel) => ended,
+        () = given_up => unreachable!("it waits for ever"),
+    }
+}
+
+/// How a call ended; panics if it is another call's end, or one that it cannot have.
+fn end_of(number: u64, fate: u64, ended: Result<Value, Fault>) -> &'static str {
+    let fault = match ended {
+        Ok(answer) => {
+            assert_eq!(answer["content"][0]["text"], number.to_string());
+            return "answered";
+        }
+        Err(fault) => fault,
+    };
+    match fault.kind() {
+        Kind::Cancelled if fate == 0 => "given up",
+        Kind::DeadlinePassed | Kind::RequestTimedOut if fate < 2 => "too late",
+        Kind::ConnectionLost
+        | Kind::ComputerGone
+        | Kind::ComputerNotFound
+        | Kind::NotInRoom
+        | Kind::RoomNotFound
+        | Kind::ShuttingDown => "cut off",
+        _ => panic!("{number}: {fault:?}"),
+    }
+}
+
+/// Goal: whatever happens to the lines, each call ends once, with its own answer, and nothing is left of it.
+/// Method: very many calls, a dozen accidents among them. `cargo xtask test --only acks` makes a hundred thousand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn very_many_calls_over_lines_that_break_end_once_each_with_their_own_answer() {
+    let total = if std::env::var_os("BUDAO_FULL").is_some() { 100_000_u64 } else { 600 };
+    let every = total / 12;
+    let mut scene = scene().await;
+    let mut dice = Dice(SEED);
+    let window = Arc::new(Semaphore::new(48));
+    let (mut calls, mut ends) = (JoinSet::new(), BTreeMap::<&str, u64>::new());
+    for number in 0..total {
+        let permit = window.clone().acquire_owned().await.unwrap();
+        let (agent, fate) = (scene.agent.clone(), dice.roll(20));
+        calls.spawn(async move {
+            let ended = one_of_many(agent, number, fate).await;
+            drop(permit);
+            end_of(number, fate, ended)
+        });
+        if number % every == every / 2 {
+            scene.accident(number / every).await;
+        }
+        while let Some(end) = calls.try_join_next() {
+            *ends.entry(end.unwrap()).or_default() += 1;
+        }
+    }
+    while let Some(end) = within(calls.join_next()).await {
+        *ends.entry(end.unwrap()).or_default() += 1;
+    }
+    eprintln!("{total} calls: {ends:?}");
+    assert_eq!(ends.values().sum::<u64>(), total);
+    scene.nothing_is_left().await;
     scene.computer.shutdown().await;
 }

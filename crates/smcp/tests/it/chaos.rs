@@ -11,10 +11,10 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use crate::common::{PATIENCE, config, pair, peer, start, tool_call, within};
 
 /// A small generator: what happens depends on the seed alone.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
