@@ -133,7 +133,7 @@ impl Polling {
         let hello: Value = serde_json::from_str(hello.strip_prefix('0').unwrap()).unwrap();
         let polling = Self { client, url: format!("{url}&sid={}", hello["sid"].as_str().unwrap()) };
         polling.post("40/smcp,{}".to_owned()).await;
-        assert!(polling.poll().await.starts_with("40/smcp,"));
+        polling.hear(|packet| packet.starts_with("40/smcp,").then_some(())).await;
         polling
     }
 
@@ -142,20 +142,21 @@ impl Polling {
         assert!(posted.status().is_success(), "{posted:?}");
     }
 
-    async fn poll(&self) -> String {
-        self.client.get(&self.url).send().await.unwrap().text().await.unwrap()
-    }
-
-    /// The answer to a call, among whatever else is said.
-    async fn answer(&self, number: u32) -> Value {
+    /// Polls until a packet is what is waited for, whatever else is said.
+    async fn hear<T>(&self, wanted: impl Fn(&str) -> Option<T>) -> T {
         loop {
-            let said = self.poll().await;
+            let said = self.client.get(&self.url).send().await.unwrap().text().await.unwrap();
             if said.split('\u{1e}').any(|packet| packet == "2") {
                 self.post("3".to_owned()).await;
             }
-            if let Some(answer) = said.split('\u{1e}').find_map(|packet| answer(packet, number)) {
-                return answer;
+            if let Some(found) = said.split('\u{1e}').find_map(&wanted) {
+                return found;
             }
         }
+    }
+
+    /// The answer to a call.
+    async fn answer(&self, number: u32) -> Value {
+        self.hear(|packet| answer(packet, number)).await
     }
 }
