@@ -64,7 +64,7 @@ pub(crate) struct Args {
 
 /// Where it looks.
 enum Eye {
-    Journal(Observer),
+    Journal(Box<Observer>),
     Server(Remote),
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         Some(url) => (Eye::Server(Remote::new(url, args.token.as_deref())?), None),
         None => {
             let journal = args.journal.open(&world).await?;
-            (Eye::Journal(Observer::new(journal.clone(), lang)), Some(journal))
+            (Eye::Journal(Box::new(Observer::new(journal.clone(), lang))), Some(journal))
         }
     };
     let done = if is_live {
