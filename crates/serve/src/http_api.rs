@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// What a WebSocket reads at once: small, because most connections are idle.
-const READ_BUFFER: usize = 2 * 1024;
+const READ_BUFFER: usize = 1024;
 /// What is gathered before it is written: as much as the outbox hands over at once.
 const WRITE_BUFFER: usize = 64 * 1024;
 
