@@ -1,8 +1,8 @@
 //! Hostile schemas and hostile arguments: what a server of tools or a model may send to make us work for ever.
 //!
-//! A test does not watch the clock: what it holds is that each is compiled or refused, and told in few words. How much
-//! work the worst of them made, in processor time beside that of honest schemas, is printed; with `BUDAO_FULL` it is
-//! bounded too.
+//! A test does not watch the clock: what it holds is that each is compiled or refused, is told in few words, and makes no
+//! more than a fixed multiple of the work of the largest honest schema. Work is processor time of the thread, both
+//! measured in the same run.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,8 +23,10 @@ const SOME: usize = 104;
 const ALL: usize = 5_000;
 const SOME_ARGUMENTS: usize = 200;
 const ALL_ARGUMENTS: usize = 2_000;
-/// What the worst may take, in processor time of a build without optimisation.
-const WORST: Duration = Duration::from_secs(20);
+/// How much work the worst may make beside the largest honest schema there can be, in processor time of this thread.
+const RATIO: u32 = 10;
+/// Close to the most bytes a schema may have.
+const LARGEST: usize = 250 * 1024;
 
 fn count(some: usize, all: usize) -> usize {
     if std::env::var_os("BUDAO_FULL").is_some() { all } else { some }
@@ -195,24 +197,34 @@ fn cost(schema: Value) -> (Duration, bool) {
     (cpu().saturating_sub(from), toolbox.is_some())
 }
 
-/// What honest servers send.
-fn honest() -> Duration {
-    let property = |name: &str| json!({"type": "string", "description": name, "maxLength": 200});
-    let mut costs: Vec<Duration> = (1..40)
-        .map(|size| {
-            let all: Map<String, Value> =
-                (0..size % 9 + 1).map(|n| (format!("p{n}"), property("a thing"))).collect();
-            cost(json!({"type": "object", "properties": all, "required": ["p0"], "additionalProperties": false})).0
-        })
-        .collect();
+/// What honest servers send: so many plain properties.
+fn plain(count: usize) -> Value {
+    let property = json!({"type": "string", "description": "a thing", "maxLength": 200});
+    let all: Map<String, Value> = (0..count).map(|n| (format!("p{n}"), property.clone())).collect();
+    json!({"type": "object", "properties": all, "required": ["p0"], "additionalProperties": false})
+}
+
+fn median(mut costs: Vec<Duration>) -> Duration {
     costs.sort_unstable();
     costs[costs.len() / 2]
+}
+
+/// The work an honest schema makes: of the usual size, and of the largest.
+fn honest() -> (Duration, Duration) {
+    let usual = (1..40).map(|size| cost(plain(size % 9 + 1)).0).collect();
+    let count = LARGEST / (plain(1_000).to_string().len() / 1_000);
+    let largest = (0..5).map(|_| {
+        let (cost, is_compiled) = cost(plain(count));
+        assert!(is_compiled, "it is let in");
+        cost
+    });
+    (median(usual), median(largest.collect()))
 }
 
 /// Goal: no schema makes us fall or fall silent. A stack that overflows would end this test for good.
 #[test]
 fn a_hostile_schema_is_compiled_or_refused_and_its_calls_are_answered() {
-    let (count, honest) = (count(SOME, ALL), honest());
+    let (count, (honest, largest)) = (count(SOME, ALL), honest());
     let (mut worst, mut which, mut compiled) = (Duration::ZERO, 0, 0);
     for case in 0..count {
         let schema = SORTS[case % SORTS.len()](1 + case / SORTS.len());
@@ -222,12 +234,14 @@ fn a_hostile_schema_is_compiled_or_refused_and_its_calls_are_answered() {
             (worst, which) = (cost, case);
         }
     }
-    let ratio = worst.as_micros() / honest.as_micros().max(1);
+    let times = |honest: Duration| worst.as_secs_f64() / honest.as_secs_f64();
     eprintln!(
         "security T10: {count} hostile schemas, {compiled} compiled; worst {worst:?} of processor time (case {which}), \
-         {ratio} times the honest median of {honest:?}"
+         {:.1} times the largest honest one ({largest:?}), {:.0} times the usual one ({honest:?})",
+        times(largest),
+        times(honest)
     );
-    assert!(worst < WORST || count == SOME, "case {which} took {worst:?}");
+    assert!(worst < largest * RATIO, "case {which} took {worst:?}");
 }
 
 /// Goal: arguments of any shape are answered with a type of fault and few words.
