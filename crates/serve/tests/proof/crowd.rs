@@ -6,7 +6,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -300,24 +303,29 @@ struct Abuse {
     over: AtomicBool,
 }
 
-/// Asks for all of the history, reads it, and asks again.
-async fn again_and_again(address: SocketAddr, session: &str, crowd: usize, abuse: &Abuse) {
-    let mut line = line(address).await;
+/// Asks for all of the history, reads it, and asks again. Whoever is let go meanwhile comes back.
+async fn again_and_again(address: SocketAddr, session: String, crowd: usize, abuse: Arc<Abuse>) {
     while !abuse.over.load(Ordering::Relaxed) {
-        line.send(back(session, 0)).await.unwrap();
-        loop {
-            let message = tokio::time::timeout(PATIENCE, line.next()).await.expect("in time");
-            let message = message.expect("the line holds").unwrap();
-            let text = message.to_text().unwrap_or_default();
-            if text.contains("\"action\":\"replay\"") {
-                if abuse.done.fetch_add(1, Ordering::Relaxed) + 1 == crowd {
-                    abuse.begun.notify_one();
-                }
+        let mut line = line(address).await;
+        while !abuse.over.load(Ordering::Relaxed) {
+            if line.send(back(&session, 0)).await.is_err() || !is_replayed(&mut line).await {
                 break;
             }
-            if text.contains("\"limit_name\"") {
-                break;
+            if abuse.done.fetch_add(1, Ordering::Relaxed) + 1 == crowd {
+                abuse.begun.notify_one();
             }
+        }
+    }
+}
+
+/// Reads to the end of the history, or until it is refused because there were too many; false when the line is over.
+async fn is_replayed(line: &mut WebSocketStream<TcpStream>) -> bool {
+    loop {
+        let message = tokio::time::timeout(PATIENCE, line.next()).await.expect("in time");
+        let Some(Ok(message)) = message else { return false };
+        let text = message.to_text().unwrap_or_default();
+        if text.contains("\"action\":\"replay\"") || text.contains("\"limit_name\"") {
+            return true;
         }
     }
 }
@@ -339,9 +347,11 @@ async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
     }
     let mut healthy = join_all((0..sessions).map(|_| Healthy::new(&stage))).await;
     let before = turns(&mut healthy, count).await;
-    let shared = Abuse::default();
-    let id = owner.session.id();
-    let abuse = join_all((0..crowd).map(|_| again_and_again(stage.address, id, crowd, &shared)));
+    let shared = Arc::new(Abuse::default());
+    let abuse = join_all((0..crowd).map(|_| {
+        let id = owner.session.id().to_owned();
+        tokio::spawn(again_and_again(stage.address, id, crowd, Arc::clone(&shared)))
+    }));
     let others = async {
         shared.begun.notified().await;
         let beside = turns(&mut healthy, count).await;
@@ -349,7 +359,8 @@ async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
         shared.over.store(true, Ordering::Relaxed);
         (beside, waiting)
     };
-    let (_, (beside, waiting)) = tokio::join!(abuse, others);
+    let (abused, (beside, waiting)) = tokio::join!(abuse, others);
+    assert!(abused.iter().all(Result::is_ok), "every client was served to the end");
     for one in &healthy {
         heard_everything(&stage, one).await;
     }
