@@ -54,17 +54,14 @@ impl Pending {
     /// Gives an answer to the command it names.
     pub(crate) fn settle(&mut self, event: &Event) {
         let Some(id) = event.answers() else { return };
-        let Some((&key, _)) = self.commands.iter().find(|(_, command)| command.id == id) else {
-            return;
+        let found = self.commands.iter().find(|(_, command)| command.id == id);
+        let key = found.map(|(key, _)| *key);
+        let Some(command) = key.and_then(|key| self.commands.remove(&key)) else { return };
+        let reply = match event.is_refusal() {
+            true => Err(Error::Rejected(Box::new(event.clone()))),
+            false => Ok(event.clone()),
         };
-        if let Some(command) = self.commands.remove(&key) {
-            let reply = if event.is_refusal() {
-                Err(Error::Rejected(Box::new(event.clone())))
-            } else {
-                Ok(event.clone())
-            };
-            let _ = command.reply.send(reply);
-        }
+        let _ = command.reply.send(reply);
     }
 
     /// Ends all of them: nobody will answer any more.

@@ -214,3 +214,19 @@ async fn a_line_that_was_made_starts_the_count_of_tries_anew() {
         while told(&mut events).await.meta("status") != "complete" {}
     }
 }
+
+#[tokio::test]
+async fn a_command_that_finds_the_line_broken_is_sent_again_on_the_next_one() {
+    let server = Server::new().await;
+    let (call, session, _events) = server.attached(server.client()).await;
+    call.reset();
+    let sending = tokio::spawn(async move { session.send("go").await });
+    // This one breaks before its first word, the resume.
+    server.accept().await.reset();
+    let mut call = server.accept().await;
+    call.resume(0, complete()).await;
+    let asked = call.hear().await;
+    assert_eq!(asked["content"], "go");
+    call.answer(&asked, "system.notice", json!({})).await;
+    assert!(soon(sending).await.unwrap().is_ok());
+}

@@ -92,3 +92,20 @@ async fn who_lets_go_of_a_session_says_good_bye_and_does_not_come_back() {
     drop((session, events));
     assert!(!server.is_called(pause * 3).await, "nobody is left who wants it");
 }
+
+#[tokio::test]
+async fn a_command_given_while_it_knocks_in_vain_is_told_why() {
+    let server = Server::new().await;
+    let (call, session, mut events) = server.attached(server.client()).await;
+    drop(call);
+    let mut door = server.knock().await;
+    assert!(told(&mut events).await.is_local());
+    let asking = tokio::spawn(async move { session.send("go").await });
+    // One thread runs this test: the command is on its way before this goes on.
+    tokio::task::yield_now().await;
+    let refused = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n";
+    tokio::io::AsyncWriteExt::write_all(&mut door, refused).await.unwrap();
+    let Err(Error::Fault(fault)) = soon(asking).await.unwrap() else { panic!("answered") };
+    assert_eq!(fault.kind(), Kind::NotAuthenticated);
+    assert_eq!(failed(&mut events).await.kind(), Kind::NotAuthenticated);
+}

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use budao_client::{Error, Event, Events, Kind};
 use serde_json::json;
+use tokio::task::JoinHandle;
 
-use crate::server::{Server, positions, soon};
+use crate::server::{Call, Server, failed, positions, soon};
+
+/// A command under way.
+type Asking = JoinHandle<Result<Event, Error>>;
 
 #[tokio::test]
 async fn an_answer_comes_though_nobody_reads_and_then_everything_is_read_in_order() {
@@ -70,4 +75,46 @@ async fn what_waits_for_a_slow_reader_is_handed_over_while_there_is_no_line() {
         rest += 1;
     }
     assert_eq!(rest, 3);
+}
+
+/// A client whose reader has fallen behind by nine frames, while a command of it waits for its answer.
+async fn behind(server: &Server) -> (Call, serde_json::Value, Asking, Events) {
+    let (mut call, session, events) = server.attached(server.client().inbox(2)).await;
+    let asking = tokio::spawn(async move { session.send("go").await });
+    let asked = call.hear().await;
+    for seq in 1..=9 {
+        call.frame(seq, seq - 1).await;
+    }
+    call.is_read().await;
+    (call, asked, asking, events)
+}
+
+#[tokio::test]
+async fn who_leaves_with_much_unread_still_gets_the_answer_to_a_command() {
+    let server = Server::new().await;
+    let (mut call, asked, asking, events) = behind(&server).await;
+    drop(events);
+    call.answer(&asked, "system.notice", json!({})).await;
+    soon(asking).await.unwrap().unwrap();
+    assert_eq!(call.closed().await, Some(1000));
+}
+
+#[tokio::test]
+async fn a_line_that_ends_for_good_gives_a_slow_reader_everything_first() {
+    let server = Server::new().await;
+    let (call, _, asking, mut events) = behind(&server).await;
+    call.bye(4403).await;
+    assert!(soon(asking).await.unwrap().is_err());
+    assert_eq!(positions(&mut events, 9).await, (1..=9).collect::<Vec<u64>>());
+    assert_eq!(failed(&mut events).await.kind(), Kind::ConnectionLost);
+    assert!(soon(events.next()).await.is_none());
+    // Nobody who has left is waited for.
+    let (call, _, asking, events) = behind(&server).await;
+    call.bye(4403).await;
+    assert!(soon(asking).await.unwrap().is_err());
+    drop(events);
+    for _ in 0..8 {
+        // One thread runs this test: the line ends now.
+        tokio::task::yield_now().await;
+    }
 }

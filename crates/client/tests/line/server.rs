@@ -43,6 +43,11 @@ impl Server {
         Call(accept_async(stream).await.unwrap())
     }
 
+    /// The next connection before it is let in.
+    pub(crate) async fn knock(&self) -> TcpStream {
+        soon(self.0.accept()).await.unwrap().0
+    }
+
     /// Whether anybody connects within this time.
     pub(crate) async fn is_called(&self, within: Duration) -> bool {
         tokio::time::timeout(within, self.0.accept()).await.is_ok()
@@ -122,6 +127,17 @@ impl Call {
             "content": format!("number {seq}"),
         });
         self.say(&frame).await;
+    }
+
+    /// Waits until the client has read everything.
+    pub(crate) async fn is_read(&mut self) {
+        self.say_raw(Message::Ping(Vec::new().into())).await;
+        while !matches!(soon(self.0.next()).await.unwrap().unwrap(), Message::Pong(_)) {}
+    }
+
+    /// Resets the line: whoever writes next learns of it.
+    pub(crate) fn reset(self) {
+        self.0.get_ref().set_zero_linger().unwrap();
     }
 
     /// Says good-bye with this code.
