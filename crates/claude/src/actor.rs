@@ -254,7 +254,7 @@ impl Actor {
 
     fn next_wake(&self) -> Duration {
         let now = self.shared.world.clock.now();
-        let mut wake = self.tenure.renew_at();
+        let mut wake = self.tenure.renew_at(now);
         let times = [self.flush_at, self.machine.wake(&self.shared.patience), self.stopping];
         for at in times.into_iter().flatten() {
             wake = wake.min(at);

@@ -395,6 +395,28 @@ mod tests {
         Stored { session: ID, epoch: Epoch(1), seq, at, trace, turn: 0, body, fresh }
     }
 
+    /// The same seed must give the same bytes: a `watch` leaves this order to chance.
+    #[tokio::test]
+    async fn who_waits_is_woken_in_the_order_they_began_to() {
+        let bell = Arc::new(Bell::default());
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        let waiting: Vec<_> = (0..20)
+            .map(|number| {
+                let (mut ear, woken) = (bell.listen(ID), Arc::clone(&woken));
+                tokio::spawn(async move {
+                    ear.answers_changed().await;
+                    lock(&woken).push(number);
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        bell.answered(ID);
+        for one in waiting {
+            one.await.unwrap();
+        }
+        assert_eq!(*lock(&woken), (0..20).collect::<Vec<_>>());
+    }
+
     #[test]
     fn who_was_told_everything_need_not_look() {
         let bell = Arc::new(Bell::default());

@@ -26,7 +26,9 @@ pub use self::{
     round::{Admitted, Reply, Round},
     sessions::{Handed, Sessions, hand_in},
 };
-use crate::{Append, AppendError, Entry, Journal, Lease, LeaseRequest, Missing, Watch, fold};
+use crate::{
+    Append, AppendError, Entry, Journal, Lease, LeaseInfo, LeaseRequest, Missing, Watch, fold,
+};
 
 /// Answers remembered, for commands that come again at once.
 const REMEMBERED: usize = 64;
@@ -67,6 +69,11 @@ impl Room for NoRoom {
         false
     }
 }
+
+/// A lease that runs longer than this, or than four of ours, is none that anybody gives; and whoever lives renews
+/// within this, or within one of ours.
+const LEASE_LONGEST: Duration = Duration::from_secs(60);
+const LEASE_USUAL: Duration = Duration::from_secs(15);
 
 /// Who wants to write, and what it is bound to.
 #[derive(Clone, Copy, Debug)]
@@ -155,10 +162,10 @@ impl Tenure {
         Ok((tenure, session))
     }
 
-    /// When the lease is renewed next.
+    /// When the lease is renewed next: soon, also if the clock was set back meanwhile.
     #[must_use]
-    pub fn renew_at(&self) -> Timestamp {
-        self.renew_at
+    pub fn renew_at(&self, now: Timestamp) -> Timestamp {
+        self.renew_at.min(now.after(self.renewal))
     }
 
     /// Renews the lease if it is time. Must the inbox be looked at again?
@@ -166,7 +173,8 @@ impl Tenure {
     /// # Errors
     /// When another writer has the session.
     pub async fn renew(&mut self, now: Timestamp) -> Result<bool, Exit> {
-        if now < self.renew_at {
+        let was_set_back = self.renew_at > now.after(self.renewal);
+        if now < self.renew_at && !was_set_back {
             return Ok(false);
         }
         match self.journal.renew(&self.lease, self.ttl).await {
@@ -362,13 +370,26 @@ async fn take_lease(terms: Terms<'_>, id: SessionId, missing: Missing) -> Result
         Err(fault) if fault.kind() == Kind::SessionBusy => fault,
         taken => return taken,
     };
-    match terms.journal.info(id).await?.and_then(|info| info.lease) {
-        Some(lease) if terms.census.is_gone(&lease.holder) => {
-            let request = LeaseRequest { instead_of: Some(lease.holder), ..request };
-            terms.journal.take_lease(request).await
-        }
-        _ => Err(fault),
+    let Some(lease) = terms.journal.info(id).await?.and_then(|info| info.lease) else {
+        return Err(fault);
+    };
+    if !terms.census.is_gone(&lease.holder) && !is_forgotten(terms, id, &lease).await? {
+        return Err(fault);
     }
+    let request = LeaseRequest { instead_of: Some(lease.holder), ..request };
+    terms.journal.take_lease(request).await
+}
+
+/// A lease that runs longer than leases do was given before the clock was set back. It would bind everybody until the
+/// clock is there again; but whoever lives renews it long before a whole lease has passed.
+async fn is_forgotten(terms: Terms<'_>, id: SessionId, lease: &LeaseInfo) -> Result<bool, Fault> {
+    let ttl = terms.limits.lease;
+    if lease.expires.since(terms.world.clock.now()) <= LEASE_LONGEST.max(ttl * 4) {
+        return Ok(false);
+    }
+    terms.world.clock.sleep(LEASE_USUAL.max(ttl)).await;
+    let now = terms.journal.info(id).await?.and_then(|info| info.lease);
+    Ok(now.as_ref() == Some(lease))
 }
 
 /// Another writer has the session.

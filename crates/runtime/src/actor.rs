@@ -240,7 +240,7 @@ impl Actor {
     }
 
     fn next_wake(&self, now: Timestamp) -> Duration {
-        let mut wake = self.tenure.renew_at().since(now);
+        let mut wake = self.tenure.renew_at(now).since(now);
         if let Some(until) = self.stopping {
             let grace = self.shared.limits.kill_grace * 2;
             let next = if now < until { until } else { until.after(grace) };
