@@ -137,6 +137,8 @@ pub(crate) struct State {
     known: Known,
     /// Tool calls under way, by agent and request id.
     pub(crate) calls: BTreeMap<(Key, String), Key>,
+    /// Those of them whose computer's queue is full, with what gives them up.
+    pub(crate) unsent: BTreeMap<(Key, String), CancellationToken>,
 }
 
 impl Inner {
@@ -167,6 +169,7 @@ impl Hub {
                 lines: BTreeMap::new(),
                 known: Known::default(),
                 calls: BTreeMap::new(),
+                unsent: BTreeMap::new(),
             }),
             keys: AtomicU64::new(0),
             io: std::sync::OnceLock::new(),

@@ -248,17 +248,22 @@ impl Desk {
     fn cancel(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
         let fields = Fields::new(Tell::Cancel.into(), Operation::RelayCall, payload)?;
         let (agent, req_id) = (fields.name("agent")?, fields.name("req_id")?);
-        let found = {
+        let (found, unsent) = {
             let state = self.hub.state();
             let allowed = state.rooms.may_cancel(self.key, &agent);
-            allowed.map(|_| state.calls.get(&(self.key, req_id.clone())).copied())
+            let id = (self.key, req_id.clone());
+            (allowed.map(|_| state.calls.get(&id).copied()), state.unsent.get(&id).cloned())
         };
         self.hub.stats.count(|all| match &found {
             Ok(Some(_)) => all.cancels.passed_on += 1,
             Ok(None) => all.cancels.unknown += 1,
             Err(_) => all.cancels.refused += 1,
         });
-        if let Some(computer) = found? {
+        let computer = found?;
+        if let Some(given_up) = unsent {
+            // Told now, it would come before the call.
+            given_up.cancel();
+        } else if let Some(computer) = computer {
             let payload = json!({ "agent": agent, "req_id": req_id });
             notify(&self.hub, &[computer], event::CANCELLED, &payload);
         }

@@ -1,6 +1,14 @@
 //! The way of a question: checked, passed on, waited for, answered once.
 
-use std::{borrow::Cow, pin::pin, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use budao_core::{
     Timestamp,
@@ -12,6 +20,7 @@ use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Inner,
@@ -51,6 +60,8 @@ struct Question {
     to: Option<Arc<dyn Line>>,
     deadline: Duration,
     began: Timestamp,
+    /// The deadline has passed: what was not sent by then is not sent any more.
+    is_over: AtomicBool,
 }
 
 /// What a computer answered, if it may be passed on.
@@ -70,6 +81,41 @@ struct Fence {
 impl Drop for Fence {
     fn drop(&mut self) {
         self.hub.state().calls.remove(&self.id);
+    }
+}
+
+/// A call whose computer's queue is full. Until it is sent there is nobody to be told that it is given up.
+struct Waiting {
+    hub: Arc<Inner>,
+    id: (Key, String),
+    given_up: CancellationToken,
+}
+
+impl Waiting {
+    fn new(fence: &Fence) -> Self {
+        let (hub, id, given_up) = (fence.hub.clone(), fence.id.clone(), CancellationToken::new());
+        hub.state().unsent.insert(id.clone(), given_up.clone());
+        Self { hub, id, given_up }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.hub.state().unsent.remove(&self.id);
+    }
+}
+
+/// What waits for a full queue: the text, and what gives it up if it is a tool call's.
+struct Again {
+    text: Box<RawValue>,
+    waiting: Option<Waiting>,
+}
+
+/// Completes when somebody gives up a call that waits.
+async fn given_up(waiting: Option<&Waiting>) {
+    match waiting {
+        Some(waiting) => waiting.given_up.cancelled().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -118,11 +164,15 @@ pub(super) fn pass_on(desk: &Desk, asked: Asked<'_>, answer: Answer) {
     let deadline = tool.as_ref().map_or(limits.question, |call| call.timeout + limits.grace);
     let hub = desk.hub.clone();
     let began = hub.world.clock.now();
-    let question = Question { hub, ask, routed, tool, way, to, deadline, began };
+    let is_over = AtomicBool::new(false);
+    let question = Question { hub, ask, routed, tool, way, to, deadline, began, is_over };
     // Sent here and now, so that a computer gets questions in the order they were asked.
     let first = question.send(&text);
     // Who has it on its way needs no copy of it.
-    let again = matches!(first, Err(Unsent::Full)).then(|| text.into_owned());
+    let again = matches!(first, Err(Unsent::Full)).then(|| {
+        let waiting = fence.as_ref().map(Waiting::new);
+        Again { text: text.into_owned(), waiting }
+    });
     let spawn = question.hub.world.spawn.clone();
     spawn.spawn(Box::pin(question.run(first, again, answer, fence)));
 }
@@ -167,7 +217,7 @@ impl Question {
     async fn run(
         self,
         first: Result<PendingText, Unsent>,
-        again: Option<Box<RawValue>>,
+        again: Option<Again>,
         answer: Answer,
         fence: Option<Fence>,
     ) {
@@ -190,6 +240,7 @@ impl Question {
         answer.send(&self.hub, args);
         if is_late {
             self.hub.stats.count(|all| all.answers_lost += 1);
+            self.is_over.store(true, Ordering::Relaxed);
             self.watch(pending).await;
         }
     }
@@ -216,25 +267,39 @@ impl Question {
     async fn exchange(
         &self,
         first: Result<PendingText, Unsent>,
-        again: Option<Box<RawValue>>,
+        again: Option<Again>,
     ) -> Result<Box<RawValue>, Fault> {
-        let mut sent = first;
+        let sent = match again {
+            Some(again) => self.insist(again).await?,
+            None => first,
+        };
+        let Ok(answer) = sent else { return Err(self.gone()) };
+        let answer = answer.await.map_err(|error| match error {
+            Unanswered::Garbage(error) => self.garbage().caused_by(&*error),
+            Unanswered::TooLate => self.too_late(),
+            Unanswered::Gone => self.gone(),
+        });
+        answer?.ok_or_else(|| self.rubbish())
+    }
+
+    /// Tries until there is room, the call is given up, or it is over. From the moment it is sent a cancel is for the
+    /// computer.
+    async fn insist(&self, again: Again) -> Result<Result<PendingText, Unsent>, Fault> {
         loop {
-            match (sent, &again) {
-                (Ok(answer), _) => {
-                    let answer = answer.await.map_err(|error| match error {
-                        Unanswered::Garbage(error) => self.garbage().caused_by(&*error),
-                        Unanswered::TooLate => self.too_late(),
-                        Unanswered::Gone => self.gone(),
-                    });
-                    return answer?.ok_or_else(|| self.rubbish());
+            self.hub.stats.count(|all| all.sends_delayed += 1);
+            tokio::select! {
+                biased;
+                () = given_up(again.waiting.as_ref()) => {
+                    return Err(Fault::new(Kind::Cancelled, Operation::RelayCall));
                 }
-                (Err(Unsent::Full), Some(text)) => {
-                    self.hub.stats.count(|all| all.sends_delayed += 1);
-                    self.hub.world.clock.sleep(PAUSE).await;
-                    sent = self.send(text);
-                }
-                _ => return Err(self.gone()),
+                () = self.hub.world.clock.sleep(PAUSE) => {}
+            }
+            if self.is_over.load(Ordering::Relaxed) {
+                return Err(self.too_late());
+            }
+            match self.send(&again.text) {
+                Err(Unsent::Full) => {}
+                sent => return Ok(sent),
             }
         }
     }
