@@ -204,6 +204,7 @@ fn world(mutant: &Mutant) -> &'static str {
     match mutant.krate.as_str() {
         "serve" => "served",
         "acp" | "claude" => "editor",
+        "smcp" => "smcp",
         _ => "engine",
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// The first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// The world they are played in: engine, served or editor
+    /// The world they are played in: engine, served, editor or smcp
     #[arg(long, default_value = "engine")]
     world: String,
     /// Play each seed twice: the same seed must give the same bytes
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Play a script instead, as a failure leaves it
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Print every record that was kept, with `--script`
+    /// Play that script, or the first seed alone, and print every record that was kept
     #[arg(long)]
     story: bool,
     /// Plant each of the bugs in `crates/sim/mutants` in a copy of the code, and see that seeds find it; or only

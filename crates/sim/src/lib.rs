@@ -17,6 +17,8 @@ mod disk;
 mod editor;
 mod laws;
 mod model;
+#[cfg(feature = "gateways")]
+mod office;
 mod outside;
 mod play;
 #[cfg(feature = "gateways")]

@@ -46,7 +46,7 @@ struct Args {
     /// Where to put the shortened scripts of failures
     #[arg(long, value_name = "FOLDER", default_value = "target/sim")]
     out: PathBuf,
-    /// Print every record that was kept
+    /// Play one script or seed, and print every record that was kept
     #[arg(long)]
     story: bool,
     /// Stop after this many seconds, with as many seeds as were played
@@ -74,11 +74,10 @@ fn main() -> Result<ExitCode> {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let script: Script =
             serde_json::from_str(&text).with_context(|| file.display().to_string())?;
-        let script = Script { story: args.story, ..script };
-        let played = run(&script);
-        played.story.iter().for_each(|line| println!("{line}"));
-        tell(&script, &played);
-        return Ok(code(played.violations.is_empty()));
+        return Ok(tell_one(&Script { story: args.story, ..script }));
+    }
+    if args.story {
+        return Ok(tell_one(&Script { story: true, ..args.script_of(args.from) }));
     }
     let began = Instant::now();
     let found = Found { began: Some(began), ..Found::default() };
@@ -88,6 +87,14 @@ fn main() -> Result<ExitCode> {
         }
     });
     report(&args, found, began)
+}
+
+/// Plays one, and tells everything about it.
+fn tell_one(script: &Script) -> ExitCode {
+    let played = run(script);
+    played.story.iter().for_each(|line| println!("{line}"));
+    tell(script, &played);
+    code(played.violations.is_empty())
 }
 
 /// What all threads found.

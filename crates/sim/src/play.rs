@@ -65,8 +65,10 @@ pub fn run(script: &Script) -> Played {
             World::Engine | World::Served => Play::begin(script).play(script).await,
             #[cfg(feature = "gateways")]
             World::Editor => crate::editor::play(script).await,
+            #[cfg(feature = "gateways")]
+            World::Smcp => crate::office::play(script).await,
             #[cfg(not(feature = "gateways"))]
-            World::Editor => Play::begin(script).play(script).await,
+            World::Editor | World::Smcp => Play::begin(script).play(script).await,
         }
     })
 }

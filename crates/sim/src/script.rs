@@ -16,6 +16,8 @@ pub enum World {
     Served,
     /// An editor on the bridge, with the native engine or the Claude CLI behind it.
     Editor,
+    /// Rooms of agents and computers on the SMCP hub.
+    Smcp,
 }
 
 /// A whole simulation.
