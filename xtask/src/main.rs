@@ -69,7 +69,7 @@ enum Chore {
     },
     /// Show which lines of the code that brings sessions back no test reaches
     Coverage(coverage::Args),
-    /// Kill a process that writes a journal, again and again, and judge what is left
+    /// Kill what we have with SIGKILL, again and again and at every named point, and judge what is left
     Crash {
         /// How often
         #[arg(long, default_value_t = 300)]
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
         Chore::Peers(args) => peers::main(&args),
         Chore::Chaos { minutes, seed } => chaos::run(minutes, seed).map(|()| ExitCode::SUCCESS),
         Chore::Coverage(args) => coverage::main(&args),
-        Chore::Crash { kills } => crash::run(kills).map(|()| ExitCode::SUCCESS),
+        Chore::Crash { kills } => crash::everywhere(kills).map(|()| ExitCode::SUCCESS),
         Chore::Mutants(args) => mutants::main(&args),
         Chore::Probes(args) => probes::main(&args),
         Chore::Record(args) => record::run(&args).map(|()| ExitCode::SUCCESS),

@@ -1,4 +1,4 @@
-//! A journal that kills its own process at a chosen append.
+//! A journal, and a tool, that kill their own process at a chosen point.
 
 use std::sync::{
     Arc,
@@ -7,38 +7,41 @@ use std::sync::{
 
 use async_trait::async_trait;
 use budao_core::event::Seq;
-use budao_journal::{Append, AppendError, Journal, Sqlite};
+use budao_journal::{Append, AppendError, Journal};
 
 use crate::around::{Appends, Around};
 
-/// When to die.
+/// When to die: at a named point of the work, the so-many-th time it is passed.
 #[derive(Clone, Debug)]
-pub(crate) enum Moment {
-    /// Before append number *n* is made.
-    Before(u32),
-    /// After it is durable, before anyone hears of it.
-    After(u32),
-    /// In a tool: `begun` before its effect, `done` after it.
-    Tool(String, String),
+pub(crate) struct Moment {
+    point: String,
+    time: u32,
 }
+
+/// The points a journal is passed at, before and after each. An append that has a snapshot with it is a point of its
+/// own.
+pub(crate) const POINTS: &[&str] = &[
+    "before-append",
+    "after-append",
+    "before-snapshot",
+    "after-snapshot",
+    "before-lease",
+    "after-lease",
+    "before-renewal",
+    "after-renewal",
+    "before-read",
+    "after-read",
+    "before-snapshot-read",
+    "after-snapshot-read",
+];
+
+/// And those of a tool: before its effect, and between the effect and its record.
+pub(crate) const IN_TOOL: &[&str] = &["before-effect", "after-effect"];
 
 impl Moment {
     pub(crate) fn parse(text: &str) -> Self {
-        let (what, which) = text.split_once(' ').expect("a moment has two words");
-        match what {
-            "before" => Self::Before(which.parse().expect("a number")),
-            "after" => Self::After(which.parse().expect("a number")),
-            _ => Self::Tool(what.into(), which.into()),
-        }
-    }
-
-    pub(crate) fn in_tool(moment: &Option<Self>, call: &str, now: &str) {
-        if let Some(Self::Tool(when, which)) = moment
-            && when == now
-            && which == call
-        {
-            die();
-        }
+        let (point, time) = text.split_once(' ').expect("a moment has two words");
+        Self { point: point.to_owned(), time: time.parse().expect("a number") }
     }
 }
 
@@ -51,33 +54,48 @@ fn die() {
     }
 }
 
-/// When to die, and how many appends there were.
+/// Kills the process when its moment has come.
 #[derive(Debug)]
 pub(crate) struct Kills {
     moment: Option<Moment>,
-    appends: AtomicU32,
+    passed: AtomicU32,
 }
 
-pub(crate) type Killing = Around<Kills>;
+pub(crate) type Killing = Around<Arc<Kills>>;
 
-impl Killing {
-    pub(crate) fn new(inner: Sqlite, moment: Option<Moment>) -> Self {
-        let appends = Kills { moment, appends: AtomicU32::new(0) };
-        Self { inner: Arc::new(inner), appends }
+impl Kills {
+    pub(crate) fn new(moment: Option<Moment>) -> Arc<Self> {
+        Arc::new(Self { moment, passed: AtomicU32::new(0) })
+    }
+
+    /// This point is passed. Perhaps nobody gets any further.
+    pub(crate) fn pass(&self, point: &str) {
+        let Some(moment) = self.moment.as_ref().filter(|moment| moment.point == point) else {
+            return;
+        };
+        if self.passed.fetch_add(1, Ordering::SeqCst) + 1 == moment.time {
+            die();
+        }
     }
 }
 
 #[async_trait]
-impl Appends for Kills {
+impl Appends for Arc<Kills> {
     async fn append(&self, inner: &dyn Journal, append: Append) -> Result<Seq, AppendError> {
-        let number = self.appends.fetch_add(1, Ordering::SeqCst) + 1;
-        if matches!(self.moment, Some(Moment::Before(wanted)) if wanted == number) {
-            die();
+        let has_snapshot = append.snapshot.is_some();
+        self.pass("before-append");
+        if has_snapshot {
+            self.pass("before-snapshot");
         }
         let done = inner.append(append).await;
-        if matches!(self.moment, Some(Moment::After(wanted)) if wanted == number) {
-            die();
+        self.pass("after-append");
+        if has_snapshot {
+            self.pass("after-snapshot");
         }
         done
+    }
+
+    fn passes(&self, point: &'static str) {
+        self.pass(point);
     }
 }

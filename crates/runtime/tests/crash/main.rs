@@ -1,9 +1,11 @@
-//! A turn with three side-effecting calls, killed with SIGKILL at every journalled state and in the tools.
+//! A turn with three side-effecting calls, killed with SIGKILL at every named point of its work, and again while it
+//! gets up.
 //!
 //! Goal: after resume no effect was repeated, every call has exactly one outcome, unknown ones are said
 //! to be unknown, the history is well paired and the turn ends.
-//! Method: this program runs itself as the victim, told at which append (before or after it), or at which
-//! moment of a tool, to kill itself; then once more to resume; then it reads the journal and the ledger.
+//! Method: this program runs itself as the victim, told at which point, and at which passing of it, to kill itself;
+//! then to resume, which is killed at every point too; then to resume for good; then it reads the journal and the
+//! ledger. `BUDAO_CRASH_DEEP` kills the second life after every death of the first, not only after one of each kind.
 
 #![expect(clippy::print_stdout, reason = "it is its own test runner")]
 
@@ -12,7 +14,7 @@ mod around;
 mod killing;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -30,12 +32,15 @@ use budao_journal::{Journal, Options, PageLimits, Sqlite};
 use budao_models::script::{Order, Script};
 use budao_runtime::{Agent, world};
 use budao_tools::RawTool;
-use killing::{Killing, Moment};
+use killing::{IN_TOOL, Killing, Kills, Moment, POINTS};
 use serde_json::json;
 
 const DIRECTORY: &str = "BUDAO_CRASH_DIRECTORY";
 const MOMENT: &str = "BUDAO_CRASH_MOMENT";
+const DEEP: &str = "BUDAO_CRASH_DEEP";
 const CALLS: usize = 3;
+/// Passings of one point that are tried; renewals would go on for ever.
+const PASSINGS: u32 = 40;
 
 const NAME: &str = "a_turn_killed_at_every_state_repeats_nothing";
 
@@ -62,18 +67,24 @@ fn victim(directory: &Path) -> ExitCode {
         let world = world::real();
         let file = directory.join("journal.db");
         let journal = Sqlite::open(&file, world.clone(), Options::default()).await.expect("opens");
-        let journal: Arc<dyn Journal> = Arc::new(Killing::new(journal, moment.clone()));
+        let kills = Kills::new(moment);
+        let journal: Arc<dyn Journal> =
+            Arc::new(Killing { inner: Arc::new(journal), appends: Arc::clone(&kills) });
         let model = Script::new()
             .calls((0..CALLS).map(|_| ("ledger", json!({}))))
             .say("all three are written")
             .order(Order::History)
             .model(Arc::clone(&world.clock));
         let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
-        // A dead victim's lease must not hold up the next one.
-        let lease = std::time::Duration::from_millis(1);
-        let limits = budao_core::limits::Limits { lease, ..Default::default() };
+        // A dead victim's lease must not hold up the next one; renewals and snapshots are to be passed as well.
+        let limits = budao_core::limits::Limits {
+            lease: std::time::Duration::from_millis(1),
+            lease_renewal: std::time::Duration::from_millis(1),
+            snapshot_records: 4,
+            ..Default::default()
+        };
         let agent = Agent::builder(model)
-            .tool(ledger(directory.join("ledger"), moment))
+            .tool(ledger(directory.join("ledger"), kills))
             .permissions(permissions)
             .limits(limits)
             .journal(journal)
@@ -101,18 +112,18 @@ fn is_settled(session: &Session) -> bool {
 }
 
 /// Appends a line with its call's name, synced; not idempotent.
-fn ledger(path: PathBuf, moment: Option<Moment>) -> RawTool {
+fn ledger(path: PathBuf, kills: Arc<Kills>) -> RawTool {
     let schema = json!({"type": "object", "properties": {}});
     RawTool::new("ledger", "Writes a line.", schema, move |_, context| {
-        let (path, moment) = (path.clone(), moment.clone());
+        let (path, kills) = (path.clone(), Arc::clone(&kills));
         async move {
             let call = context.call.to_string();
-            Moment::in_tool(&moment, &call, "begun");
+            kills.pass("before-effect");
             let mut file =
                 std::fs::OpenOptions::new().append(true).create(true).open(path).expect("a ledger");
             file.write_all(format!("{call}\n").as_bytes()).expect("written");
             file.sync_all().expect("synced");
-            Moment::in_tool(&moment, &call, "done");
+            kills.pass("after-effect");
             Ok(json!("written"))
         }
     })
@@ -120,56 +131,89 @@ fn ledger(path: PathBuf, moment: Option<Moment>) -> RawTool {
 
 /// Kills a victim at every moment there is and looks at what is left.
 fn inspector() -> ExitCode {
-    let mut killed = 0;
-    for side in ["before", "after"] {
-        for append in 1.. {
-            assert!(append < 100, "a turn of this size has fewer appends");
-            let died = case(&format!("{side} {append}"));
+    let deep = std::env::var_os(DEEP).is_some();
+    let mut counts: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    for point in POINTS.iter().chain(IN_TOOL) {
+        for time in 1..=PASSINGS {
+            let (died, again) = case(&format!("{point} {time}"), deep || time == 2);
+            let count = counts.entry(point).or_default();
+            *count = (count.0 + u32::from(died), count.1 + again);
             if !died {
                 break;
             }
-            killed += 1;
         }
+        // What a first life never passes is passed when it gets up.
+        let (first, again) = counts[point];
+        assert!(first + again > 0 || is_of_getting_up(point), "{point} is never passed");
     }
-    for moment in ["begun", "done"] {
-        for call in 1..=CALLS {
-            assert!(case(&format!("{moment} call_1_1_{call}")), "the victim lived");
-            killed += 1;
-        }
+    let (first, again) =
+        counts.values().fold((0, 0), |(one, two), (first, again)| (one + first, two + again));
+    assert!(first > 30 && again > 30, "only {first} kills and {again} while getting up");
+    for (point, (first, again)) in &counts {
+        println!("  {point}: {first} kills, then {again} while getting up");
     }
-    assert!(killed > 10, "only {killed} kills: the moments are not reached");
-    println!("test {NAME} ... ok ({killed} kills)");
+    println!("test {NAME} ... ok ({first} kills, {again} while getting up)");
     println!("\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
     ExitCode::SUCCESS
 }
 
-/// One victim, killed at a moment, resumed, inspected. Did it die?
-fn case(moment: &str) -> bool {
+fn is_of_getting_up(point: &str) -> bool {
+    point.ends_with("read")
+}
+
+/// One victim, killed at a moment, resumed, inspected; perhaps killed while it resumes, at every point there is. Did
+/// it die, and how often did it die again?
+fn case(moment: &str, twice: bool) -> (bool, u32) {
     let directory = tempfile::tempdir().expect("a directory");
-    let life = |moment: Option<&str>| {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.env(DIRECTORY, directory.path());
-        if let Some(moment) = moment {
-            command.env(MOMENT, moment);
+    let died = !life(directory.path(), Some(moment)).status.success();
+    if !directory.path().join("session").exists() {
+        return (died, 0);
+    }
+    let mut again = 0;
+    if died && twice {
+        for point in POINTS.iter().chain(IN_TOOL) {
+            let other = tempfile::tempdir().expect("a directory");
+            copy(directory.path(), other.path());
+            let second = format!("{point} 1");
+            again += u32::from(!life(other.path(), Some(&second)).status.success());
+            get_up(other.path(), &format!("{moment}, then {second}"));
         }
-        command.output().expect("the victim runs")
-    };
-    let first = life(Some(moment));
-    let died = !first.status.success();
-    let kept = directory.path().join("session").exists();
-    if died && kept {
-        let second = life(None);
-        assert!(
-            second.status.success(),
-            "{moment}: the second life failed: {}",
-            String::from_utf8_lossy(&second.stderr)
-        );
     }
-    if kept {
-        let runtime = tokio::runtime::Runtime::new().expect("a tokio runtime");
-        runtime.block_on(inspect(directory.path(), moment));
+    if died {
+        get_up(directory.path(), moment);
     }
-    died
+    (died, again)
+}
+
+/// One life of a victim.
+fn life(directory: &Path, moment: Option<&str>) -> std::process::Output {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.env(DIRECTORY, directory);
+    if let Some(moment) = moment {
+        command.env(MOMENT, moment);
+    }
+    command.output().expect("the victim runs")
+}
+
+/// A life that nobody ends, and what is left then.
+fn get_up(directory: &Path, moment: &str) {
+    let last = life(directory, None);
+    assert!(
+        last.status.success(),
+        "{moment}: the last life failed: {}",
+        String::from_utf8_lossy(&last.stderr)
+    );
+    let runtime = tokio::runtime::Runtime::new().expect("a tokio runtime");
+    runtime.block_on(inspect(directory, moment));
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("an entry");
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+        }
+    }
 }
 
 async fn inspect(directory: &Path, moment: &str) {

@@ -18,6 +18,9 @@ use futures::stream::BoxStream;
 #[async_trait]
 pub(crate) trait Appends: Send + Sync + fmt::Debug + 'static {
     async fn append(&self, inner: &dyn Journal, append: Append) -> Result<Seq, AppendError>;
+
+    /// Work with the journal comes past here.
+    fn passes(&self, _point: &'static str) {}
 }
 
 /// The journal inside, and what is done about its appends.
@@ -34,19 +37,31 @@ impl<A: Appends> Journal for Around<A> {
     }
 
     async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
-        self.inner.take_lease(request).await
+        self.appends.passes("before-lease");
+        let done = self.inner.take_lease(request).await;
+        self.appends.passes("after-lease");
+        done
     }
 
     async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
-        self.inner.renew(lease, ttl).await
+        self.appends.passes("before-renewal");
+        let done = self.inner.renew(lease, ttl).await;
+        self.appends.passes("after-renewal");
+        done
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), Fault> {
-        self.inner.release(lease).await
+        self.appends.passes("before-release");
+        let done = self.inner.release(lease).await;
+        self.appends.passes("after-release");
+        done
     }
 
     async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault> {
-        self.inner.submit(session, command).await
+        self.appends.passes("before-submit");
+        let done = self.inner.submit(session, command).await;
+        self.appends.passes("after-submit");
+        done
     }
 
     async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
@@ -75,7 +90,10 @@ impl<A: Appends> Journal for Around<A> {
         after: Seq,
         limits: PageLimits,
     ) -> Result<Page, Fault> {
-        self.inner.read(session, after, limits).await
+        self.appends.passes("before-read");
+        let done = self.inner.read(session, after, limits).await;
+        self.appends.passes("after-read");
+        done
     }
 
     fn follow(
@@ -87,7 +105,10 @@ impl<A: Appends> Journal for Around<A> {
     }
 
     async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
-        self.inner.snapshot(session).await
+        self.appends.passes("before-snapshot-read");
+        let done = self.inner.snapshot(session).await;
+        self.appends.passes("after-snapshot-read");
+        done
     }
 
     async fn put_blob(&self, session: SessionId, content: Bytes) -> Result<Digest, Fault> {
