@@ -1,5 +1,5 @@
-//! `cargo xtask chaos`: clients of a real server on a line that breaks all the time, for as long as asked for. The same
-//! storm of 20 000 disconnects is part of every test run.
+//! `cargo xtask chaos`: everybody on lines that break all the time, for as long as asked for, and then an audit. Shares of
+//! the same storms are part of every test run.
 
 use std::process::Command;
 
@@ -7,25 +7,48 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::repo;
 
-/// The test that is the storm.
-const STORM: &str = "chaos::a_storm_of_disconnects_loses_nothing_and_repeats_nothing";
+/// The tests that are storms: package, program, name, and who is in it.
+const STORMS: [(&str, &str, &str, &str); 3] = [
+    (
+        "budao-serve",
+        "proof",
+        "chaos::a_storm_of_disconnects_loses_nothing_and_repeats_nothing",
+        "a server and its observers",
+    ),
+    (
+        "budao-serve",
+        "proof",
+        "chaos::a_storm_on_the_lines_of_clients_and_of_the_model_loses_nothing_and_repeats_nothing",
+        "the same with a model service; every history is audited against what was heard",
+    ),
+    (
+        "budao-smcp",
+        "it",
+        "storm::a_storm_of_broken_lines_and_dying_hubs_leaves_every_call_with_one_end_of_its_own",
+        "an agent, two computers and hubs that die",
+    ),
+];
 
-/// Storms for `minutes`; from this seed, if one is given.
+/// Storms for `minutes`, shared among the storms; from this seed, if one is given.
 ///
 /// # Errors
-/// When an event was lost, repeated or out of order.
+/// When an event was lost, repeated or out of order, or a call has no end or that of another.
 pub(crate) fn run(minutes: u32, seed: Option<u64>) -> Result<()> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["test", "--package", "budao-serve", "--test", "proof", "--"]);
-    cargo.args(["--exact", STORM, "--nocapture"]);
-    cargo.env("BUDAO_CHAOS_MINUTES", minutes.to_string()).current_dir(repo::root());
-    if let Some(seed) = seed {
-        cargo.env("BUDAO_SEED", seed.to_string());
+    let seconds = u64::from(minutes) * 60 / STORMS.len() as u64;
+    for (package, program, test, who) in STORMS {
+        println!("{who}, for {seconds} s");
+        let mut cargo = Command::new("cargo");
+        cargo.args(["test", "--quiet", "--package", package, "--test", program, "--"]);
+        cargo.args(["--exact", test, "--nocapture"]);
+        cargo.env("BUDAO_CHAOS_SECONDS", seconds.to_string()).current_dir(repo::root());
+        if let Some(seed) = seed {
+            cargo.env("BUDAO_SEED", seed.to_string());
+        }
+        let status = cargo.status().context("cannot run cargo")?;
+        ensure!(
+            status.success(),
+            "the storm found something; `--seed` with the seed above repeats its cuts"
+        );
     }
-    let status = cargo.status().context("cannot run cargo")?;
-    ensure!(
-        status.success(),
-        "the storm found something; `--seed` with the seed above repeats its cuts"
-    );
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::VecDeque,
-    io,
+    fmt, io,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -143,12 +143,22 @@ pub struct Provider {
     server: JoinHandle<()>,
 }
 
-#[derive(Debug)]
+/// Makes up an answer from a question.
+type Answerer = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
+
 struct Shared {
+    /// In place of the replies; then what was asked is not kept, as there may be very much of it.
+    answerer: Option<Answerer>,
     replies: Mutex<VecDeque<Reply>>,
     asked: Mutex<Vec<Asked>>,
     reached: watch::Sender<usize>,
     hung_up: watch::Sender<usize>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("reached", &self.reached).finish_non_exhaustive()
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -161,10 +171,23 @@ impl Provider {
     /// # Panics
     /// If there is no loopback to listen on.
     pub async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+        Self::begin(None, replies.into_iter().collect()).await
+    }
+
+    /// Starts one that makes up every answer from the question.
+    ///
+    /// # Panics
+    /// If there is no loopback to listen on.
+    pub async fn answering(answerer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        Self::begin(Some(Box::new(answerer)), VecDeque::new()).await
+    }
+
+    async fn begin(answerer: Option<Answerer>, replies: VecDeque<Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
         let address = listener.local_addr().expect("a listener has an address");
         let shared = Arc::new(Shared {
-            replies: Mutex::new(replies.into_iter().collect()),
+            answerer,
+            replies: Mutex::new(replies),
             asked: Mutex::default(),
             reached: watch::Sender::new(0),
             hung_up: watch::Sender::new(0),
@@ -174,6 +197,12 @@ impl Provider {
             axum::serve(listener, app).await.ok();
         });
         Self { address, shared, server }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Its address as a base URL.
@@ -215,13 +244,19 @@ impl Drop for Provider {
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, REQUEST_BYTES).await.unwrap_or_default();
-    lock(&shared.asked).push(Asked {
+    let asked = Asked {
         path: parts.uri.path().to_owned(),
         headers: parts.headers,
         body: serde_json::from_slice(&body).unwrap_or_default(),
-    });
+    };
     shared.reached.send_modify(|count| *count += 1);
-    let reply = lock(&shared.replies).pop_front();
+    let reply = match &shared.answerer {
+        Some(answerer) => Some(answerer(&asked)),
+        None => {
+            lock(&shared.asked).push(asked);
+            lock(&shared.replies).pop_front()
+        }
+    };
     let reply = reply.unwrap_or_else(|| Reply::status(500).bytes("the test has no more replies"));
     let line = Line { shared, done: false };
     if reply.silent {

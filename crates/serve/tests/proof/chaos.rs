@@ -1,16 +1,34 @@
 //! A storm of disconnects: many sessions on one bad line, for as many cuts or minutes as asked for.
 //!
-//! `BUDAO_CHAOS_CUTS` and `BUDAO_CHAOS_MINUTES` (set by `cargo xtask chaos`) change how long it lasts.
+//! `BUDAO_CHAOS_CUTS` and `BUDAO_CHAOS_SECONDS` (set by `cargo xtask chaos`) change how long it lasts.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use budao_client::{Client, Create};
-use budao_testkit::{proxy::Proxy, world};
+use budao_client::{Client, Create, Event, Events};
+use budao_core::{
+    event::{Event as Recorded, Record, SessionId},
+    limits::Limits,
+    retry::Policy,
+};
+use budao_journal::PageLimits;
+use budao_models::OpenAi;
+use budao_runtime::world::real;
+use budao_testkit::{
+    provider::{Asked, Provider, Reply},
+    proxy::{Ending, Lane, Plan, Proxy},
+    sse::{Saying, openai},
+    world,
+};
 use futures::{StreamExt as _, stream};
+use serde_json::json;
 
 use crate::{
     cuts::random_cut,
-    stage::{Setup, Stage, client_at, runs, seed, told, until},
+    stage::{Setup, Stage, client_at, next, runs, seed, told, until},
 };
 
 /// Sessions at a time; each is heard over a line of its own.
@@ -35,10 +53,10 @@ struct Goal {
 
 impl Goal {
     fn of_environment() -> Self {
-        let minutes = number("BUDAO_CHAOS_MINUTES");
+        let seconds = number("BUDAO_CHAOS_SECONDS");
         Self {
             cuts: number("BUDAO_CHAOS_CUTS").unwrap_or(20_000),
-            until: minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes)),
+            until: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
         }
     }
 
@@ -86,5 +104,136 @@ async fn a_storm_of_disconnects_loses_nothing_and_repeats_nothing() {
         proxy.accepted()
     );
     assert!(goal.until.is_some() || cuts >= goal.cuts);
+    stage.stop().await;
+}
+
+/// Sessions at a time when the model, too, is on a bad line: its faults are waited for.
+const FEWER: usize = 24;
+
+/// One call, then an answer, for every message.
+fn reply(asked: &Asked) -> Reply {
+    let messages = asked.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let number = messages.len();
+    let said = match messages.last().map(|last| &last["role"]) {
+        Some(role) if role == "tool" => Saying::text("All of it is done, as you asked."),
+        _ => Saying::call(&format!("call-{number}"), "mark", &json!({})),
+    };
+    Reply::events(openai(&[said]))
+}
+
+/// A line to the model that breaks now and then, in the middle of an answer or before it.
+fn some_cuts(dice: &Arc<dyn budao_core::seams::Entropy>) -> Plan {
+    match dice.bits() % 6 {
+        0 => Plan::down(Lane::default().cut(dice.bits() % 900, Ending::Reset)),
+        1 => Plan::down(Lane::default().cut(dice.bits() % 900, Ending::Close)),
+        2 => Plan::down(Lane::default().torn(30)),
+        _ => Plan::clean(),
+    }
+}
+
+/// Every event up to the end of a turn, however it ended.
+async fn until_it_ends(events: &mut Events) -> Vec<Event> {
+    let mut heard = Vec::new();
+    loop {
+        let event = next(events).await;
+        let ends = ["agent.final_answer", "agent.error", "agent.interrupted"];
+        let is_last = ends.contains(&event.event.as_str());
+        heard.push(event);
+        if is_last {
+            return heard;
+        }
+    }
+}
+
+/// Everything the journal has of a session.
+async fn records(stage: &Stage, session: SessionId) -> Vec<Record> {
+    let limits = PageLimits { records: 100_000, bytes: usize::MAX };
+    let page = stage.journal.read(session, 0, limits).await.unwrap();
+    page.records.iter().map(|stored| stored.record().unwrap()).collect()
+}
+
+/// What must hold of a history, whatever the line did: no gap, one end for every turn, one outcome for every call.
+fn audit(records: &[Record], what: &str) -> (usize, usize) {
+    let (mut turns, mut failed, mut started, mut ended) = (0, 0, BTreeSet::new(), BTreeSet::new());
+    for (index, record) in records.iter().enumerate() {
+        assert_eq!(record.seq, index as u64 + 1, "{what}");
+        match &record.event {
+            Recorded::TurnStarted { .. } => turns += 1,
+            Recorded::CallStarted { call, .. } => drop(started.insert((record.turn, call.clone()))),
+            Recorded::CallEnded { call, .. } => {
+                assert!(ended.insert((record.turn, call.clone())), "{what}: two outcomes: {call}");
+            }
+            Recorded::TurnEnded { fault, .. } => {
+                turns -= 1;
+                failed += usize::from(fault.is_some());
+            }
+            _ => {}
+        }
+        assert!((0..=1).contains(&turns), "{what}: {turns} turns at once");
+    }
+    assert!(turns == 0 && started.is_subset(&ended), "{what}: something never ended");
+    (ended.len(), failed)
+}
+
+/// What came of one session: turns, how many of them failed, calls.
+async fn live_with_model(stage: &Stage, client: &Client, what: String) -> [usize; 4] {
+    let (session, mut events) = client.create(Create::default()).await.unwrap();
+    let mut heard = Vec::new();
+    for _ in 0..MESSAGES {
+        session.send("go").await.unwrap();
+        heard.extend(until_it_ends(&mut events).await);
+    }
+    let heard = told(&heard);
+    let mut all = told(&stage.history(session.id()).await);
+    all.truncate(heard.len());
+    assert_eq!(heard, all, "{what}, session {}", session.id());
+    let (calls, failed) = audit(&records(stage, session.id().parse().unwrap()).await, &what);
+    [MESSAGES, failed, calls, heard.len()]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_on_the_lines_of_clients_and_of_the_model_loses_nothing_and_repeats_nothing() {
+    let seed = seed();
+    let goal = Goal::of_environment();
+    let sessions = if goal.until.is_some() { u64::MAX } else { 30 };
+    let provider = Provider::answering(reply).await;
+    let to_model = Proxy::start(provider.address(), seed).await.unwrap();
+    let url = format!("http://{}", to_model.address());
+    // Soon again, as the storm is meant for the lines and not for patience.
+    let (base, max) = (Duration::from_millis(5), Duration::from_millis(50));
+    let retry = Policy { tries: 6, base, max, ..Policy::default() };
+    let limits = Limits { retry, ..Limits::default() };
+    let model = OpenAi::new("m", Some(&url), None, &real(), Arc::new(limits.clone())).unwrap();
+    let mut setup = Setup::new(runs(1));
+    setup.model = Some(Arc::new(model));
+    setup.limits = limits;
+    let stage = setup.start().await;
+    let proxy = Proxy::start(stage.address, seed).await.unwrap();
+    let (dice, model_dice) =
+        (world::seeded(seed).entropy, world::seeded(seed.wrapping_add(1)).entropy);
+    proxy.plan(move |_| random_cut(&dice));
+    to_model.plan(move |_| some_cuts(&model_dice));
+    let began = Instant::now();
+    let client = client_at(proxy.address()).silence(SILENCE);
+    let over = || goal.until.is_some_and(|until| Instant::now() >= until);
+    let sums = stream::iter(0..sessions)
+        .take_while(|_| std::future::ready(!over()))
+        .map(|number| live_with_model(&stage, &client, format!("seed {seed} life {number}")))
+        .buffer_unordered(FEWER)
+        .fold([0; 4], |sum, one| {
+            std::future::ready(std::array::from_fn(|index| sum[index] + one[index]))
+        })
+        .await;
+    let [turns, failed, calls, frames] = sums;
+    eprintln!(
+        "audited: {turns} turns ({failed} failed), {calls} calls and {frames} frames against the journal; \
+         {} of {} lines of clients and {} of {} of the model were cut, {:.0?}",
+        proxy.ended_early(),
+        proxy.accepted(),
+        to_model.ended_early(),
+        to_model.accepted(),
+        began.elapsed()
+    );
+    assert!(turns > 0 && calls > 0 && to_model.ended_early() > 0);
     stage.stop().await;
 }

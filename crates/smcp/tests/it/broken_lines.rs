@@ -30,11 +30,11 @@ struct Scene {
     computer: Computer,
 }
 
-fn address(hub: &Running) -> SocketAddr {
+pub(crate) fn address(hub: &Running) -> SocketAddr {
     ([127, 0, 0, 1], hub.port).into()
 }
 
-fn place(proxy: &Proxy, name: &str) -> Place {
+pub(crate) fn place(proxy: &Proxy, name: &str) -> Place {
     let mut place = Place::new(&format!("http://{}", proxy.address()), "a", name);
     let base = Duration::from_millis(5);
     (place.reconnect.base, place.reconnect.max) = (base, base * 8);

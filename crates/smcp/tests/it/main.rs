@@ -20,4 +20,5 @@ mod python_things;
 mod raw_frames;
 mod sign_in;
 mod sse;
+mod storm;
 mod things;
