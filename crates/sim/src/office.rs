@@ -165,7 +165,7 @@ impl People {
             What::Cut { session, away_ms } => computer(session * 2 + mark % 2, Do::Cut { away_ms }),
             What::Doze { session, for_ms } => computer(session * 2 + mark % 2, Do::Doze { for_ms }),
             // Hubs fall less often than clients do, or nothing else would ever be seen.
-            What::Kill { away_ms, .. } if mark % 3 == 0 => office.kill(away_ms),
+            What::Kill { away_ms, .. } if mark.is_multiple_of(3) => office.kill(away_ms),
             What::Kill { process: 0, away_ms } => agent(mark, Do::Cut { away_ms }),
             What::Kill { away_ms, .. } => computer(mark, Do::Cut { away_ms }),
             What::Stop { away_ms, .. } => office.stop(away_ms),

@@ -41,7 +41,7 @@ impl Who {
 
     /// The first computer of every room has the same name, the second one of its own.
     pub(super) fn computer(room: usize, number: usize) -> Self {
-        let name = if number % 2 == 0 { "pc".to_owned() } else { format!("pc-{room}") };
+        let name = if number.is_multiple_of(2) { "pc".to_owned() } else { format!("pc-{room}") };
         Self { room, name }
     }
 
@@ -146,7 +146,7 @@ impl Wire {
             tokio::time::sleep(some_ms(&mut dice, &[0, 0, 0, 1, 20, 300])).await;
             match up {
                 Up::Event { name, payload, id } => self.hear(&desk, name, &payload, id),
-                Up::Ack { ack, value } => self.take(ack, value),
+                Up::Ack { ack, value } => self.take(ack, &value),
             }
         }
         self.shut();
@@ -173,11 +173,11 @@ impl Wire {
     }
 
     /// The client answers a question, or what it takes for one.
-    fn take(&self, ack: u64, value: Value) {
+    fn take(&self, ack: u64, value: &Value) {
         let asked = self.ends().asked.remove(&ack);
         let Some((nonce, sender)) = asked else { return };
         if sender.send(value.clone()).is_ok() {
-            self.office.book.gives(nonce, &value, self.hub);
+            self.office.book.gives(nonce, value, self.hub);
         }
     }
 

@@ -77,7 +77,7 @@ impl Storm {
         }
         let text = format!("call {number}");
         let call = Call {
-            computer: ["pc", "mac"][usize::from(number % 3 == 0)].into(),
+            computer: ["pc", "mac"][usize::from(number.is_multiple_of(3))].into(),
             tool: format!("my_tools__{tool}"),
             params: json!({ "text": text }),
             timeout: Duration::from_secs(seconds),
