@@ -268,6 +268,8 @@ fn end_of(number: u64, fate: u64, ended: Result<Value, Fault>) -> &'static str {
         | Kind::NotInRoom
         | Kind::RoomNotFound
         | Kind::ShuttingDown => "cut off",
+        // What was cut off still runs at the computer until its time is over.
+        Kind::LimitReached => "too many",
         _ => panic!("{number}: {fault:?}"),
     }
 }
