@@ -258,17 +258,16 @@ impl Ear {
         recent.keep_only(RECENT);
     }
 
-    /// Whoever follows has everything: what was kept for it is let go.
-    pub(crate) fn caught_up(&self) {
+    /// Is this the last record, as far as this process was told? What comes later is heard. Then whoever follows has
+    /// everything, and what was kept for it is let go: in one step, or what comes just now would go too.
+    pub(crate) fn has_caught_up(&self, after: Seq) -> bool {
         let mut recent = lock(&self.slot.recent);
-        let is_alone = recent.followers <= 1;
-        recent.keep_only(if is_alone { NOTHING } else { RECENT });
-    }
-
-    /// Is this the last record, as far as this process was told? What comes later is heard.
-    pub(crate) fn is_at_head(&self, after: Seq) -> bool {
-        let recent = lock(&self.slot.recent);
-        recent.looked == recent.pokes && recent.told == after && recent.last == Some(after)
+        let is_at_head = recent.is_at_head(after);
+        if is_at_head {
+            let is_alone = recent.followers <= 1;
+            recent.keep_only(if is_alone { NOTHING } else { RECENT });
+        }
+        is_at_head
     }
 
     /// To be asked before the journal is read, for [`Ear::looked`].
@@ -305,6 +304,10 @@ struct Recent {
 }
 
 impl Recent {
+    fn is_at_head(&self, after: Seq) -> bool {
+        self.looked == self.pokes && self.told == after && self.last == Some(after)
+    }
+
     /// Nothing that is known holds any more; somebody must look.
     fn forget(&mut self) {
         self.clear();
@@ -421,10 +424,10 @@ mod tests {
     fn who_was_told_everything_need_not_look() {
         let bell = Arc::new(Bell::default());
         let ear = bell.listen(ID);
-        assert!(!ear.is_at_head(0), "nobody has looked yet");
+        assert!(!ear.has_caught_up(0), "nobody has looked yet");
         bell.records(ID, 2, vec![stored(1), stored(2)]);
-        assert!(ear.is_at_head(2));
-        assert!(!ear.is_at_head(1), "one record behind");
+        assert!(ear.has_caught_up(2));
+        assert!(!ear.has_caught_up(1), "one record behind");
     }
 
     #[test]
@@ -437,8 +440,14 @@ mod tests {
         bell.records(ID, 400, many(201));
         assert_eq!(ear.recent(0).map(|batch| batch.len()), Some(400));
         assert_eq!(ear.recent(250).map(|batch| batch.len()), Some(150));
-        ear.caught_up();
-        assert!(ear.recent(399).is_none() && ear.is_at_head(400), "it has them and need not look");
+        assert!(
+            !ear.has_caught_up(399) && ear.recent(399).is_some(),
+            "not yet, and nothing is let go"
+        );
+        assert!(
+            ear.has_caught_up(400) && ear.recent(399).is_none(),
+            "it has them and need not look"
+        );
         ear.end_following();
         bell.records(ID, 600, many(401));
         assert!(ear.recent(400).is_none(), "nobody follows: nothing is kept for anybody");
@@ -466,7 +475,7 @@ mod tests {
         bell.records(ID, 4, Vec::new());
         // Our own writer tells of an older batch late.
         bell.records(ID, 2, vec![stored(1), stored(2)]);
-        assert!(!ear.is_at_head(2));
+        assert!(!ear.has_caught_up(2));
     }
 
     #[test]
@@ -477,11 +486,11 @@ mod tests {
         let before = ear.pokes();
         bell.poke(ID);
         ear.looked(before, 2);
-        assert!(!ear.is_at_head(2), "that look was begun before the poke");
+        assert!(!ear.has_caught_up(2), "that look was begun before the poke");
         ear.looked(ear.pokes(), 2);
-        assert!(ear.is_at_head(2));
+        assert!(ear.has_caught_up(2));
         bell.history_changed(ID);
         bell.records(ID, 2, vec![stored(1), stored(2)]);
-        assert!(!ear.is_at_head(2), "what was told before the change does not hold");
+        assert!(!ear.has_caught_up(2), "what was told before the change does not hold");
     }
 }

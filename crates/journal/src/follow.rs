@@ -67,8 +67,7 @@ impl<P: Pages> Follower<P> {
             if let Some(batch) = self.ear.recent(self.after) {
                 return Ok(batch);
             }
-            if self.ear.is_at_head(self.after) {
-                self.ear.caught_up();
+            if self.ear.has_caught_up(self.after) {
                 self.ear.records_changed().await;
                 continue;
             }
