@@ -163,7 +163,7 @@ pub(crate) static STEPS: &[Step] = &[
     Step {
         name: "node",
         about: "the TypeScript client compiles and keeps its promises in Node",
-        budget: minutes(1),
+        budget: Duration::from_secs(80),
         when: When::Always,
         needs: &[Need::Tool("node"), Need::Peer("web")],
         run: clients::node,
