@@ -109,10 +109,12 @@ impl Error {
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Http(refusal) => {
-                (400..500).contains(&refusal.status) && !matches!(refusal.status, 408 | 425 | 429)
+            Self::Http(refusal) => !passes(refusal.status),
+            // A server that gives no reason, or none of these, has said no.
+            Self::Refused { message, data, .. } => {
+                !status_of(message, data.as_ref()).is_some_and(passes)
             }
-            Self::Address(_) | Self::Refused { .. } | Self::Kicked { .. } | Self::Closed => true,
+            Self::Address(_) | Self::Kicked { .. } | Self::Closed => true,
             _ => false,
         }
     }
@@ -129,7 +131,12 @@ impl Error {
             Self::Http(refusal) => {
                 new(Kind::PeerFailed).with(Fact::PeerCode, i64::from(refusal.status))
             }
-            Self::Refused { .. } => new(Kind::NotAuthenticated),
+            Self::Refused { message, data, .. } => match status_of(message, data.as_ref()) {
+                Some(status) if passes(status) => {
+                    new(Kind::PeerFailed).with(Fact::PeerCode, i64::from(status))
+                }
+                _ => new(Kind::NotAuthenticated),
+            },
             Self::Unreachable(_) => new(Kind::ConnectionRefused),
             Self::Lost(Loss::Closed { code, reason }) => {
                 let fault = new(Kind::ConnectionLost).with(Fact::CloseReason, reason.clone());
@@ -152,6 +159,19 @@ impl Error {
     }
 }
 
+/// Does a refusal with this status pass by itself? Whoever is busy or restarts may say yes the next time.
+fn passes(status: u16) -> bool {
+    matches!(status, 408 | 425 | 429) || !(400..500).contains(&status)
+}
+
+/// The status of a refused namespace, where the server names one: `data.code`, or the number its message begins with.
+fn status_of(message: &str, data: Option<&Value>) -> Option<u16> {
+    let named = data.and_then(|data| data.get("code")).and_then(Value::as_u64);
+    let named = named.and_then(|code| u16::try_from(code).ok());
+    let begun = || message.split(' ').next().and_then(|word| word.parse().ok());
+    named.or_else(begun).filter(|status| (400..600).contains(status))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +190,24 @@ mod tests {
         assert!(!Error::Unreachable("no route".into()).is_final());
         assert!(!Error::Lost(Loss::Silent(Duration::from_secs(45))).is_final());
         assert!(Error::Kicked { namespace: "/".into() }.is_final());
+    }
+
+    #[test]
+    fn a_namespace_refused_by_a_server_that_stops_is_tried_again() {
+        let refused = |message: &str, data| {
+            let error = Error::Refused { namespace: "/smcp".into(), message: message.into(), data };
+            (error.is_final(), error.to_fault().kind())
+        };
+        let code = |code: u64| Some(serde_json::json!({ "code": code }));
+        let no = (true, Kind::NotAuthenticated);
+        let later = (false, Kind::PeerFailed);
+        assert_eq!(refused("500 The server is stopping.", None), later);
+        assert_eq!(refused("no", code(503)), later);
+        assert_eq!(refused("401 The token is not valid.", None), no);
+        assert_eq!(refused("no", code(403)), no);
+        for without_status in ["no", "", "4900", "12 monkeys"] {
+            assert_eq!(refused(without_status, None), no, "{without_status}");
+        }
     }
 
     #[test]
