@@ -68,7 +68,8 @@ pub struct Limits {
     pub depth: u32,
     /// Sessions running at once.
     pub sessions: usize,
-    /// A lease, unless renewed.
+    /// A lease, unless renewed. Processes that share a journal want the same one, a minute at most: whoever sees a much
+    /// longer one takes it for one from before the clock was set back.
     #[serde(with = "millis")]
     pub lease: Duration,
     /// Time between renewals.
