@@ -3,13 +3,19 @@
 mod blob;
 mod source;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     seams::World,
 };
-use budao_socketio::Payload;
+use budao_socketio::{Error, Payload};
 use serde_json::{Map, Value, json};
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -202,7 +208,7 @@ impl Agent {
         request.insert("computer".into(), computer.into());
         request.extend(more);
         let question = self.0.config.place.question + SLACK;
-        let answer = self.exchange(ask.into(), request, question).await;
+        let answer = self.exchange(ask.into(), request, question).await.map_err(Fault::from);
         let about = About { computer, tool: "", agent: &self.0.config.place.name };
         let traced = |fault: Fault| fault.traced(trace_of(&req_id));
         answer
@@ -235,13 +241,13 @@ impl Agent {
             () = clock.sleep(call.timeout) => None,
         };
         let answer = match ended {
-            Some(answer) => answer,
+            Some(answer) => answer.map_err(|unanswered| unanswered.of(&call)),
             None => {
                 let gone = json!({ "agent": self.0.config.place.name, "req_id": req_id });
                 let _ = self.0.office.client().emit(Tell::Cancel.into(), Payload::of(gone)).await;
                 tokio::select! {
                     biased;
-                    answer = &mut asked => answer,
+                    answer = &mut asked => answer.map_err(|unanswered| unanswered.of(&call)),
                     () = clock.sleep(self.0.config.grace) => Err(over(&call, cancel)),
                 }
             }
@@ -251,9 +257,15 @@ impl Agent {
         let answer =
             answer.and_then(|answer| reading::checked(answer, Operation::ToolCall, &about));
         let answer = answer.map_err(|fault| {
-            // It was cancelled because its time was over, and that is what counts.
-            let is_ours = fault.kind() == Kind::Cancelled && !cancel.is_cancelled();
-            if is_ours { over(&call, cancel).via("computer", call.computer.clone()) } else { fault }
+            match fault.kind() {
+                // It was cancelled because its time was over, and that is what counts.
+                Kind::Cancelled if !cancel.is_cancelled() => {
+                    over(&call, cancel).via("computer", call.computer.clone())
+                }
+                // The hub has heard nothing of it.
+                Kind::RequestTimedOut => unknown(&call, &fault),
+                _ => fault,
+            }
         });
         let mut answer = answer.map_err(|fault| fault.traced(trace_of(&req_id)))?;
         tokio::select! {
@@ -282,20 +294,24 @@ impl Agent {
         event: &'static str,
         request: Map<String, Value>,
         limit: Duration,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, Unanswered> {
+        let is_inside = AtomicBool::new(false);
         let exchange = async {
-            self.0.office.inside().await?;
+            let inside = self.0.office.inside().await;
+            inside.map_err(|fault| Unanswered { fault, may_be_heard: false })?;
+            is_inside.store(true, Ordering::Relaxed);
             let payload = Payload::of(Value::Object(request));
             let answer = self.0.office.client().call(event, payload, limit).await;
-            answer.map(Payload::into_first).map_err(|error| error.to_fault())
+            answer.map(Payload::into_first).map_err(|error| Unanswered::from(&error))
         };
         tokio::select! {
             biased;
             answer = exchange => answer,
             () = self.0.world.clock.sleep(limit) => {
-                Err(Fault::new(Kind::RequestTimedOut, Operation::RelayCall)
+                let fault = Fault::new(Kind::RequestTimedOut, Operation::RelayCall)
                     .with(Fact::TimeoutMs, limit)
-                    .with(Fact::Service, "smcp"))
+                    .with(Fact::Service, "smcp");
+                Err(Unanswered { fault, may_be_heard: is_inside.load(Ordering::Relaxed) })
             }
         }
     }
@@ -305,6 +321,44 @@ impl Agent {
             .with(Fact::Computer, who.to_owned())
             .caused_by(error)
     }
+}
+
+/// Why there is no answer, and whether the question may have been heard all the same.
+struct Unanswered {
+    fault: Fault,
+    may_be_heard: bool,
+}
+
+impl From<&Error> for Unanswered {
+    fn from(error: &Error) -> Self {
+        // What is refused before it is sent says so by another name.
+        let may_be_heard = matches!(
+            error,
+            Error::Lost(_) | Error::Kicked { .. } | Error::Closed | Error::TimedOut(_)
+        );
+        Self { fault: error.to_fault(), may_be_heard }
+    }
+}
+
+impl From<Unanswered> for Fault {
+    fn from(unanswered: Unanswered) -> Self {
+        unanswered.fault
+    }
+}
+
+impl Unanswered {
+    /// What a caller of a tool is told: a lost line is mended and asked again, a tool that may have run is not.
+    fn of(self, call: &Call) -> Fault {
+        if self.may_be_heard { unknown(call, &self.fault) } else { self.fault }
+    }
+}
+
+/// A call that a computer may have begun, and nobody can say how it ended.
+fn unknown(call: &Call, why: &Fault) -> Fault {
+    let fault = Fault::new(Kind::OutcomeUnknown, Operation::ToolCall)
+        .with(Fact::ToolName, call.tool.clone())
+        .because(why.to_string());
+    fault.via("computer", call.computer.clone())
 }
 
 /// A call that did not even say that it was cancelled.

@@ -281,7 +281,15 @@ impl Computer {
 /// Answers questions until there is nobody left who could ask.
 async fn answer(desk: Arc<Desk>, mut heard: mpsc::Receiver<Heard>) {
     while let Some(heard) = heard.recv().await {
-        let Heard::Said(name, payload, reply) = heard else { continue };
+        let (name, payload, reply) = match heard {
+            Heard::Said(name, payload, reply) => (name, payload, reply),
+            // In its order: what is heard after it came over another connection.
+            Heard::Lost(_) => {
+                desk.lose_line();
+                continue;
+            }
+            Heard::Back => continue,
+        };
         if name == event::CANCELLED {
             desk.cancel(payload.first());
         }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     confirm::Question,
-    desk::{Desk, too_large},
+    desk::{Desk, UnderWay, too_large},
     fit::{Room, fit},
     history::{self, Record},
     offer::Offered,
@@ -65,7 +65,7 @@ impl Desk {
         let fields = Fields::new("client:tool_call", Operation::ToolCall, request)?;
         fields.name("req_id")?;
         let call = fields.tool_call()?;
-        let entry = self.enter(req_id)?;
+        let entry = self.enter(req_id, caller)?;
         let offered = self.offer.find(&call.tool_name)?;
         let params = request.get("params").cloned().unwrap_or_default();
         let at = self.world.clock.now();
@@ -138,7 +138,7 @@ impl Desk {
         }
     }
 
-    fn enter(&self, req_id: &str) -> Result<Entry<'_>, Fault> {
+    fn enter(&self, req_id: &str, caller: Caller) -> Result<Entry<'_>, Fault> {
         let mut calls = self.calls();
         if calls.contains_key(req_id) {
             return Err(Fault::new(Kind::DuplicateCallId, Operation::ToolCall)
@@ -151,7 +151,7 @@ impl Desk {
                 .with(Fact::Limit, i64::try_from(limit).unwrap_or(i64::MAX)));
         }
         let cancel = CancellationToken::new();
-        calls.insert(req_id.to_owned(), cancel.clone());
+        calls.insert(req_id.to_owned(), UnderWay { caller, cancel: cancel.clone() });
         Ok(Entry { desk: self, req_id: req_id.to_owned(), cancel })
     }
 

@@ -47,7 +47,14 @@ pub(super) struct Desk {
     skills: Skills,
     scrubber: Mutex<Scrubber>,
     /// Calls that run, by request.
-    calls: Mutex<BTreeMap<String, CancellationToken>>,
+    calls: Mutex<BTreeMap<String, UnderWay>>,
+}
+
+/// A call that runs: whose it is, and how to end it.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    pub(super) caller: Caller,
+    pub(super) cancel: CancellationToken,
 }
 
 impl Desk {
@@ -88,24 +95,32 @@ impl Desk {
         self.scrubber.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn calls(&self) -> MutexGuard<'_, BTreeMap<String, CancellationToken>> {
+    pub(super) fn calls(&self) -> MutexGuard<'_, BTreeMap<String, UnderWay>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets what was for the room we were in.
     pub(super) async fn leave_room(&self) {
-        for cancel in self.calls().values() {
-            cancel.cancel();
+        for call in self.calls().values() {
+            call.cancel.cancel();
         }
         self.blobs.clear();
         self.uploads.clear().await;
     }
 
+    /// Ends the calls that came over a connection that is gone. The hub has told their caller so, nobody could be answered
+    /// or could cancel them any more, and until their deadline they would take the places of calls to come.
+    pub(super) fn lose_line(&self) {
+        for call in self.calls().values().filter(|call| call.caller == Caller::Agent) {
+            call.cancel.cancel();
+        }
+    }
+
     /// Ends the call of this request; somebody else's is not ours to know.
     pub(super) fn cancel(&self, payload: &Value) {
         let id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default();
-        if let Some(cancel) = self.calls().get(id) {
-            cancel.cancel();
+        if let Some(call) = self.calls().get(id) {
+            call.cancel.cancel();
         }
     }
 

@@ -17,7 +17,7 @@ use budao_core::{
     trace::SpanId,
 };
 use serde_json::{
-    Value,
+    Value, json,
     value::{RawValue, to_raw_value},
 };
 use tokio_util::sync::CancellationToken;
@@ -27,12 +27,12 @@ use super::{
     handle::{Carrier, Desk, full, render},
     line::{Line, PendingText, Unanswered, Unsent},
     rooms::{Key, Way},
-    send::{Answer, Args},
+    send::{Answer, Args, notify},
     stats::Answered,
 };
 use crate::wire::{
     asked_by, error,
-    event::Ask,
+    event::{self, Ask},
     plain,
     request::{Fields, Routed, ToolCall},
     trace_of,
@@ -60,6 +60,8 @@ struct Question {
     to: Option<Arc<dyn Line>>,
     deadline: Duration,
     began: Timestamp,
+    /// The computer has it, or may have.
+    is_sent: AtomicBool,
     /// The deadline has passed: what was not sent by then is not sent any more.
     is_over: AtomicBool,
 }
@@ -164,8 +166,8 @@ pub(super) fn pass_on(desk: &Desk, asked: Asked<'_>, answer: Answer) {
     let deadline = tool.as_ref().map_or(limits.question, |call| call.timeout + limits.grace);
     let hub = desk.hub.clone();
     let began = hub.world.clock.now();
-    let is_over = AtomicBool::new(false);
-    let question = Question { hub, ask, routed, tool, way, to, deadline, began, is_over };
+    let (is_sent, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let question = Question { hub, ask, routed, tool, way, to, deadline, began, is_sent, is_over };
     // Sent here and now, so that a computer gets questions in the order they were asked.
     let first = question.send(&text);
     // Who has it on its way needs no copy of it.
@@ -210,7 +212,9 @@ impl Question {
         let to = self.to.as_ref().ok_or_else(|| Unsent::Gone("it left".into()))?;
         // Its own clock only has to outlive ours.
         let patience = self.deadline + self.hub.config.limits.late_watch + Duration::from_secs(60);
-        to.ask_text(self.ask.into(), text, patience)
+        let sent = to.ask_text(self.ask.into(), text, patience)?;
+        self.is_sent.store(true, Ordering::Relaxed);
+        Ok(sent)
     }
 
     /// Waits for the answer and gives it.
@@ -229,6 +233,7 @@ impl Question {
             text = &mut pending => text,
             () = computer.cancelled() => Err(self.unless_closing(self.gone())),
             () = agent.cancelled() => {
+                self.give_up();
                 Err(self.unless_closing(Fault::new(Kind::NotInRoom, Operation::RelayCall)))
             }
             () = self.hub.world.clock.sleep(self.deadline) => Err(self.too_late()),
@@ -242,6 +247,14 @@ impl Question {
             self.hub.stats.count(|all| all.answers_lost += 1);
             self.is_over.store(true, Ordering::Relaxed);
             self.watch(pending).await;
+        }
+    }
+
+    /// Whoever asked is gone: the computer need not go on with what can be told to nobody.
+    fn give_up(&self) {
+        if self.tool.is_some() && self.is_sent.load(Ordering::Relaxed) {
+            let gone = json!({ "agent": self.routed.agent, "req_id": self.routed.req_id });
+            notify(&self.hub, &[self.way.to], event::CANCELLED, &gone);
         }
     }
 
@@ -338,12 +351,20 @@ impl Question {
         self.garbage().because("the computer's answer is no answer to this")
     }
 
-    /// What is told of those who went: that the hub did, if so.
+    /// What is told of those who went: that the hub did, if so. A tool that a computer may have begun must not look
+    /// like one that can be called again.
     fn unless_closing(&self, fault: Fault) -> Fault {
-        if self.hub.closing.is_cancelled() {
-            return Fault::new(Kind::ShuttingDown, Operation::RelayCall);
+        if !self.hub.closing.is_cancelled() {
+            return fault;
         }
-        fault
+        match &self.tool {
+            Some(call) if self.is_sent.load(Ordering::Relaxed) => {
+                Fault::new(Kind::OutcomeUnknown, Operation::RelayCall)
+                    .with(Fact::ToolName, call.tool_name.clone())
+                    .because("the hub stopped during the call")
+            }
+            _ => Fault::new(Kind::ShuttingDown, Operation::RelayCall),
+        }
     }
 
     /// Is the answer one that may be passed on?

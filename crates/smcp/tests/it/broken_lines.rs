@@ -7,7 +7,7 @@ use budao_core::fault::{Fault, Kind};
 use budao_smcp::{
     Place,
     agent::{Agent, Call, Config as AgentConfig},
-    computer::Computer,
+    computer::{Computer, Config as ComputerConfig},
 };
 use budao_testkit::proxy::{Ending, Proxy};
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     chaos::Dice,
     common::{Running, config, start, the_world, within},
+    computer::{Known, settings},
 };
 
 const SEED: u64 = 20_261_115;
@@ -42,11 +43,18 @@ pub(crate) fn place(proxy: &Proxy, name: &str) -> Place {
 }
 
 async fn scene() -> Scene {
+    scene_of(64).await
+}
+
+/// The same, with a computer that takes so many calls at once.
+async fn scene_of(calls_max: usize) -> Scene {
     eprintln!("seed {SEED}");
     let hub = start(config()).await;
     let to_agent = Proxy::start(address(&hub), SEED).await.unwrap();
     let to_computer = Proxy::start(address(&hub), SEED + 1).await.unwrap();
-    let computer = crate::computer::of_place(place(&to_computer, "pc")).await;
+    let config = ComputerConfig { calls_max, ..ComputerConfig::new(place(&to_computer, "pc")) };
+    let starting = Computer::start(config, settings(|_| {}), &Known, the_world());
+    let computer = within(starting).await.unwrap();
     let connecting = Agent::connect(AgentConfig::new(place(&to_agent, "bot")), the_world());
     let agent = within(connecting).await.unwrap();
     let scene = Scene { hub, to_agent, to_computer, agent, computer };
@@ -80,6 +88,7 @@ impl Scene {
                             Kind::UnknownTool,
                             Kind::McpServerFailed,
                             Kind::ConnectionLost,
+                            Kind::OutcomeUnknown,
                             Kind::NotInRoom,
                             Kind::RoomNotFound,
                         ];
@@ -163,7 +172,8 @@ async fn a_hub_that_restarts_ends_its_calls_and_everybody_comes_back() {
     let old = std::mem::replace(&mut scene.hub, new);
     let stats = old.hub.clone();
     old.stop().await;
-    ended(calls, &[Kind::ShuttingDown, Kind::ConnectionLost]).await;
+    // What may have run must not look like what can be asked again.
+    ended(calls, &[Kind::OutcomeUnknown]).await;
     assert_eq!(stats.stats().calls_under_way, 0);
     scene.until_it_works().await;
     scene.computer.shutdown().await;
@@ -179,7 +189,7 @@ async fn a_hub_that_dies_without_a_word_leaves_nobody_waiting() {
     scene.to_agent.cut_all(Ending::Reset);
     scene.to_computer.cut_all(Ending::Reset);
     let old = std::mem::replace(&mut scene.hub, new);
-    ended(calls, &[Kind::ConnectionLost]).await;
+    ended(calls, &[Kind::OutcomeUnknown]).await;
     scene.until_it_works().await;
     drop(old);
     scene.computer.shutdown().await;
@@ -204,7 +214,7 @@ async fn a_computer_that_falls_silent_costs_a_call_its_deadline_and_no_more() {
     let scene = scene().await;
     let calls = scene.under_way(1).await;
     scene.to_computer.cut_all(Ending::Silence);
-    ended(calls, &[Kind::RequestTimedOut, Kind::DeadlinePassed]).await;
+    ended(calls, &[Kind::OutcomeUnknown, Kind::DeadlinePassed]).await;
     scene.nothing_is_left().await;
     scene.computer.shutdown().await;
 }
@@ -215,10 +225,32 @@ async fn an_agent_cut_off_in_a_call_knows_it_and_leaves_nothing_behind() {
     for ending in [Ending::Reset, Ending::Close] {
         let calls = scene.under_way(60).await;
         scene.to_agent.cut_all(ending);
-        ended(calls, &[Kind::ConnectionLost]).await;
+        ended(calls, &[Kind::OutcomeUnknown]).await;
         scene.nothing_is_left().await;
         scene.until_it_works().await;
     }
+    scene.computer.shutdown().await;
+}
+
+/// Goal: a call that can be answered to nobody ends, and its place is free, long before its deadline.
+/// Method: a computer that takes ten calls has ten; its line is cut, then the agent's; another call gets in.
+#[tokio::test]
+async fn calls_whose_line_is_gone_are_given_up_and_leave_their_places() {
+    let scene = scene_of(10).await;
+    for line in [&scene.to_computer, &scene.to_agent] {
+        let calls = scene.under_way(3600).await;
+        line.cut_all(Ending::Reset);
+        ended(calls, &[Kind::ComputerGone, Kind::OutcomeUnknown]).await;
+        within(async {
+            while scene.call("echo", 5).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+    }
+    // The MCP server was told, each time.
+    let seen = scene.call("seen", 10).await.unwrap().to_string();
+    assert_eq!(seen.matches("notifications/cancelled").count(), 20, "{seen}");
     scene.computer.shutdown().await;
 }
 
@@ -261,14 +293,15 @@ fn end_of(number: u64, fate: u64, ended: Result<Value, Fault>) -> &'static str {
     };
     match fault.kind() {
         Kind::Cancelled if fate == 0 => "given up",
-        Kind::DeadlinePassed | Kind::RequestTimedOut if fate < 2 => "too late",
+        Kind::DeadlinePassed if fate < 2 => "too late",
         Kind::ConnectionLost
+        | Kind::OutcomeUnknown
         | Kind::ComputerGone
         | Kind::ComputerNotFound
         | Kind::NotInRoom
         | Kind::RoomNotFound
         | Kind::ShuttingDown => "cut off",
-        // What was cut off still runs at the computer until its time is over.
+        // What was cut off is still being given up.
         Kind::LimitReached => "too many",
         _ => panic!("{number}: {fault:?}"),
     }
