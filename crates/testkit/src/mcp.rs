@@ -1,7 +1,9 @@
 //! A small MCP server that can misbehave: one JSON-RPC message a line on standard input and output.
 //!
 //! Written against the protocol and not with an SDK, so that it can do what no SDK would. It has no threads
-//! and no clock: a tool that is slow never answers.
+//! and no clock: a tool that is slow never answers. Only `effect` waits, for whoever holds it.
+
+mod ledger;
 
 use std::{
     io::{self, BufRead, Write},
@@ -10,6 +12,8 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
+
+pub use ledger::{Ledger, Point};
 
 /// How the server behaves, besides what its tools do.
 #[derive(Clone, Debug, Default)]
@@ -36,11 +40,13 @@ pub struct Behaviour {
     pub bad_schema: bool,
     /// Has the resources of this file: a JSON list, each as it is listed and with its `contents`.
     pub resources: Option<PathBuf>,
+    /// Has the tool `effect`, which writes into the ledger of this folder.
+    pub ledger: Option<PathBuf>,
 }
 
 impl Behaviour {
     /// Reads `--mute`, `--unwilling`, `--needs FILE`, `--dies-listing`, `--lists-once`, `--page N`, `--more N`, `--lingers`,
-    /// `--parent`, `--bad-schema`, `--resources FILE`.
+    /// `--parent`, `--bad-schema`, `--resources FILE`, `--ledger FOLDER`.
     #[must_use]
     pub fn from_args(args: impl IntoIterator<Item = String>) -> Self {
         let mut args = args.into_iter();
@@ -59,6 +65,7 @@ impl Behaviour {
                 "--parent" => behaviour.parent = true,
                 "--bad-schema" => behaviour.bad_schema = true,
                 "--resources" => behaviour.resources = Some(value().into()),
+                "--ledger" => behaviour.ledger = Some(value().into()),
                 other => panic!("no such behaviour: {other}"),
             }
         }
@@ -213,6 +220,9 @@ impl<W: Write> Session<W> {
         if self.behaviour.resources.is_some() {
             tools.push(tool("tell"));
         }
+        if self.behaviour.ledger.is_some() {
+            tools.push(tool("effect"));
+        }
         if self.behaviour.bad_schema {
             let schema =
                 json!({ "type": "object", "properties": { "a": { "type": "undefined" } } });
@@ -258,6 +268,11 @@ impl<W: Write> Session<W> {
                 let (method, params) = (&given["method"], &given["params"]);
                 self.say(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))?;
                 self.answer(id, text("told"))
+            }
+            "effect" => {
+                let folder = self.behaviour.ledger.clone().unwrap_or_default();
+                Ledger::new(folder).effect(given)?;
+                self.answer(id, text("done"))
             }
             "grow" => self.grow(id, true),
             "shrink" => self.grow(id, false),
