@@ -141,15 +141,73 @@ fn a_full_disk_still_takes_the_fault_and_the_end_of_the_turn() {
     assert!(lines.iter().any(|line| line.ends_with("done")), "{lines:?}");
 }
 
+/// Strace counts no further.
+const NEVER: u32 = 65_535;
+
+/// Goal: a process killed while the write-ahead log is carried over into the file loses nothing that was acknowledged.
+/// Method: strace kills it as it begins the n-th write to the file itself, which nothing but a checkpoint makes, or the
+/// n-th sync of it. A share of all n; `BUDAO_CRASH_DEEP`, which `cargo xtask crash` sets, takes more.
+#[test]
+fn survives_being_killed_in_the_middle_of_a_checkpoint() {
+    if !has_strace("nobody was killed in a checkpoint") {
+        return;
+    }
+    let share = if std::env::var_os("BUDAO_CRASH_DEEP").is_some() { 60 } else { 4 };
+    let directory = tempfile::tempdir().unwrap();
+    let mut kills = 0;
+    for call in ["pwrite64", "fdatasync"] {
+        let (died, all) = killed_at(directory.path(), call, NEVER);
+        assert!(!died && all > 2, "{call}: {all}");
+        let step = (all / share).max(1);
+        for index in (1..=all).step_by(usize::try_from(step).unwrap()) {
+            kills += u32::from(killed_at(directory.path(), call, index).0);
+        }
+    }
+    eprintln!("{kills} kills at writes to the file and syncs of it");
+    assert!(kills >= share, "only {kills} kills");
+}
+
+/// Runs to checkpoints, and is killed as it begins this call on the file itself. Did it die, and how many were begun?
+fn killed_at(directory: &std::path::Path, call: &str, index: u32) -> (bool, u32) {
+    let path = directory.join(format!("{call}-{index}.db"));
+    let trace = directory.join("trace");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", &format!("trace={call}"), "-P"]).arg(&path);
+    command.args(["-e", &format!("inject={call}:signal=SIGKILL:when={index}")]);
+    command.arg("-o").arg(&trace).arg(std::env::current_exe().unwrap());
+    command.args(["victim_role", "--exact", "--nocapture", "--test-threads=1"]);
+    let mut victim = victim::spawn(command, &format!("checkpoint {}", path.display()));
+    let (mut acknowledged, mut is_done) = (Acknowledged::default(), false);
+    for line in victim.lines.by_ref().map_while(Result::ok) {
+        acknowledged.hear(&line);
+        is_done |= line.ends_with("done");
+    }
+    victim.child.wait().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(acknowledged.judge(&path, &format!("killed at {call} number {index}")));
+    for suffix in ["", "-wal", "-shm", "-witness"] {
+        let _ = std::fs::remove_file(directory.join(format!("{call}-{index}.db{suffix}")));
+    }
+    let begun = std::fs::read_to_string(&trace).unwrap();
+    let begun = begun.lines().filter(|line| line.contains(&format!("{call}("))).count();
+    (!is_done, u32::try_from(begun).unwrap())
+}
+
+/// Is strace here? Says what was not tested if it is not.
+fn has_strace(otherwise: &str) -> bool {
+    let is_here = Command::new("strace").arg("-V").output().is_ok();
+    if !is_here {
+        assert!(std::env::var_os("CI").is_none(), "strace is missing: {otherwise}");
+        eprintln!("SKIPPED: strace is missing, {otherwise}");
+    }
+    is_here
+}
+
 /// Goal: an I/O error at any call costs that request at most, never what was acknowledged, never the process.
 /// Method: strace makes the n-th call fail, for every n of a scripted scenario.
 #[test]
 fn survives_an_error_at_every_call_to_the_disk() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        if std::env::var_os("CI").is_some() {
-            panic!("strace is missing: errors of the disk cannot be injected");
-        }
-        eprintln!("SKIPPED: strace is missing, errors of the disk were not injected");
+    if !has_strace("errors of the disk were not injected") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -244,7 +244,14 @@ pub(super) fn is_blank(path: &Path) -> bool {
         let connection = Connection::open_with_flags(path, flags)?;
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
     };
-    count().is_ok_and(|count| count == 0)
+    match count() {
+        Ok(count) => count == 0,
+        // Killed before it was a journal with a write-ahead log: SQLite's way back lies beside it, and who may only read
+        // cannot go it.
+        Err(error) => error
+            .sqlite_error()
+            .is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_READONLY_ROLLBACK),
+    }
 }
 
 fn newer(path: &Path, version: usize) -> Fault {

@@ -57,6 +57,7 @@ pub fn play(role: &str) {
             runtime().block_on(hold(Path::new(path), number.parse().unwrap()));
         }
         ["full", directory] => runtime().block_on(fill(Path::new(directory))),
+        ["checkpoint", path] => runtime().block_on(write_to_checkpoints(Path::new(path))),
         ["script", path] => runtime().block_on(script(Path::new(path))),
         _ => panic!("no such role: {role}"),
     }
@@ -105,6 +106,20 @@ async fn append_for_ever(path: &Path, sessions: u64, seed: u64) {
     // They go on for ever; one that ends has failed.
     let (ended, ..) = futures::future::select_all(tasks).await;
     ended.unwrap();
+}
+
+/// Appends until the write-ahead log was carried over into the file; closing does it once more.
+async fn write_to_checkpoints(path: &Path) {
+    let journal = open(path).await;
+    let lease = lease(&journal, session(0), "checkpoint").await;
+    let mut head = lease.head;
+    while journal.counters().checkpoints == 0 {
+        let append = Append::new(&lease, head, entries(head, 20, 3000));
+        head = journal.append(append).await.unwrap();
+        say(&format!("appended 0 {head}"));
+    }
+    journal.close().await;
+    say("done");
 }
 
 /// Appends one by one until it is fenced.
