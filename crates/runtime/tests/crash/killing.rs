@@ -38,6 +38,9 @@ pub(crate) const POINTS: &[&str] = &[
 /// And those of a tool: before its effect, and between the effect and its record.
 pub(crate) const IN_TOOL: &[&str] = &["before-effect", "after-effect"];
 
+/// Those of somebody who answers questions: what they said is being recorded, and is recorded and they do not know.
+pub(crate) const OF_ANSWERS: &[&str] = &["before-answer", "after-answer"];
+
 impl Moment {
     pub(crate) fn parse(text: &str) -> Self {
         let (point, time) = text.split_once(' ').expect("a moment has two words");
@@ -83,12 +86,19 @@ impl Kills {
 impl Appends for Arc<Kills> {
     async fn append(&self, inner: &dyn Journal, append: Append) -> Result<Seq, AppendError> {
         let has_snapshot = append.snapshot.is_some();
+        let has_answer = !append.answers.is_empty() || !append.taken.is_empty();
         self.pass("before-append");
+        if has_answer {
+            self.pass("before-answer");
+        }
         if has_snapshot {
             self.pass("before-snapshot");
         }
         let done = inner.append(append).await;
         self.pass("after-append");
+        if has_answer {
+            self.pass("after-answer");
+        }
         if has_snapshot {
             self.pass("after-snapshot");
         }

@@ -5,13 +5,14 @@
 //! to be unknown, the history is well paired and the turn ends.
 //! Method: this program runs itself as the victim, told at which point, and at which passing of it, to kill itself;
 //! then to resume, which is killed at every point too; then to resume for good; then it reads the journal and the
-//! ledger. `BUDAO_CRASH_DEEP` kills the second life after every death of the first, not only after one of each kind.
+//! ledger. The same once more with somebody who is asked before each call, killed around the record of what they say. `BUDAO_CRASH_DEEP` kills the second life after every death of the first, not only after one of each kind.
 
 #![expect(clippy::print_stdout, reason = "it is its own test runner")]
 
 #[path = "../support/around.rs"]
 mod around;
 mod killing;
+mod person;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -23,7 +24,7 @@ use std::{
 
 use budao_core::{
     Kind,
-    event::{Event, SessionId},
+    event::{Event, Record, SessionId},
     message::CallId,
     session::{Session, unpaired},
     tool::{Mode, Outcome, Permissions},
@@ -32,11 +33,12 @@ use budao_journal::{Journal, Options, PageLimits, Sqlite};
 use budao_models::script::{Order, Script};
 use budao_runtime::{Agent, world};
 use budao_tools::RawTool;
-use killing::{IN_TOOL, Killing, Kills, Moment, POINTS};
+use killing::{IN_TOOL, Killing, Kills, Moment, OF_ANSWERS, POINTS};
 use serde_json::json;
 
 const DIRECTORY: &str = "BUDAO_CRASH_DIRECTORY";
 const MOMENT: &str = "BUDAO_CRASH_MOMENT";
+const PERSON: &str = "BUDAO_CRASH_PERSON";
 const DEEP: &str = "BUDAO_CRASH_DEEP";
 const CALLS: usize = 3;
 /// Passings of one point that are tried; renewals would go on for ever.
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
 /// One life of the process: opens or resumes the session and drives it to its end, unless it dies.
 fn victim(directory: &Path) -> ExitCode {
     let moment = std::env::var(MOMENT).ok().map(|text| Moment::parse(&text));
+    let (is_last, has_person) = (moment.is_none(), std::env::var_os(PERSON).is_some());
     let runtime = tokio::runtime::Runtime::new().expect("a tokio runtime");
     runtime.block_on(async {
         let world = world::real();
@@ -75,7 +78,8 @@ fn victim(directory: &Path) -> ExitCode {
             .say("all three are written")
             .order(Order::History)
             .model(Arc::clone(&world.clock));
-        let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
+        let mode = if has_person { Mode::Approval } else { Mode::Auto };
+        let permissions = Permissions { mode, ..Permissions::default() };
         // A dead victim's lease must not hold up the next one; renewals and snapshots are to be passed as well.
         let limits = budao_core::limits::Limits {
             lease: std::time::Duration::from_millis(1),
@@ -92,7 +96,11 @@ fn victim(directory: &Path) -> ExitCode {
             .expect("an agent");
         let known = std::fs::read_to_string(directory.join("session")).ok();
         let session = match known {
-            Some(id) => agent.resume(id.parse().expect("an id")).await.expect("resumes"),
+            Some(id) => {
+                let session = agent.resume(id.parse().expect("an id")).await.expect("resumes");
+                person::repeat(directory, &agent, session.id()).await;
+                session
+            }
             None => {
                 let session = agent.session().await.expect("opens");
                 std::fs::write(directory.join("session"), session.id().to_string()).expect("kept");
@@ -101,7 +109,13 @@ fn victim(directory: &Path) -> ExitCode {
             }
         };
         while !is_settled(&session.state().await.expect("a state")) {
+            if has_person {
+                person::answer(directory, &agent, &session).await;
+            }
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+        if is_last {
+            person::try_again(directory, &agent, session.id()).await;
         }
     });
     ExitCode::SUCCESS
@@ -133,9 +147,14 @@ fn ledger(path: PathBuf, kills: Arc<Kills>) -> RawTool {
 fn inspector() -> ExitCode {
     let deep = std::env::var_os(DEEP).is_some();
     let mut counts: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
-    for point in POINTS.iter().chain(IN_TOOL) {
+    let all: Vec<&str> = POINTS.iter().chain(IN_TOOL).copied().collect();
+    let scenes = all.iter().map(|point| (*point, false, &all[..]));
+    for (point, has_person, others) in
+        scenes.chain(OF_ANSWERS.iter().map(|it| (*it, true, OF_ANSWERS)))
+    {
         for time in 1..=PASSINGS {
-            let (died, again) = case(&format!("{point} {time}"), deep || time == 2);
+            let others = if deep || time == 2 { others } else { &[] };
+            let (died, again) = case(&format!("{point} {time}"), others, has_person);
             let count = counts.entry(point).or_default();
             *count = (count.0 + u32::from(died), count.1 + again);
             if !died {
@@ -161,34 +180,38 @@ fn is_of_getting_up(point: &str) -> bool {
     point.ends_with("read")
 }
 
-/// One victim, killed at a moment, resumed, inspected; perhaps killed while it resumes, at every point there is. Did
+/// One victim, killed at a moment, resumed, inspected; and killed while it resumes, at each of these other points. Did
 /// it die, and how often did it die again?
-fn case(moment: &str, twice: bool) -> (bool, u32) {
+fn case(moment: &str, others: &[&str], has_person: bool) -> (bool, u32) {
+    let life = |directory: &Path, moment: Option<&str>| life(directory, moment, has_person);
     let directory = tempfile::tempdir().expect("a directory");
     let died = !life(directory.path(), Some(moment)).status.success();
     if !directory.path().join("session").exists() {
         return (died, 0);
     }
     let mut again = 0;
-    if died && twice {
-        for point in POINTS.iter().chain(IN_TOOL) {
+    if died {
+        for point in others {
             let other = tempfile::tempdir().expect("a directory");
             copy(directory.path(), other.path());
             let second = format!("{point} 1");
             again += u32::from(!life(other.path(), Some(&second)).status.success());
-            get_up(other.path(), &format!("{moment}, then {second}"));
+            get_up(other.path(), &format!("{moment}, then {second}"), has_person);
         }
     }
     if died {
-        get_up(directory.path(), moment);
+        get_up(directory.path(), moment, has_person);
     }
     (died, again)
 }
 
 /// One life of a victim.
-fn life(directory: &Path, moment: Option<&str>) -> std::process::Output {
+fn life(directory: &Path, moment: Option<&str>, has_person: bool) -> std::process::Output {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.env(DIRECTORY, directory);
+    if has_person {
+        command.env(PERSON, "1");
+    }
     if let Some(moment) = moment {
         command.env(MOMENT, moment);
     }
@@ -196,8 +219,8 @@ fn life(directory: &Path, moment: Option<&str>) -> std::process::Output {
 }
 
 /// A life that nobody ends, and what is left then.
-fn get_up(directory: &Path, moment: &str) {
-    let last = life(directory, None);
+fn get_up(directory: &Path, moment: &str, has_person: bool) {
+    let last = life(directory, None, has_person);
     assert!(
         last.status.success(),
         "{moment}: the last life failed: {}",
@@ -225,8 +248,10 @@ async fn inspect(directory: &Path, moment: &str) {
     let mut session = Session::default();
     let mut outcomes: HashMap<CallId, Outcome> = HashMap::new();
     let (mut accepted, mut ended) = (0, 0);
-    for stored in &page.records {
-        let record = stored.record().expect("decodes");
+    let decoded = page.records.iter().map(|stored| stored.record().expect("decodes"));
+    let records: Vec<Record> = decoded.collect();
+    person::inspect(directory, moment, &records);
+    for record in records {
         session.apply_record(&record);
         match record.event {
             Event::MessageAccepted { .. } => accepted += 1,
