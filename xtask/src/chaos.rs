@@ -1,29 +1,24 @@
 //! `cargo xtask chaos`: everybody on lines that break all the time, for as long as asked for, and then an audit. Shares of
 //! the same storms are part of every test run.
 
-use std::process::Command;
+use anyhow::{Context as _, Result};
 
-use anyhow::{Context as _, Result, ensure};
+use crate::built::{self, Which};
 
-use crate::repo;
-
-/// The tests that are storms: package, program, name, and who is in it.
-const STORMS: [(&str, &str, &str, &str); 3] = [
+/// The tests that are storms: program, name, and who is in it.
+const STORMS: [(Which, &str, &str); 3] = [
     (
-        "budao-serve",
-        "proof",
+        ("budao-serve", Some("proof")),
         "chaos::a_storm_of_disconnects_loses_nothing_and_repeats_nothing",
         "a server and its observers",
     ),
     (
-        "budao-serve",
-        "proof",
+        ("budao-serve", Some("proof")),
         "chaos::a_storm_on_the_lines_of_clients_and_of_the_model_loses_nothing_and_repeats_nothing",
         "the same with a model service; every history is audited against what was heard",
     ),
     (
-        "budao-smcp",
-        "it",
+        ("budao-smcp", Some("it")),
         "storm::a_storm_of_broken_lines_and_dying_hubs_leaves_every_call_with_one_end_of_its_own",
         "an agent, two computers and hubs that die",
     ),
@@ -35,20 +30,17 @@ const STORMS: [(&str, &str, &str, &str); 3] = [
 /// When an event was lost, repeated or out of order, or a call has no end or that of another.
 pub(crate) fn run(minutes: u32, seed: Option<u64>) -> Result<()> {
     let seconds = u64::from(minutes) * 60 / STORMS.len() as u64;
-    for (package, program, test, who) in STORMS {
-        println!("{who}, for {seconds} s");
-        let mut cargo = Command::new("cargo");
-        cargo.args(["test", "--quiet", "--package", package, "--test", program, "--"]);
-        cargo.args(["--exact", test, "--nocapture"]);
-        cargo.env("BUDAO_CHAOS_SECONDS", seconds.to_string()).current_dir(repo::root());
+    let tests = built::tests(STORMS.map(|(which, ..)| which))?;
+    for (which, test, who) in STORMS {
+        println!("\n{who}, for {seconds} s");
+        let mut command = tests.command(which)?;
+        command.args(["--exact", test, "--nocapture"]);
+        command.env("BUDAO_CHAOS_SECONDS", seconds.to_string());
         if let Some(seed) = seed {
-            cargo.env("BUDAO_SEED", seed.to_string());
+            command.env("BUDAO_SEED", seed.to_string());
         }
-        let status = cargo.status().context("cannot run cargo")?;
-        ensure!(
-            status.success(),
-            "the storm found something; `--seed` with the seed above repeats its cuts"
-        );
+        built::run(&mut command)
+            .context("the storm found something; `--seed` with the seed above repeats its cuts")?;
     }
     Ok(())
 }

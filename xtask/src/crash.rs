@@ -1,20 +1,35 @@
 //! `cargo xtask crash`: SIGKILL, again and again, and what is left is judged each time.
 //!
 //! A process that writes a journal is killed at random; the program that does both is an example of `budao-journal`.
-//! The rest are tests of their own, which every run has a share of: a turn killed at every named point, and the real
-//! server and bridge.
-
-use std::process::Command;
+//! The rest are tests of their own, which every run has a share of: a journal in its checkpoints, a turn at every named
+//! point, the real server, hub, computer and bridge.
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{built, repo};
+use crate::built::{self, Which};
 
-/// Package, test program, the tests in it, and what is killed.
-const OTHERS: [(&str, &str, &str, &str); 3] = [
-    ("budao-runtime", "crash", "", "a turn at every named point, and again while it gets up"),
-    ("budao-serve", "proof", "killing::", "the server, with clients that come back"),
-    ("budao-cli", "acp", "survives_the_death", "the bridge of an editor"),
+/// What makes the tests below kill more often than in a usual run.
+const DEEP: &str = "BUDAO_CRASH_DEEP";
+
+/// The test program, the tests in it, and what is killed.
+const OTHERS: [(Which, &str, &str); 5] = [
+    (
+        ("budao-journal", Some("crash")),
+        "in_the_middle_of_a_checkpoint",
+        "a journal in its checkpoints",
+    ),
+    (
+        ("budao-runtime", Some("crash")),
+        "",
+        "a turn at every named point, and again while it gets up",
+    ),
+    (("budao-serve", Some("proof")), "killing::", "the server, with clients that come back"),
+    (
+        ("budao-cli", Some("killed")),
+        "",
+        "the hub and the computer of a room, in the middle of calls",
+    ),
+    (("budao-cli", Some("acp")), "survives_the_death", "the bridge of an editor"),
 ];
 
 /// Kills a process that writes a journal `kills` times.
@@ -33,14 +48,15 @@ pub(crate) fn run(kills: u32) -> Result<()> {
 /// # Errors
 /// When a promise does not hold.
 pub(crate) fn everywhere(kills: u32) -> Result<()> {
+    let tests = built::tests(OTHERS.map(|(which, ..)| which))?;
+    println!("\na process that writes a journal, at random");
     run(kills)?;
-    for (package, program, tests, what) in OTHERS {
+    for (which, names, what) in OTHERS {
         println!("\n{what}");
-        let mut cargo = Command::new("cargo");
-        cargo.args(["test", "--quiet", "--package", package, "--test", program, "--", tests]);
-        cargo.arg("--nocapture").env("BUDAO_CRASH_DEEP", "1").current_dir(repo::root());
-        let status = cargo.status().context("cannot run cargo")?;
-        ensure!(status.success(), "what was killed did not get up as it should: {what}");
+        let mut command = tests.command(which)?;
+        command.args([names, "--nocapture"]).env(DEEP, "1");
+        built::run(&mut command)
+            .with_context(|| format!("what was killed did not get up as it should: {what}"))?;
     }
     Ok(())
 }

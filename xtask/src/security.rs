@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 
-use crate::{process, repo};
+use crate::{
+    built::{self, Which},
+    process,
+};
 
 /// What a suite's line begins with; its number follows.
 const MARK: &str = "security T";
@@ -13,9 +16,7 @@ const MARK: &str = "security T";
 /// A suite: its number, and where its tests are.
 struct Suite {
     number: u32,
-    package: &'static str,
-    /// The test program; the library's own tests if none.
-    test: Option<&'static str>,
+    which: Which,
     filter: &'static str,
 }
 
@@ -25,7 +26,7 @@ const fn suite(
     test: Option<&'static str>,
     filter: &'static str,
 ) -> Suite {
-    Suite { number, package, test, filter }
+    Suite { number, which: (package, test), filter }
 }
 
 const BUILTIN: Option<&str> = Some("builtin");
@@ -80,25 +81,23 @@ impl Args {
 /// When a case got through, or a suite did not say how many it tried.
 pub(crate) fn run(args: &Args) -> Result<String> {
     let wanted = |suite: &&Suite| args.suites.is_empty() || args.suites.contains(&suite.number);
+    let suites: Vec<&Suite> = SUITES.iter().filter(wanted).collect();
+    ensure!(!suites.is_empty(), "there are no such suites");
+    let tests = built::tests(suites.iter().map(|suite| suite.which))?;
     let mut said = Vec::new();
-    for suite in SUITES.iter().filter(wanted) {
-        let mut cargo = process::cargo(&repo::root());
-        cargo.args(["test", "--locked", "--quiet", "-p", suite.package]);
-        match suite.test {
-            Some(test) => cargo.args(["--test", test]),
-            None => cargo.arg("--lib"),
-        };
-        cargo.args([suite.filter, "--", "--nocapture"]);
+    for suite in suites {
+        let mut command = tests.command(suite.which)?;
+        command.args([suite.filter, "--nocapture"]);
         if args.full {
-            cargo.env("BUDAO_FULL", "1");
+            command.env("BUDAO_FULL", "1");
         }
         let before = said.len();
-        println!("$ {}", process::shown(&cargo));
-        let status = process::follow(&mut cargo, None, |_, line| {
+        println!("\n{}: {}", suite.which.0, suite.filter);
+        let status = process::follow(&mut command, None, |_, line| {
             println!("{line}");
             said.extend(line.find(MARK).map(|at| line[at..].trim_end().to_owned()));
         })?;
-        process::ended_well(&cargo, status)?;
+        process::ended_well(&command, status)?;
         ensure!(said.len() > before, "{} did not say how many cases it tried", suite.filter);
     }
     println!("\n{}", said.join("\n"));
