@@ -23,12 +23,7 @@ impl Step<'_> {
         }
         if self.turn().step == 0 && stop != StopReason::EndTurn {
             // Nothing was recorded that could have counted it.
-            let used = draft::tokens(result.usage);
-            if let Some(turn) = &self.m.session.turn
-                && turn.usage == budao_core::message::Usage::default()
-            {
-                return self.end(stop, fault, Some(used));
-            }
+            return self.end(stop, fault, Some(draft::tokens(result.usage)));
         }
         self.end(stop, fault, None);
     }

@@ -182,15 +182,11 @@ impl Step<'_> {
 
     /// A turn of the CLI's ended. Whose?
     fn result(&mut self, result: &Outcome) {
-        let Some((has_begun, stamps)) = self.m.up.as_ref().map(|up| (up.has_begun, up.stamps))
-        else {
-            return;
-        };
-        if !has_begun && !result.is_stamped() {
+        let Some(up) = &mut self.m.up else { return };
+        let stamps = up.stamps;
+        if !up.has_begun && !result.is_stamped() {
             // It could not begin; its end follows, and these are the words for it.
-            if let Some(up) = &mut self.m.up {
-                up.last_words = Some(result.words());
-            }
+            up.last_words = Some(result.words());
             return;
         }
         let is_foreign = result.origin.as_ref().is_some_and(|origin| !is_person(origin));

@@ -7,6 +7,7 @@ mod check;
 mod common;
 mod faults;
 mod interleavings;
+mod machine;
 mod played;
 mod process;
 mod real;
