@@ -154,15 +154,13 @@ impl Turn {
     pub(super) fn note_step(&mut self) {
         let mut failed = Vec::new();
         for call in &self.calls {
-            match &call.state {
-                CallState::Ended { outcome: Outcome::Done(_), .. } => {
-                    return self.brake.note_success();
-                }
-                CallState::Ended { outcome: Outcome::Failed(failure), invalid } => {
+            let CallState::Ended { outcome, invalid } = &call.state else { continue };
+            match outcome {
+                Outcome::Done(_) => return self.brake.note_success(),
+                Outcome::Failed(failure) => {
                     let key = invalid.then(|| call_key(&call.tool, &call.written));
                     failed.push((failure.fault.kind(), key));
                 }
-                _ => {}
             }
         }
         self.brake.note_failures(failed);
@@ -194,12 +192,10 @@ impl Turn {
     pub(super) fn results(&self, lang: Lang) -> Vec<Block> {
         self.calls
             .iter()
-            .filter_map(|call| match &call.state {
-                CallState::Ended { outcome, .. } => {
-                    let (content, is_error) = outcome.told_to_model(lang);
-                    Some(Block::ToolResult { call: call.id.clone(), is_error, content })
-                }
-                _ => None,
+            .filter_map(|call| {
+                let CallState::Ended { outcome, .. } = &call.state else { return None };
+                let (content, is_error) = outcome.told_to_model(lang);
+                Some(Block::ToolResult { call: call.id.clone(), is_error, content })
             })
             .collect()
     }

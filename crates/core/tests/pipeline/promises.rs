@@ -188,13 +188,17 @@ fn what_goes_wrong_in_a_child_says_which_stage_and_task_it_is_about() {
         budao_core::Fault::new(Kind::ModelOverloaded, budao_core::fault::Operation::ModelRequest);
     let (turn, step, attempt) = (*turn, *step, *attempt);
     child.input(budao_core::turn::Input::ModelFailed { turn, step, attempt, fault });
+    child.wait(Duration::from_secs(3_600));
+    answer_model(&mut child, "done after all");
     let scopes = child.entries.iter().filter_map(|entry| match &entry.event {
-        Event::FaultRaised { scope, .. } | Event::RetryScheduled { scope, .. } => Some(scope),
+        Event::FaultRaised { scope, .. }
+        | Event::RetryScheduled { scope, .. }
+        | Event::Recovered { scope, .. } => Some(scope),
         _ => None,
     });
     let scopes: Vec<_> =
         scopes.map(|scope| (scope.step, scope.stage, scope.task.clone())).collect();
-    assert_eq!(scopes, vec![(Some(1), Some(Stage::Solving), Some(id("7"))); 2]);
+    assert_eq!(scopes, vec![(Some(1), Some(Stage::Solving), Some(id("7"))); 3]);
     child.replayed();
 }
 

@@ -7,6 +7,7 @@
 )]
 
 mod deputy;
+mod ends;
 mod fold;
 mod play;
 mod promises;
