@@ -6,4 +6,5 @@ mod acks;
 mod common;
 mod hub;
 mod life;
+mod played;
 mod servers;
