@@ -163,29 +163,17 @@ impl Walk<'_> {
 
     fn sessions(&mut self) -> Result<HashMap<i64, Progress>, Trouble> {
         let mut sessions = HashMap::new();
-        let mut after = 0;
-        loop {
-            let rows = SessionRow::load_many(self.connection, self.path, after, 1000)?;
-            let count = rows.len();
-            for row in rows {
-                match row {
-                    Ok(row) => {
-                        after = after.max(row.key);
-                        let progress =
-                            Progress { next: 0, chain: None, damaged: None, row: row.clone() };
-                        sessions.insert(row.key, progress);
-                    }
-                    Err(fault) => {
-                        after += 1;
-                        self.report(Damage::of_file(fault.to_string(), SALVAGE));
-                    }
+        for row in SessionRow::load_many(self.connection, self.path, 0, usize::MAX)? {
+            match row {
+                Ok(row) => {
+                    let key = row.key;
+                    sessions.insert(key, Progress { row, next: 0, chain: None, damaged: None });
                 }
-            }
-            if count < 1000 {
-                self.found.sessions = sessions.len() as u64;
-                return Ok(sessions);
+                Err(fault) => self.report(Damage::of_file(fault.to_string(), SALVAGE)),
             }
         }
+        self.found.sessions = sessions.len() as u64;
+        Ok(sessions)
     }
 
     /// Every batch once, in the order of the file.
@@ -267,9 +255,8 @@ impl Walk<'_> {
 
     fn inbox(&mut self, row: &SessionRow) -> Result<(), Trouble> {
         let connection = self.connection;
-        let mut statement = connection.prepare_cached(
-            "SELECT id, body, answer, checksum, command FROM inbox WHERE session = ?1",
-        )?;
+        let sql = "SELECT id, body, answer, checksum, command FROM inbox WHERE session = ?1";
+        let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([row.key])?;
         while let Some(found) = rows.next()? {
             let name: String = found.get(4)?;
@@ -289,12 +276,9 @@ impl Walk<'_> {
     }
 
     fn spans(&mut self, meta: &Meta) -> Result<(), Trouble> {
-        let dangling: i64 = self.connection.query_row(
-            "SELECT count(*) FROM span s LEFT JOIN batch b ON b.gid = s.gid \
-             WHERE b.gid IS NULL OR b.session != s.session OR b.first != s.first OR s.gid > ?1",
-            [meta.indexed],
-            |row| row.get(0),
-        )?;
+        let sql = "SELECT count(*) FROM span s LEFT JOIN batch b ON b.gid = s.gid \
+             WHERE b.gid IS NULL OR b.session != s.session OR b.first != s.first OR s.gid > ?1";
+        let dangling: i64 = self.connection.query_row(sql, [meta.indexed], |row| row.get(0))?;
         if dangling > 0 {
             let what = format!("{dangling} index entries point nowhere");
             self.report(Damage::of_file(what, "the records"));
@@ -316,11 +300,8 @@ impl Walk<'_> {
                 self.report(Damage::of_file(what, "the records"));
             }
         }
-        let missing: i64 = connection.query_row(
-            "SELECT count(*) FROM blob_user WHERE hash NOT IN (SELECT hash FROM blob)",
-            [],
-            |row| row.get(0),
-        )?;
+        let sql = "SELECT count(*) FROM blob_user WHERE hash NOT IN (SELECT hash FROM blob)";
+        let missing: i64 = connection.query_row(sql, [], |row| row.get(0))?;
         if missing > 0 {
             let what = format!("{missing} kept outputs are missing");
             self.report(Damage::of_file(what, "the records"));

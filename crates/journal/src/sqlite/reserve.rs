@@ -79,3 +79,39 @@ impl Reserve {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_is_given_up_once_and_set_aside_again_after_enough_good_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = folder.path().join("journal.db");
+        let is_there = || with_suffix(&journal, "-reserve").exists();
+        let mut reserve = Reserve::new(&journal, 4096);
+        assert!(is_there());
+        reserve.restore();
+        assert!(reserve.release(), "it was there to be given up");
+        assert!(!is_there());
+        assert!(!reserve.release(), "it cannot be given up twice");
+        for _ in 1..PATIENCE {
+            reserve.restore();
+            assert!(!is_there());
+        }
+        reserve.restore();
+        assert!(is_there());
+        // The next opening finds it and needs no more.
+        assert!(Reserve::new(&journal, 4096).release());
+    }
+
+    #[test]
+    fn no_room_is_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = folder.path().join("journal.db");
+        let mut reserve = Reserve::new(&journal, 0);
+        reserve.restore();
+        assert!(!reserve.release());
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
+}

@@ -6,6 +6,7 @@
 
 use std::{
     fs::{File, OpenOptions},
+    io::Read as _,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -56,7 +57,10 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// What the witness of this journal says.
 pub(super) fn read(journal: &Path, id: [u8; 16]) -> Option<Mark> {
-    let bytes = std::fs::read(path_of(journal)).ok()?;
+    // No more than it can have: whatever lies there under its name may have no end.
+    let mut bytes = Vec::new();
+    let file = File::open(path_of(journal)).ok()?;
+    file.take(SIZE as u64 + 1).read_to_end(&mut bytes).ok()?;
     let bytes: &[u8; SIZE] = bytes.as_slice().try_into().ok()?;
     let (content, checksum) = bytes.split_last_chunk::<4>()?;
     if crc32fast::hash(content) != u32::from_le_bytes(*checksum)

@@ -1,0 +1,204 @@
+//! Being the one writer of a session, on a paused clock and a journal that fails as planned.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+#[path = "tenure/begin.rs"]
+mod begin;
+#[path = "tenure/commit.rs"]
+mod commit;
+#[path = "support/flaky.rs"]
+mod flaky;
+#[path = "tenure/lives.rs"]
+mod lives;
+mod support;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use budao_core::{
+    event::{Answer, Ask, Command, CommandId, Event, SessionId},
+    fault::{Fault, Kind, Operation},
+    limits::Limits,
+    message::Block,
+    seams::{Clock, Spans, World},
+    session::Session,
+    span::Span,
+    time::Timestamp,
+    trace::Trace,
+};
+use budao_journal::{
+    Entry, Journal, Memory, Missing,
+    conformance::stage::manual_world,
+    tenure::{Census, Committed, Exit, NoRoom, Room, Round, Tenure, Terms},
+};
+use flaky::{Flaky, Trouble};
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+
+/// Tokio's clock, which is paused, and which can be set.
+#[derive(Debug)]
+pub(crate) struct Settable {
+    began: tokio::time::Instant,
+    offset: AtomicI64,
+}
+
+impl Settable {
+    fn set_back(&self, by: Duration) {
+        self.offset.fetch_sub(i64::try_from(by.as_micros()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for Settable {
+    fn now(&self) -> Timestamp {
+        let offset = self.offset.load(Ordering::SeqCst);
+        Timestamp::from_micros(1_800_000_000_000_000 + offset).after(self.began.elapsed())
+    }
+
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(wait))
+    }
+}
+
+/// Whoever is named is gone.
+#[derive(Debug)]
+struct Gone(&'static str);
+
+impl Census for Gone {
+    fn is_gone(&self, holder: &str) -> bool {
+        holder == self.0
+    }
+}
+
+/// Collects spans once it is on.
+#[derive(Debug, Default)]
+struct Collected {
+    is_on: AtomicBool,
+    spans: Mutex<Vec<Span>>,
+}
+
+impl Spans for Collected {
+    fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::SeqCst)
+    }
+
+    fn tell(&self, span: Span) {
+        self.spans.lock().unwrap().push(span);
+    }
+}
+
+/// A journal that may fail, and everything that a writer of it is bound to.
+struct House {
+    world: World,
+    clock: Arc<Settable>,
+    flaky: Arc<Flaky>,
+    journal: Arc<dyn Journal>,
+    limits: Limits,
+    id: SessionId,
+    spans: Arc<Collected>,
+}
+
+impl House {
+    fn new() -> Self {
+        let offset = AtomicI64::new(0);
+        let clock = Arc::new(Settable { began: tokio::time::Instant::now(), offset });
+        let spans = Arc::new(Collected::default());
+        let world = World { clock: clock.clone(), spans: spans.clone(), ..manual_world().0 };
+        let limits = Limits::default();
+        let flaky = Flaky::new(Arc::new(Memory::new(world.clone(), limits.clone())));
+        let id = SessionId(world.uuid());
+        Self { world, clock, journal: flaky.clone(), flaky, limits, id, spans }
+    }
+
+    /// Becomes the writer, under this name.
+    async fn begin(&self, holder: &str, census: &dyn Census) -> Result<(Tenure, Session), Fault> {
+        self.begin_if(holder, census, Missing::Create).await
+    }
+
+    async fn begin_if(
+        &self,
+        holder: &str,
+        census: &dyn Census,
+        missing: Missing,
+    ) -> Result<(Tenure, Session), Fault> {
+        let (journal, world, limits) = (&self.journal, &self.world, &self.limits);
+        Tenure::begin(Terms { journal, world, limits, holder, census }, self.id, missing).await
+    }
+
+    /// A writer of an opened session.
+    async fn opened(&self) -> (Tenure, Session) {
+        let (mut tenure, mut session) = self.begin("ada", &Gone("nobody")).await.unwrap();
+        let (reply, heard) = oneshot::channel();
+        let mut round = Round::default();
+        assert!(tenure.opens(&session, reply, &mut round));
+        self.tell(&mut round, &mut session, opened());
+        tenure.commit(round, &session, &NoRoom).await.unwrap();
+        heard.await.unwrap().unwrap();
+        (tenure, session)
+    }
+
+    /// Puts an event into a round and applies it.
+    fn tell(&self, round: &mut Round, session: &mut Session, event: Event) {
+        let (at, trace) = (self.world.clock.now(), Trace::from_random(7));
+        session.apply(&event, at, trace);
+        round.entries.push(Entry { at, trace, turn: session.turns, event: event.into() });
+    }
+
+    /// Commits one note, and whether it is durable.
+    async fn note(
+        &self,
+        tenure: &mut Tenure,
+        session: &mut Session,
+        room: &dyn Room,
+    ) -> Result<Committed, Exit> {
+        let mut round = Round::default();
+        let data = serde_json::json!({"n": session.head});
+        self.tell(&mut round, session, Event::Noted { topic: "test".into(), data });
+        tenure.commit(round, session, room).await
+    }
+
+    async fn head(&self) -> u64 {
+        self.flaky.inner.info(self.id).await.unwrap().unwrap().head
+    }
+
+    fn fault(&self, kind: Kind) -> Fault {
+        Fault::new(kind, Operation::AppendRecords)
+    }
+}
+
+fn opened() -> Event {
+    Event::SessionOpened { settings: Default::default(), origin: None }
+}
+
+fn command(id: impl Into<CommandId>, text: &str) -> Command {
+    let ask = Ask::Message { content: vec![Block::Text(text.into())] };
+    Command { id: id.into(), by: "ada".into(), trace: Trace::NONE, ask }
+}
+
+/// Takes a command up as an engine does. The answer comes when the round is committed.
+async fn take(
+    tenure: &Tenure,
+    session: &Session,
+    round: &mut Round,
+    command: &Command,
+    waits: bool,
+) -> (bool, oneshot::Receiver<Result<Answer, Fault>>) {
+    let (reply, heard) = oneshot::channel();
+    let admitted = tenure.admit(session, command, waits, reply, round).await;
+    let is_new = admitted.is_some();
+    if let Some(admitted) = admitted {
+        round.answer(admitted, command.id.clone(), Answer::Accepted { at: session.head });
+    }
+    (is_new, heard)
+}
+
+fn kind_of(exit: Result<Committed, Exit>) -> Kind {
+    match exit {
+        Err(Exit::Failed(fault)) => fault.kind(),
+        other => panic!("{other:?}"),
+    }
+}

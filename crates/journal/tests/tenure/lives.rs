@@ -1,0 +1,173 @@
+//! From one reading of a session to the next, and the ways in to its task.
+
+use budao_core::retry::Policy;
+use budao_journal::tenure::{After, Handed, Lives, Sessions, hand_in};
+use tokio::sync::mpsc;
+
+use super::*;
+
+const ID: SessionId = SessionId(uuid::Uuid::from_u128(7));
+
+fn failed(kind: Kind) -> Result<Exit, Box<dyn std::any::Any + Send>> {
+    Ok(Exit::Failed(Fault::new(kind, Operation::AppendRecords)))
+}
+
+#[test]
+fn a_life_that_ended_by_itself_leaves_an_answer_for_whoever_comes_next() {
+    let policy = Policy::default();
+    let after = |exit| match Lives::new(ID).after(Ok(exit), &policy) {
+        After::End(told) => told.err().map(|fault| fault.kind()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(after(Exit::Idle), None);
+    assert_eq!(after(Exit::Stopped), Some(Kind::ShuttingDown));
+    assert_eq!(after(Exit::Fenced), Some(Kind::SessionBusy));
+}
+
+#[test]
+fn a_session_whose_journal_failed_is_read_back_four_times_and_then_left() {
+    let policy = Policy::default();
+    let mut lives = Lives::new(ID);
+    for attempt in 1..5 {
+        let After::Again(wait) = lives.after(failed(Kind::JournalBusy), &policy) else {
+            panic!("given up at {attempt}");
+        };
+        assert_eq!(wait, policy.delay(attempt, 0.0));
+        assert_eq!(lives.halt(), None);
+    }
+    let After::GivenUp(fault) = lives.after(failed(Kind::JournalBusy), &policy) else {
+        panic!("never given up");
+    };
+    assert_eq!(fault.kind(), Kind::JournalBusy);
+}
+
+#[test]
+fn after_a_full_disk_the_next_life_ends_its_turn_with_that() {
+    let mut lives = Lives::new(ID);
+    let after = lives.after(failed(Kind::JournalFull), &Policy::default());
+    assert!(matches!(after, After::Again(_)), "{after:?}");
+    assert_eq!(lives.halt().map(|fault| fault.kind()), Some(Kind::JournalFull));
+    assert_eq!(lives.halt(), None, "once");
+}
+
+#[test]
+fn a_command_that_came_before_costs_no_life() {
+    let mut lives = Lives::new(ID);
+    for _ in 0..100 {
+        let after = lives.after(failed(Kind::CommandRepeated), &Policy::default());
+        assert!(matches!(after, After::Again(Duration::ZERO)), "{after:?}");
+    }
+}
+
+#[test]
+fn what_does_not_pass_is_given_up_at_once() {
+    for kind in [Kind::UnknownSession, Kind::JournalDamaged, Kind::JournalNewer] {
+        let after = Lives::new(ID).after(failed(kind), &Policy::default());
+        assert!(matches!(&after, After::GivenUp(fault) if fault.kind() == kind), "{after:?}");
+    }
+}
+
+#[test]
+fn a_panic_is_a_life_that_failed() {
+    let mut lives = Lives::new(ID);
+    for _ in 1..5 {
+        let after = lives.after(Err(Box::new("boom")), &Policy::default());
+        assert!(matches!(after, After::Again(_)), "{after:?}");
+    }
+    let after = lives.after(Err(Box::new("boom")), &Policy::default());
+    let After::GivenUp(fault) = after else { panic!("{after:?}") };
+    assert_eq!(fault.kind(), Kind::Bug);
+    assert!(fault.to_string().contains("panicked"), "{fault}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_reaches_the_task_that_runs_or_the_one_that_takes_over() {
+    let sessions: Sessions<u32> = Sessions::default();
+    assert!(sessions.is_empty() && !sessions.has(ID));
+    let (sender, mut task) = mpsc::channel(4);
+    sessions.send(ID, 1, || sender.clone(), 1).await.unwrap();
+    sessions.send(ID, 1, || unreachable!("one runs"), 2).await.unwrap();
+    assert_eq!((task.recv().await, task.recv().await), (Some(1), Some(2)));
+    assert!(sessions.has(ID) && sessions.clone().len() == 1);
+
+    drop(task);
+    assert!(!sessions.has(ID), "it is just ending");
+    let (next, mut taken_over) = mpsc::channel(4);
+    sessions.send(ID, 1, || next.clone(), 3).await.unwrap();
+    assert_eq!(taken_over.recv().await, Some(3));
+
+    sessions.leave(ID, &sender);
+    assert_eq!(sessions.len(), 1, "the first one's place is another's");
+    sessions.leave(ID, &next);
+    assert!(sessions.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_that_end_as_fast_as_they_are_started_are_given_up() {
+    let sessions: Sessions<u32> = Sessions::default();
+    let starts = std::cell::Cell::new(0);
+    let start = || {
+        starts.set(starts.get() + 1);
+        mpsc::channel(1).0
+    };
+    let fault = sessions.send(ID, 1, start, 1).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::SessionBusy);
+    assert!((16..=32).contains(&starts.get()), "{}", starts.get());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_sessions_are_loaded_than_may_be_and_all_are_told_oldest_first() {
+    let sessions: Sessions<u32> = Sessions::default();
+    let other = SessionId(uuid::Uuid::from_u128(3));
+    let (first, _kept) = mpsc::channel(1);
+    let (second, _also) = mpsc::channel(1);
+    sessions.send(ID, 2, || first.clone(), 1).await.unwrap();
+    sessions.send(other, 2, || second.clone(), 1).await.unwrap();
+    let third = SessionId(uuid::Uuid::from_u128(9));
+    let fault = sessions.send(third, 2, || unreachable!(), 1).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::TooManySessions);
+    let all = sessions.all();
+    assert!(all[0].same_channel(&second) && all[1].same_channel(&first));
+}
+
+async fn handed(house: &House) -> Handed {
+    hand_in(&*house.journal, house.id, command("c1", "x")).await.unwrap().unwrap_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_handed_to_another_process_is_waited_for_in_pieces() {
+    let house = House::new();
+    let (mut tenure, session) = house.opened().await;
+    let mut handed = handed(&house).await;
+    let wait = Duration::from_secs(1);
+    let answer = handed.answer(&*house.journal, &*house.clock, wait).await.unwrap();
+    assert_eq!(answer, None, "not yet");
+    let mut round = Round::default();
+    let (_, _heard) = take(&tenure, &session, &mut round, &command("c1", "x"), true).await;
+    tenure.commit(round, &session, &NoRoom).await.unwrap();
+    let answer = handed.answer(&*house.journal, &*house.clock, wait).await.unwrap();
+    assert_eq!(answer, Some(Answer::Accepted { at: 1 }));
+    let again = hand_in(&*house.journal, house.id, command("c1", "x")).await.unwrap();
+    assert_eq!(again.unwrap(), Answer::Accepted { at: 1 }, "and is answered at once after that");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_nobody_answers_is_given_up_after_half_a_minute() {
+    let house = House::new();
+    let (_tenure, _) = house.opened().await;
+    let mut handed = handed(&house).await;
+    let began = tokio::time::Instant::now();
+    let fault = loop {
+        let wait = Duration::from_secs(7);
+        match handed.answer(&*house.journal, &*house.clock, wait).await {
+            Ok(None) => {}
+            Ok(Some(answer)) => panic!("{answer:?}"),
+            Err(fault) => break fault,
+        }
+    };
+    assert_eq!(fault.kind(), Kind::RequestTimedOut);
+    assert_eq!(began.elapsed(), Duration::from_secs(35));
+    house.flaky.plan("submit", Trouble::Lost(house.fault(Kind::JournalBusy)));
+    let fault = hand_in(&*house.journal, house.id, command("c2", "x")).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::JournalBusy);
+}
