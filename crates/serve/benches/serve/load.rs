@@ -17,7 +17,7 @@ const PIECES: u32 = 1_000;
 /// Messages to one session; then another one is opened, so that no history grows without end.
 const MESSAGES: u32 = 10;
 /// Connections that are made at once.
-const AT_ONCE: usize = 100;
+pub(crate) const AT_ONCE: usize = 100;
 /// Descriptors a process needs besides its connections.
 const SPARE: u64 = 500;
 
@@ -39,29 +39,31 @@ pub(crate) fn most_lines() -> usize {
 }
 
 /// A client with a session of its own.
-struct Client {
+pub(crate) struct Client {
     line: Line,
-    session: String,
+    pub(crate) session: String,
+    /// Where the last answer stands.
+    pub(crate) head: u64,
 }
 
 impl Client {
-    async fn connect(server: &Server) -> io::Result<Self> {
+    pub(crate) async fn connect(server: &Server) -> io::Result<Self> {
         let mut line = Line::connect(server.address, "/ws").await?;
         line.send(r#"{"event":"user.create_session","content":{}}"#).await?;
         let created = line.until(CREATED).await?;
         let session = field(&created, "session_id").expect("it names the session");
-        Ok(Self { line, session })
+        Ok(Self { line, session, head: 0 })
     }
 
     /// A client that observes a session it did not make, after everything so far.
     async fn observe(server: &Server, session: &str) -> io::Result<Self> {
         let mut line = Line::connect(server.address, "/ws").await?;
-        line.send(&reconnect(session)).await?;
+        line.send(&reconnect(session, 0)).await?;
         line.until("\"replay\"").await?;
-        Ok(Self { line, session: session.to_owned() })
+        Ok(Self { line, session: session.to_owned(), head: 0 })
     }
 
-    async fn ask(&mut self, pieces: u32) -> io::Result<()> {
+    pub(crate) async fn ask(&mut self, pieces: u32) -> io::Result<()> {
         let session = &self.session;
         let message =
             format!(r#"{{"event":"user.message","session_id":"{session}","content":"{pieces}"}}"#);
@@ -69,15 +71,20 @@ impl Client {
     }
 
     /// Hears an answer and counts its pieces.
-    async fn answer(&mut self) -> io::Result<u32> {
-        let mut pieces = 0;
-        let counted = &mut pieces;
+    pub(crate) async fn answer(&mut self) -> io::Result<u32> {
+        let (mut pieces, mut head) = (0, None);
+        let (counted, seen) = (&mut pieces, &mut head);
         self.line
             .hear(move |frame| {
                 *counted += u32::from(is(frame, PARTIAL));
-                if is(frame, FINAL) { Then::Enough } else { Then::On }
+                if is(frame, FINAL) {
+                    *seen = number(&String::from_utf8_lossy(frame), "seq");
+                    return Then::Enough;
+                }
+                Then::On
             })
             .await?;
+        self.head = head.unwrap_or(self.head);
         Ok(pieces)
     }
 
@@ -90,14 +97,25 @@ impl Client {
     }
 }
 
-fn reconnect(session: &str) -> String {
-    format!(r#"{{"event":"user.reconnect","session_id":"{session}","content":{{"last_seq":0}}}}"#)
+/// Asks for everything after a position.
+pub(crate) fn reconnect(session: &str, after: u64) -> String {
+    format!(
+        r#"{{"event":"user.reconnect","session_id":"{session}","content":{{"last_seq":{after}}}}}"#
+    )
 }
 
 /// The text of a field, with or without a space before it.
 fn field(frame: &str, name: &str) -> Option<String> {
     let (_, rest) = frame.split_once(&format!("\"{name}\":"))?;
     rest.split('"').nth(1).map(str::to_owned)
+}
+
+/// The number in a field.
+fn number(frame: &str, name: &str) -> Option<u64> {
+    let (_, rest) = frame.split_once(&format!("\"{name}\":"))?;
+    let rest = rest.trim_start();
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
 }
 
 /// What the server used for some work, in microseconds for each.
@@ -137,7 +155,7 @@ pub(crate) async fn replay(server: &Server, times: u32) -> f64 {
     let work = async {
         for _ in 0..times {
             let mut line = Line::connect(server.address, "/ws").await?;
-            line.send(&reconnect(&client.session)).await?;
+            line.send(&reconnect(&client.session, 0)).await?;
             let mut heard = 0;
             let counted = &mut heard;
             line.hear(move |frame| {

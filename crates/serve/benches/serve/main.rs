@@ -6,6 +6,7 @@
 
 #![expect(clippy::print_stderr, reason = "says what was not measured")]
 
+mod crowd;
 mod floor;
 mod load;
 mod process;
@@ -13,6 +14,7 @@ mod server;
 mod wire;
 
 use budao_testkit::bench::{Better, Measurement, emit};
+use crowd::Kind;
 use process::{Kept, Server};
 
 /// The body of an event, in bytes.
@@ -21,8 +23,20 @@ const PIECE: usize = 200;
 const SERVE: &str = "--serve";
 /// The argument that makes it the bare library.
 const FLOOR: &str = "--floor";
+/// The argument that makes it a crowd.
+const CROWD: &str = "--crowd";
+/// The argument, after the journal, that lets little wait for each observer of the server.
+const NARROW: &str = "narrow";
 /// What one idle connection with its session may take.
 const IDLE_BYTES: f64 = 12.0 * 1024.0;
+
+/// Crowds, how many sessions are measured beside how many of them, and how many times as long their turns may take: the
+/// middle one beside those who replay, the slowest of a hundred beside those who do not read.
+const CROWDS: [(&str, Kind, usize, usize, f64); 3] = [
+    ("serve/beside_replays", Kind::Replays, 10, 1_000, 1.1),
+    ("serve/beside_returns", Kind::Returns, 10, 1_000, 1.1),
+    ("serve/beside_stalled", Kind::Stalls, 100, 10_000, 2.0),
+];
 
 fn tell(bench: &str, value: f64, unit: &str, bar: Option<f64>, better: Better, note: &str) {
     emit(&Measurement {
@@ -57,7 +71,14 @@ fn contenders() -> Vec<Contender> {
 fn main() {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
-        Some(SERVE) => return server::run(args.next().as_deref().map(std::path::Path::new)),
+        Some(SERVE) => {
+            let (journal, manner) = (args.next(), args.next());
+            return server::run(journal.as_deref().map(std::path::Path::new), manner.as_deref());
+        }
+        Some(CROWD) => {
+            load::raise_descriptors();
+            return crowd::run(args);
+        }
         Some(FLOOR) => return floor::run(),
         _ => {}
     }
@@ -127,6 +148,13 @@ fn main() {
             let server = Server::ours(Kept::Durable);
             let (bytes, note) = load::idle(&server, 5_000).await;
             tell("serve/idle_connection", bytes, "bytes", Some(IDLE_BYTES), Better::Lower, &note);
+        }
+        for (name, kind, sessions, crowd, bar) in CROWDS {
+            if wants(name) {
+                let felt = crowd::felt(kind, sessions, crowd.min(load::most_lines())).await;
+                let times = if kind == Kind::Stalls { felt.slowest } else { felt.middle };
+                tell(name, times, "times", Some(bar), Better::Lower, &felt.note);
+            }
         }
         if wants("serve/observers") {
             let server = Server::ours(Kept::Durable);

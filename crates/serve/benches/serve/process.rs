@@ -35,6 +35,15 @@ impl Server {
         Self::start(&mut command, folder)
     }
 
+    /// Ours, with a journal on disk and the bounds of an operator who expects crowds.
+    pub(crate) fn bounded(is_narrow: bool) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.arg(crate::SERVE).arg(folder.path().join("journal.db"));
+        command.arg(if is_narrow { crate::NARROW } else { "bounded" });
+        Self::start(&mut command, Some(folder))
+    }
+
     /// The WebSocket library alone: this program too.
     pub(crate) fn floor() -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));

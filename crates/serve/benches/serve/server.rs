@@ -13,11 +13,37 @@ use budao_core::{
 use budao_journal::{Journal, Memory, Options, Sqlite};
 use budao_models::{Model, PieceStream};
 use budao_runtime::{Builder, OneModel, world};
-use budao_serve::{Auth, Config, Keyring, Rate};
+use budao_serve::{Auth, Config, Keyring, Limits as Bounds, Rate};
 use budao_tools::{Toolbox, pool::Pool};
 use futures::{StreamExt as _, stream};
 
-use crate::PIECE;
+use crate::{NARROW, PIECE, wire};
+
+/// Nothing here gets in the way of what is measured.
+fn without_bounds() -> Bounds {
+    let many = Rate { per_second: 1_000_000, burst: 1_000_000 };
+    Bounds {
+        commands: many,
+        tenant_commands: many,
+        all_commands: many,
+        // The client is another process on the same two cores: it may well be away for longer than a burst lasts.
+        observer_bytes: 64 << 20,
+        all_observer_bytes: 4 << 30,
+        ..for_crowds(false)
+    }
+}
+
+/// As usual, but nobody is kept out: a crowd is inside, with a token, in one tenant. `is_narrow` lets little wait.
+fn for_crowds(is_narrow: bool) -> Bounds {
+    let usual = Bounds::default();
+    Bounds {
+        observers: 20_000,
+        connections: 20_000,
+        tenant_connections: 20_000,
+        observer_bytes: if is_narrow { 64 * 1024 } else { usual.observer_bytes },
+        ..usual
+    }
+}
 
 /// Says so many pieces to whatever it is asked: the number is the last message.
 #[derive(Debug)]
@@ -48,13 +74,14 @@ impl Model for Flood {
     }
 }
 
-/// Serves until its parent kills it. `journal` is a file, or none for one in memory.
-pub(crate) fn run(journal: Option<&Path>) {
+/// Serves until its parent kills it. `journal` is a file, or none for one in memory; `manner` is none for a server
+/// without bounds, or how a crowd meets it.
+pub(crate) fn run(journal: Option<&Path>, manner: Option<&str>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("tokio");
-    runtime.block_on(serve(journal));
+    runtime.block_on(serve(journal, manner));
 }
 
-async fn serve(journal: Option<&Path>) {
+async fn serve(journal: Option<&Path>, manner: Option<&str>) {
     let world = world::real();
     let limits = Limits {
         delta_window: Duration::ZERO,
@@ -77,22 +104,22 @@ async fn serve(journal: Option<&Path>) {
         .build()
         .expect("a runtime");
     let mut config = Config::new(Auth::open(), Keyring::random(1, 2));
-    let many = Rate { per_second: 1_000_000, burst: 1_000_000 };
     config.core = limits;
     config.settings = Settings {
         permissions: Permissions { mode: Mode::Auto, ..Permissions::default() },
         ..Settings::default()
     };
-    config.limits.commands = many;
-    config.limits.tenant_commands = many;
-    config.limits.all_commands = many;
-    config.limits.observers = 20_000;
-    config.limits.connections = 20_000;
-    config.limits.tenant_connections = 20_000;
-    // The client is another process on the same two cores: it may well be away for longer than a burst lasts.
-    config.limits.observer_bytes = 64 << 20;
-    config.limits.all_observer_bytes = 4 << 30;
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    config.limits = match manner {
+        None => without_bounds(),
+        Some(manner) => for_crowds(manner == NARROW),
+    };
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    if manner == Some(NARROW) {
+        // Those it accepts have the same.
+        socket.set_send_buffer_size(wire::NARROW).expect("a small buffer");
+    }
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+    let listener = socket.listen(1024).expect("a port");
     let address = listener.local_addr().expect("an address");
     let mut out = std::io::stdout();
     writeln!(out, "{address}").and_then(|()| out.flush()).expect("somebody listens");

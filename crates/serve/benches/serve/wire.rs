@@ -5,7 +5,7 @@ use std::{cell::RefCell, io, net::SocketAddr, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     time::timeout,
 };
 
@@ -13,6 +13,8 @@ use tokio::{
 const KEPT: usize = 1024;
 /// What is read at once, into one buffer for all lines.
 const READ: usize = 256 * 1024;
+/// What the kernel keeps for a narrow line, on either side.
+pub(crate) const NARROW: u32 = 8 * 1024;
 /// Longer than anything takes that goes well.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -90,7 +92,17 @@ fn length_of(head: &[u8]) -> Option<u64> {
 
 impl Line {
     pub(crate) async fn connect(address: SocketAddr, path: &str) -> io::Result<Self> {
-        let mut stream = TcpStream::connect(address).await?;
+        Self::over(TcpStream::connect(address).await?, address, path).await
+    }
+
+    /// A line for which the kernel keeps next to nothing.
+    pub(crate) async fn narrow(address: SocketAddr, path: &str) -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(NARROW)?;
+        Self::over(socket.connect(address).await?, address, path).await
+    }
+
+    async fn over(mut stream: TcpStream, address: SocketAddr, path: &str) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
