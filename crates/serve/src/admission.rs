@@ -15,7 +15,10 @@ use budao_core::{
 };
 use governor::{NotUntil, Quota, RateLimiter};
 
-use crate::config::{Limits, Rate};
+use crate::{
+    config::{Limits, Rate},
+    replays::Had,
+};
 
 /// Tenants whose rates are remembered before those that are idle are forgotten.
 const TENANTS_REMEMBERED: usize = 10_000;
@@ -73,6 +76,7 @@ pub(crate) struct Admission {
     all_commands: Direct,
     tenant_commands: Keyed,
     tenant_bytes: Keyed,
+    tenant_replays: Keyed,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +97,7 @@ pub(crate) struct Ticket {
     door: Arc<Admission>,
     tenant: String,
     commands: Direct,
+    replays: Direct,
 }
 
 impl Drop for Ticket {
@@ -117,6 +122,7 @@ impl Admission {
             all_commands: RateLimiter::direct_with_clock(quota(limits.all_commands), clock.clone()),
             tenant_commands: keyed(limits.tenant_commands),
             tenant_bytes: keyed(limits.tenant_bytes),
+            tenant_replays: keyed(limits.tenant_replays),
             clock,
             limits: limits.clone(),
         })
@@ -147,14 +153,21 @@ impl Admission {
         *count += 1;
         inside.connections += 1;
         drop(inside);
+        let direct = |rate| RateLimiter::direct_with_clock(quota(rate), self.clock.clone());
         Ok(Ticket {
             door: Arc::clone(self),
             tenant: tenant.to_owned(),
-            commands: RateLimiter::direct_with_clock(
-                quota(self.limits.commands),
-                self.clock.clone(),
-            ),
+            commands: direct(self.limits.commands),
+            replays: direct(self.limits.replays),
         })
+    }
+
+    /// The tenant is read one more piece of some history. Has it had much already?
+    pub(crate) fn replay(&self, tenant: &str) -> Had {
+        match self.tenant_replays.check_key(&tenant.to_owned()) {
+            Ok(()) => Had::Little,
+            Err(_) => Had::Much,
+        }
     }
 
     /// May the tenant send one more command, of this size?
@@ -166,6 +179,7 @@ impl Admission {
         if self.tenant_commands.len() > TENANTS_REMEMBERED {
             self.tenant_commands.retain_recent();
             self.tenant_bytes.retain_recent();
+            self.tenant_replays.retain_recent();
         }
         let limits = &self.limits;
         self.tenant_commands
@@ -197,6 +211,14 @@ impl Ticket {
             .check()
             .map_err(|no| fast("commands", self.door.limits.commands, &no, &self.door.clock))?;
         self.door.command(&self.tenant, bytes)
+    }
+
+    /// This connection is read one more piece of some history. Has it, or its tenant, had much already?
+    pub(crate) fn replay(&self) -> Had {
+        match self.replays.check() {
+            Ok(()) => self.door.replay(&self.tenant),
+            Err(_) => Had::Much,
+        }
     }
 }
 
@@ -284,6 +306,24 @@ mod tests {
         assert_eq!(burst(&ticket), 0);
         hands.0.fetch_add(1_000_000, Ordering::SeqCst);
         assert_eq!(burst(&ticket), 50);
+    }
+
+    #[test]
+    fn histories_are_counted_per_connection_and_per_tenant() {
+        let limits = Limits {
+            replays: Rate { per_second: 1, burst: 3 },
+            tenant_replays: Rate { per_second: 2, burst: 5 },
+            ..Limits::default()
+        };
+        let (door, hands) = door(&limits);
+        let (one, two) = (door.enter("acme").unwrap(), door.enter("acme").unwrap());
+        let other = door.enter("other").unwrap();
+        let little = |ticket: &Ticket| (0..10).filter(|_| ticket.replay() == Had::Little).count();
+        assert_eq!((little(&one), little(&two), little(&other)), (3, 2, 3));
+        let anew = door.enter("acme").unwrap();
+        assert_eq!(little(&anew), 0, "a new line is no new allowance of the tenant");
+        hands.0.fetch_add(1_000_000, Ordering::SeqCst);
+        assert_eq!((little(&one), little(&two)), (1, 1), "a second later");
     }
 
     #[test]

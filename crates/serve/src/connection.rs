@@ -44,7 +44,7 @@ pub(crate) struct Connection {
     /// The language its requests ask for, and the one it named itself.
     lang: Lang,
     said: Mutex<Option<Lang>>,
-    ticket: Ticket,
+    pub(crate) ticket: Ticket,
     watched: Mutex<Vec<Watched>>,
 }
 
@@ -322,7 +322,10 @@ impl Connection {
         lang: Lang,
     ) -> Result<Frame, Fault> {
         let server = &self.server;
-        let (folded, _) = fold(&*server.journal, session).await?;
+        let (folded, _) = {
+            let _turn = server.replays.turn(self.ticket.replay()).await;
+            fold(&*server.journal, session).await?
+        };
         let info = server.journal.info(session).await?;
         let epoch = info.ok_or_else(|| crate::card::unknown(session))?.epoch;
         // Not the head: what has not been handed over yet must come after a resume.

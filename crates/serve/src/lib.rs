@@ -25,6 +25,7 @@ mod page;
 mod patience;
 pub mod problem;
 pub mod project;
+mod replays;
 pub mod schema;
 mod server;
 pub mod signed;

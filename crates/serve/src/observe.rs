@@ -15,11 +15,13 @@ use budao_journal::{Gap, GapReason as Bound, Info, Journal, PageLimits, fold_at}
 
 use crate::{
     card::{Card, unknown},
+    connection::Connection,
     frame::connection::{Coverage, GapReason, Head, Restored, Resumption, replayed, resuming},
     hub::{Hub, Joined, Missed, Start},
     inbound::Cursor,
     outbox::{Closed, Encoded, Outbox},
     project::{self, Projector},
+    replays::Had,
     server::Server,
 };
 
@@ -90,13 +92,13 @@ struct Plan {
     is_snapshot: bool,
 }
 
-/// Makes the owner of an outbox an observer.
+/// Makes a client an observer.
 pub(crate) async fn observe(
-    server: &Arc<Server>,
-    outbox: &Outbox,
+    client: &Connection,
     card: &Card,
     wish: &Wish,
 ) -> Result<Arc<Hub>, Failed> {
+    let (server, outbox) = (&client.server, &client.outbox);
     let limits = &server.config.limits;
     let (mut own, mut others) = (None, 0);
     for hub in server.hubs.of(wish.session) {
@@ -111,13 +113,15 @@ pub(crate) async fn observe(
         hub.check_room(others, limits, server.now())?;
         if wish.how != How::Restoring
             && hub.remembers(wish.after)
-            && let Some(hub) = at_once(server, outbox, card, wish, hub, others).await?
+            // Whoever asks again and again is read the history like everybody who does.
+            && (wish.how == How::Plainly || client.ticket.replay() == Had::Little)
+            && let Some(hub) = at_once(client, card, wish, hub, others).await?
         {
             return Ok(hub);
         }
     }
     let plan = {
-        let _turn = server.replaying().await;
+        let _turn = server.replays.turn(client.ticket.replay()).await;
         plan(server, wish).await?
     };
     let mut projector = Projector::new(&plan.state, plan.start);
@@ -131,7 +135,7 @@ pub(crate) async fn observe(
     }
     let until = plan.info.head;
     let mut at = plan.start;
-    let count = replay(server, outbox, wish.session, &mut projector, &mut at, until).await?;
+    let count = replay(client, wish.session, &mut projector, &mut at, until).await?;
     if wish.how != How::Plainly {
         for frame in projector.open_questions(wish.session, server.now()) {
             outbox.send(Encoded::from(&frame)).await?;
@@ -156,7 +160,7 @@ pub(crate) async fn observe(
             Joined::Live => return Ok(hub),
             Joined::Over => tokio::task::yield_now().await,
             Joined::Behind => {
-                replay(server, outbox, wish.session, &mut projector, &mut at, Seq::MAX).await?;
+                replay(client, wish.session, &mut projector, &mut at, Seq::MAX).await?;
             }
         }
     }
@@ -164,13 +168,13 @@ pub(crate) async fn observe(
 
 /// Joins a hub that remembers everything since the cursor; none if it does not any more.
 async fn at_once(
-    server: &Arc<Server>,
-    outbox: &Outbox,
+    client: &Connection,
     card: &Card,
     wish: &Wish,
     hub: Arc<Hub>,
     others: usize,
 ) -> Result<Option<Arc<Hub>>, Failed> {
+    let (server, outbox) = (&client.server, &client.outbox);
     let standing = hub.standing();
     let Some(epoch) = standing.epoch else { return Ok(None) };
     if wish.epoch.is_some_and(|named| named != epoch) {
@@ -212,7 +216,7 @@ async fn at_once(
         // It went on too fast or ended: what is missed is read, the answer has been given.
         Joined::Behind | Joined::Over => {
             let wish = Wish { after: standing.head, how: How::Plainly, ..wish.clone() };
-            Box::pin(observe(server, outbox, card, &wish)).await.map(Some)
+            Box::pin(observe(client, card, &wish)).await.map(Some)
         }
     }
 }
@@ -302,20 +306,20 @@ async fn answer(
 
 /// Sends the history after `at`, up to `until` or its end, and says how many frames that were.
 async fn replay(
-    server: &Server,
-    outbox: &Outbox,
+    client: &Connection,
     session: SessionId,
     projector: &mut Projector,
     at: &mut Seq,
     until: Seq,
 ) -> Result<u64, Failed> {
+    let (server, outbox) = (&client.server, &client.outbox);
     let mut count = 0;
     while *at < until {
         // Nothing is read before it can go somewhere.
         outbox.room().await?;
         let mut frames = Vec::new();
         let head = {
-            let _turn = server.replaying().await;
+            let _turn = server.replays.turn(client.ticket.replay()).await;
             let page = server.journal.read(session, *at, PAGE).await?;
             if let Some(gap) = page.gap {
                 return Err(overtaken(session, &gap).into());

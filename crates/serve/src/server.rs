@@ -19,7 +19,6 @@ use budao_core::{
 use budao_journal::{Filter, Journal};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -31,11 +30,9 @@ use crate::{
     inbound::{self, Creation},
     origin::Welcome,
     outbox::{Budget, Outbox},
+    replays::Replays,
     stats::Stats,
 };
-
-/// How many read or project a history at the same time.
-const REPLAYS: usize = 4;
 
 /// What all connections and requests share.
 #[derive(Debug)]
@@ -47,7 +44,8 @@ pub(crate) struct Server {
     pub(crate) hubs: Hubs,
     pub(crate) budget: Arc<Budget>,
     pub(crate) door: Arc<Admission>,
-    replays: Semaphore,
+    /// Whose turn it is to have a piece of some history read.
+    pub(crate) replays: Replays,
     pub(crate) welcome: Welcome,
     pub(crate) cards: Cards,
     pub(crate) stats: tokio::sync::Mutex<Stats>,
@@ -75,7 +73,7 @@ impl Server {
             hubs: Hubs::default(),
             budget: Budget::new(config.limits.all_observer_bytes),
             door: Admission::new(&config.limits, &world.clock),
-            replays: Semaphore::new(REPLAYS),
+            replays: Replays::new(&world.clock),
             welcome: Welcome::new(&config.origins, &config.hosts, is_loopback),
             cards: Cards::default(),
             checked: tokio::sync::Mutex::default(),
@@ -111,14 +109,6 @@ impl Server {
             json_depth: self.config.core.json_depth,
             ..inbound::Limits::default()
         }
-    }
-
-    /// A turn at reading a piece of some history, until it is dropped. Whoever waits for one is not running: those who
-    /// ask for their history again and again take turns with each other, not with everybody. Never held while a
-    /// client is waited for.
-    pub(crate) async fn replaying(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
-        self.replays.acquire().await.ok()
     }
 
     /// What may be told of a fault, with a trace to find it by.

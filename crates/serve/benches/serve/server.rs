@@ -26,6 +26,8 @@ fn without_bounds() -> Bounds {
         commands: many,
         tenant_commands: many,
         all_commands: many,
+        replays: many,
+        tenant_replays: many,
         // The client is another process on the same two cores: it may well be away for longer than a burst lasts.
         observer_bytes: 64 << 20,
         all_observer_bytes: 4 << 30,

@@ -63,7 +63,7 @@ impl Connection {
     }
 
     async fn follow(self: &Arc<Self>, card: Card, wish: &Wish, cancel: &CancellationToken) {
-        match observe(&self.server, &self.outbox, &card, wish).await {
+        match observe(self, &card, wish).await {
             Ok(hub) => self.joined(hub, cancel),
             Err(Failed::Left) => {}
             Err(Failed::Fault(fault)) => {

@@ -74,14 +74,19 @@ async fn begin(
     let session = session_id(session)?;
     server.cards.check(&*server.journal, session, &caller.who).await?;
     let info = server.journal.info(session).await?.ok_or_else(|| card::unknown(session))?;
-    let state = fold_at(&*server.journal, session, after).await?;
+    let state = {
+        let _turn = server.replays.turn(server.door.replay(&caller.who.tenant)).await;
+        fold_at(&*server.journal, session, after).await?
+    };
     let projector = Projector::new(&state, after).speaking(caller.lang);
-    Ok(Past { server: Arc::clone(server), session, projector, at: after, until: info.head })
+    let (server, tenant) = (Arc::clone(server), caller.who.tenant.clone());
+    Ok(Past { server, tenant, session, projector, at: after, until: info.head })
 }
 
 /// What is left to send.
 struct Past {
     server: Arc<Server>,
+    tenant: String,
     session: SessionId,
     projector: Projector,
     at: Seq,
@@ -94,7 +99,7 @@ impl Past {
             return Ok(None);
         }
         let server = Arc::clone(&self.server);
-        let _turn = server.replaying().await;
+        let _turn = server.replays.turn(server.door.replay(&self.tenant)).await;
         let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {

@@ -453,13 +453,14 @@ pub(super) async fn export(
         Ok((session, info))
     };
     let begun = begun.await;
-    let shared = Arc::clone(&server);
+    let (shared, tenant) = (Arc::clone(&server), caller.who.tenant.clone());
     answered(&server, &caller, begun, move |(session, info)| {
         let removed = info.first_available.saturating_sub(1);
         let head = json!({"session": session, "epoch": info.epoch, "removed_to": removed});
         let first = format!("{}\n{head}\n", json!({"journal": 1}));
         let export = Export {
             server: shared,
+            tenant,
             session,
             at: removed,
             until: info.head,
@@ -473,6 +474,7 @@ pub(super) async fn export(
 
 struct Export {
     server: Arc<Server>,
+    tenant: String,
     session: SessionId,
     at: Seq,
     until: Seq,
@@ -494,7 +496,7 @@ impl Export {
             return Ok(Some((format!("{end}\n{}\n", json!({"done": 1})).into(), self)));
         }
         let server = Arc::clone(&self.server);
-        let _turn = server.replaying().await;
+        let _turn = server.replays.turn(server.door.replay(&self.tenant)).await;
         let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {

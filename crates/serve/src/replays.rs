@@ -1,0 +1,211 @@
+//! Whose turn it is to have a piece of some history read.
+//!
+//! Anybody may ask for a history, again and again, and each time it is work. So it gets a share of the machine and no more: a
+//! place where pieces are read rests after each one for a multiple of the time that took, and whatever is live goes on
+//! meanwhile. Whoever has had more than an allowance (of the connection, of the tenant) queues elsewhere, where there is
+//! one place that rests much longer: they take turns with each other, not with everybody.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use budao_core::{Timestamp, seams::Clock};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Places for those who have an allowance left, and how many times as long as they worked they rest: together they
+/// take no more than one core. For a client who is alone there is always a place that has rested.
+const FRESH: (usize, u32) = (4, 3);
+/// The place for everybody else: about a twentieth of a core.
+const AGAIN: (usize, u32) = (1, 19);
+/// No place rests for longer, whatever the clock says.
+const REST_MAX: Duration = Duration::from_millis(100);
+
+/// Who has had how much history lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Had {
+    /// Less than the allowance.
+    Little,
+    /// More than that.
+    Much,
+}
+
+/// Whose turn it is.
+#[derive(Debug)]
+pub(crate) struct Replays {
+    clock: Arc<dyn Clock>,
+    fresh: Queue,
+    again: Queue,
+}
+
+impl Replays {
+    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
+        let now = clock.now();
+        Self {
+            clock: Arc::clone(clock),
+            fresh: Queue::new(FRESH, now),
+            again: Queue::new(AGAIN, now),
+        }
+    }
+
+    /// A turn at reading a piece, until it is dropped. Never held while a client is waited for.
+    pub(crate) async fn turn(&self, had: Had) -> Turn<'_> {
+        let queue = match had {
+            Had::Little => &self.fresh,
+            Had::Much => &self.again,
+        };
+        let place = queue.turns.acquire().await.expect("it is never closed");
+        let rested = queue.take();
+        let mut turn = Turn { queue, clock: &*self.clock, rested, began: None, _place: place };
+        let rest = rested.since(self.clock.now());
+        if rest > Duration::ZERO {
+            self.clock.sleep(rest.min(REST_MAX)).await;
+        }
+        turn.began = Some(self.clock.now());
+        turn
+    }
+}
+
+/// Those who wait for the same places.
+#[derive(Debug)]
+struct Queue {
+    turns: Semaphore,
+    /// When each place that is free will have rested.
+    rested: Mutex<Vec<Timestamp>>,
+    rest: u32,
+}
+
+impl Queue {
+    fn new((places, rest): (usize, u32), now: Timestamp) -> Self {
+        Self { turns: Semaphore::new(places), rested: Mutex::new(vec![now; places]), rest }
+    }
+
+    fn rested(&self) -> MutexGuard<'_, Vec<Timestamp>> {
+        self.rested.lock().expect("no code panics while holding this")
+    }
+
+    /// The free place that rested first.
+    fn take(&self) -> Timestamp {
+        let mut rested = self.rested();
+        let first = (0..rested.len()).min_by_key(|index| rested[*index]);
+        first.map_or_else(Timestamp::default, |index| rested.swap_remove(index))
+    }
+}
+
+/// A place to read a piece at, until it is dropped. Whoever leaves in the middle has used it all the same.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    queue: &'a Queue,
+    clock: &'a dyn Clock,
+    rested: Timestamp,
+    began: Option<Timestamp>,
+    /// Given back after the time was noted.
+    _place: SemaphorePermit<'a>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let now = self.clock.now();
+        let rested = match self.began {
+            None => self.rested,
+            Some(began) => {
+                now.after(now.since(began).saturating_mul(self.queue.rest).min(REST_MAX))
+            }
+        };
+        self.queue.rested().push(rested);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt as _, future::BoxFuture};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Tokio's time, which stands still in these tests until everybody waits.
+    #[derive(Debug)]
+    struct Paused(Instant);
+
+    impl Clock for Paused {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_micros(1_000_000_000_000).after(self.0.elapsed())
+        }
+
+        fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(tokio::time::sleep(wait))
+        }
+    }
+
+    fn replays() -> Replays {
+        let clock: Arc<dyn Clock> = Arc::new(Paused(Instant::now()));
+        Replays::new(&clock)
+    }
+
+    const PIECE: Duration = Duration::from_millis(1);
+
+    /// Reads so many pieces, one after the other.
+    async fn read(replays: &Replays, had: Had, pieces: u32) -> Duration {
+        let began = Instant::now();
+        for _ in 0..pieces {
+            let _turn = replays.turn(had).await;
+            tokio::time::sleep(PIECE).await;
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_who_is_alone_does_not_wait() {
+        assert_eq!(read(&replays(), Had::Little, 1000).await, PIECE * 1000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_ask_again_and_again_leave_nineteen_twentieths_of_the_time_to_others() {
+        let replays = replays();
+        let crowd = (0..20).map(|_| read(&replays, Had::Much, 5));
+        let slowest = futures::future::join_all(crowd).await.into_iter().max().unwrap();
+        assert!(slowest >= PIECE * (99 * 20), "{slowest:?} for 100 pieces");
+        assert!(slowest <= PIECE * (101 * 20), "{slowest:?} for 100 pieces");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_for_the_first_time_does_not_queue_behind_those_who_ask_again() {
+        let replays = replays();
+        let crowd = futures::future::join_all((0..1000).map(|_| read(&replays, Had::Much, 5)));
+        let honest = async {
+            tokio::task::yield_now().await;
+            read(&replays, Had::Little, 10).await
+        };
+        tokio::select! {
+            biased;
+            _ = crowd => panic!("the crowd was served first"),
+            took = honest => assert_eq!(took, PIECE * 10),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_while_it_waits_or_reads_wins_nothing() {
+        let replays = replays();
+        let turn = replays.turn(Had::Much).await;
+        tokio::time::sleep(PIECE).await;
+        drop(turn);
+        for _ in 0..3 {
+            let left = replays.turn(Had::Much).now_or_never();
+            assert!(left.is_none(), "the place has not rested");
+        }
+        let began = Instant::now();
+        drop(replays.turn(Had::Much).await);
+        assert_eq!(began.elapsed(), PIECE * 19);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_piece_that_took_long_does_not_stop_the_others_for_long() {
+        let replays = replays();
+        let turn = replays.turn(Had::Much).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        drop(turn);
+        let began = Instant::now();
+        drop(replays.turn(Had::Much).await);
+        assert_eq!(began.elapsed(), REST_MAX);
+    }
+}
