@@ -25,8 +25,9 @@ use crate::{
     server::Server,
 };
 
-/// What is read at once. Small, so that many who come back at once share the machine and its memory.
-const PAGE: PageLimits = PageLimits { records: 256, bytes: 128 * 1024 };
+/// What is read at once. Small, so that many who come back at once share the machine and its memory: everybody holds
+/// as much until there is room in their outbox.
+const PAGE: PageLimits = PageLimits { records: 128, bytes: 32 * 1024 };
 
 /// How somebody becomes an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

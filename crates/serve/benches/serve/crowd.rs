@@ -59,13 +59,13 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) {
     let kind = Kind::ALL.iter().find(|(known, _)| *known == name).expect("a kind of crowd").1;
     let address: SocketAddr = address.parse().expect("an address");
     let count: usize = count.parse().expect("a number");
-    let mut lines = io::stdin().lines().map_while(Result::ok);
-    let sessions: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+    let heard = || io::stdin().lines().map_while(Result::ok);
+    let sessions: Vec<String> = heard().take_while(|line| !line.is_empty()).collect();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
     let done = Arc::new(AtomicU64::new(0));
     runtime.block_on(async {
-        let ended = tokio::task::spawn_blocking(move || lines.for_each(drop));
+        let ended = tokio::task::spawn_blocking(move || heard().for_each(drop));
         let members = (0..count).map(|number| {
             let (session, done) = (sessions[number % sessions.len()].clone(), Arc::clone(&done));
             let (session, head) = session.split_once(' ').expect("a session and its head");

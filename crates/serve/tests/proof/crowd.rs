@@ -1,20 +1,22 @@
 //! Crowds: readers that stand still, requests that never end, clients that ask for everything again and again. What they
 //! cost everybody else is bounded. Suites T13 and T14 of `docs/security.md`; `BUDAO_FULL` makes the crowds large.
 //!
-//! How long others had to wait is printed and not judged: it is this machine's. What is judged is that they heard
-//! everything, that who does not read is let go, and what is kept for them.
+//! How long others had to wait is printed and not judged: crowd, clients and server are one process here. The bench
+//! `serve/beside_*` judges it, with processes of their own. What is judged here is that they heard everything, that who
+//! does not read is let go, that who replays for ever is served slowly, and what is kept for them.
 
 use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use budao_client::{Event, Events, Session};
 use budao_models::script::{Order, Script};
+use budao_serve::Rate;
 use futures::{SinkExt as _, StreamExt as _, future::join_all};
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
@@ -25,6 +27,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
     sync::Notify,
+    task::JoinSet,
 };
 use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
 
@@ -300,17 +303,13 @@ struct Abuse {
     done: AtomicUsize,
     /// Everybody did once.
     begun: Notify,
-    over: AtomicBool,
 }
 
-/// Asks for all of the history, reads it, and asks again. Whoever is let go meanwhile comes back.
+/// Asks for all of the history, reads it, and asks again, until it is stopped. Whoever is let go meanwhile comes back.
 async fn again_and_again(address: SocketAddr, session: String, crowd: usize, abuse: Arc<Abuse>) {
-    while !abuse.over.load(Ordering::Relaxed) {
+    loop {
         let mut line = line(address).await;
-        while !abuse.over.load(Ordering::Relaxed) {
-            if line.send(back(&session, 0)).await.is_err() || !is_replayed(&mut line).await {
-                break;
-            }
+        while line.send(back(&session, 0)).await.is_ok() && is_replayed(&mut line).await {
             if abuse.done.fetch_add(1, Ordering::Relaxed) + 1 == crowd {
                 abuse.begun.notify_one();
             }
@@ -332,13 +331,15 @@ async fn is_replayed(line: &mut WebSocketStream<TcpStream>) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
-    // Goal: T14. Method: a crowd reads the history of one session again and again while other sessions have turns.
+    // Goal: T14. Method: a crowd reads the history of one session again and again while other sessions have turns. Each
+    // has an allowance for about two histories; afterwards they are read slowly, and somebody new is not.
     let (crowd, sessions, count) = if is_full() { (1000, 10, 10) } else { (40, 4, 5) };
     let crowd = crowd.min(sockets() / 2 - 200);
     let all = 4 << 20;
     let setup = Setup::new(talkative()).gateway(|limits| {
         limits.observers = crowd + 8;
         limits.all_observer_bytes = all;
+        limits.replays = Rate { per_second: 1, burst: 40 };
     });
     let stage = setup.start().await;
     let mut owner = Healthy::new(&stage).await;
@@ -348,30 +349,34 @@ async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
     let mut healthy = join_all((0..sessions).map(|_| Healthy::new(&stage))).await;
     let before = turns(&mut healthy, count).await;
     let shared = Arc::new(Abuse::default());
-    let abuse = join_all((0..crowd).map(|_| {
+    let mut abuse = JoinSet::new();
+    for _ in 0..crowd {
         let id = owner.session.id().to_owned();
-        tokio::spawn(again_and_again(stage.address, id, crowd, Arc::clone(&shared)))
-    }));
-    let others = async {
-        shared.begun.notified().await;
-        let beside = turns(&mut healthy, count).await;
-        let waiting = meter(stage.address, "budao_observers_waiting_bytes").await;
-        shared.over.store(true, Ordering::Relaxed);
-        (beside, waiting)
-    };
-    let (abused, (beside, waiting)) = tokio::join!(abuse, others);
-    assert!(abused.iter().all(Result::is_ok), "every client was served to the end");
+        abuse.spawn(again_and_again(stage.address, id, crowd, Arc::clone(&shared)));
+    }
+    shared.begun.notified().await;
+    let beside = turns(&mut healthy, count).await;
+    let waiting = meter(stage.address, "budao_observers_waiting_bytes").await;
+    let before_fresh = shared.done.load(Ordering::Relaxed);
+    let began = Instant::now();
     for one in &healthy {
         heard_everything(&stage, one).await;
     }
+    heard_everything(&stage, &owner).await;
+    let fresh = began.elapsed();
+    let meanwhile = shared.done.load(Ordering::Relaxed) - before_fresh;
+    assert!(abuse.try_join_next().is_none(), "everybody in the crowd is still served");
+    abuse.shutdown().await;
     let Waits { middle, slowest, .. } = before;
     eprintln!(
         "security T14: {crowd} clients replayed a history {} times beside {sessions} other sessions; a turn of these \
-         took {middle:?} (p99 {slowest:?}) alone, {:?} (p99 {:?}) beside them; {} KiB waited",
+         took {middle:?} (p99 {slowest:?}) alone, {:?} (p99 {:?}) beside them; {} KiB waited; {} who were new had their \
+         histories in {fresh:?}, the crowd {meanwhile} more meanwhile",
         shared.done.load(Ordering::Relaxed),
         beside.middle,
         beside.slowest,
-        waiting / 1024
+        waiting / 1024,
+        sessions + 1
     );
     // A frame each may come on top.
     assert!(waiting < all + crowd * 16 * 1024, "{waiting} bytes wait");
@@ -379,5 +384,41 @@ async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
     let mut fresh = Peer::connect(stage.address).await;
     fresh.create().await;
     drop(fresh);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_again_and_again_is_read_the_history_slowly_and_who_is_new_is_not() {
+    // Goal: an allowance of a connection is its own, and what goes beyond it costs others next to nothing. Method: one
+    // client, alone, before and after it has had its allowance, beside one that has it still. Times are compared with each
+    // other: a place that rests makes nothing faster, however busy the machine is.
+    let setup = Setup::new(talkative()).gateway(|limits| {
+        limits.replays = Rate { per_second: 1, burst: 60 };
+    });
+    let stage = setup.start().await;
+    let mut owner = Healthy::new(&stage).await;
+    for _ in 0..20 {
+        owner.turn().await;
+    }
+    let id = owner.session.id().to_owned();
+    let quickest = async |line: &mut WebSocketStream<TcpStream>, times: usize| {
+        let mut all = Vec::new();
+        for _ in 0..times {
+            let began = Instant::now();
+            line.send(back(&id, 0)).await.unwrap();
+            assert!(is_replayed(line).await);
+            all.push(began.elapsed());
+        }
+        all.into_iter().min().unwrap()
+    };
+    let mut greedy = line(stage.address).await;
+    let first = quickest(&mut greedy, 3).await;
+    quickest(&mut greedy, 3).await;
+    let later = quickest(&mut greedy, 1).await;
+    let mut fresh = line(stage.address).await;
+    let new = quickest(&mut fresh, 3).await;
+    assert!(later > first * 3, "{later:?} after the allowance, {first:?} before");
+    assert!(later > new * 3, "{later:?} after the allowance, {new:?} for who is new");
+    drop((greedy, fresh, owner));
     stage.stop().await;
 }
