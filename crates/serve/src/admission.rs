@@ -22,6 +22,8 @@ use crate::{
 
 /// Tenants whose rates are remembered before those that are idle are forgotten.
 const TENANTS_REMEMBERED: usize = 10_000;
+/// Records that are read at once, of some history.
+pub(crate) const PIECE: u32 = 128;
 
 type Direct = RateLimiter<
     governor::state::NotKeyed,
@@ -162,11 +164,13 @@ impl Admission {
         })
     }
 
-    /// The tenant is read one more piece of some history. Has it had much already?
-    pub(crate) fn replay(&self, tenant: &str) -> Had {
-        match self.tenant_replays.check_key(&tenant.to_owned()) {
-            Ok(()) => Had::Little,
-            Err(_) => Had::Much,
+    /// The tenant is read so many more records of some history, as far as they make one piece. Has it had much already?
+    /// Whoever misses only a few gets them, however much others of the tenant have had: it is on a bad line, perhaps.
+    pub(crate) fn replay(&self, tenant: &str, records: u64) -> Had {
+        match self.tenant_replays.check_key_n(&tenant.to_owned(), piece(records)) {
+            Ok(Ok(())) => Had::Little,
+            Ok(Err(_)) | Err(_) if records < PIECE.into() => Had::Little,
+            Ok(Err(_)) | Err(_) => Had::Much,
         }
     }
 
@@ -213,13 +217,20 @@ impl Ticket {
         self.door.command(&self.tenant, bytes)
     }
 
-    /// This connection is read one more piece of some history. Has it, or its tenant, had much already?
-    pub(crate) fn replay(&self) -> Had {
-        match self.replays.check() {
-            Ok(()) => self.door.replay(&self.tenant),
-            Err(_) => Had::Much,
+    /// This connection is read so many more records of some history, as far as they make one piece. Has it, or its
+    /// tenant, had much already?
+    pub(crate) fn replay(&self, records: u64) -> Had {
+        match self.replays.check_n(piece(records)) {
+            Ok(Ok(())) => self.door.replay(&self.tenant, records),
+            Ok(Err(_)) | Err(_) => Had::Much,
         }
     }
+}
+
+/// As many records as are read at once, at most.
+fn piece(records: u64) -> NonZeroU32 {
+    let records = u32::try_from(records).unwrap_or(PIECE).min(PIECE);
+    NonZeroU32::new(records).unwrap_or(NonZeroU32::MIN)
 }
 
 fn quota(rate: Rate) -> Quota {
@@ -311,17 +322,21 @@ mod tests {
     #[test]
     fn histories_are_counted_per_connection_and_per_tenant() {
         let limits = Limits {
-            replays: Rate { per_second: 1, burst: 3 },
-            tenant_replays: Rate { per_second: 2, burst: 5 },
+            replays: Rate { per_second: 128, burst: 384 },
+            tenant_replays: Rate { per_second: 256, burst: 640 },
             ..Limits::default()
         };
         let (door, hands) = door(&limits);
         let (one, two) = (door.enter("acme").unwrap(), door.enter("acme").unwrap());
         let other = door.enter("other").unwrap();
-        let little = |ticket: &Ticket| (0..10).filter(|_| ticket.replay() == Had::Little).count();
+        let little =
+            |ticket: &Ticket| (0..10).filter(|_| ticket.replay(9_000) == Had::Little).count();
         assert_eq!((little(&one), little(&two), little(&other)), (3, 2, 3));
         let anew = door.enter("acme").unwrap();
         assert_eq!(little(&anew), 0, "a new line is no new allowance of the tenant");
+        let bad_line = door.enter("acme").unwrap();
+        assert_eq!(bad_line.replay(100), Had::Little, "who misses little gets it");
+        assert_eq!(one.replay(100), Had::Much, "but not again and again");
         hands.0.fetch_add(1_000_000, Ordering::SeqCst);
         assert_eq!((little(&one), little(&two)), (1, 1), "a second later");
     }

@@ -133,7 +133,7 @@ pub struct Limits {
     pub tenant_commands: Rate,
     /// Commands a second of everybody.
     pub all_commands: Rate,
-    /// Pieces of history a second that one connection is read at once; what it asks for beyond that is read in its turn
+    /// Records of history a second that one connection is read at once; what it asks for beyond that is read in its turn
     /// with others who do, slowly.
     pub replays: Rate,
     /// The same of all connections of one tenant.
@@ -191,8 +191,8 @@ impl Default for Limits {
             commands: Rate { per_second: 50, burst: 200 },
             tenant_commands: Rate { per_second: 5_000, burst: 10_000 },
             all_commands: Rate { per_second: 50_000, burst: 50_000 },
-            replays: Rate { per_second: 16, burst: 128 },
-            tenant_replays: Rate { per_second: 200, burst: 20_000 },
+            replays: Rate { per_second: 1_024, burst: 16_384 },
+            tenant_replays: Rate { per_second: 16_384, burst: 1_000_000 },
             tenant_bytes: Rate { per_second: 32 << 20, burst: 64 << 20 },
             heartbeat: Duration::from_secs(15),
             silence: Duration::from_secs(40),

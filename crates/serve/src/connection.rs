@@ -33,6 +33,9 @@ use crate::{
     signed::State,
 };
 
+/// What it takes to work out where a session stands, in records read.
+pub(crate) const FOLD: u64 = 8;
+
 /// One client.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -323,7 +326,7 @@ impl Connection {
     ) -> Result<Frame, Fault> {
         let server = &self.server;
         let (folded, _) = {
-            let _turn = server.replays.turn(self.ticket.replay()).await;
+            let _turn = server.replays.turn(self.ticket.replay(FOLD)).await;
             fold(&*server.journal, session).await?
         };
         let info = server.journal.info(session).await?;

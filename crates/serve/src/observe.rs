@@ -14,8 +14,9 @@ use budao_core::{
 use budao_journal::{Gap, GapReason as Bound, Info, Journal, PageLimits, fold_at};
 
 use crate::{
+    admission::PIECE,
     card::{Card, unknown},
-    connection::Connection,
+    connection::{Connection, FOLD},
     frame::connection::{Coverage, GapReason, Head, Restored, Resumption, replayed, resuming},
     hub::{Hub, Joined, Missed, Start},
     inbound::Cursor,
@@ -27,7 +28,7 @@ use crate::{
 
 /// What is read at once. Small, so that many who come back at once share the machine and its memory: everybody holds
 /// as much until there is room in their outbox.
-const PAGE: PageLimits = PageLimits { records: 128, bytes: 32 * 1024 };
+const PAGE: PageLimits = PageLimits { records: PIECE as usize, bytes: 32 * 1024 };
 
 /// How somebody becomes an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,14 +116,14 @@ pub(crate) async fn observe(
         if wish.how != How::Restoring
             && hub.remembers(wish.after)
             // Whoever asks again and again is read the history like everybody who does.
-            && (wish.how == How::Plainly || client.ticket.replay() == Had::Little)
+            && (wish.how == How::Plainly || may_at_once(client, &hub, wish))
             && let Some(hub) = at_once(client, card, wish, hub, others).await?
         {
             return Ok(hub);
         }
     }
     let plan = {
-        let _turn = server.replays.turn(client.ticket.replay()).await;
+        let _turn = server.replays.turn(client.ticket.replay(FOLD)).await;
         plan(server, wish).await?
     };
     let mut projector = Projector::new(&plan.state, plan.start);
@@ -165,6 +166,11 @@ pub(crate) async fn observe(
             }
         }
     }
+}
+
+/// May the client have from memory what it missed, or has it had much?
+fn may_at_once(client: &Connection, hub: &Hub, wish: &Wish) -> bool {
+    client.ticket.replay(hub.standing().head.saturating_sub(wish.after)) == Had::Little
 }
 
 /// Joins a hub that remembers everything since the cursor; none if it does not any more.
@@ -320,7 +326,7 @@ async fn replay(
         outbox.room().await?;
         let mut frames = Vec::new();
         let head = {
-            let _turn = server.replays.turn(client.ticket.replay()).await;
+            let _turn = server.replays.turn(client.ticket.replay(until - *at)).await;
             let page = server.journal.read(session, *at, PAGE).await?;
             if let Some(gap) = page.gap {
                 return Err(overtaken(session, &gap).into());

@@ -13,13 +13,21 @@ use std::{
 use budao_core::{Timestamp, seams::Clock};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Places for those who have an allowance left, and how many times as long as they worked they rest: together they
-/// take no more than one core. For a client who is alone there is always a place that has rested.
-const FRESH: (usize, u32) = (4, 3);
+/// Places for those who have an allowance left: together they take about one core, and for a client who is alone there
+/// is always one that has rested. When the machine is busy with other things pieces take long, and rests do not.
+const FRESH: Share = Share { places: 5, rest: 3, rest_max: Duration::from_millis(2) };
 /// The place for everybody else: about a twentieth of a core.
-const AGAIN: (usize, u32) = (1, 19);
-/// No place rests for longer, whatever the clock says.
-const REST_MAX: Duration = Duration::from_millis(100);
+const AGAIN: Share = Share { places: 1, rest: 19, rest_max: Duration::from_millis(100) };
+
+/// How much of the machine a queue gets.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    places: usize,
+    /// How many times as long as it worked a place rests.
+    rest: u32,
+    /// It never rests for longer, whatever the clock says.
+    rest_max: Duration,
+}
 
 /// Who has had how much history lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +67,7 @@ impl Replays {
         let mut turn = Turn { queue, clock: &*self.clock, rested, began: None, _place: place };
         let rest = rested.since(self.clock.now());
         if rest > Duration::ZERO {
-            self.clock.sleep(rest.min(REST_MAX)).await;
+            self.clock.sleep(rest.min(queue.share.rest_max)).await;
         }
         turn.began = Some(self.clock.now());
         turn
@@ -72,12 +80,13 @@ struct Queue {
     turns: Semaphore,
     /// When each place that is free will have rested.
     rested: Mutex<Vec<Timestamp>>,
-    rest: u32,
+    share: Share,
 }
 
 impl Queue {
-    fn new((places, rest): (usize, u32), now: Timestamp) -> Self {
-        Self { turns: Semaphore::new(places), rested: Mutex::new(vec![now; places]), rest }
+    fn new(share: Share, now: Timestamp) -> Self {
+        let rested = Mutex::new(vec![now; share.places]);
+        Self { turns: Semaphore::new(share.places), rested, share }
     }
 
     fn rested(&self) -> MutexGuard<'_, Vec<Timestamp>> {
@@ -109,7 +118,8 @@ impl Drop for Turn<'_> {
         let rested = match self.began {
             None => self.rested,
             Some(began) => {
-                now.after(now.since(began).saturating_mul(self.queue.rest).min(REST_MAX))
+                let Share { rest, rest_max, .. } = self.queue.share;
+                now.after(now.since(began).saturating_mul(rest).min(rest_max))
             }
         };
         self.queue.rested().push(rested);
@@ -206,6 +216,6 @@ mod tests {
         drop(turn);
         let began = Instant::now();
         drop(replays.turn(Had::Much).await);
-        assert_eq!(began.elapsed(), REST_MAX);
+        assert_eq!(began.elapsed(), AGAIN.rest_max);
     }
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) {
             let (session, done) = (sessions[number % sessions.len()].clone(), Arc::clone(&done));
             let (session, head) = session.split_once(' ').expect("a session and its head");
             // Those who replay, and every other one of those who stand still, want it from the beginning.
-            let is_late = kind == Kind::Stalls && number / sessions.len() % 2 == 0;
+            let is_late = kind == Kind::Stalls && (number / sessions.len()).is_multiple_of(2);
             let after = if is_late { head.parse().expect("a number") } else { 0 };
             let ask = reconnect(session, after);
             async move {
@@ -79,14 +79,13 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) {
                     Kind::Replays | Kind::Returns => Line::connect(address, "/ws").await,
                 };
                 let line = line.expect("everybody gets in");
-                tokio::spawn(behave(kind, address, ask, line, done))
+                drop(tokio::spawn(behave(kind, address, ask, line, done)));
             }
         });
-        let crowd: Vec<_> = stream::iter(members).buffer_unordered(AT_ONCE).collect().await;
+        stream::iter(members).buffer_unordered(AT_ONCE).collect::<()>().await;
         say("in");
         let _ = ended.await;
         say(&done.load(Ordering::Relaxed).to_string());
-        drop(crowd);
     });
 }
 

@@ -75,7 +75,7 @@ async fn begin(
     server.cards.check(&*server.journal, session, &caller.who).await?;
     let info = server.journal.info(session).await?.ok_or_else(|| card::unknown(session))?;
     let state = {
-        let _turn = server.replays.turn(server.door.replay(&caller.who.tenant)).await;
+        let _turn = server.replays.turn(server.door.replay(&caller.who.tenant, after)).await;
         fold_at(&*server.journal, session, after).await?
     };
     let projector = Projector::new(&state, after).speaking(caller.lang);
@@ -99,7 +99,8 @@ impl Past {
             return Ok(None);
         }
         let server = Arc::clone(&self.server);
-        let _turn = server.replays.turn(server.door.replay(&self.tenant)).await;
+        let _turn =
+            server.replays.turn(server.door.replay(&self.tenant, self.until - self.at)).await;
         let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {

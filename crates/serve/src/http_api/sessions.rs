@@ -496,7 +496,8 @@ impl Export {
             return Ok(Some((format!("{end}\n{}\n", json!({"done": 1})).into(), self)));
         }
         let server = Arc::clone(&self.server);
-        let _turn = server.replays.turn(server.door.replay(&self.tenant)).await;
+        let _turn =
+            server.replays.turn(server.door.replay(&self.tenant, self.until - self.at)).await;
         let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {

@@ -339,7 +339,7 @@ async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
     let setup = Setup::new(talkative()).gateway(|limits| {
         limits.observers = crowd + 8;
         limits.all_observer_bytes = all;
-        limits.replays = Rate { per_second: 1, burst: 40 };
+        limits.replays = Rate { per_second: 1, burst: 2_000 };
     });
     let stage = setup.start().await;
     let mut owner = Healthy::new(&stage).await;
@@ -393,7 +393,7 @@ async fn who_asks_again_and_again_is_read_the_history_slowly_and_who_is_new_is_n
     // client, alone, before and after it has had its allowance, beside one that has it still. Times are compared with each
     // other: a place that rests makes nothing faster, however busy the machine is.
     let setup = Setup::new(talkative()).gateway(|limits| {
-        limits.replays = Rate { per_second: 1, burst: 60 };
+        limits.replays = Rate { per_second: 1, burst: 3_000 };
     });
     let stage = setup.start().await;
     let mut owner = Healthy::new(&stage).await;
