@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// Write what was measured into `docs/benchmarks.md`, with charts
     #[arg(long)]
     write: bool,
+    /// Measure nothing: write what the last run measured
+    #[arg(long, conflicts_with_all = ["filters", "package", "peers", "write"])]
+    last: bool,
     /// How often each program runs, in turns
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -95,6 +98,12 @@ struct Program {
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let root = repo::root();
     let metadata = Metadata::load(&root)?;
+    let file = metadata.target_directory.join("bench.json");
+    if args.last {
+        let run = Run::read(&file)?;
+        written::write(&root, &run.benches, &run.circumstances)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let load_before = load();
     let mut programs = build(&root, &metadata, args)?;
     if args.peers {
@@ -121,12 +130,11 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if rows.is_empty() && broken.is_empty() && !args.filters.is_empty() {
         bail!("no bench has a name with `{}` in it", args.filters.join("` or `"));
     }
-    let circumstances = Circumstances::of(&root, args, load_before);
-    let file = metadata.target_directory.join("bench.json");
-    save(&file, &rows, &circumstances)?;
     print!("\n{}", report(&rows, &broken, &args.profile));
+    let run = Run { circumstances: Circumstances::of(&root, args, load_before), benches: rows };
+    run.save(&file)?;
     if args.write {
-        written::write(&root, &rows, &circumstances)?;
+        written::write(&root, &run.benches, &run.circumstances)?;
     }
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -345,8 +353,29 @@ fn report(rows: &[Line], broken: &[String], profile: &str) -> String {
     text
 }
 
+/// A run as it is kept in `target/bench.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Run {
+    #[serde(flatten)]
+    circumstances: Circumstances,
+    benches: Vec<Line>,
+}
+
+impl Run {
+    fn save(&self, file: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).context("write the numbers")?;
+        fs::write(file, text + "\n").with_context(|| format!("write `{}`", file.display()))
+    }
+
+    fn read(file: &Path) -> Result<Self> {
+        let text = fs::read_to_string(file)
+            .with_context(|| format!("read `{}`: was there a run?", file.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("understand `{}`", file.display()))
+    }
+}
+
 /// What is needed to compare numbers another day.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Circumstances {
     measured_at: String,
     commit: String,
@@ -391,14 +420,6 @@ impl Circumstances {
 fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().unwrap_or("unknown").to_owned()
-}
-
-/// Keeps the numbers.
-fn save(file: &Path, rows: &[Line], circumstances: &Circumstances) -> Result<()> {
-    let mut document = serde_json::to_value(circumstances).context("write the circumstances")?;
-    document["benches"] = serde_json::to_value(rows).context("write the numbers")?;
-    let text = serde_json::to_string_pretty(&document).context("write the numbers")?;
-    fs::write(file, text + "\n").with_context(|| format!("write `{}`", file.display()))
 }
 
 fn cpu_model() -> String {

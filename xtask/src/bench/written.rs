@@ -43,6 +43,8 @@ fn area(bench: &str) -> &str {
     let name = bench.strip_prefix("peer/").and_then(|rest| Some(rest.split_once('/')?.1));
     match name {
         Some(name) if name.starts_with("call_") => "tools",
+        Some("initialize" | "resident") => "acp",
+        Some("relay" | "chain") => "smcp",
         Some(name) => name.split('_').next().unwrap_or(name),
         None => bench.split('/').next().unwrap_or(bench),
     }
@@ -105,6 +107,8 @@ mod tests {
         assert_eq!(area("peer/rig/turn_memory"), "turn");
         assert_eq!(area("peer/socketio-js/serve_fanout"), "serve");
         assert_eq!(area("peer/autoagents/call_good"), "tools");
+        assert_eq!(area("peer/typescript/initialize"), "acp");
+        assert_eq!(area("peer/a2c-smcp/relay"), "smcp");
         assert_eq!(area("odd"), "odd");
     }
 
