@@ -27,10 +27,10 @@ pub fn unpaired(history: &[Message], from: usize) -> Option<usize> {
     (from..history.len()).find(|&index| {
         let message = &history[index];
         let next = history.get(index + 1).map(|next| &next.content[..]).unwrap_or_default();
+        let before = index.checked_sub(1).map(|before| &history[before].content[..]);
         let orphans = index == from
-            && from > 0
             && results(&message.content).next().is_some()
-            && uses(&history[index - 1].content).next().is_none();
+            && uses(before.unwrap_or_default()).next().is_none();
         !uses(&message.content).eq(results(next)) || orphans
     })
 }

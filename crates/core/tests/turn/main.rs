@@ -7,6 +7,7 @@
 )]
 
 mod deputy;
+mod edges;
 mod ends;
 mod fold;
 mod play;
