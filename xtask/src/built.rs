@@ -16,6 +16,17 @@ pub(crate) fn bin(name: &str) -> Result<Command> {
     Ok(command(folder()?.join(name)))
 }
 
+/// The same, optimised.
+pub(crate) fn optimised(name: &str) -> Result<Command> {
+    let root = repo::root();
+    let built = process::cargo(&root)
+        .args(["build", "--locked", "--release", "--workspace", "--bin", name])
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(built.success(), "`{name}` could not be built");
+    Ok(command(Metadata::load(&root)?.target_directory.join("release").join(name)))
+}
+
 /// An example of the workspace.
 pub(crate) fn example(name: &str) -> Result<Command> {
     Ok(command(folder()?.join("examples").join(name)))

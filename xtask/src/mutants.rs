@@ -1,24 +1,33 @@
 //! `cargo xtask mutants`: small mistakes are put into the code that brings sessions back, one at a time, and the tests of
-//! its package have to notice. `cargo-mutants` does it in a copy of the repository; it is fetched into the peers folder.
+//! its package have to notice.
+//!
+//! `cargo-mutants` says which mistakes there are; it is fetched into the peers folder. It would build everything anew for
+//! each of them, which takes most of a day. So they are all put into one copy of the repository, each behind a number
+//! ([`plant`]); that copy is built once ([`copy`]), and a mistake then costs no more than the tests that enter its
+//! function ([`trial`]).
 
+mod copy;
+mod plant;
+mod trial;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
+use self::plant::Mistake;
+use self::trial::Verdict;
 use crate::metadata::Metadata;
-use crate::process::{self, Stream};
 use crate::recovery::{self, AREAS};
-use crate::{peers, repo};
+use crate::table::{self, Align};
+use crate::{peers, process, repo};
 
 const VERSION: &str = "27.1.0";
-/// A mistake whose tests take so many times as long as without it has made them hang, and was noticed; but not if that is
-/// less than so many seconds.
-const HANG_TIMES: &str = "5";
-const HANG_SECONDS: &str = "60";
 const INSTALL_LIMIT: Duration = Duration::from_secs(40 * 60);
 
 #[derive(Debug, clap::Args)]
@@ -29,80 +38,140 @@ pub(crate) struct Args {
     /// Only files whose path holds this text
     #[arg(long, value_name = "TEXT")]
     file: Option<String>,
-    /// A share of the mistakes, as `0/8`: every eighth, from the first
-    #[arg(long, value_name = "K/N")]
-    shard: Option<String>,
-    /// Only these tests have to notice, as nextest filters them: `not test(slow)`
-    #[arg(long, value_name = "FILTER")]
-    tests: Option<String>,
+    /// Only those that no test noticed the last time, or that were not tried yet
+    #[arg(long)]
+    again: bool,
+    /// Leave out tests whose name holds this text; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    not: Vec<String>,
     /// Say which mistakes there are, and make none
     #[arg(long)]
     list: bool,
-    /// For how long at most, in minutes
+    /// For how long tests are tried on one mistake, in seconds, until it counts as not noticed
     #[arg(long, default_value_t = 120)]
-    minutes: u64,
+    patience: u64,
 }
 
-/// How one mistake ended, as `cargo-mutants` writes it down.
-#[derive(Debug, Deserialize)]
-struct Outcome {
-    summary: String,
-    scenario: serde_json::Value,
+/// How a mistake ended, kept from one run to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum End {
+    Noticed,
+    Hung,
+    Missed,
+    /// It does not compile.
+    Unviable,
+    /// It cannot be put behind a number.
+    Apart,
 }
 
-#[derive(Debug, Deserialize)]
-struct Outcomes {
-    outcomes: Vec<Outcome>,
-}
+type Ends = BTreeMap<String, End>;
 
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let root = repo::root();
     let packages = recovery::packages(&args.package);
-    let areas = AREAS.iter().filter(|area| packages.contains(&area.package));
-    let wanted = |file: &&&str| args.file.as_ref().is_none_or(|text| file.contains(text));
-    let files: Vec<String> = areas
-        .flat_map(|area| area.files)
-        .filter(wanted)
-        .map(|file| format!("crates/{file}"))
-        .collect();
-    ensure!(!files.is_empty(), "no file of that name brings sessions back");
-    let program = ensure_installed()?;
+    // All of them are in the copy, whichever are tried: so it is built once.
+    let mistakes = listed(&root)?;
+    let is_wanted = |mistake: &Mistake| {
+        packages.contains(&mistake.package.as_str())
+            && args.file.as_ref().is_none_or(|text| mistake.file.contains(text))
+    };
     let target = Metadata::load(&root)?.target_directory;
-    let mut mutants = process::command(&program.to_string_lossy(), &root);
-    mutants.args(["mutants", "--no-shuffle", "--colors", "never", "--test-tool", "nextest"]);
-    // The tests run once without a mistake: they have to pass, and their time is the measure of what hangs.
-    mutants.args(["--timeout-multiplier", HANG_TIMES, "--minimum-test-timeout", HANG_SECONDS]);
-    mutants.arg("--output").arg(&target);
-    for package in &packages {
-        mutants.args(["--package", package]);
-    }
-    for file in &files {
-        mutants.args(["--file", file]);
-    }
-    if let Some(shard) = &args.shard {
-        mutants.args(["--shard", shard, "--sharding", "round-robin"]);
-    }
-    mutants.args(args.list.then_some("--list"));
-    if let Some(tests) = &args.tests {
-        mutants.args(["--", "-E", tests]);
-    }
-    // What others wrote is taken as it was built; the copy's own crates have another path and so another name.
-    mutants.env("CARGO_TARGET_DIR", &target).env("BUDAO_PEERS", peers::dir()?);
-    println!("$ {}", process::shown(&mutants));
-    let deadline = Some(Instant::now() + Duration::from_secs(args.minutes * 60));
-    let ran = process::follow(&mut mutants, deadline, |stream, line| match stream {
-        Stream::Out => println!("{line}"),
-        Stream::Err => eprintln!("{line}"),
-    });
+    let kept = target.join("mistakes/ends.json");
+    let mut ends: Ends = fs::read_to_string(&kept)
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default();
+    let wanted: Vec<&Mistake> = mistakes.iter().filter(|one| is_wanted(one)).collect();
+    ensure!(!wanted.is_empty(), "no such file brings sessions back");
     if args.list {
-        return ran.map(|_| ExitCode::SUCCESS);
+        wanted.iter().for_each(|mistake| println!("{}", mistake.name));
+        println!("{} mistakes", wanted.len());
+        return Ok(ExitCode::SUCCESS);
     }
-    if let Err(error) = ran {
-        eprintln!("{error:#}: what was tried until then counts");
+    let is_tried = |name: &&&str| wanted.iter().any(|mistake| mistake.package == **name);
+    let tried: Vec<&str> = packages.iter().filter(is_tried).copied().collect();
+    let numbers = mistakes.iter().enumerate();
+    let known = numbers.filter(|(_, one)| ends.get(&one.name) == Some(&End::Unviable));
+    let known = known.map(|(number, _)| number).collect();
+    // What does not compile is kept at once: to find it is half of the time.
+    let keep = |unviable: &BTreeSet<usize>| {
+        let names = unviable.iter().map(|number| (mistakes[*number].name.clone(), End::Unviable));
+        save(&kept, &ends.clone().into_iter().chain(names).collect())
+    };
+    let copy = copy::make(&root, &target, &mistakes, &tried, known, keep)?;
+    println!("{}: every test once, without a mistake", copy.root.display());
+    let tests = trial::tests(&copy.programs, &target.join("mistakes/entered"), &args.not)?;
+    println!("{} tests, {} mistakes", tests.len(), copy.functions.len());
+    let is_open = |number: &usize| {
+        let mistake = &mistakes[*number];
+        let is_undecided = matches!(ends.get(&mistake.name), None | Some(End::Missed));
+        is_wanted(mistake) && (is_undecided || !args.again)
+    };
+    let planted: Vec<(usize, usize, &str)> = copy
+        .functions
+        .iter()
+        .filter(|(number, _)| is_open(number))
+        .map(|(number, function)| (*number, *function, mistakes[*number].package.as_str()))
+        .collect();
+    for (number, mistake) in mistakes.iter().enumerate() {
+        let is_in = copy.functions.contains_key(&number);
+        let end = if copy.unviable.contains(&number) { End::Unviable } else { End::Apart };
+        if !is_in {
+            ends.insert(mistake.name.clone(), end);
+        }
     }
-    let score = Score::read(&target.join("mutants.out/outcomes.json"))?;
-    print!("\n{}", score.told());
+    let ends = Mutex::new(ends);
+    let patience = Duration::from_secs(args.patience);
+    trial::all(&copy.programs, &tests, &planted, patience, |number, verdict| {
+        let name = mistakes[number].name.clone();
+        let end = match verdict {
+            Verdict::Noticed => End::Noticed,
+            Verdict::Hung => End::Hung,
+            Verdict::Missed(tried) => {
+                println!("not noticed by {tried} tests: {name}");
+                End::Missed
+            }
+        };
+        let mut ends = ends.lock().expect("nobody panics with it");
+        ends.insert(name, end);
+        if let Err(error) = save(&kept, &ends) {
+            eprintln!("{error:#}");
+        }
+    });
+    let ends = ends.into_inner().expect("nobody panics with it");
+    print!("\n{}", told(&wanted, &ends));
+    save(&kept, &ends)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn save(file: &Path, ends: &Ends) -> Result<()> {
+    let text = serde_json::to_string_pretty(ends).context("write how they ended")?;
+    fs::write(file, text).with_context(|| format!("write `{}`", file.display()))
+}
+
+/// The mistakes there are in the files that bring sessions back.
+fn listed(root: &Path) -> Result<Vec<Mistake>> {
+    let program = ensure_installed()?;
+    let mut list = process::command(&program.to_string_lossy(), root);
+    list.args(["mutants", "--list", "--json", "--no-shuffle"]);
+    // A package that is named twice would be listed twice.
+    for package in recovery::packages(&[]) {
+        list.args(["--package", package]);
+    }
+    for area in AREAS {
+        list.args(
+            area.files.iter().flat_map(|file| ["--file".to_owned(), format!("crates/{file}")]),
+        );
+    }
+    let said = process::output_of(&mut list, Duration::from_secs(300))?;
+    let mut mistakes: Vec<Mistake> =
+        serde_json::from_str(&said).context("understand what cargo-mutants lists")?;
+    // A function whose type is known by its body alone cannot have several bodies.
+    for mistake in &mut mistakes {
+        mistake.function.take_if(|function| function.return_type.contains("impl "));
+    }
+    Ok(mistakes)
 }
 
 fn ensure_installed() -> Result<PathBuf> {
@@ -117,81 +186,47 @@ fn ensure_installed() -> Result<PathBuf> {
     }
     println!("cargo-mutants {VERSION} is not there; building it, which takes minutes");
     let mut cargo = process::cargo(&repo::root());
-    // Unoptimised: it spends its time waiting for cargo.
+    // Unoptimised: it only reads.
     cargo.args(["install", "--locked", "--quiet", "--debug", "--root"]).arg(&folder);
     cargo.arg(format!("cargo-mutants@{VERSION}"));
     process::run(&mut cargo, Some(Instant::now() + INSTALL_LIMIT))?;
     Ok(program)
 }
 
-/// What became of the mistakes.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Score {
-    caught: usize,
-    timed_out: usize,
-    unviable: usize,
-    missed: Vec<String>,
-}
-
-impl Score {
-    fn read(file: &Path) -> Result<Self> {
-        let text =
-            fs::read_to_string(file).with_context(|| format!("read `{}`", file.display()))?;
-        let heard: Outcomes = serde_json::from_str(&text)
-            .with_context(|| format!("understand `{}`", file.display()))?;
-        Ok(Self::of(&heard))
-    }
-
-    fn of(heard: &Outcomes) -> Self {
-        let mut score = Self::default();
-        for outcome in &heard.outcomes {
-            match outcome.summary.as_str() {
-                "CaughtMutant" => score.caught += 1,
-                "Timeout" => score.timed_out += 1,
-                "Unviable" => score.unviable += 1,
-                "MissedMutant" => {
-                    let name = outcome.scenario["Mutant"]["name"].as_str().unwrap_or("unnamed");
-                    score.missed.push(name.to_owned());
-                }
-                // The tests without a mistake.
-                _ => {}
-            }
+/// A row for each area: of the mistakes that compile, the part which some test noticed.
+fn told(mistakes: &[&Mistake], ends: &Ends) -> String {
+    let head = [
+        ("area", Align::Left),
+        ("package", Align::Left),
+        ("mistakes", Align::Right),
+        ("noticed", Align::Right),
+        ("%", Align::Right),
+        ("by hanging", Align::Right),
+        ("not compiled", Align::Right),
+        ("not made", Align::Right),
+    ];
+    let mut rows = Vec::new();
+    for area in AREAS {
+        let is_its = |file: &str| area.files.iter().any(|one| file == format!("crates/{one}"));
+        let of: Vec<&Mistake> = mistakes.iter().copied().filter(|one| is_its(&one.file)).collect();
+        if !of.is_empty() {
+            rows.push(row(area.name, area.package, &of, ends));
         }
-        score
     }
-
-    /// The part of those that compile which some test noticed.
-    fn told(&self) -> String {
-        let noticed = self.caught + self.timed_out;
-        let all = noticed + self.missed.len();
-        let part = 100.0 * noticed as f64 / all.max(1) as f64;
-        let missed: String =
-            self.missed.iter().map(|name| format!("not noticed: {name}\n")).collect();
-        format!(
-            "{missed}xtask mutants: {noticed} of {all} mistakes noticed, {part:.1} % ({} made the tests hang); {} more \
-             did not compile\n",
-            self.timed_out, self.unviable
-        )
-    }
+    rows.push(row("all", "", mistakes, ends));
+    let missed = mistakes.iter().filter(|one| ends.get(&one.name) == Some(&End::Missed));
+    let missed: String = missed.map(|one| format!("not noticed: {}\n", one.name)).collect();
+    format!("{missed}\n{}", table::render(&head, &rows))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_score_counts_only_mistakes_that_compile() {
-        let outcome = |summary: &str| {
-            let scenario = serde_json::json!({"Mutant": {"name": "replace > with >="}});
-            Outcome { summary: summary.to_owned(), scenario }
-        };
-        let names =
-            ["Success", "CaughtMutant", "CaughtMutant", "Timeout", "Unviable", "MissedMutant"];
-        let score = Score::of(&Outcomes { outcomes: names.map(outcome).into_iter().collect() });
-        assert_eq!(
-            score.told(),
-            "not noticed: replace > with >=\nxtask mutants: 3 of 4 mistakes noticed, 75.0 % (1 made the tests hang); 1 \
-             more did not compile\n"
-        );
-    }
+fn row(area: &str, package: &str, of: &[&Mistake], ends: &Ends) -> Vec<String> {
+    let count = |end: End| of.iter().filter(|one| ends.get(&one.name) == Some(&end)).count();
+    let noticed = count(End::Noticed) + count(End::Hung);
+    let all = noticed + count(End::Missed);
+    let part = 100.0 * noticed as f64 / all.max(1) as f64;
+    let numbers = [count(End::Hung), count(End::Unviable), count(End::Apart)];
+    let mut row = vec![area.to_owned(), package.to_owned(), all.to_string(), noticed.to_string()];
+    row.push(format!("{part:.1}"));
+    row.extend(numbers.map(|number| number.to_string()));
+    row
 }

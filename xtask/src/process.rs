@@ -208,6 +208,34 @@ pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<Said> {
     Ok(Said { status, stdout, stderr })
 }
 
+/// How a command ended that nobody listens to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Well,
+    Badly,
+    /// It had to be killed.
+    Late,
+}
+
+/// Runs a command whose words interest nobody.
+pub(crate) fn silently(command: &mut Command, limit: Duration) -> Ended {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut child) = spawn(command) else { return Ended::Badly };
+    let deadline = Some(Instant::now() + limit);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ended::Well,
+            Ok(Some(_)) | Err(_) => return Ended::Badly,
+            Ok(None) => {}
+        }
+        if is_past(deadline) {
+            kill_tree(&mut child);
+            return Ended::Late;
+        }
+        thread::sleep(POLL / 10);
+    }
+}
+
 /// As [`capture`], and an error with the command's own words if it does not end well.
 pub(crate) fn output_of(command: &mut Command, limit: Duration) -> Result<String> {
     let said = capture(command, limit)?;

@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// The world they are played in: engine, served, editor or smcp
     #[arg(long, default_value = "engine")]
     world: String,
+    /// Build it optimised first: minutes, and well spent from some hundred thousand seeds on
+    #[arg(long)]
+    release: bool,
     /// Play each seed twice: the same seed must give the same bytes
     #[arg(long)]
     twice: bool,
@@ -39,6 +42,7 @@ impl Args {
             seeds,
             from: 0,
             world: "engine".to_owned(),
+            release: false,
             twice: false,
             script: None,
             story: false,
@@ -55,7 +59,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(name) = &args.mutants {
         return planted::run(name, args.from);
     }
-    let mut sim = built::bin("budao-sim")?;
+    let name = "budao-sim";
+    let mut sim = if args.release { built::optimised(name)? } else { built::bin(name)? };
     match &args.script {
         Some(file) => sim.arg("--script").arg(file),
         None => sim.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]),

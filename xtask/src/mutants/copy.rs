@@ -1,0 +1,221 @@
+//! A copy of the repository with every mistake in it, and its tests, built once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+
+use super::plant::{self, Mistake, Planted};
+use crate::process::{self, Stream};
+
+/// Mistakes that do not compile are found by compiling; each time shows those of one phase of the compiler.
+const TRIES: usize = 30;
+const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// What was made of a list of mistakes.
+pub(super) struct Copy {
+    pub(super) root: PathBuf,
+    /// By the number of the mistake: the function it is in.
+    pub(super) functions: BTreeMap<usize, usize>,
+    pub(super) unviable: BTreeSet<usize>,
+    pub(super) programs: Vec<Program>,
+}
+
+/// A program with tests.
+pub(super) struct Program {
+    pub(super) package: String,
+    pub(super) path: PathBuf,
+    pub(super) dir: PathBuf,
+}
+
+/// A test program or example as cargo tells of it.
+#[derive(Deserialize)]
+struct Artifact {
+    manifest_path: PathBuf,
+    executable: Option<PathBuf>,
+    profile: Profile,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    message: Message,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    level: String,
+    spans: Vec<Place>,
+    rendered: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Place {
+    file_name: String,
+    line_start: usize,
+    line_end: usize,
+    is_primary: bool,
+}
+
+/// Copies, plants and builds; what does not compile is taken out again until the rest does, and handed to `keep`.
+pub(super) fn make(
+    root: &Path,
+    target: &Path,
+    mistakes: &[Mistake],
+    packages: &[&str],
+    mut unviable: BTreeSet<usize>,
+    keep: impl Fn(&BTreeSet<usize>) -> Result<()>,
+) -> Result<Copy> {
+    let copy = target.join("mistakes/copy");
+    copy_files(root, &copy, &changed(mistakes))?;
+    for attempt in 1..=TRIES {
+        let planted = plant_all(root, &copy, mistakes, &unviable)?;
+        println!(
+            "build {attempt}: {} mistakes are in",
+            planted.values().map(Vec::len).sum::<usize>()
+        );
+        let (_, errors) = build(&copy, target, packages, &["--lib"])?;
+        if errors.is_empty() {
+            let (programs, errors) = build(&copy, target, packages, &["--tests", "--examples"])?;
+            ensure!(errors.is_empty(), "the tests do not compile, though the code does");
+            let functions = planted.values().flatten().map(|one| (one.number, one.function));
+            let functions = functions.collect();
+            return Ok(Copy { root: copy, functions, unviable, programs });
+        }
+        let before = unviable.len();
+        for error in &errors {
+            unviable.extend(blamed(error, &planted));
+        }
+        if unviable.len() == before {
+            let words = errors.iter().filter_map(|error| error.rendered.as_deref());
+            bail!("no mistake is to blame for this:\n{}", words.collect::<String>());
+        }
+        keep(&unviable)?;
+    }
+    bail!("the mistakes do not compile, not even after {TRIES} times of taking some out")
+}
+
+/// The mistakes in whose lines an error is: where it begins, or else any place it names.
+fn blamed(error: &Message, planted: &BTreeMap<String, Vec<Planted>>) -> BTreeSet<usize> {
+    let of = |places: &mut dyn Iterator<Item = &Place>| -> BTreeSet<usize> {
+        let hits = places.flat_map(|place| {
+            let ours = planted.get(&place.file_name).map(Vec::as_slice).unwrap_or_default();
+            let is_hit = |one: &&Planted| {
+                one.lines.start <= place.line_end && place.line_start < one.lines.end
+            };
+            // A place that spans half a function blames nobody in particular.
+            let hits: Vec<usize> = ours.iter().filter(is_hit).map(|one| one.number).collect();
+            if hits.len() == 1 { hits } else { Vec::new() }
+        });
+        hits.collect()
+    };
+    let first = of(&mut error.spans.iter().filter(|place| place.is_primary));
+    if first.is_empty() { of(&mut error.spans.iter()) } else { first }
+}
+
+/// The files that are not copied as they are: those with mistakes, and the roots of their crates.
+fn changed(mistakes: &[Mistake]) -> BTreeSet<String> {
+    let files = mistakes.iter().map(|mistake| mistake.file.clone());
+    files.chain(libs(mistakes)).collect()
+}
+
+fn libs(mistakes: &[Mistake]) -> BTreeSet<String> {
+    let folders = mistakes.iter().filter_map(|mistake| Some(mistake.file.split_once("/src/")?.0));
+    folders.map(|folder| format!("{folder}/src/lib.rs")).collect()
+}
+
+/// Everything git would keep; a file that is the same is left as it is, so that cargo builds nothing anew for it.
+fn copy_files(root: &Path, copy: &Path, but: &BTreeSet<String>) -> Result<()> {
+    let mut git = process::command("git", root);
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
+    let listed = process::output_of(&mut git, Duration::from_secs(60))?;
+    for name in listed.lines() {
+        let from = root.join(name);
+        if from.is_file() && !but.contains(name) {
+            let bytes = fs::read(&from).with_context(|| format!("read `{name}`"))?;
+            write_changed(&copy.join(name), &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_changed(file: &Path, bytes: &[u8]) -> Result<()> {
+    if fs::read(file).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    let folder = file.parent().context("a file without a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("make `{}`", folder.display()))?;
+    fs::write(file, bytes).with_context(|| format!("write `{}`", file.display()))
+}
+
+/// Plants what compiles, as far as is known, in all files. By file: what is in it.
+fn plant_all(
+    root: &Path,
+    copy: &Path,
+    mistakes: &[Mistake],
+    unviable: &BTreeSet<usize>,
+) -> Result<BTreeMap<String, Vec<Planted>>> {
+    let mut files: BTreeMap<&str, Vec<(usize, &Mistake)>> = BTreeMap::new();
+    for (number, mistake) in mistakes.iter().enumerate() {
+        files.entry(&mistake.file).or_default().push((number, mistake));
+    }
+    let mut all = BTreeMap::new();
+    for (file, mistakes) in &files {
+        let text = fs::read_to_string(root.join(file)).with_context(|| format!("read `{file}`"))?;
+        let (text, planted) = plant::plant(&text, mistakes, |number| !unviable.contains(&number));
+        write_changed(&copy.join(file), text.as_bytes())?;
+        all.insert((*file).to_owned(), planted);
+    }
+    for lib in libs(mistakes) {
+        let text = fs::read_to_string(root.join(&lib)).with_context(|| format!("read `{lib}`"))?;
+        write_changed(
+            &copy.join(&lib),
+            format!("{text}{}", plant::switch(mistakes.len())).as_bytes(),
+        )?;
+    }
+    Ok(all)
+}
+
+fn build(
+    copy: &Path,
+    target: &Path,
+    packages: &[&str],
+    what: &[&str],
+) -> Result<(Vec<Program>, Vec<Message>)> {
+    let mut cargo = process::cargo(copy);
+    cargo.args(["build", "--locked", "--keep-going"]).args(what);
+    cargo.args(["--message-format", "json"]).env("CARGO_TARGET_DIR", target);
+    for package in packages {
+        cargo.args(["--package", package]);
+    }
+    let (mut programs, mut errors) = (Vec::new(), Vec::new());
+    let deadline = Some(Instant::now() + BUILD_LIMIT);
+    let status = process::follow(&mut cargo, deadline, |stream, line| {
+        if stream == Stream::Err {
+            return eprintln!("{line}");
+        }
+        if let Ok(Told { message }) = serde_json::from_str(line) {
+            if message.level == "error" && !message.spans.is_empty() {
+                errors.push(message);
+            }
+        } else if let Ok(Artifact { manifest_path, executable: Some(path), profile }) =
+            serde_json::from_str(line)
+            && profile.test
+        {
+            let dir = manifest_path.parent().unwrap_or(copy).to_owned();
+            let folder = dir.file_name().unwrap_or_default().to_string_lossy();
+            programs.push(Program { package: format!("budao-{folder}"), path, dir });
+        }
+    })?;
+    if errors.is_empty() {
+        process::ended_well(&cargo, status)?;
+    }
+    Ok((programs, errors))
+}
