@@ -296,3 +296,27 @@ async fn closing_while_there_is_no_connection_ends_the_wait_for_the_next() {
     within(async { while events.next().await.is_some() {} }).await;
     assert_eq!(client.ended(), Some(Error::Closed));
 }
+
+#[tokio::test]
+async fn as_much_as_may_wait_is_taken_before_we_are_let_in_and_a_client_that_closes_says_goodbye() {
+    let (listener, config) = listen().await;
+    let server = tokio::spawn(async move {
+        let mut server = Played::accept(&listener, LONG).await;
+        assert_eq!(server.hear().await, "40");
+        server.say(r#"42["one"]"#).await;
+        server.say(r#"42["two"]"#).await;
+        server.say(r#"40{"sid":"a"}"#).await;
+        assert_eq!(server.hear().await, "41", "it leaves its namespace");
+        server.gone().await;
+    });
+    let limits = Limits { inbox_max: 2, ..Limits::default() };
+    let connecting = Client::connect(config.limits(limits), world());
+    let (client, mut events) = within(connecting).await.unwrap();
+    connected(&mut events).await;
+    for expected in ["one", "two"] {
+        let Some(Event::Message { name, .. }) = within(events.next()).await else { panic!("lost") };
+        assert_eq!(name, expected);
+    }
+    client.close();
+    within(server).await.unwrap();
+}
