@@ -27,6 +27,7 @@ use crate::common::name;
 
 mod answers;
 mod calls;
+mod edges;
 mod ends;
 
 /// A machine, and what it was told and said.

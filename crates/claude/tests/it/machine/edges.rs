@@ -1,0 +1,162 @@
+//! Numbers and names: each is its own, and each is the right one.
+
+use std::collections::BTreeSet;
+
+use budao_core::event::Event;
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn a_turn_carries_the_trace_that_its_own_message_brought() {
+    let mut talk = Talk::open();
+    let traces = [Trace::from_random(21), Trace::from_random(22)];
+    for (index, trace) in traces.into_iter().enumerate() {
+        let ask = Ask::Message { content: vec![Block::Text("go".to_owned())] };
+        let id = format!("m{index}").into();
+        talk.input(Input::Command(Command { id, by: "ada".into(), trace, ask }));
+    }
+    let started = talk.entries.iter().filter(|entry| name(&entry.event) == "turn_started");
+    let started: Vec<Trace> = started.map(|entry| entry.trace).collect();
+    assert_eq!(started, traces[..1], "the second waits for the first");
+}
+
+#[test]
+fn a_session_taken_up_in_the_middle_of_a_turn_is_not_idle() {
+    let (talk, prompt) = Talk::begun();
+    assert!(!talk.machine.is_idle());
+    assert!(!talk.taken_up().machine.is_idle());
+    let mut talk = talk;
+    talk.line(whole("m1", json!([words("hi")])));
+    talk.line(result(&prompt));
+    assert!(talk.machine.is_idle());
+}
+
+#[test]
+fn a_retry_says_when_it_comes_and_which_try_of_how_many_it_is_and_its_success_which_step() {
+    let (mut talk, _) = Talk::begun();
+    talk.line(stream_begins("m1"));
+    let retry = json!({"type": "system", "subtype": "api_retry", "attempt": 1,
+        "max_retries": 3, "retry_delay_ms": 1500.0, "error_status": 529});
+    let events = talk.line(retry);
+    let Some(Event::RetryScheduled {
+        attempt, next_attempt, max_attempts, wait_ms, due_at, ..
+    }) = events.last()
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!((*attempt, *next_attempt, *max_attempts, *wait_ms), (1, 2, 4, 1_500));
+    assert_eq!(*due_at, talk.now.after(Duration::from_millis(1_500)));
+    // A CLI that says of no retry that it is allowed makes one all the same.
+    let retry = json!({"type": "system", "subtype": "api_retry", "attempt": 2,
+        "max_retries": 0, "retry_delay_ms": 0.0, "error_status": 529});
+    let events = talk.line(retry);
+    let Some(Event::RetryScheduled { attempt: 2, next_attempt: 3, max_attempts: 3, .. }) =
+        events.last()
+    else {
+        panic!("{events:?}")
+    };
+    talk.line(whole("m2", json!([words("at last")])));
+    let events = talk.line(stream_begins("m3"));
+    let recovered = events.iter().find_map(|event| match event {
+        Event::Recovered { scope, .. } => Some(scope.step),
+        _ => None,
+    });
+    assert_eq!(recovered, Some(Some(1)), "{events:?}");
+}
+
+#[test]
+fn answers_without_an_id_are_answers_of_their_own() {
+    let (mut talk, prompt) = Talk::begun();
+    for text in ["one", "two"] {
+        let mut line = whole("", json!([words(text)]));
+        line["message"].as_object_mut().unwrap().remove("id");
+        talk.line(line);
+    }
+    talk.line(result(&prompt));
+    let answered = talk.entries.iter().filter(|entry| name(&entry.event) == "model_answered");
+    assert_eq!(answered.count(), 2);
+    assert_eq!(talk.shown(), "onetwo");
+}
+
+#[test]
+fn every_question_about_the_same_call_has_a_name_of_its_own() {
+    let (mut talk, _) = Talk::begun_with(Mode::Approval);
+    talk.line(stream_begins("m1"));
+    talk.line(whole("m1", json!([call("t1", "Bash", json!({}))])));
+    talk.line(stream_ends());
+    let mut asked = BTreeSet::new();
+    for request in ["r1", "r2", "r3"] {
+        for event in talk.line(may_use(request, "t1", "Bash")) {
+            if let Event::QuestionAsked { question, .. } = event {
+                asked.insert(question.to_string());
+            }
+        }
+    }
+    assert_eq!(asked.len(), 3, "{asked:?}");
+}
+
+#[test]
+fn calls_of_sub_agents_are_told_apart_though_they_share_an_id() {
+    let (mut talk, _) = Talk::begun_with(Mode::Approval);
+    talk.line(whole("m1", json!([words("hi")])));
+    let mut calls = BTreeSet::new();
+    for request in ["r1", "r2", "r3"] {
+        let mut line = may_use(request, "inner", "Bash");
+        line["request"]["agent_id"] = json!("sub");
+        for event in talk.line(line) {
+            if let Event::QuestionAsked { call, .. } = event {
+                calls.insert(call.to_string());
+            }
+        }
+    }
+    assert_eq!(calls.len(), 3, "{calls:?}");
+}
+
+#[test]
+fn of_two_questions_that_wait_only_the_one_that_was_taken_back_is_gone() {
+    let (mut talk, _) = Talk::begun_with(Mode::Approval);
+    talk.line(stream_begins("m1"));
+    talk.line(may_use("r1", "t1", "Bash"));
+    talk.line(may_use("r2", "t2", "Bash"));
+    talk.line(json!({"type": "control_cancel_request", "request_id": "r1"}));
+    let content = json!([call("t1", "Bash", json!({})), call("t2", "Bash", json!({}))]);
+    let mut events = talk.line(whole("m1", content));
+    events.extend(talk.line(stream_ends()));
+    let asked = names(&events).into_iter().filter(|name| name == "question_asked");
+    assert_eq!(asked.count(), 1, "{events:?}");
+}
+
+#[test]
+fn a_question_that_is_open_when_its_turn_ends_is_closed_with_it() {
+    let (mut talk, prompt) = Talk::begun_with(Mode::Approval);
+    talk.line(stream_begins("m1"));
+    talk.line(whole("m1", json!([call("t1", "Bash", json!({}))])));
+    talk.line(stream_ends());
+    talk.line(may_use("r1", "t1", "Bash"));
+    let events = talk.line(result(&prompt));
+    assert!(names(&events).iter().any(|name| name == "question_answered"), "{events:?}");
+    assert!(talk.machine.is_idle());
+}
+
+#[test]
+fn each_of_our_requests_has_a_name_of_its_own() {
+    let (mut talk, _) = Talk::begun();
+    let mut requests = BTreeSet::new();
+    let mut count = 0;
+    for _ in 0..2 {
+        talk.later(Patience::default().silence);
+        for line in talk.sent().iter().filter(|line| line["type"] == "control_request") {
+            requests.insert(line["request_id"].to_string());
+            count += 1;
+        }
+        talk.line(stream_begins("m1"));
+    }
+    talk.ask(Ask::Cancel { reason: None });
+    for line in talk.sent().iter().filter(|line| line["type"] == "control_request") {
+        requests.insert(line["request_id"].to_string());
+        count += 1;
+    }
+    assert!(count >= 2, "nothing was asked for");
+    assert_eq!(requests.len(), count, "{requests:?}");
+}
