@@ -154,12 +154,8 @@ impl Actor {
 
 /// Is this a call that ended because it was stopped?
 fn stopped(input: &Input) -> bool {
-    match input {
-        Input::CallEnded { outcome, .. } => {
-            outcome.fault().is_some_and(|fault| fault.kind() == Kind::Cancelled)
-        }
-        _ => false,
-    }
+    let Input::CallEnded { outcome, .. } = input else { return false };
+    outcome.fault().is_some_and(|fault| fault.kind() == Kind::Cancelled)
 }
 
 #[async_trait]

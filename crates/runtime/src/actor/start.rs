@@ -1,6 +1,9 @@
 //! A session's task before and after it has the session: taking the lease, coming back after the journal
 //! failed, handing on what came in meanwhile.
 
+#[cfg(test)]
+mod tests;
+
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use budao_core::{
@@ -72,11 +75,14 @@ impl Start {
         self.runtime.sessions.leave(self.id, &self.sender);
         self.inputs.close();
         while let Some(message) = self.inputs.recv().await {
-            match (&end, message) {
-                (_, Message::Report { .. } | Message::Aside(_)) => {}
-                (_, Message::Stop { reply, .. }) => drop(reply.send(())),
-                (Err(fault), message) => message.refuse(fault),
-                (Ok(()), message) => {
+            match (message, &end) {
+                (Message::Report { .. } | Message::Aside(_), _) => {}
+                (Message::Stop { reply, .. }, _) => drop(reply.send(())),
+                (Message::Open { reply, .. }, Err(fault)) => drop(reply.send(Err(fault.clone()))),
+                (Message::Command { reply, .. }, Err(fault)) => {
+                    drop(reply.send(Err(fault.clone())));
+                }
+                (message, Ok(())) => {
                     let (runtime, id) = (self.runtime.clone(), self.id);
                     let forward = async move {
                         drop(runtime.send(id, Missing::Refuse, message).await);
@@ -84,17 +90,6 @@ impl Start {
                     self.runtime.shared.world.spawn.spawn(Box::pin(forward));
                 }
             }
-        }
-    }
-}
-
-impl Message {
-    fn refuse(self, fault: &Fault) {
-        match self {
-            Self::Open { reply, .. } => drop(reply.send(Err(fault.clone()))),
-            Self::Command { reply, .. } => drop(reply.send(Err(fault.clone()))),
-            Self::Stop { reply, .. } => drop(reply.send(())),
-            Self::Report { .. } | Self::Aside(_) => {}
         }
     }
 }

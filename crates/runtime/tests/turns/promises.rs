@@ -3,7 +3,7 @@
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use budao_core::{
-    Kind,
+    Fault, Kind,
     engine::{Engine, Opening},
     event::{Answer, Ask, Command, CommandId, Decision, Event, SessionId, Settings, StopReason},
     message::Block,
@@ -12,7 +12,7 @@ use budao_core::{
     trace::Trace,
 };
 use budao_journal::{Append, Entry, LeaseRequest, Missing};
-use budao_models::script::{Script, Step};
+use budao_models::script::{Order, Script, Step};
 use serde_json::json;
 
 use crate::stage::{Setup, fault_of};
@@ -280,4 +280,30 @@ async fn a_session_of_another_engine_is_left_to_it() {
     let opening = Opening { settings, ..Opening::default() };
     let fault = stage.runtime.open(opening).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::ConfigurationWrong);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_stopped_only_because_we_stop_is_left_to_whoever_resumes() {
+    let script = || Script::new().call("slow", json!({})).say("done").order(Order::History);
+    let first = Setup::new(script()).open().await;
+    first.say("go").await;
+    first.until("call_started").await;
+    first.runtime.shutdown(Duration::ZERO).await;
+    assert_eq!(first.count("call_ended").await, 0, "nobody asked for it to be cancelled");
+
+    let setup = Setup { journal: Some(Arc::clone(&first.journal)), ..Setup::new(script()) };
+    let (mut second, _) = setup.runtime();
+    second.session = first.session;
+    second.runtime.recover().await.unwrap();
+    second.until("turn_ended").await;
+    let faults: Vec<_> = second
+        .records()
+        .await
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::CallEnded { outcome, .. } => outcome.fault().map(Fault::kind),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(faults, [Kind::OutcomeUnknown], "its one outcome");
 }
