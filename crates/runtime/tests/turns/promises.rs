@@ -6,13 +6,15 @@ use budao_core::{
     Fault, Kind,
     engine::{Engine, Opening},
     event::{Answer, Ask, Command, CommandId, Decision, Event, SessionId, Settings, StopReason},
+    fault::Operation,
     message::Block,
     session::{Status, unpaired},
-    tool::{Mode, Permissions},
+    tool::{Failure, Mode, Permissions},
     trace::Trace,
 };
 use budao_journal::{Append, Entry, LeaseRequest, Missing};
 use budao_models::script::{Order, Script, Step};
+use budao_tools::RawTool;
 use serde_json::json;
 
 use crate::stage::{Setup, fault_of};
@@ -284,8 +286,15 @@ async fn a_session_of_another_engine_is_left_to_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_stopped_only_because_we_stop_is_left_to_whoever_resumes() {
-    let script = || Script::new().call("slow", json!({})).say("done").order(Order::History);
-    let first = Setup::new(script()).open().await;
+    let script = || Script::new().call("stuck", json!({})).say("done").order(Order::History);
+    let nothing = json!({"type": "object", "properties": {}, "additionalProperties": false});
+    let stuck =
+        RawTool::new("stuck", "Fails when it is stopped.", nothing, |_, context| async move {
+            context.cancel.cancelled().await;
+            let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall);
+            Err(Failure { fault, data: None, note: None })
+        });
+    let first = Setup { tools: vec![stuck], ..Setup::new(script()) }.open().await;
     first.say("go").await;
     first.until("call_started").await;
     first.runtime.shutdown(Duration::ZERO).await;
