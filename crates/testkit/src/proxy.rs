@@ -211,8 +211,9 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 /// Carries one connection to its end.
 async fn carry(mut client: TcpStream, plan: Plan, shared: Arc<Shared>) {
-    let upstream = *lock(&shared.upstream);
+    // In this order: who still goes where connections went before hears the order to cut that comes after a redirect.
     let mut orders = shared.cut.subscribe();
+    let upstream = *lock(&shared.upstream);
     let Ok(mut server) = TcpStream::connect(upstream).await else { return };
     let (Ok(()), Ok(())) = (client.set_nodelay(true), server.set_nodelay(true)) else { return };
     let ending = {
