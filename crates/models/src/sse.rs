@@ -179,12 +179,19 @@ fn lines(
     meter: Arc<Meter>,
     bytes_max: u64,
 ) -> impl Stream<Item = Result<Bytes, io::Error>> + Send {
-    stream::unfold(Some((body, Bytes::new())), move |state| {
+    stream::unfold(Some((body, Bytes::new(), false)), move |state| {
         let meter = meter.clone();
         async move {
-            let (mut body, mut rest) = state?;
+            let (mut body, mut rest, mut after_return) = state?;
             while rest.is_empty() {
                 match body.next().await {
+                    Some(Ok(bytes)) if after_return && !bytes.is_empty() => {
+                        // The other half of an end of line that was cut in two.
+                        let cut = usize::from(bytes[0] == b'\n');
+                        meter.total.fetch_add(cut as u64, Ordering::Relaxed);
+                        rest = bytes.slice(cut..);
+                        after_return = false;
+                    }
                     Some(Ok(bytes)) => rest = bytes,
                     Some(Err(error)) => return Some((Err(error), None)),
                     None => {
@@ -193,13 +200,19 @@ fn lines(
                     }
                 }
             }
-            let line = rest.split_to(line_end(&rest));
+            let mut line = rest.split_to(line_end(&rest));
             meter.total.fetch_add(line.len() as u64, Ordering::Relaxed);
             let since = meter.since_event.fetch_add(line.len() as u64, Ordering::Relaxed);
             if since + line.len() as u64 > bytes_max {
                 return Some((Err(io::Error::other(TooLong)), None));
             }
-            Some((Ok(line), Some((body, rest))))
+            let after_return = line.ends_with(b"\r");
+            if after_return {
+                // The parser forgets about a return at the end of a line it does not know, and takes the other half
+                // for an empty line.
+                line = [&line[..line.len() - 1], b"\n"].concat().into();
+            }
+            Some((Ok(line), Some((body, rest, after_return))))
         }
     })
 }
@@ -277,6 +290,16 @@ mod tests {
         let (data, broken) =
             read(&[b"junk\nfoo: 1\nretry: x\ndata: a\n\n: note\n\ndata:b\r\n\r\n"]);
         assert_eq!((data, broken.is_none()), (vec!["a".to_owned(), "b".to_owned()], true));
+    }
+
+    #[test]
+    fn an_end_of_line_that_is_cut_in_two_is_one_after_a_line_nobody_knows_too() {
+        let whole = b"data: a\r\nunknown\r\ndata: b\r\n\r\ndata: c\r\r".as_slice();
+        let expected = vec!["a\nb".to_owned(), "c".to_owned()];
+        for size in 1..whole.len() {
+            let chunks: Vec<&[u8]> = whole.chunks(size).collect();
+            assert_eq!(read(&chunks).0, expected, "in pieces of {size}");
+        }
     }
 
     #[test]
