@@ -341,10 +341,7 @@ impl Hub {
     fn take(&self, server: &Server, projector: &mut Projector, batch: &[Stored]) {
         let mut frames = Vec::with_capacity(batch.len());
         for stored in batch {
-            match projector.encode(stored) {
-                Ok(frame) => frames.extend(frame),
-                Err(fault) => tracing::error!(session = %self.session, %fault, "skipped a record"),
-            }
+            frames.extend(projector.encode_or_skip(stored));
         }
         let asked = projector.asks_anew().then(|| asked(server, self.session, projector));
         let mut state = self.state();
@@ -365,7 +362,7 @@ impl Hub {
     }
 
     /// Nothing has happened for a while. Is it over?
-    fn rest(&self) -> bool {
+    pub(crate) fn rest(&self) -> bool {
         let mut state = self.state();
         state.remembered = VecDeque::new();
         state.remembered_bytes = 0;

@@ -3,6 +3,9 @@
 //! History is read by pages and sent as fast as the observer takes it; the hub is joined at the position
 //! that was read. What happened meanwhile is in the hub's memory or read in one more round.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use budao_core::{
@@ -333,10 +336,7 @@ async fn replay(
             }
             for stored in page.records.iter().take_while(|stored| stored.seq <= until) {
                 *at = stored.seq;
-                match projector.encode(stored) {
-                    Ok(frame) => frames.extend(frame),
-                    Err(fault) => tracing::error!(%session, %fault, "skipped a record"),
-                }
+                frames.extend(projector.encode_or_skip(stored));
             }
             page.head
         };

@@ -199,14 +199,8 @@ impl Outbox {
 
     /// Delivers when there is room: half of the outbox is left to live frames.
     pub(crate) async fn send(&self, frame: Encoded) -> Result<(), Closed> {
-        self.room().await?;
         let cost = frame.cost();
-        let mut queue = self.queue();
-        if queue.goodbye.is_some() {
-            return Err(Closed);
-        }
-        self.put(&mut queue, frame, cost);
-        drop(queue);
+        self.with_room(|queue| self.put(queue, frame, cost)).await?;
         self.0.filled.notify_one();
         Ok(())
     }
@@ -214,15 +208,21 @@ impl Outbox {
     /// Waits until less than half of it is used. When too much waits for everybody together, until nothing waits
     /// here: many who ask for a history and do not read it take no more than a frame each.
     pub(crate) async fn room(&self) -> Result<(), Closed> {
+        self.with_room(|_| ()).await
+    }
+
+    /// Waits for room and uses it before anybody else can.
+    async fn with_room(&self, uses: impl FnOnce(&mut Queue)) -> Result<(), Closed> {
         loop {
             let emptied = self.0.emptied.notified();
             {
-                let queue = self.queue();
+                let mut queue = self.queue();
                 if queue.goodbye.is_some() {
                     return Err(Closed);
                 }
                 let bound = if self.0.budget.is_tight() { 0 } else { self.0.limit / 2 };
                 if queue.bytes <= bound {
+                    uses(&mut queue);
                     return Ok(());
                 }
             }
@@ -392,6 +392,14 @@ mod tests {
         let held = unread[29].next().await.unwrap();
         unread[29].sent(&held);
         unread[29].send(frame(1_000)).now_or_never().expect("who reads gets on").unwrap();
+    }
+
+    #[test]
+    fn when_its_reader_was_last_there_is_known() {
+        let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::from_micros(1));
+        assert_eq!(outbox.heard(), Timestamp::from_micros(1));
+        outbox.hear(Timestamp::from_micros(7));
+        assert_eq!(outbox.heard(), Timestamp::from_micros(7));
     }
 
     #[tokio::test]

@@ -92,6 +92,14 @@ impl Projector {
         Ok(self.project(&stored.record()?).as_ref().map(Encoded::from))
     }
 
+    /// The same for who reads on whatever comes: a record that cannot be read is skipped, and the log says so.
+    pub(crate) fn encode_or_skip(&mut self, stored: &Stored) -> Option<Encoded> {
+        self.encode(stored).unwrap_or_else(|fault| {
+            tracing::error!(session = %stored.session, %fault, "skipped a record");
+            None
+        })
+    }
+
     /// May other questions be open than when this was last asked?
     pub(crate) fn asks_anew(&mut self) -> bool {
         std::mem::take(&mut self.asks_anew)

@@ -1,0 +1,303 @@
+//! Becoming an observer while the history or the hub changes underneath.
+
+use std::time::Duration;
+
+use budao_core::{event::Event, limits::Limits, message::Block, trace::Trace};
+use budao_journal::{Append, Entry, Lease, LeaseRequest, Memory, Missing, Retention};
+use budao_models::script::Script;
+use budao_runtime::{Builder, OneModel};
+use budao_tools::Toolbox;
+use futures::FutureExt as _;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::{
+    Auth, Config, Keyring,
+    auth::Who,
+    frame::close,
+    outbox::{Goodbye, Rest},
+};
+
+/// A server on a journal that is written here by hand.
+struct Desk {
+    server: Arc<Server>,
+    lease: Lease,
+    head: Seq,
+}
+
+impl Desk {
+    async fn new() -> Self {
+        let world = budao_testkit::world::seeded(1);
+        let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
+        let model = Arc::new(Script::new().model(Arc::clone(&world.clock)));
+        let tools = Arc::new(Toolbox::builder().build());
+        let engine = Builder::new(Arc::clone(&journal), Arc::new(OneModel(model as _)), tools);
+        let engine = Arc::new(engine.world(world.clone()).build().unwrap());
+        let keys = Keyring::new(["a secret that is long enough for a key"]).unwrap();
+        let config = Config::new(Auth::open(), keys);
+        let request = LeaseRequest {
+            session: SessionId(world.uuid()),
+            holder: "test".into(),
+            ttl: Duration::from_secs(3_600),
+            missing: Missing::Create,
+            instead_of: None,
+        };
+        let lease = journal.take_lease(request).await.unwrap();
+        Self { server: Server::new(config, engine, journal, world, true), lease, head: 0 }
+    }
+
+    /// Records so many messages, each in a frame of its own; with this snapshot of the last.
+    async fn write(&mut self, count: u64, snapshot: Option<&[u8]>) {
+        for number in 1..=count {
+            let event = Event::MessageAccepted {
+                command: format!("m{}", self.head).into(),
+                content: vec![Block::Text("x".repeat(100))],
+            };
+            let (at, trace) = (self.server.now(), Trace::NONE);
+            let entries = vec![Entry { at, trace, turn: 0, event: event.into() }];
+            let snapshot = snapshot.filter(|_| number == count).map(<[u8]>::to_vec);
+            let append = Append { snapshot, ..Append::new(&self.lease, self.head, entries) };
+            self.head = self.server.journal.append(append).await.unwrap();
+        }
+    }
+
+    /// Lets go of all that a snapshot covers.
+    async fn trim(&self) {
+        let retention = Retention { records: Some(1), ..Retention::default() };
+        assert!(self.server.journal.retain(retention).await.unwrap().records > 0);
+    }
+
+    fn wish(&self, after: Seq, how: How) -> Wish {
+        Wish { after, ..Wish::new(self.lease.session, None, how) }
+    }
+
+    fn outbox(&self, limit: usize) -> Outbox {
+        Outbox::new(limit, Arc::clone(&self.server.budget), self.server.now())
+    }
+
+    /// A client who reads from this outbox.
+    fn client(&self, outbox: &Outbox) -> Arc<Connection> {
+        let ticket = self.server.door.enter("test").unwrap();
+        let server = Arc::clone(&self.server);
+        let mut client = Connection::new(server, Who::local(), Lang::En, ticket);
+        Arc::get_mut(&mut client).unwrap().outbox = outbox.clone();
+        client
+    }
+
+    async fn observe(&self, outbox: &Outbox, wish: &Wish) -> Result<Arc<Hub>, Failed> {
+        observe(&self.client(outbox), &Card::default(), wish).await
+    }
+
+    /// The same in a task of its own.
+    fn observing(&self, outbox: &Outbox, wish: Wish) -> JoinHandle<Result<Arc<Hub>, Failed>> {
+        let client = self.client(outbox);
+        tokio::spawn(async move { observe(&client, &Card::default(), &wish).await })
+    }
+}
+
+/// Everything that waits, taken as its reader would.
+async fn taken(outbox: &Outbox) -> Vec<Value> {
+    let mut all = Vec::new();
+    while let Some(Ok(frames)) = outbox.next().now_or_never() {
+        outbox.sent(&frames);
+        all.extend(frames.iter().map(|frame| serde_json::from_str(&frame.text).unwrap()));
+    }
+    all
+}
+
+/// The positions of frames that came of records.
+fn seqs(frames: &[Value]) -> Vec<u64> {
+    frames.iter().filter_map(|frame| frame["seq"].as_u64()).collect()
+}
+
+const ROOMY: usize = 1 << 20;
+/// Half a dozen frames.
+const TIGHT: usize = 4_096;
+
+#[tokio::test(start_paused = true)]
+async fn where_neither_records_nor_a_snapshot_reach_back_nothing_is_given_and_that_is_said() {
+    let mut desk = Desk::new().await;
+    desk.write(4, Some(b"of another version")).await;
+    desk.write(2, None).await;
+    desk.trim().await;
+    let outbox = desk.outbox(ROOMY);
+    let left = desk.observe(&outbox, &desk.wish(1, How::Resuming)).await;
+    assert!(matches!(left, Err(Failed::Left)), "{left:?}");
+    let frames = taken(&outbox).await;
+    assert_eq!(frames.len(), 1);
+    assert_eq!(frames[0]["metadata"]["status"], "expired");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_there_is_no_snapshot_at_all_it_is_the_same() {
+    let desk = Desk::new().await;
+    let session = desk.lease.session;
+    assert!(matches!(latest(&*desk.server.journal, session).await, Ok(None)));
+    assert_eq!(reason_of(None), GapReason::Age, "a reason nobody remembers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_has_left_is_told_nothing() {
+    let mut desk = Desk::new().await;
+    desk.write(3, None).await;
+    let outbox = desk.outbox(ROOMY);
+    outbox.close(Goodbye::new(close::NORMAL, "bye"), Rest::Dropped);
+    for how in [How::Plainly, How::Resuming, How::Restoring] {
+        let left = desk.observe(&outbox, &desk.wish(0, how)).await;
+        assert!(matches!(left, Err(Failed::Left)), "{left:?}");
+    }
+    let unknown =
+        Wish { session: SessionId(desk.server.world.uuid()), ..desk.wish(0, How::Plainly) };
+    let fault = desk.observe(&desk.outbox(ROOMY), &unknown).await;
+    assert!(matches!(&fault, Err(Failed::Fault(fault)) if fault.kind() == Kind::UnknownSession));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_slower_than_retention_is_told_what_it_lost() {
+    let mut desk = Desk::new().await;
+    desk.write(600, None).await;
+    let outbox = desk.outbox(TIGHT);
+    let wish = desk.wish(0, How::Resuming);
+    let observing = desk.observing(&outbox, wish);
+    filled(&outbox).await;
+    assert!(!observing.is_finished(), "it waits for room");
+    let state = Session { head: 600, ..Session::default() };
+    let journal = &desk.server.journal;
+    let snapshot = Some(serde_json::to_vec(&state).unwrap());
+    let append = Append { snapshot, ..Append::new(&desk.lease, 600, Vec::new()) };
+    journal.append(append).await.unwrap();
+    desk.trim().await;
+    while !observing.is_finished() {
+        taken(&outbox).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let failed = observing.await.unwrap();
+    let Err(Failed::Fault(fault)) = failed else { panic!("{failed:?}") };
+    assert_eq!(fault.kind(), Kind::HistoryGap);
+}
+
+/// Waits until something is in it.
+async fn filled(outbox: &Outbox) {
+    while outbox.bytes() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_while_history_is_sent_comes_after_it_without_a_gap() {
+    let mut desk = Desk::new().await;
+    desk.write(10, None).await;
+    // Somebody else keeps the hub going, far ahead.
+    let other = desk.outbox(ROOMY);
+    desk.observe(&other, &desk.wish(0, How::Plainly)).await.unwrap();
+    let outbox = desk.outbox(TIGHT);
+    let wish = Wish { language: None, ..desk.wish(0, How::Restoring) };
+    let observing = desk.observing(&outbox, wish);
+    // It waits in the middle of the ten, while more happens than a hub remembers.
+    filled(&outbox).await;
+    desk.write(400, None).await;
+    let mut frames = Vec::new();
+    while !observing.is_finished() {
+        frames.extend(taken(&outbox).await);
+        taken(&other).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    observing.await.unwrap().unwrap();
+    frames.extend(taken(&outbox).await);
+    assert_eq!(seqs(&frames), (1..=410).collect::<Vec<u64>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_given_what_a_hub_remembers_misses_nothing_when_the_hub_runs_ahead_or_ends() {
+    for ends in [false, true] {
+        let mut desk = Desk::new().await;
+        desk.write(20, None).await;
+        let other = desk.outbox(ROOMY);
+        let hub = desk.observe(&other, &desk.wish(20, How::Plainly)).await.unwrap();
+        desk.write(20, None).await;
+        while hub.standing().head < 40 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(hub.remembers(20));
+        let outbox = desk.outbox(TIGHT);
+        let wish = desk.wish(20, How::Resuming);
+        let observing = desk.observing(&outbox, wish);
+        filled(&outbox).await;
+        if ends {
+            hub.leave(&other);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert!(!hub.remembers(40), "nobody was left");
+        } else {
+            desk.write(400, None).await;
+        }
+        let mut frames = Vec::new();
+        while !observing.is_finished() {
+            frames.extend(taken(&outbox).await);
+            taken(&other).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        observing.await.unwrap().unwrap();
+        frames.extend(taken(&outbox).await);
+        assert_eq!(seqs(&frames), (21..=desk.head).collect::<Vec<u64>>());
+        let told = frames.iter().filter(|frame| frame["metadata"]["status"] == "complete").count();
+        assert!(told >= 1, "and it is answered");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_of_another_history_is_not_answered_from_what_a_hub_remembers() {
+    let mut desk = Desk::new().await;
+    // A hub that has seen no record yet knows of no history.
+    let early = desk.outbox(ROOMY);
+    desk.observe(&early, &desk.wish(0, How::Plainly)).await.unwrap();
+    let outbox = desk.outbox(ROOMY);
+    desk.observe(&outbox, &desk.wish(0, How::Resuming)).await.unwrap();
+    desk.write(5, None).await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let outbox = desk.outbox(ROOMY);
+    let epoch = Some(Epoch(desk.lease.epoch.0.wrapping_add(1)));
+    let wish = Wish { epoch, ..desk.wish(3, How::Resuming) };
+    desk.observe(&outbox, &wish).await.unwrap();
+    let frames = taken(&outbox).await;
+    assert_eq!(frames[0]["metadata"]["status"], "epoch_mismatch");
+    assert_eq!(seqs(&frames), [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_meets_a_hub_that_is_just_ending_joins_the_next_one() {
+    let mut desk = Desk::new().await;
+    desk.write(5, None).await;
+    let other = desk.outbox(ROOMY);
+    let ending = desk.observe(&other, &desk.wish(0, How::Plainly)).await.unwrap();
+    ending.leave(&other);
+    assert!(ending.rest(), "nobody is left");
+    let outbox = desk.outbox(ROOMY);
+    let observing = desk.observing(&outbox, desk.wish(0, How::Plainly));
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!observing.is_finished(), "it is still in the way");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let hub = observing.await.unwrap().unwrap();
+    assert!(!Arc::ptr_eq(&hub, &ending));
+    assert_eq!(seqs(&taken(&outbox).await), [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_read_is_skipped_and_the_next_one_is_not() {
+    let mut desk = Desk::new().await;
+    let fault = Fault::new(Kind::Bug, Operation::RunTurn);
+    let event = Event::FaultRaised { fault, scope: budao_core::event::Scope::default() };
+    let (at, trace) = (desk.server.now(), Trace::NONE);
+    let entries = vec![Entry { at, trace, turn: 0, event: event.into() }];
+    let journal = Arc::clone(&desk.server.journal);
+    desk.head = journal.append(Append::new(&desk.lease, 0, entries)).await.unwrap();
+    desk.write(1, None).await;
+    let page = journal.read(desk.lease.session, 0, PAGE).await.unwrap();
+    let mut broken = page.records[0].clone();
+    broken.body = "nonsense".into();
+    let mut projector = Projector::new(&Session::default(), 0);
+    assert!(projector.encode_or_skip(&broken).is_none());
+    assert!(projector.encode_or_skip(&page.records[1]).is_some());
+}
