@@ -18,6 +18,7 @@ use crate::{
     leaf::leaves,
     parse::{self, Broken},
     repair,
+    schema::Prepared,
     toolbox::{Entry, Shared, Toolbox},
 };
 
@@ -213,23 +214,36 @@ fn fit(
             .with(Fact::ToolName, entry.spec.name.to_string())
             .with(Fact::Limit, limits.json_depth));
     }
-    if prepared.has_defaults {
-        repair::fill_defaults(&prepared.schema, &mut arguments, &mut repairs);
-    }
+    arguments = with_defaults(prepared, arguments, &mut repairs);
     if prepared.validator.is_valid(&arguments) {
         return Ok((arguments, repairs));
     }
     if entry.spec.repair
-        && let Some((mut fixed, slips)) =
+        && let Some((fixed, slips)) =
             repair::undo_slips(&prepared.schema, &prepared.validator, &arguments, limits.json_depth)
     {
         repairs.extend(slips);
-        if prepared.has_defaults {
-            repair::fill_defaults(&prepared.schema, &mut fixed, &mut repairs);
-        }
-        return Ok((fixed, repairs));
+        return Ok((with_defaults(prepared, fixed, &mut repairs), repairs));
     }
     Err(invalid(entry, &arguments))
+}
+
+/// The arguments with what is absent filled in. A default that does not fit its own schema is its author's mistake: what
+/// fits without it stays as it is.
+fn with_defaults(prepared: &Prepared, arguments: Value, repairs: &mut Vec<Repair>) -> Value {
+    if !prepared.has_defaults {
+        return arguments;
+    }
+    let (mut filled, before) = (arguments.clone(), repairs.len());
+    repair::fill_defaults(&prepared.schema, &mut filled, repairs);
+    let is_harmful = repairs.len() > before
+        && !prepared.validator.is_valid(&filled)
+        && prepared.validator.is_valid(&arguments);
+    if is_harmful {
+        repairs.truncate(before);
+        return arguments;
+    }
+    filled
 }
 
 fn invalid(entry: &Entry, arguments: &Value) -> Fault {

@@ -81,7 +81,7 @@ pub(crate) async fn try_again(directory: &Path, agent: &Agent, session: SessionI
         let command = yes(&format!("once more {question}"), &question);
         match agent.runtime().submit(session, command).await.expect("an answer") {
             Answer::Rejected { fault } => {
-                assert_eq!(fault.kind(), Kind::QuestionNotOpen, "{fault}")
+                assert_eq!(fault.kind(), Kind::QuestionNotOpen, "{fault}");
             }
             Answer::Accepted { .. } => panic!("{question} was answered twice"),
         }

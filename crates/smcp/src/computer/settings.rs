@@ -88,10 +88,18 @@ pub struct ToolMeta {
     pub ret_object_mapper: Option<Value>,
 }
 
+/// The longest words of a parser that are passed on.
+const CAUSE_MAX: usize = 1_024;
+
 fn wrong(key: &str, expected: &str) -> Fault {
     Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
         .with(Fact::ConfigKey, key.to_owned())
         .with(Fact::Expected, expected.to_owned())
+}
+
+/// What the parser says of it, unless it quotes a long value: a refusal is short.
+fn because(fault: Fault, error: &serde_json::Error) -> Fault {
+    if error.to_string().len() > CAUSE_MAX { fault } else { fault.caused_by(error) }
 }
 
 impl Settings {
@@ -181,7 +189,7 @@ impl McpServer {
     /// If it cannot work, with the place that is wrong.
     pub fn read(key: &str, raw: Map<String, Value>) -> Result<Self, Fault> {
         let described: Described = serde_json::from_value(Value::Object(raw.clone()))
-            .map_err(|error| wrong(key, "a server").caused_by(&error))?;
+            .map_err(|error| because(wrong(key, "a server"), &error))?;
         // Made in any case: it looks at the parameters, too.
         let derived = described.derived_id(key)?;
         let bundle_id = match &described.bundle_id {
@@ -333,6 +341,18 @@ mod tests {
     fn server(name: &str) -> Value {
         json!({ "name": name, "type": "stdio", "server_parameters": {
             "command": "x", "env": { "A": "literal", "B": "${input:b}" } } })
+    }
+
+    #[test]
+    fn a_refusal_quotes_no_long_value() {
+        let long = "x".repeat(20_000);
+        let disabled = json!({"name": "a", "type": "stdio", "disabled": long});
+        for wrong in
+            [json!({"inputs": [{"type": long, "id": "b"}]}), json!({"servers": [disabled]})]
+        {
+            let told = read(&wrong).unwrap_err().to_string();
+            assert!(told.len() < 2_000, "{} bytes", told.len());
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use budao_core::{
     limits::Limits,
     tool::Outcome,
 };
+use budao_tools::{Options, RawTool, Toolbox};
 use serde_json::{Value, json};
 
 use crate::support::{self, call, read, refused, toolbox};
@@ -171,5 +172,20 @@ async fn arguments_that_are_odd_but_valid_pass() {
         let arguments = json!({ "query": query }).to_string();
         let ready = toolbox.check(&call("search", arguments), &Limits::default()).unwrap();
         assert_eq!(ready.arguments()["query"], *query);
+    }
+}
+
+#[test]
+fn a_default_of_the_wrong_sort_does_not_spoil_arguments_that_fit() {
+    let schema = json!({"properties": {"n": {"type": "integer", "default": {}}}});
+    let tool = |name: &str, repair: bool| {
+        RawTool::new(name, "", schema.clone(), |arguments, _| async move { Ok(arguments) })
+            .options(Options::read_only().repair(repair))
+    };
+    let builder = Toolbox::builder().add(tool("plain", false)).unwrap();
+    let toolbox = builder.add(tool("mended", true)).unwrap().build();
+    for (tool, text) in [("plain", "{}"), ("mended", "{}"), ("mended", r#"{"n": null}"#)] {
+        let ready = toolbox.check_text(tool, text.as_bytes(), &Limits::default()).unwrap();
+        assert!(toolbox.fits(tool, ready.arguments()), "{tool} {text}");
     }
 }

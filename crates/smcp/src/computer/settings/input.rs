@@ -6,7 +6,7 @@ use budao_core::fault::{Fact, Fault};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{McpServer, wrong};
+use super::{McpServer, because, wrong};
 
 /// Something a server must be given.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -63,7 +63,7 @@ pub struct Choice {
 
 pub(super) fn read_input(key: &str, raw: &Value) -> Result<Input, Fault> {
     let input: Input = serde_json::from_value(raw.clone())
-        .map_err(|error| wrong(key, "an input").caused_by(&error))?;
+        .map_err(|error| because(wrong(key, "an input"), &error))?;
     if let Sort::PickString { options, default } = &input.sort {
         let is_whole = |choice: &Choice| !choice.label.is_empty() && !choice.value.is_empty();
         if !options.iter().all(is_whole) {
