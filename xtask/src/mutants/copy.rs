@@ -192,6 +192,9 @@ fn build(
     let mut cargo = process::cargo(copy);
     cargo.args(["build", "--locked", "--keep-going"]).args(what);
     cargo.args(["--message-format", "json"]).env("CARGO_TARGET_DIR", target);
+    // Crates of a copy have the names of ours: a wrapper that does nothing keeps their builds apart, and what others
+    // wrote is taken as it was built.
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", "env");
     for package in packages {
         cargo.args(["--package", package]);
     }

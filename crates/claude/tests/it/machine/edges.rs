@@ -160,3 +160,137 @@ fn each_of_our_requests_has_a_name_of_its_own() {
     assert!(count >= 2, "nothing was asked for");
     assert_eq!(requests.len(), count, "{requests:?}");
 }
+
+/// The id of the request of this sort that the last input sent.
+fn requested(talk: &Talk, subtype: &str) -> Option<String> {
+    let sent = talk.sent();
+    let line = sent.iter().find(|line| line["request"]["subtype"] == subtype)?;
+    line["request_id"].as_str().map(str::to_owned)
+}
+
+fn told(id: &str, subtype: &str, response: Value) -> Value {
+    json!({"type": "control_response",
+        "response": {"request_id": id, "subtype": subtype, "response": response, "error": "no"}})
+}
+
+#[test]
+fn what_the_cli_understands_is_told_when_it_has_said_so_and_not_when_it_refuses() {
+    let commands = json!({"commands": [{"name": "compact", "description": "less"}]});
+    let mut talk = Talk::open();
+    talk.say("hello");
+    let id = requested(&talk, "initialize").unwrap();
+    let events = talk.line(told(&id, "success", commands.clone()));
+    let [Event::Noted { topic, data }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(topic, "claude.commands");
+    assert_eq!(data["commands"][0]["name"], "compact");
+    let mut talk = Talk::open();
+    talk.say("hello");
+    let id = requested(&talk, "initialize").unwrap();
+    assert_eq!(talk.line(told(&id, "error", commands.clone())), []);
+    talk.ask(Ask::Cancel { reason: None });
+    let id = requested(&talk, "interrupt").unwrap();
+    assert_eq!(talk.line(told(&id, "success", commands)), [], "that is no list of commands");
+}
+
+#[test]
+fn a_turn_of_the_clis_own_is_named_after_its_number() {
+    let (mut talk, prompt) = Talk::begun();
+    talk.line(whole("m1", json!([words("hi")])));
+    talk.line(result(&prompt));
+    let events = talk.line(init(&[]));
+    let [Event::TurnStarted { message }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(message.to_string(), "claude-2");
+}
+
+#[test]
+fn a_cancel_is_repeated_when_the_state_of_the_prompt_says_that_it_has_begun() {
+    let mut talk = Talk::open();
+    let prompt = talk.say("hello");
+    talk.ask(Ask::Cancel { reason: None });
+    talk.line(json!({"type": "command_lifecycle", "command_uuid": prompt, "state": "started"}));
+    assert!(requested(&talk, "interrupt").is_some());
+}
+
+#[test]
+fn a_conversation_is_begun_anew_only_if_the_cli_has_none_and_told_only_if_something_is_lost() {
+    let lost = || gone().with(Fact::StderrTail, "No conversation found with session ID x");
+    let resuming = || {
+        let (mut talk, _) = Talk::begun();
+        talk.input(Input::Exited { life: 1, fault: gone() });
+        talk.say("again");
+        talk
+    };
+    let is_over = |events: &[Event]| names(events).iter().any(|name| name == "turn_ended");
+    let mut talk = resuming();
+    assert_eq!(
+        talk.input(Input::Exited { life: 2, fault: lost() }),
+        [],
+        "nothing was answered yet"
+    );
+    let mut talk = resuming();
+    let other = gone().with(Fact::StderrTail, "no space left on device");
+    assert!(is_over(&talk.input(Input::Exited { life: 2, fault: other })));
+    let mut talk = resuming();
+    talk.ask(Ask::Cancel { reason: None });
+    assert!(is_over(&talk.input(Input::Exited { life: 2, fault: lost() })), "nobody wants it");
+}
+
+#[test]
+fn a_question_is_closed_by_whoever_takes_the_session_up() {
+    let (mut talk, _) = Talk::begun_with(Mode::Approval);
+    talk.line(whole("m1", json!([call("t1", "Bash", json!({}))])));
+    talk.line(may_use("r1", "t1", "Bash"));
+    let events = talk.taken_up().input(Input::Resumed);
+    assert!(names(&events).iter().any(|name| name == "question_answered"), "{events:?}");
+}
+
+#[test]
+fn a_silence_is_told_with_the_limit_it_broke_and_how_long_it_was() {
+    let silence = |events: &[Event]| {
+        let fault = events.iter().find_map(|event| match event {
+            Event::TurnEnded { fault, .. } => fault.clone(),
+            _ => None,
+        });
+        let fault = fault.unwrap_or_else(|| panic!("{events:?}"));
+        let limit = fault.detail().text(Fact::LimitName).unwrap_or_default().to_owned();
+        (limit, fault.detail().number(Fact::TimeoutMs))
+    };
+    let patience = Patience::default();
+    let mut talk = Talk::open();
+    talk.say("hello");
+    let events = talk.later(patience.start);
+    assert_eq!(silence(&events).0, "start");
+    let (mut talk, _) = Talk::begun();
+    assert_eq!(talk.later(patience.silence), [], "it is asked for a sign of life");
+    let (limit, took) = silence(&talk.later(patience.probe));
+    let all = i64::try_from((patience.silence + patience.probe).as_millis()).unwrap();
+    assert_eq!((limit.as_str(), took), ("probe", Some(all)));
+}
+
+#[test]
+fn a_turn_that_failed_says_in_which_step_and_neither_speaks_nor_ends_the_session() {
+    let (mut talk, prompt) = Talk::begun();
+    talk.line(whole("m1", json!([call("t1", "Read", json!({}))])));
+    talk.line(gave("t1", json!("1")));
+    let mut line = result(&prompt);
+    line["subtype"] = json!("error_during_execution");
+    line["result"] = json!("oops");
+    let events = talk.line(line);
+    let step = events.iter().find_map(|event| match event {
+        Event::RecoveryFailed { scope, .. } => Some(scope.step),
+        _ => None,
+    });
+    assert_eq!(step, Some(Some(1)), "{events:?}");
+    assert!(!names(&events).iter().any(|name| name == "session_ended"), "{events:?}");
+    assert_eq!(talk.shown(), "");
+}
+
+#[test]
+fn a_result_that_is_said_again_is_no_echo_of_our_prompt() {
+    let (mut talk, _) = Talk::begun();
+    talk.line(whole("m1", json!([call("t1", "Read", json!({}))])));
+    let mut line = gave("t1", json!("1"));
+    (line["isReplay"], line["uuid"]) = (json!(true), json!("another"));
+    let events = talk.line(line);
+    assert!(names(&events).iter().any(|name| name == "call_ended"), "{events:?}");
+}
