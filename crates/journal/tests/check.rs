@@ -210,3 +210,23 @@ async fn a_batch_at_a_place_that_cannot_be_is_left_out_of_what_is_salvaged() {
     // The batch behind it cannot be joined to what stands before it.
     assert_eq!(left, [(session(1), 3, 1), (session(2), 2, 0)]);
 }
+
+#[tokio::test]
+async fn a_check_counts_what_is_there() {
+    let (_directory, path) = furnished().await;
+    let found = Sqlite::check(&path).await.unwrap();
+    let counts = (found.sessions, found.records, found.commands, found.blobs);
+    assert_eq!(counts, (2, 8, 1, 1));
+}
+
+#[tokio::test]
+async fn a_file_that_others_may_read_is_its_owners_alone_once_it_is_opened() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let (_directory, path) = furnished().await;
+    for (before, after) in [(0o644, 0o600), (0o600, 0o600), (0o700, 0o700)] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(before)).unwrap();
+        open(&path).await.close().await;
+        assert_eq!(mode(&path), after, "{before:o}");
+    }
+}
