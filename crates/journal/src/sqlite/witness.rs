@@ -103,3 +103,47 @@ impl Witness {
         self.last = mark;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_is_behind_if_any_of_its_numbers_is() {
+        let seen = Mark { gid: 5, inbox: 5, token: 5, blob: 5 };
+        assert!(!seen.is_behind(seen));
+        for behind in [
+            Mark { gid: 4, ..seen },
+            Mark { inbox: 4, ..seen },
+            Mark { token: 4, ..seen },
+            Mark { blob: 4, ..seen },
+        ] {
+            assert!(behind.is_behind(seen), "{behind:?}");
+            assert!(!seen.is_behind(behind), "{behind:?}");
+        }
+    }
+
+    #[test]
+    fn a_witness_is_believed_only_whole_and_of_its_own_journal() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let journal = directory.path().join("journal.db");
+        let mark = Mark { gid: 1, inbox: 2, token: 3, blob: 4 };
+        Witness::open(&journal, [7; 16]).record(mark);
+        assert_eq!(read(&journal, [7; 16]), Some(mark));
+        assert_eq!(read(&journal, [8; 16]), None, "of another journal");
+        let whole = std::fs::read(path_of(&journal)).expect("it was written");
+        // Altered with its checksum made anew, and without.
+        for (at, is_resealed) in [(0, true), (30, false)] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            if is_resealed {
+                let checksum = crc32fast::hash(&bytes[..56]);
+                bytes[56..].copy_from_slice(&checksum.to_le_bytes());
+            }
+            std::fs::write(path_of(&journal), &bytes).expect("it can be written");
+            assert_eq!(read(&journal, [7; 16]), None, "byte {at}");
+        }
+        std::fs::write(path_of(&journal), [&whole[..], b"x"].concat()).expect("it can be written");
+        assert_eq!(read(&journal, [7; 16]), None, "longer than it can be");
+    }
+}
