@@ -38,7 +38,6 @@ impl Start {
         let end = loop {
             let life = AssertUnwindSafe(self.live(&shared, lives.halt())).catch_unwind().await;
             match lives.after(life, &shared.limits.retry) {
-                After::Again(wait) if wait.is_zero() => {}
                 After::Again(wait) => shared.world.clock.sleep(wait).await,
                 After::End(end) => break end,
                 After::GivenUp(fault) => {

@@ -19,6 +19,11 @@ use futures::stream::BoxStream;
 pub(crate) trait Appends: Send + Sync + fmt::Debug + 'static {
     async fn append(&self, inner: &dyn Journal, append: Append) -> Result<Seq, AppendError>;
 
+    /// What is done about taking a lease.
+    fn leases(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
     /// Work with the journal comes past here.
     fn passes(&self, _point: &'static str) {}
 }
@@ -38,6 +43,7 @@ impl<A: Appends> Journal for Around<A> {
 
     async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
         self.appends.passes("before-lease");
+        self.appends.leases()?;
         let done = self.inner.take_lease(request).await;
         self.appends.passes("after-lease");
         done

@@ -184,6 +184,30 @@ async fn a_clean_up_that_hangs_or_panics_keeps_nobody_waiting() {
     assert_eq!(result.text, "hello");
 }
 
+/// Frees what is needed.
+#[derive(Debug)]
+struct Frees(Arc<Failing>);
+
+#[async_trait]
+impl CleanUp for Frees {
+    async fn clean_up(&self) {
+        self.0.fail(Kind::DiskFull, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_that_is_cleaned_up_costs_nothing() {
+    let world = world::seeded(6);
+    let failing = Failing::new(Arc::new(Memory::new(world.clone(), Limits::default())));
+    let runtime = runtime(world, Arc::clone(&failing) as _, Arc::new(Away::default()))
+        .clean_up(Arc::new(Frees(Arc::clone(&failing))))
+        .build()
+        .unwrap();
+    let session = runtime.open(Opening::default()).await.unwrap();
+    failing.fail(Kind::DiskFull, u32::MAX);
+    assert_eq!(runtime.run(session, "hello?").await.unwrap().text, "hello");
+}
+
 /// Blocks its thread until it is let go.
 #[derive(Debug)]
 struct Blocks(Arc<AtomicBool>);

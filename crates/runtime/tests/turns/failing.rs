@@ -1,4 +1,4 @@
-//! A journal whose appends can be told to fail.
+//! A journal whose appends and leases can be told to fail.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,40 +8,60 @@ use budao_journal::{Append, AppendError, Journal};
 
 use crate::around::{Appends, Around};
 
-/// What the next appends fail with, and how many of them.
-#[derive(Debug)]
-pub(crate) struct Fails(Mutex<Option<(Kind, u32)>>);
+/// What the next of them fail with, and how many of them.
+#[derive(Debug, Default)]
+struct Next(Mutex<Option<(Kind, u32)>>);
+
+impl Next {
+    fn set(&self, kind: Kind, times: u32) {
+        *self.0.lock().unwrap() = (times > 0).then_some((kind, times));
+    }
+
+    fn take(&self, operation: Operation) -> Result<(), Fault> {
+        let mut next = self.0.lock().unwrap();
+        let failed = *next;
+        *next = failed.and_then(|(kind, left)| (left > 1).then_some((kind, left - 1)));
+        failed.map_or(Ok(()), |(kind, _)| Err(Fault::new(kind, operation)))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Fails {
+    appends: Next,
+    leases: Next,
+}
 
 pub(crate) type Failing = Around<Fails>;
 
 impl Failing {
     pub(crate) fn new(inner: Arc<dyn Journal>) -> Arc<Self> {
-        Arc::new(Self { inner, appends: Fails(Mutex::new(None)) })
+        Arc::new(Self { inner, appends: Fails::default() })
     }
 
     /// The next appends fail.
     pub(crate) fn fail(&self, kind: Kind, times: u32) {
-        *self.appends.0.lock().unwrap() = (times > 0).then_some((kind, times));
+        self.appends.appends.set(kind, times);
+    }
+
+    /// Sessions cannot be had, so often.
+    pub(crate) fn fail_leases(&self, kind: Kind, times: u32) {
+        self.appends.leases.set(kind, times);
     }
 
     /// How many appends are still to fail.
     pub(crate) fn left(&self) -> u32 {
-        self.appends.0.lock().unwrap().map_or(0, |(_, left)| left)
+        self.appends.appends.0.lock().unwrap().map_or(0, |(_, left)| left)
     }
 }
 
 #[async_trait]
 impl Appends for Fails {
     async fn append(&self, inner: &dyn Journal, append: Append) -> Result<Seq, AppendError> {
-        let failed = {
-            let mut next = self.0.lock().unwrap();
-            let failed = *next;
-            *next = failed.and_then(|(kind, left)| (left > 1).then_some((kind, left - 1)));
-            failed
-        };
-        match failed {
-            Some((kind, _)) => Err(Fault::new(kind, Operation::AppendRecords).into()),
-            None => inner.append(append).await,
-        }
+        self.appends.take(Operation::AppendRecords)?;
+        inner.append(append).await
+    }
+
+    fn leases(&self) -> Result<(), Fault> {
+        self.leases.take(Operation::TakeLease)
     }
 }

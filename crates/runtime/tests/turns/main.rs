@@ -11,3 +11,4 @@ mod hooks;
 mod hostile;
 mod promises;
 mod stage;
+mod stops;

@@ -76,3 +76,18 @@ async fn who_came_while_an_idle_session_was_leaving_is_answered_by_its_next_task
     assert_eq!(again.kind(), Kind::CommandRepeated, "it is open already");
     waiting.stop.await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn every_life_of_a_task_has_a_number_of_its_own() {
+    let runtime = runtime();
+    let (sender, inputs) = mpsc::channel(8);
+    let id = SessionId(uuid::Uuid::nil());
+    let missing = Missing::Refuse;
+    let mut start = Start { runtime, id, missing, sender, inputs, lives: 0 };
+    let shared = Arc::clone(&start.runtime.shared);
+    for life in 1..=3 {
+        let exit = start.live(&shared, None).await;
+        assert!(matches!(exit, Exit::Failed(_)), "there is no such session: {exit:?}");
+        assert_eq!(start.lives, life, "what an earlier one started can be told apart");
+    }
+}
