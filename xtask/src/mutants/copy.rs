@@ -74,6 +74,9 @@ pub(super) fn make(
     keep: impl Fn(&BTreeSet<usize>) -> Result<()>,
 ) -> Result<Copy> {
     let copy = target.join("mistakes/copy");
+    // The tests of one package need others, and the mistakes of those must compile as well.
+    let all: BTreeSet<&str> = mistakes.iter().map(|mistake| mistake.package.as_str()).collect();
+    let all: Vec<&str> = all.into_iter().collect();
     copy_files(root, &copy, &changed(mistakes))?;
     for attempt in 1..=TRIES {
         let planted = plant_all(root, &copy, mistakes, &unviable)?;
@@ -81,7 +84,7 @@ pub(super) fn make(
             "build {attempt}: {} mistakes are in",
             planted.values().map(Vec::len).sum::<usize>()
         );
-        let (_, errors) = build(&copy, target, packages, &["--lib"])?;
+        let (_, errors) = build(&copy, target, &all, &["--lib"])?;
         if errors.is_empty() {
             let (programs, errors) = build(&copy, target, packages, &["--tests", "--examples"])?;
             ensure!(errors.is_empty(), "the tests do not compile, though the code does");
