@@ -28,6 +28,10 @@ struct Desk {
 
 impl Desk {
     async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let world = budao_testkit::world::seeded(1);
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
         let model = Arc::new(Script::new().model(Arc::clone(&world.clock)));
@@ -35,7 +39,8 @@ impl Desk {
         let engine = Builder::new(Arc::clone(&journal), Arc::new(OneModel(model as _)), tools);
         let engine = Arc::new(engine.world(world.clone()).build().unwrap());
         let keys = Keyring::new(["a secret that is long enough for a key"]).unwrap();
-        let config = Config::new(Auth::open(), keys);
+        let mut config = Config::new(Auth::open(), keys);
+        change(&mut config);
         let request = LeaseRequest {
             session: SessionId(world.uuid()),
             holder: "test".into(),
@@ -60,6 +65,16 @@ impl Desk {
             let append = Append { snapshot, ..Append::new(&self.lease, self.head, entries) };
             self.head = self.server.journal.append(append).await.unwrap();
         }
+    }
+
+    /// Records a fault, which is told in words.
+    async fn fail(&mut self) {
+        let fault = Fault::new(Kind::Bug, Operation::RunTurn);
+        let event = Event::FaultRaised { fault, scope: budao_core::event::Scope::default() };
+        let (at, trace) = (self.server.now(), Trace::NONE);
+        let entries = vec![Entry { at, trace, turn: 0, event: event.into() }];
+        let append = Append::new(&self.lease, self.head, entries);
+        self.head = self.server.journal.append(append).await.unwrap();
     }
 
     /// Lets go of all that a snapshot covers.
@@ -246,6 +261,73 @@ async fn who_is_given_what_a_hub_remembers_misses_nothing_when_the_hub_runs_ahea
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_comes_back_soon_is_answered_from_what_a_hub_remembers() {
+    let mut desk = Desk::new().await;
+    desk.write(20, None).await;
+    let other = desk.outbox(ROOMY);
+    let hub = desk.observe(&other, &desk.wish(20, How::Plainly)).await.unwrap();
+    desk.write(20, Some(b"of another version")).await;
+    while hub.standing().head < 40 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // The journal could not answer any more.
+    desk.trim().await;
+    for how in [How::Resuming, How::Plainly] {
+        let outbox = desk.outbox(ROOMY);
+        desk.observe(&outbox, &desk.wish(25, how)).await.unwrap();
+        assert_eq!(seqs(&taken(&outbox).await), (26..=40).collect::<Vec<u64>>(), "{how:?}");
+    }
+}
+
+/// An observer who reads this language.
+async fn reader(desk: &Desk, language: Lang) -> (Outbox, Result<Arc<Hub>, Failed>) {
+    let outbox = desk.outbox(ROOMY);
+    let wish = Wish { language: Some(language), ..desk.wish(0, How::Plainly) };
+    let joined = desk.observe(&outbox, &wish).await;
+    (outbox, joined)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_observer_of_a_session_is_told_in_its_own_language() {
+    let mut desk = Desk::new().await;
+    desk.fail().await;
+    let mut readers = Vec::new();
+    for language in [Lang::En, Lang::Zh, Lang::En, Lang::Zh] {
+        let (outbox, hub) = reader(&desk, language).await;
+        assert_eq!(hub.unwrap().language, Some(language));
+        readers.push((language, outbox));
+    }
+    desk.fail().await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    for (language, outbox) in readers {
+        let frames = taken(&outbox).await;
+        assert_eq!(seqs(&frames), [1, 2]);
+        let is_chinese = |frame: &Value| {
+            let shown = frame["show_content"].as_str().unwrap_or_default();
+            shown.chars().any(|letter| ('\u{4e00}'..='\u{9fff}').contains(&letter))
+        };
+        let chinese: Vec<bool> = frames.iter().map(is_chinese).collect();
+        assert_eq!(chinese, [language == Lang::Zh; 2], "{frames:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_seats_of_a_session_are_for_all_languages_together() {
+    let mut desk = Desk::with(|config| config.limits.observers = 3).await;
+    desk.write(1, None).await;
+    let mut kept = Vec::new();
+    for language in [Lang::En, Lang::Zh, Lang::En] {
+        let (outbox, hub) = reader(&desk, language).await;
+        kept.push((outbox, hub.unwrap()));
+    }
+    for language in [Lang::En, Lang::Zh] {
+        let (_, refused) = reader(&desk, language).await;
+        let Err(Failed::Fault(fault)) = refused else { panic!("{refused:?}") };
+        assert_eq!(fault.kind(), Kind::LimitReached);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cursor_of_another_history_is_not_answered_from_what_a_hub_remembers() {
     let mut desk = Desk::new().await;
     // A hub that has seen no record yet knows of no history.
@@ -287,13 +369,9 @@ async fn who_meets_a_hub_that_is_just_ending_joins_the_next_one() {
 #[tokio::test(start_paused = true)]
 async fn a_record_that_cannot_be_read_is_skipped_and_the_next_one_is_not() {
     let mut desk = Desk::new().await;
-    let fault = Fault::new(Kind::Bug, Operation::RunTurn);
-    let event = Event::FaultRaised { fault, scope: budao_core::event::Scope::default() };
-    let (at, trace) = (desk.server.now(), Trace::NONE);
-    let entries = vec![Entry { at, trace, turn: 0, event: event.into() }];
-    let journal = Arc::clone(&desk.server.journal);
-    desk.head = journal.append(Append::new(&desk.lease, 0, entries)).await.unwrap();
+    desk.fail().await;
     desk.write(1, None).await;
+    let journal = Arc::clone(&desk.server.journal);
     let page = journal.read(desk.lease.session, 0, PAGE).await.unwrap();
     let mut broken = page.records[0].clone();
     broken.body = "nonsense".into();
