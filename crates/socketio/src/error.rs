@@ -99,6 +99,9 @@ pub enum Loss {
     /// The connection broke.
     #[error("{0}")]
     Broken(String),
+    /// The server took nothing of what was sent for as long: it cannot have heard that we are here either.
+    #[error("nothing was taken for {} ms", .0.as_millis())]
+    Stuck(Duration),
     /// Our own program did not take events.
     #[error("events were not taken for {} ms", .0.as_millis())]
     NotTaken(Duration),

@@ -163,7 +163,7 @@ impl Session {
                 Error::Closed
             }
             error = reading => error,
-            error = write(&shared, &mut mouth) => error,
+            error = write(&shared, &mut mouth, silence_max) => error,
         }
     }
 
@@ -205,13 +205,21 @@ async fn hear(link: &mut Link, decoder: &Decoder) -> Result<Option<Said>, Error>
     }
 }
 
-/// Sends what is queued, until the connection is lost.
-async fn write(shared: &Shared, mouth: &mut Mouth) -> Error {
+/// Sends what is queued, until the connection is lost. A server that takes nothing is lost as well, though it may
+/// still talk: our answers to its pings are among what waits.
+async fn write(shared: &Shared, mouth: &mut Mouth, patience: Duration) -> Error {
     loop {
         let packets = shared.take();
         if packets.is_empty() {
             shared.ready.notified().await;
-        } else if let Err(loss) = mouth.say(packets).await {
+            continue;
+        }
+        let said = tokio::select! {
+            biased;
+            said = mouth.say(packets) => said,
+            () = shared.world.clock.sleep(patience) => Err(Loss::Stuck(patience)),
+        };
+        if let Err(loss) = said {
             return Error::Lost(loss);
         }
     }

@@ -212,6 +212,30 @@ async fn events_nobody_takes_lose_the_connection_before_the_server_gives_us_up()
     assert_eq!(error, Error::Lost(Loss::NotTaken(Duration::from_millis(400))));
 }
 
+/// Goal: a server that talks and does not listen is left. Method: it pings all the time and reads nothing, while more
+/// is sent than any buffer on the way holds.
+#[tokio::test]
+async fn a_server_that_takes_nothing_is_left_though_it_pings() {
+    let (listener, config) = listen().await;
+    let silence = Duration::from_millis(400);
+    let server = tokio::spawn(async move {
+        let mut server = let_in(&listener, silence).await;
+        let mut ping = tokio::time::interval(silence / 8);
+        // Until the client has gone.
+        while server.0.send(Message::text("2")).await.is_ok() {
+            ping.tick().await;
+        }
+    });
+    let (client, mut events) = within(Client::connect(config, world())).await.unwrap();
+    let much = "x".repeat(1 << 20);
+    for _ in 0..32 {
+        client.emit("much", Payload::of(much.clone())).await.unwrap();
+    }
+    let (error, goes_on) = disconnected(&mut events).await;
+    assert_eq!((error, goes_on), (Error::Lost(Loss::Stuck(silence)), true));
+    within(server).await.unwrap();
+}
+
 #[tokio::test]
 async fn what_was_said_early_and_is_not_taken_loses_the_connection_too() {
     let (listener, config) = listen().await;
