@@ -4,7 +4,10 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use budao_core::{event::Answer, fault::Kind, session::Session};
 use budao_journal::{
@@ -88,6 +91,25 @@ async fn a_check_finds_a_session_whose_row_was_altered_and_goes_on_with_the_othe
     assert_eq!(found.sessions, 1);
     assert_eq!(found.records, 2, "those of the other session");
     assert!(found.damages.len() >= 2, "{:?}", found.damages);
+}
+
+/// Goal: retention does not end where many sessions in a row are damaged. Method: more of them than it looks at in one go,
+/// then one that is past.
+#[tokio::test]
+async fn retention_goes_on_behind_sessions_that_are_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    let journal = open(&path).await;
+    for number in 1..=130 {
+        let lease = lease(&journal, session(number), "w").await;
+        append(&journal, &lease, 0, 1).await;
+        journal.release(&lease).await.unwrap();
+    }
+    journal.close().await;
+    alter(&path, "UPDATE session SET holder = 'somebody' WHERE id < 130");
+    let journal = open(&path).await;
+    let all = Retention { session_age: Some(Duration::ZERO), ..Retention::default() };
+    assert_eq!(journal.retain(all).await.unwrap().sessions, 1);
 }
 
 #[tokio::test]

@@ -163,10 +163,9 @@ impl Walk<'_> {
 
     fn sessions(&mut self) -> Result<HashMap<i64, Progress>, Trouble> {
         let mut sessions = HashMap::new();
-        for row in SessionRow::load_many(self.connection, self.path, 0, usize::MAX)? {
+        for (key, row) in SessionRow::load_many(self.connection, self.path, 0, usize::MAX)? {
             match row {
                 Ok(row) => {
-                    let key = row.key;
                     sessions.insert(key, Progress { row, next: 0, chain: None, damaged: None });
                 }
                 Err(fault) => self.report(Damage::of_file(fault.to_string(), SALVAGE)),

@@ -105,10 +105,10 @@ fn renew_epochs(connection: &Connection, path: &Path, world: &World) -> Result<(
     let mut after = 0;
     loop {
         let rows = SessionRow::load_many(connection, path, after, 1000)?;
-        let Some(last) = rows.iter().flatten().map(|row| row.key).max() else { return Ok(()) };
-        for row in rows.into_iter().flatten() {
+        let Some((last, _)) = rows.last() else { return Ok(()) };
+        after = *last;
+        for row in rows.into_iter().filter_map(|(_, row)| row.ok()) {
             SessionRow { epoch: new_epoch(world), token: None, ..row }.update(connection)?;
         }
-        after = last;
     }
 }

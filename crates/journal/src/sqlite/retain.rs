@@ -35,10 +35,9 @@ impl Hold {
         while self.project_some()? {}
         self.index_now()?;
         let rows = SessionRow::load_many(self.connection()?, self.path(), after, SLICE)?;
-        let next =
-            if rows.len() < SLICE { None } else { rows.iter().flatten().map(|row| row.key).max() };
+        let next = rows.get(SLICE - 1).map(|(key, _)| *key);
         let mut retained = Retained::default();
-        for row in rows {
+        for (_, row) in rows {
             match row {
                 Ok(row) if self.is_past(&row, retention)? => {
                     self.remove_session(&row)?;

@@ -73,13 +73,13 @@ impl SessionRow {
         found.map(|(row, checksum)| row.checked(checksum, path)).transpose()
     }
 
-    /// All sessions, by key, after one.
+    /// All sessions, each with its key, after one.
     pub(super) fn load_many(
         connection: &Connection,
         path: &Path,
         after: i64,
         limit: usize,
-    ) -> Result<Vec<Result<Self, Fault>>, Trouble> {
+    ) -> Result<Vec<(i64, Result<Self, Fault>)>, Trouble> {
         let sql =
             format!("SELECT {SESSION_COLUMNS} FROM session WHERE id > ?1 ORDER BY id LIMIT ?2");
         let mut statement = connection.prepare_cached(&sql)?;
@@ -87,10 +87,12 @@ impl SessionRow {
         let mut all = Vec::new();
         for row in rows {
             let (row, checksum) = row?;
-            all.push(
-                row.checked(checksum, path)
-                    .map_err(|trouble| trouble.into_fault(path, Operation::ReadRecords)),
-            );
+            let key = row.key;
+            let row = row.checked(checksum, path);
+            all.push((
+                key,
+                row.map_err(|trouble| trouble.into_fault(path, Operation::ReadRecords)),
+            ));
         }
         Ok(all)
     }
