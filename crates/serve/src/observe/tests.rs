@@ -260,8 +260,8 @@ async fn who_is_given_what_a_hub_remembers_misses_nothing_when_the_hub_runs_ahea
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn who_comes_back_soon_is_answered_from_what_a_hub_remembers() {
+/// A journal that cannot tell what came after 20 any more, and a hub that can.
+async fn remembering() -> (Desk, Outbox) {
     let mut desk = Desk::new().await;
     desk.write(20, None).await;
     let other = desk.outbox(ROOMY);
@@ -270,13 +270,33 @@ async fn who_comes_back_soon_is_answered_from_what_a_hub_remembers() {
     while hub.standing().head < 40 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // The journal could not answer any more.
     desk.trim().await;
+    (desk, other)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_back_soon_is_answered_from_what_a_hub_remembers() {
+    let (desk, _other) = remembering().await;
     for how in [How::Resuming, How::Plainly] {
         let outbox = desk.outbox(ROOMY);
         desk.observe(&outbox, &desk.wish(25, how)).await.unwrap();
         assert_eq!(seqs(&taken(&outbox).await), (26..=40).collect::<Vec<u64>>(), "{how:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_back_again_and_again_waits_for_a_turn_at_the_history_like_others() {
+    let (desk, _other) = remembering().await;
+    let outbox = desk.outbox(ROOMY);
+    let client = desk.client(&outbox);
+    while client.ticket.replay(FOLD) == Had::Little {}
+    let card = Card::default();
+    let left = observe(&client, &card, &desk.wish(25, How::Resuming)).await;
+    assert!(matches!(left, Err(Failed::Left)), "{left:?}");
+    taken(&outbox).await;
+    // Whoever only goes on watching is not coming back.
+    observe(&client, &card, &desk.wish(25, How::Plainly)).await.unwrap();
+    assert_eq!(seqs(&taken(&outbox).await), (26..=40).collect::<Vec<u64>>());
 }
 
 /// An observer who reads this language.
@@ -332,7 +352,8 @@ async fn a_cursor_of_another_history_is_not_answered_from_what_a_hub_remembers()
     let mut desk = Desk::new().await;
     // A hub that has seen no record yet knows of no history.
     let early = desk.outbox(ROOMY);
-    desk.observe(&early, &desk.wish(0, How::Plainly)).await.unwrap();
+    let hub = desk.observe(&early, &desk.wish(0, How::Plainly)).await.unwrap();
+    assert_eq!(hub.standing().epoch, None);
     let outbox = desk.outbox(ROOMY);
     desk.observe(&outbox, &desk.wish(0, How::Resuming)).await.unwrap();
     desk.write(5, None).await;
