@@ -27,7 +27,7 @@ struct Args {
     /// The seed of the mutations
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Feed this file once instead
+    /// Feed this file once instead, and make it small if it breaks a promise
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Where what breaks a target is kept
@@ -60,11 +60,7 @@ fn main() -> ExitCode {
 /// Feeds one target. True if nothing broke.
 fn run(target: &'static Target, args: &Args) -> bool {
     if let Some(file) = &args.input {
-        match std::fs::read(file) {
-            Ok(input) => (target.run)(&input),
-            Err(error) => println!("{}: {error}", file.display()),
-        }
-        return true;
+        return once(target, file, args);
     }
     let inputs = corpus(target);
     let until = Instant::now() + Duration::from_secs(args.seconds);
@@ -83,18 +79,38 @@ fn run(target: &'static Target, args: &Args) -> bool {
             );
             true
         }
-        Err(broken) => {
-            let file = kept(&args.keep, target.name, "broken", &broken.input);
-            println!("{}: broke after {} inputs: {}", target.name, broken.tried, broken.said);
-            println!(
-                "  kept in {0}; cargo xtask fuzz {1} --input {0}",
-                file.display(),
-                target.name
-            );
-            println!("  once mended, it belongs into fuzz/corpus/{}", target.name);
-            false
-        }
+        Err(broken) => told(target, &broken, args),
     }
+}
+
+/// Feeds one file. True if nothing broke; else the panic is shown as it is, and the file made small.
+fn once(target: &Target, file: &std::path::Path, args: &Args) -> bool {
+    let input = match std::fs::read(file) {
+        Ok(input) => input,
+        Err(error) => {
+            println!("{}: {error}", file.display());
+            return false;
+        }
+    };
+    if std::panic::catch_unwind(|| (target.run)(&input)).is_ok() {
+        println!("{}: nothing broke", target.name);
+        return true;
+    }
+    std::panic::set_hook(Box::new(|_| {}));
+    match play(target, &[input], 0, 0, None, |_| {}) {
+        Ok(_) => println!("{}: it did not break again", target.name),
+        Err(broken) => drop(told(target, &broken, args)),
+    }
+    false
+}
+
+/// Says what broke a target, and keeps it. False: it broke.
+fn told(target: &Target, broken: &budao_hostile::Broken, args: &Args) -> bool {
+    let file = kept(&args.keep, target.name, "broken", &broken.input);
+    println!("{}: broke after {} inputs: {}", target.name, broken.tried, broken.said);
+    println!("  kept in {0}; cargo xtask fuzz {1} --input {0}", file.display(), target.name);
+    println!("  once mended, it belongs into fuzz/corpus/{}", target.name);
+    false
 }
 
 /// What is being fed now, and since when.

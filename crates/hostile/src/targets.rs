@@ -1,6 +1,7 @@
 //! The targets: one function over bytes each. Most live beside the parser they try, where its inner parts can be seen.
 
 mod calls;
+mod files;
 mod frames;
 mod history;
 mod words;
@@ -28,6 +29,12 @@ pub const TARGETS: &[Target] = &[
     target_of("signed", "signed states that clients bring back", 10_000, frames::signed),
     target_of("event", "what the server sends to the Rust client", 10_000, frames::event),
     target_of("wire", "SMCP packets, events, answers, versions, addresses", 3_000, frames::wire),
+    target_of(
+        "polling",
+        "bodies of a Socket.IO server that is polled",
+        2_000,
+        budao_socketio::probe::polled,
+    ),
     target_of("acp", "lines of an editor", 500, budao_acp::probe::lines),
     target_of(
         "claude",
@@ -44,6 +51,8 @@ pub const TARGETS: &[Target] = &[
     ),
     target_of("refusal", "refusals of model services", 5_000, budao_models::probe::refusal),
     target_of("batch", "records as they lie in a journal", 10_000, budao_journal::probe::batch),
+    target_of("import", "exported journals that are taken in", 500, files::import),
+    target_of("witness", "the witness beside a journal", 100, files::witness),
     target_of("history", "events and commands, folded and resumed", 3_000, history::events),
     target_of("snapshot", "the state of a session, resumed", 2_000, history::snapshot),
     target_of("schema", "schemas of tools and arguments for them", 500, calls::schema),

@@ -36,8 +36,8 @@ macro_rules! shares {
 }
 
 shares! {
-    inbound signed event wire acp claude mcp stream refusal batch history snapshot schema arguments scrub script
-    skill settings document
+    inbound signed event wire polling acp claude mcp stream refusal batch import witness history snapshot schema
+    arguments scrub script skill settings document
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Any bytes as a batch of records: for the fuzz target, and for a share of it in every run.
+//! Any bytes as a batch of records, and as a witness: for the fuzz targets, and for a share of them in every run.
 
 use budao_core::event::{Epoch, Event, SessionId};
 use bytes::Bytes;
@@ -6,7 +6,10 @@ use uuid::Uuid;
 
 use crate::{
     encoded::Encoded,
-    sqlite::frame::{self, Place},
+    sqlite::{
+        frame::{self, Place},
+        witness::{self, Mark},
+    },
 };
 
 const SESSION: SessionId = SessionId(Uuid::from_u128(7));
@@ -66,4 +69,36 @@ pub fn packed(events: &[&[u8]]) -> Vec<u8> {
         })
         .collect();
     frame::pack(SESSION, 1, 9, &entries).0
+}
+
+/// Does the witness in `bytes` belong to the journal of the witness `own`, and say that it had come further?
+///
+/// # Panics
+/// If `own` is no witness, or if `bytes` is one in another spelling than it is written.
+#[must_use]
+pub fn is_ahead(bytes: &[u8], own: &[u8]) -> bool {
+    let id = journal_of(own);
+    let seen = witness::decode(own, id).expect("a witness of ours");
+    witness::decode(bytes, id).is_some_and(|mark| {
+        assert_eq!(bytes, witness::encode(mark, id), "a witness is written in one way");
+        seen.is_behind(mark)
+    })
+}
+
+/// A whole witness for the journal of the witness `own`, with numbers from `bytes`.
+#[must_use]
+pub fn witness_saying(bytes: &[u8], own: &[u8]) -> Vec<u8> {
+    let mut numbers = bytes.chunks(8).map(|chunk| {
+        let mut number = [0; 8];
+        number[..chunk.len()].copy_from_slice(chunk);
+        i64::from_le_bytes(number)
+    });
+    let mut next = || numbers.next().unwrap_or(0);
+    let mark = Mark { gid: next(), inbox: next(), token: next(), blob: next() };
+    witness::encode(mark, journal_of(own)).to_vec()
+}
+
+fn journal_of(witness: &[u8]) -> [u8; 16] {
+    let id = witness.get(8..24).and_then(|id| id.try_into().ok());
+    id.expect("a witness names its journal")
 }

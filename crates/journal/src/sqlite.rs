@@ -24,7 +24,7 @@ mod salvage;
 mod schema;
 mod transfer;
 mod upkeep;
-mod witness;
+pub(crate) mod witness;
 mod writer;
 
 use std::{

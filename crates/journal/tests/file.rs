@@ -256,11 +256,18 @@ async fn an_import_that_claims_what_cannot_be_is_refused_and_leaves_nothing() {
         format!("{}{{\"snapshot\":18446744073709551615,\"body\":\"AAAA\"}}\n", begin(3)),
         format!("{}{{\"end\":\"{}\",\"records\":18446744073709551615}}\n", begin(3), session(1)),
         format!("{head}{head}"),
+        format!("{}{{\"done\":1}}\n", begin(3)),
+        format!("{}{{\"session\":\"{}\"}}\n", begin(3), session(2)),
     ] {
         let fault = journal.import(&mut claim.as_bytes()).await.unwrap_err();
         assert_eq!(fault.kind(), Kind::BadRequest, "{claim}");
-        assert!(journal.info(session(1)).await.unwrap().is_none(), "{claim}");
+        for number in [1, 2] {
+            assert!(journal.info(session(number)).await.unwrap().is_none(), "{claim}");
+        }
     }
+    let done = format!("{head}{{\"done\":1}}\n");
+    let fault = journal.import(&mut done.as_bytes()).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::BadRequest, "a session is missing");
     let mut endless = std::io::BufReader::with_capacity(1 << 20, std::io::repeat(b'x'));
     let fault = journal.import(&mut endless).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::BadRequest);

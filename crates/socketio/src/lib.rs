@@ -39,6 +39,8 @@ mod error;
 mod packet;
 mod payload;
 mod polling;
+#[doc(hidden)]
+pub mod probe;
 mod session;
 mod shared;
 mod websocket;
@@ -48,15 +50,3 @@ pub use config::{Auth, Config, Limits, Transports};
 pub use error::{Error, HttpRefusal, Loss};
 pub use payload::Payload;
 pub use shared::Stats;
-
-/// Reads a text as a packet, as a frame and as a handshake, whatever it is. For the fuzz target.
-#[doc(hidden)]
-pub fn probe(text: &str) {
-    let decoder = packet::Decoder::new(&Limits::default());
-    let _ = decoder.text(text.to_owned());
-    let _ = decoder.bytes(bytes::Bytes::from_static(b"attached"));
-    let _ = engine::Heard::read(text);
-    if let Ok(open) = engine::Open::read(text) {
-        let _ = open.silence_max();
-    }
-}

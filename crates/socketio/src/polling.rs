@@ -99,13 +99,13 @@ fn told(error: &reqwest::Error) -> String {
 
 /// What to do with a body past its bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Over {
+pub(crate) enum Over {
     Cut,
     Fail,
 }
 
 /// The body as text.
-async fn body(response: Response, bytes_max: usize, over: Over) -> Result<String, Loss> {
+pub(crate) async fn body(response: Response, bytes_max: usize, over: Over) -> Result<String, Loss> {
     let mut bytes = Vec::new();
     let mut stream = response.bytes_stream();
     while let Some(piece) = stream.next().await {
@@ -156,12 +156,11 @@ async fn poll(
     heard: &mpsc::Sender<Result<Heard, Loss>>,
 ) {
     loop {
-        let packets = match get(client, url, bytes_max, patience).await {
+        let body = match get(client, url, bytes_max, patience).await {
             Ok(body) => body,
             Err(loss) => return drop(heard.send(Err(loss)).await),
         };
-        for packet in packets.split(SEPARATOR) {
-            let packet = read(packet);
+        for packet in packets(&body) {
             let is_last = packet.is_err();
             if heard.send(packet).await.is_err() || is_last {
                 return;
@@ -182,6 +181,11 @@ async fn get(
         200 => body(response, bytes_max, Over::Fail).await,
         status => Err(Loss::Broken(format!("polling was answered with HTTP status {status}"))),
     }
+}
+
+/// The packets of a body, in order.
+pub(crate) fn packets(body: &str) -> impl Iterator<Item = Result<Heard, Loss>> {
+    body.split(SEPARATOR).map(read)
 }
 
 fn read(packet: &str) -> Result<Heard, Loss> {
@@ -220,19 +224,10 @@ pub(crate) struct Poster {
 impl Poster {
     /// Sends packets in as few bodies as the server's limit allows.
     pub(crate) async fn say(&mut self, packets: Vec<Packet>) -> Result<(), Loss> {
-        let mut body = String::new();
-        for packet in packets {
-            for text in texts(packet) {
-                if !body.is_empty() && body.len() + 1 + text.len() > self.payload_max {
-                    self.post(std::mem::take(&mut body)).await?;
-                }
-                if !body.is_empty() {
-                    body.push(SEPARATOR);
-                }
-                body.push_str(&text);
-            }
+        for body in bodies(packets, self.payload_max) {
+            self.post(body).await?;
         }
-        if body.is_empty() { Ok(()) } else { self.post(body).await }
+        Ok(())
     }
 
     async fn post(&self, body: String) -> Result<(), Loss> {
@@ -248,6 +243,19 @@ impl Poster {
             status => Err(Loss::Broken(format!("sending was answered with HTTP status {status}"))),
         }
     }
+}
+
+/// Packets in as few bodies as fit this limit; one that alone is longer has a body to itself.
+pub(crate) fn bodies(packets: Vec<Packet>, bytes_max: usize) -> impl Iterator<Item = String> {
+    let mut texts = packets.into_iter().flat_map(texts).peekable();
+    std::iter::from_fn(move || {
+        let mut body = texts.next()?;
+        while let Some(text) = texts.next_if(|text| body.len() + 1 + text.len() <= bytes_max) {
+            body.push(SEPARATOR);
+            body.push_str(&text);
+        }
+        Some(body)
+    })
 }
 
 /// A packet as it stands in a body.

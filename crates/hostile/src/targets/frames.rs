@@ -59,6 +59,6 @@ pub(super) fn event(bytes: &[u8]) {
 /// Whatever a peer sends, as a packet or as what is in one, is read or refused in words.
 pub(super) fn wire(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    budao_socketio::probe(text);
+    budao_socketio::probe::packet(text);
     budao_smcp::wire::probe::everything(text);
 }

@@ -362,7 +362,15 @@ impl Import<'_> {
                 Line::Head { journal: 1 } if self.line == 1 => {}
                 Line::Head { .. } => return Err(self.wrong("this version cannot be read")),
                 _ if self.line == 1 => return Err(self.wrong("this is not an exported journal")),
-                Line::Done { .. } => return Ok(()),
+                Line::Session { .. } | Line::Done { .. }
+                    if self.current.is_some() || skipping.is_some() =>
+                {
+                    return Err(self.wrong("the session before is not at its end"));
+                }
+                Line::Done { done } if done == self.report.sessions + self.report.skipped => {
+                    return Ok(());
+                }
+                Line::Done { .. } => return Err(self.wrong("it has not as many sessions")),
                 Line::Session { session, removed_to, removed_why, .. } => {
                     if self.journal.info(session).await?.is_some() {
                         skipping = Some(session);
@@ -456,7 +464,7 @@ impl Import<'_> {
                 return Ok(true);
             }
             Line::Head { .. } | Line::Session { .. } | Line::Done { .. } => {
-                return Err(self.wrong("the session before is not at its end"));
+                return Err(self.wrong("this line belongs to no session"));
             }
         }
         Ok(false)

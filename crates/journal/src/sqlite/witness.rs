@@ -14,22 +14,25 @@ use std::{
 const MAGIC: [u8; 8] = *b"budaowit";
 const SIZE: usize = 60;
 
+/// No journal comes further: what claims to have is not believed, since there would be no number after it.
+const NUMBER_MAX: i64 = 1 << 53;
+
 /// How far a journal had come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     /// The last batch.
-    pub(super) gid: i64,
+    pub(crate) gid: i64,
     /// The last command.
-    pub(super) inbox: i64,
+    pub(crate) inbox: i64,
     /// The last lease token.
-    pub(super) token: i64,
+    pub(crate) token: i64,
     /// The last kept output.
-    pub(super) blob: i64,
+    pub(crate) blob: i64,
 }
 
 impl Mark {
     /// Is any number behind `other`'s?
-    pub(super) fn is_behind(self, other: Self) -> bool {
+    pub(crate) fn is_behind(self, other: Self) -> bool {
         self.gid < other.gid
             || self.inbox < other.inbox
             || self.token < other.token
@@ -61,7 +64,12 @@ pub(super) fn read(journal: &Path, id: [u8; 16]) -> Option<Mark> {
     let mut bytes = Vec::new();
     let file = File::open(path_of(journal)).ok()?;
     file.take(SIZE as u64 + 1).read_to_end(&mut bytes).ok()?;
-    let bytes: &[u8; SIZE] = bytes.as_slice().try_into().ok()?;
+    decode(&bytes, id)
+}
+
+/// What these bytes say, if they are a witness of this journal.
+pub(crate) fn decode(bytes: &[u8], id: [u8; 16]) -> Option<Mark> {
+    let bytes: &[u8; SIZE] = bytes.try_into().ok()?;
     let (content, checksum) = bytes.split_last_chunk::<4>()?;
     if crc32fast::hash(content) != u32::from_le_bytes(*checksum)
         || content[..8] != MAGIC
@@ -69,8 +77,25 @@ pub(super) fn read(journal: &Path, id: [u8; 16]) -> Option<Mark> {
     {
         return None;
     }
-    let number = |at: usize| Some(i64::from_le_bytes(content.get(at..at + 8)?.try_into().ok()?));
+    let number = |at: usize| {
+        let number = i64::from_le_bytes(content.get(at..at + 8)?.try_into().ok()?);
+        (0..=NUMBER_MAX).contains(&number).then_some(number)
+    };
     Some(Mark { gid: number(24)?, inbox: number(32)?, token: number(40)?, blob: number(48)? })
+}
+
+/// A witness of this journal, as it lies in the file.
+pub(crate) fn encode(mark: Mark, id: [u8; 16]) -> [u8; SIZE] {
+    let mut bytes = [0; SIZE];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..24].copy_from_slice(&id);
+    bytes[24..32].copy_from_slice(&mark.gid.to_le_bytes());
+    bytes[32..40].copy_from_slice(&mark.inbox.to_le_bytes());
+    bytes[40..48].copy_from_slice(&mark.token.to_le_bytes());
+    bytes[48..56].copy_from_slice(&mark.blob.to_le_bytes());
+    let checksum = crc32fast::hash(&bytes[..56]);
+    bytes[56..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
 }
 
 impl Witness {
@@ -88,16 +113,7 @@ impl Witness {
     /// Writes how far the journal has come.
     pub(super) fn record(&mut self, mark: Mark) {
         let Some(file) = self.file.as_ref().filter(|_| mark != self.last) else { return };
-        let mut bytes = [0; SIZE];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..24].copy_from_slice(&self.journal);
-        bytes[24..32].copy_from_slice(&mark.gid.to_le_bytes());
-        bytes[32..40].copy_from_slice(&mark.inbox.to_le_bytes());
-        bytes[40..48].copy_from_slice(&mark.token.to_le_bytes());
-        bytes[48..56].copy_from_slice(&mark.blob.to_le_bytes());
-        let checksum = crc32fast::hash(&bytes[..56]);
-        bytes[56..].copy_from_slice(&checksum.to_le_bytes());
-        if let Err(error) = file.write_all_at(&bytes, 0) {
+        if let Err(error) = file.write_all_at(&encode(mark, self.journal), 0) {
             tracing::debug!(%error, "the witness was not written");
         }
         self.last = mark;
@@ -142,6 +158,11 @@ mod tests {
             }
             std::fs::write(path_of(&journal), &bytes).expect("it can be written");
             assert_eq!(read(&journal, [7; 16]), None, "byte {at}");
+        }
+        for number in [i64::MAX, NUMBER_MAX + 1, -1] {
+            let bytes = encode(Mark { token: number, ..mark }, [7; 16]);
+            std::fs::write(path_of(&journal), bytes).expect("it can be written");
+            assert_eq!(read(&journal, [7; 16]), None, "nothing comes after {number}");
         }
         std::fs::write(path_of(&journal), [&whole[..], b"x"].concat()).expect("it can be written");
         assert_eq!(read(&journal, [7; 16]), None, "longer than it can be");

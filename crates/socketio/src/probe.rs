@@ -1,0 +1,103 @@
+//! Any bytes as what a server sends: for the fuzz targets, and for a share of them in every run.
+
+use bytes::Bytes;
+use futures::{executor::block_on, stream};
+
+use crate::{
+    Limits, Loss,
+    engine::{Heard, Open, Packet},
+    packet::{self, Decoder, Said},
+    polling::{self, Over},
+};
+
+/// The longest body that is read here.
+const BODY_MAX: usize = 8 * 1024;
+/// What a server may say it takes: little, so that one answer needs several bodies.
+const PAYLOAD_MAX: usize = 64;
+
+/// Reads a text as a packet, as a frame and as a handshake, whatever it is.
+pub fn packet(text: &str) {
+    let decoder = Decoder::new(&Limits::default());
+    let _ = decoder.text(text.to_owned());
+    let _ = decoder.bytes(Bytes::from_static(b"attached"));
+    let _ = Heard::read(text);
+    if let Ok(open) = Open::read(text) {
+        let _ = open.silence_max();
+    }
+}
+
+/// Reads bytes as the body of a polling request. How it came in pieces makes no difference; it is refused in few words;
+/// what was understood can be written, in as many bodies as a server wants, and is then understood the same.
+///
+/// # Panics
+/// If a promise does not hold.
+pub fn polled(bytes: &[u8]) {
+    let whole = received(bytes, bytes.len().max(1));
+    for size in [1, 7, 1000] {
+        assert_eq!(told(&received(bytes, size)), told(&whole), "in pieces of {size}");
+    }
+    let body = match whole {
+        Ok(body) => body,
+        Err(loss) => return assert!(bytes.len() > BODY_MAX || is_no_text(bytes), "{loss}"),
+    };
+    assert_eq!(body.as_bytes(), bytes);
+    let said = understood([&*body]);
+    assert_eq!(understood(body.split('\u{1e}')), said, "one body or several");
+    said.iter().flatten().for_each(rewritten);
+}
+
+fn is_no_text(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err()
+}
+
+fn told(received: &Result<String, Loss>) -> Result<&String, String> {
+    received.as_ref().map_err(ToString::to_string)
+}
+
+/// The body of a response that comes in pieces of this size.
+fn received(bytes: &[u8], size: usize) -> Result<String, Loss> {
+    let pieces: Vec<_> =
+        bytes.chunks(size).map(Bytes::copy_from_slice).map(Ok::<_, Loss>).collect();
+    let response = http::Response::new(reqwest::Body::wrap_stream(stream::iter(pieces)));
+    block_on(polling::body(response.into(), BODY_MAX, Over::Fail))
+}
+
+/// What a session makes of bodies, up to what it does not understand.
+fn understood<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Vec<Result<Said, String>> {
+    let decoder = Decoder::new(&Limits::default());
+    let mut said = Vec::new();
+    for heard in bodies.into_iter().flat_map(polling::packets) {
+        let next = match heard {
+            Ok(Heard::Text(text)) => decoder.text(text),
+            Ok(Heard::Bytes(bytes)) => decoder.bytes(bytes),
+            Ok(Heard::Ping | Heard::Close | Heard::Nothing) => Ok(None),
+            Err(loss) => Err(loss.to_string()),
+        };
+        let is_over = next.is_err();
+        if let Err(why) = &next {
+            assert!(why.len() < 1024, "a refusal is short: {} bytes", why.len());
+        }
+        said.extend(next.transpose());
+        if is_over {
+            break;
+        }
+    }
+    said
+}
+
+/// Writes what was understood, and reads it again.
+fn rewritten(said: &Said) {
+    let encoding = match said {
+        Said::Event { namespace, name, payload, ack } => {
+            packet::event(namespace, name, payload.clone(), *ack)
+        }
+        Said::Answer { namespace, id, payload } => packet::answer(namespace, *id, payload.clone()),
+        Said::Connected { .. } | Said::Refused { .. } | Said::Disconnected { .. } => return,
+    };
+    let sent = vec![Packet::Pong, Packet::Message(encoding), Packet::Close];
+    let bodies: Vec<String> = polling::bodies(sent, PAYLOAD_MAX).collect();
+    let is_long = |body: &&String| body.len() > PAYLOAD_MAX && body.contains('\u{1e}');
+    assert_eq!(bodies.iter().find(is_long), None, "a body is no longer than a server wants");
+    let read = understood(bodies.iter().map(String::as_str));
+    assert_eq!(read.iter().map(Result::as_ref).collect::<Vec<_>>(), [Ok(said)], "{bodies:?}");
+}
