@@ -267,8 +267,7 @@ async fn latest(journal: &dyn Journal, session: SessionId) -> Result<Option<Sess
 
 /// Neither the records nor a snapshot reach back: nothing can be given.
 fn expired(info: Info) -> Plan {
-    let start = info.head;
-    let state = Session { head: start, ..Session::default() };
+    let (start, state) = (info.head, Session::default());
     Plan { info, coverage: Coverage::Expired, start, state, is_snapshot: false }
 }
 

@@ -4,6 +4,9 @@
 //! a code that says "come back with your cursor", and the run goes on. Whoever replays history or answers
 //! commands waits for room instead, so reading fast and writing much cannot overflow it.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::VecDeque,
     mem,
@@ -329,87 +332,4 @@ fn take_batch(frames: &mut VecDeque<Encoded>) -> Vec<Encoded> {
         return mem::take(frames).into();
     }
     frames.drain(..count).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-
-    use super::*;
-
-    fn frame(bytes: usize) -> Encoded {
-        Encoded { text: "x".repeat(bytes - OVERHEAD).into(), at: None }
-    }
-
-    #[tokio::test]
-    async fn a_reader_that_is_too_far_behind_is_let_go_and_costs_nothing_more() {
-        let budget = Budget::new(10_000);
-        let outbox = Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
-        for _ in 0..10 {
-            outbox.deliver(frame(100)).unwrap();
-        }
-        assert_eq!(budget.used(), 1_000);
-        assert_eq!(outbox.deliver(frame(100)), Err(Closed));
-        assert_eq!(budget.used(), 0);
-        assert_eq!(outbox.next().await.unwrap_err().code, close::TOO_SLOW);
-        assert_eq!(outbox.send(frame(100)).await, Err(Closed));
-    }
-
-    #[tokio::test]
-    async fn one_frame_fits_however_large_it_is() {
-        let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
-        outbox.deliver(frame(50_000)).unwrap();
-        assert_eq!(outbox.next().await.unwrap().len(), 1);
-    }
-
-    #[tokio::test]
-    async fn what_the_writer_holds_counts_until_it_is_sent() {
-        let budget = Budget::new(10_000);
-        let outbox = Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
-        outbox.deliver(frame(600)).unwrap();
-        let held = outbox.next().await.unwrap();
-        assert_eq!(budget.used(), 600);
-        let (waiting, ()) = tokio::join!(outbox.send(frame(400)), async { outbox.sent(&held) });
-        waiting.unwrap();
-        assert_eq!((budget.used(), outbox.bytes()), (400, 400));
-        drop((held, outbox));
-        assert_eq!(budget.used(), 0, "what was never sent is given back");
-    }
-
-    #[tokio::test]
-    async fn many_histories_that_nobody_reads_leave_half_of_all_room_to_live_frames() {
-        let budget = Budget::new(100_000);
-        let fill = |_| {
-            let outbox = Outbox::new(10_000, Arc::clone(&budget), Timestamp::default());
-            // As much as it takes without waiting.
-            while outbox.send(frame(1_000)).now_or_never().is_some() {}
-            outbox
-        };
-        let unread: Vec<Outbox> = (0..30).map(fill).collect();
-        // Half of all room, what filled it last, and a frame of everybody who came later.
-        assert!(budget.used() <= 50_000 + 6_000 + 30_000, "{} bytes wait", budget.used());
-        assert_eq!(unread[29].bytes(), 1_000);
-        let held = unread[29].next().await.unwrap();
-        unread[29].sent(&held);
-        unread[29].send(frame(1_000)).now_or_never().expect("who reads gets on").unwrap();
-    }
-
-    #[test]
-    fn when_its_reader_was_last_there_is_known() {
-        let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::from_micros(1));
-        assert_eq!(outbox.heard(), Timestamp::from_micros(1));
-        outbox.hear(Timestamp::from_micros(7));
-        assert_eq!(outbox.heard(), Timestamp::from_micros(7));
-    }
-
-    #[tokio::test]
-    async fn a_farewell_may_let_the_rest_go_first() {
-        let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
-        outbox.deliver(frame(100)).unwrap();
-        outbox.close(Goodbye::new(close::RESTARTING, "later"), Rest::Sent);
-        assert_eq!(outbox.next().await.unwrap().len(), 1);
-        assert_eq!(outbox.next().await.unwrap_err().code, close::RESTARTING);
-        outbox.close(Goodbye::new(close::NORMAL, "again"), Rest::Dropped);
-        assert_eq!(outbox.closed().await.code, close::RESTARTING, "the first reason stands");
-    }
 }

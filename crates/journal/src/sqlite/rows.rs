@@ -35,6 +35,9 @@ pub(super) struct SessionRow {
 const SESSION_COLUMNS: &str =
     "id, uuid, epoch, removed_to, removed_why, token, holder, expires, checksum";
 
+/// The key of a session's row, and the row, or how it is damaged.
+pub(super) type Keyed = (i64, Result<SessionRow, Fault>);
+
 impl SessionRow {
     fn checksum(&self) -> u32 {
         let mut hasher = crc32fast::Hasher::new();
@@ -79,7 +82,7 @@ impl SessionRow {
         path: &Path,
         after: i64,
         limit: usize,
-    ) -> Result<Vec<(i64, Result<Self, Fault>)>, Trouble> {
+    ) -> Result<Vec<Keyed>, Trouble> {
         let sql =
             format!("SELECT {SESSION_COLUMNS} FROM session WHERE id > ?1 ORDER BY id LIMIT ?2");
         let mut statement = connection.prepare_cached(&sql)?;

@@ -1,0 +1,123 @@
+//! Room that is bounded for one, and for all together.
+
+use futures::FutureExt as _;
+
+use super::*;
+
+fn frame(bytes: usize) -> Encoded {
+    Encoded { text: "x".repeat(bytes - OVERHEAD).into(), at: None }
+}
+
+#[tokio::test]
+async fn a_reader_that_is_too_far_behind_is_let_go_and_costs_nothing_more() {
+    let budget = Budget::new(10_000);
+    let outbox = Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
+    for _ in 0..10 {
+        outbox.deliver(frame(100)).unwrap();
+    }
+    assert_eq!(budget.used(), 1_000);
+    assert_eq!(outbox.deliver(frame(100)), Err(Closed));
+    assert_eq!(budget.used(), 0);
+    assert_eq!(outbox.next().await.unwrap_err().code, close::TOO_SLOW);
+    assert_eq!(outbox.send(frame(100)).await, Err(Closed));
+}
+
+#[tokio::test]
+async fn one_frame_fits_however_large_it_is() {
+    let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
+    outbox.deliver(frame(50_000)).unwrap();
+    assert_eq!(outbox.next().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_the_writer_holds_counts_until_it_is_sent() {
+    let budget = Budget::new(10_000);
+    let outbox = Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
+    outbox.deliver(frame(600)).unwrap();
+    let held = outbox.next().await.unwrap();
+    assert_eq!(budget.used(), 600);
+    let (waiting, ()) = tokio::join!(outbox.send(frame(400)), async { outbox.sent(&held) });
+    waiting.unwrap();
+    assert_eq!((budget.used(), outbox.bytes()), (400, 400));
+    drop((held, outbox));
+    assert_eq!(budget.used(), 0, "what was never sent is given back");
+}
+
+#[tokio::test]
+async fn many_histories_that_nobody_reads_leave_half_of_all_room_to_live_frames() {
+    let budget = Budget::new(100_000);
+    let fill = |_| {
+        let outbox = Outbox::new(10_000, Arc::clone(&budget), Timestamp::default());
+        // As much as it takes without waiting.
+        while outbox.send(frame(1_000)).now_or_never().is_some() {}
+        outbox
+    };
+    let unread: Vec<Outbox> = (0..30).map(fill).collect();
+    // Half of all room, what filled it last, and a frame of everybody who came later.
+    assert!(budget.used() <= 50_000 + 6_000 + 30_000, "{} bytes wait", budget.used());
+    assert_eq!(unread[29].bytes(), 1_000);
+    let held = unread[29].next().await.unwrap();
+    unread[29].sent(&held);
+    unread[29].send(frame(1_000)).now_or_never().expect("who reads gets on").unwrap();
+}
+
+#[test]
+fn what_waits_for_all_is_held_against_what_may() {
+    let budget = Budget::new(1_000);
+    let outbox = || Outbox::new(1_000, Arc::clone(&budget), Timestamp::default());
+    let (one, two) = (outbox(), outbox());
+    one.deliver(frame(500)).unwrap();
+    assert!(!budget.is_tight());
+    two.deliver(frame(100)).unwrap();
+    assert!(budget.is_tight() && !budget.is_over());
+    two.deliver(frame(400)).unwrap();
+    assert!(!budget.is_over(), "all of it may be used");
+    one.deliver(frame(100)).unwrap();
+    assert!(budget.is_over());
+    assert_eq!(budget.detached(), 0);
+    one.too_slow();
+    assert_eq!((budget.detached(), budget.used()), (1, 500));
+    two.too_slow();
+    assert_eq!((budget.detached(), budget.used()), (2, 0));
+}
+
+#[tokio::test]
+async fn as_much_goes_to_the_transport_at_once_as_may_and_no_more() {
+    let outbox = Outbox::new(1 << 20, Budget::new(1 << 20), Timestamp::default());
+    for _ in 0..100 {
+        outbox.deliver(frame(1_024)).unwrap();
+    }
+    assert_eq!(outbox.next().await.unwrap().len(), BATCH_BYTES / 1_024);
+    assert_eq!(outbox.next().await.unwrap().len(), 100 - BATCH_BYTES / 1_024);
+}
+
+#[tokio::test]
+async fn nothing_of_a_history_is_read_before_there_is_room_for_it() {
+    let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
+    outbox.deliver(frame(500)).unwrap();
+    outbox.room().now_or_never().expect("half may be used").unwrap();
+    outbox.deliver(frame(100)).unwrap();
+    assert!(outbox.room().now_or_never().is_none());
+    let held = outbox.next().await.unwrap();
+    let (room, ()) = tokio::join!(outbox.room(), async { outbox.sent(&held) });
+    room.unwrap();
+}
+
+#[test]
+fn when_its_reader_was_last_there_is_known() {
+    let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::from_micros(1));
+    assert_eq!(outbox.heard(), Timestamp::from_micros(1));
+    outbox.hear(Timestamp::from_micros(7));
+    assert_eq!(outbox.heard(), Timestamp::from_micros(7));
+}
+
+#[tokio::test]
+async fn a_farewell_may_let_the_rest_go_first() {
+    let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
+    outbox.deliver(frame(100)).unwrap();
+    outbox.close(Goodbye::new(close::RESTARTING, "later"), Rest::Sent);
+    assert_eq!(outbox.next().await.unwrap().len(), 1);
+    assert_eq!(outbox.next().await.unwrap_err().code, close::RESTARTING);
+    outbox.close(Goodbye::new(close::NORMAL, "again"), Rest::Dropped);
+    assert_eq!(outbox.closed().await.code, close::RESTARTING, "the first reason stands");
+}
