@@ -62,8 +62,8 @@ use crate::message::Block;
 
 pub use self::stream::Stream;
 
-/// How often changed text is looked at again. Once is nearly always enough.
-const PASSES_MAX: usize = 4;
+/// How often text is looked at, if each time something was changed. Once is nearly always enough.
+const PASSES_MAX: usize = 3;
 
 /// Takes secrets out of text. Clones are cheap and share the configured secrets.
 #[derive(Clone, Default)]
@@ -212,7 +212,7 @@ fn by_pattern(text: &str) -> Cow<'_, str> {
         (!spans.is_empty()).then(|| span::replaced(text, &spans).into_owned())
     };
     let Some(mut out) = pass(text) else { return Cow::Borrowed(text) };
-    for _ in 0..PASSES_MAX {
+    for _ in 1..PASSES_MAX {
         match pass(&out) {
             Some(next) => out = next,
             None => break,

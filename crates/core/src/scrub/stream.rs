@@ -2,8 +2,9 @@
 //!
 //! What is given out is never taken back, so text is held until nothing that may still come can
 //! change it: every rule notes when it would have read past the end (see [`super::text`]), and the
-//! stream holds from there. Joined together, what comes out is what one pass over the whole makes of
-//! it, except where something undecided grows past [`HELD_MAX`]: then it is decided as it stands, and
+//! stream holds from there. What one pass gives out the next one looks at again, as often as the whole
+//! may be looked at. So, joined together, what comes out is what [`super::Scrubber::scrub`] makes of the
+//! whole, except where something undecided grows past [`HELD_MAX`]: then it is decided as it stands, and
 //! a secret that is still going on is swallowed to its end.
 
 use std::fmt;
@@ -13,9 +14,9 @@ use super::exact::Exact;
 use super::rules::{self, Open, READ_BEFORE_MAX, TAKEN_BEFORE_MAX, TRIGGER_MAX, Until};
 use super::span::{self, Marker, Span};
 use super::text::Class;
-use super::wrapped;
+use super::{PASSES_MAX, wrapped};
 
-/// The most that is held back, in bytes, besides one piece.
+/// The most that one pass holds back, in bytes, besides one piece.
 const HELD_MAX: usize = 32 * 1024;
 /// What stays held when the limit was hit: no secret shorter than this is cut.
 const HELD_AFTER_LIMIT: usize = 4 * 1024;
@@ -27,13 +28,13 @@ const SWALLOW_TAIL: usize = 64;
 /// Scrubs text that comes in pieces. Made by [`super::Scrubber::stream`].
 pub struct Stream {
     known: Option<Known>,
-    patterns: Patterns,
+    passes: [Patterns; PASSES_MAX],
 }
 
 impl fmt::Debug for Stream {
     /// Never shows what is held: it may be the beginning of a secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.patterns.text.len() - self.patterns.held;
+        let held: usize = self.passes.iter().map(Patterns::held_bytes).sum();
         formatter.debug_struct("Stream").field("held_bytes", &held).finish_non_exhaustive()
     }
 }
@@ -41,23 +42,26 @@ impl fmt::Debug for Stream {
 impl Stream {
     pub(super) fn new(exact: Option<Arc<Exact>>) -> Self {
         let known = exact.map(|exact| Known { exact, text: String::new() });
-        Self { known, patterns: Patterns::default() }
+        Self { known, passes: Default::default() }
     }
 
     /// Takes the next piece; returns what is certain by now, often a little less than was put in.
     pub fn push(&mut self, piece: &str) -> String {
-        match &mut self.known {
-            Some(known) => self.patterns.push(&known.push(piece)),
-            None => self.patterns.push(piece),
-        }
+        let first = match &mut self.known {
+            Some(known) => known.push(piece),
+            None => piece.to_owned(),
+        };
+        self.passes.iter_mut().fold(first, |text, pass| pass.push(&text))
     }
 
     /// The text has ended: returns the rest.
     pub fn finish(mut self) -> String {
         let rest = self.known.take().map(Known::finish).unwrap_or_default();
-        let mut out = self.patterns.push(&rest);
-        self.patterns.finish(&mut out);
-        out
+        self.passes.into_iter().fold(rest, |text, mut pass| {
+            let mut out = pass.push(&text);
+            pass.finish(&mut out);
+            out
+        })
     }
 }
 
@@ -87,7 +91,7 @@ impl Known {
     }
 }
 
-/// The second stage: what looks like a secret.
+/// A pass of the second stage: what looks like a secret.
 #[derive(Default)]
 struct Patterns {
     /// What was given out lately, for rules that look back, and then what is held.
@@ -100,9 +104,16 @@ struct Patterns {
 }
 
 impl Patterns {
+    fn held_bytes(&self) -> usize {
+        self.text.len() - self.held
+    }
+
     fn push(&mut self, piece: &str) -> String {
-        self.text.push_str(piece);
         let mut out = String::new();
+        if piece.is_empty() {
+            return out;
+        }
+        self.text.push_str(piece);
         if self.swallow(&mut out) && self.is_worth_a_look() {
             self.release(&mut out);
         }
@@ -121,7 +132,7 @@ impl Patterns {
 
     /// Looking costs as much as is held; so it is done when enough has come to pay for it.
     fn is_worth_a_look(&self) -> bool {
-        let held = self.text.len() - self.held;
+        let held = self.held_bytes();
         let fresh = self.text.len().saturating_sub(self.seen.max(self.held));
         held <= EAGER_MAX || fresh * 4 >= held
     }

@@ -75,7 +75,6 @@ proptest! {
         prop_assert_eq!(&twice, &once, "of {:?}", text);
     }
 
-    /// A stream is one pass; [`Scrubber::scrub`] looks again at what it changed. Hence the second scrub.
     #[test]
     fn pieces_make_the_whole(
         text in soup(),
@@ -85,7 +84,7 @@ proptest! {
         let filler = "and so it goes on with ordinary words, ".repeat(8);
         let text = format!("{text}{filler}{text}");
         let out = in_pieces(&scrubber, &text, &cuts);
-        prop_assert_eq!(scrubber.scrub(&out), scrubber.scrub(&text), "of {:?}", text);
+        prop_assert_eq!(out, scrubber.scrub(&text), "of {:?}", text);
     }
 
     #[test]

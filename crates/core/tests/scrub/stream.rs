@@ -55,6 +55,33 @@ fn pieces_of_any_size_change_nothing() {
     }
 }
 
+/// Goal: a stream sees again what it has changed, as the whole does. Method: traces that are traces only once what stands in
+/// them is taken out: a line too long for a frame, and a frame with a key across two lines.
+#[test]
+fn what_a_replacement_reveals_is_found_in_pieces_too() {
+    let scrubber = Scrubber::new();
+    let names = "password=".repeat(150);
+    let begin = ["-----BEGIN PRI", "VATE KEY-----"].concat();
+    let cases = [
+        (
+            format!("Traceback (most recent call last)\n File d={names}\nValueError: x"),
+            "[stack trace, 2 lines]\nValueError: x",
+        ),
+        (
+            format!("Error: x\n    at f (/srv/app{begin}\nMIIBVgIBADANBgkqhkiG9w0BAQ/a.js:1:2)\n"),
+            "Error: x\n    [stack trace, 1 line]\n",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(scrubber.scrub(&text), expected);
+        for size in [1, 7, 64, 1000] {
+            let pieces = text.as_bytes().chunks(size);
+            let pieces = pieces.map(|piece| std::str::from_utf8(piece).unwrap());
+            assert_eq!(in_pieces(&scrubber, pieces), expected, "by {size}");
+        }
+    }
+}
+
 /// What is held back is bounded by what may still matter: clean text flows.
 #[test]
 fn clean_text_flows() {
