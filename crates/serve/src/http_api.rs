@@ -29,13 +29,12 @@ use tower_http::{catch_panic::CatchPanicLayer, cors::CorsLayer};
 pub(crate) use self::guard::{Caller, told};
 pub use self::openapi::openapi;
 use crate::{
-    auth::PROTOCOL, connection::Connection, page, problem::REQUEST_ID, server::Server, socket, sse,
+    auth::PROTOCOL, connection::Connection, outbox::BATCH_BYTES, page, problem::REQUEST_ID,
+    server::Server, socket, sse,
 };
 
 /// What a WebSocket reads at once: small, because most connections are idle.
 const READ_BUFFER: usize = 1024;
-/// What is gathered before it is written: as much as the outbox hands over at once.
-const WRITE_BUFFER: usize = 64 * 1024;
 
 /// A socket's place among those that are allowed; it goes along with an upgrade.
 #[derive(Clone, Debug)]
@@ -124,7 +123,7 @@ async fn web_socket(
     let upgrade = upgrade
         .protocols([PROTOCOL])
         .read_buffer_size(READ_BUFFER)
-        .write_buffer_size(WRITE_BUFFER)
+        .write_buffer_size(BATCH_BYTES)
         .max_write_buffer_size(usize::MAX)
         .max_message_size(hard)
         .max_frame_size(hard);

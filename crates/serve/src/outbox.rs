@@ -27,8 +27,9 @@ use crate::frame::{Frame, close};
 
 /// What a frame costs besides its text.
 const OVERHEAD: usize = 96;
-/// How much is handed to the transport at once.
-const BATCH_BYTES: usize = 64 * 1024;
+/// How much is handed to the transport at once. It keeps a copy until the line takes it, which is counted nowhere and may
+/// be there once for every line: so it is little.
+pub(crate) const BATCH_BYTES: usize = 16 * 1024;
 
 /// A frame as it is sent. Clones share the text.
 #[derive(Clone, Debug)]

@@ -74,11 +74,7 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) {
             let after = if is_late { head.parse().expect("a number") } else { 0 };
             let ask = reconnect(session, after);
             async move {
-                let line = match kind {
-                    Kind::Stalls => Line::narrow(address, "/ws").await,
-                    Kind::Replays | Kind::Returns => Line::connect(address, "/ws").await,
-                };
-                let line = line.expect("everybody gets in");
+                let line = enter(kind, address).await;
                 drop(tokio::spawn(behave(kind, address, ask, line, done)));
             }
         });
@@ -87,6 +83,26 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) {
         let _ = ended.await;
         say(&done.load(Ordering::Relaxed).to_string());
     });
+}
+
+/// Gets in. Whoever comes too fast is told to come again, and does.
+async fn enter(kind: Kind, address: SocketAddr) -> Line {
+    let began = Instant::now();
+    loop {
+        let line = match kind {
+            Kind::Stalls => Line::narrow(address, "/ws").await,
+            Kind::Replays | Kind::Returns => Line::connect(address, "/ws").await,
+        };
+        match line {
+            Ok(line) => return line,
+            Err(_) if began.elapsed() < SPAN => tokio::time::sleep(SPAN / 100).await,
+            Err(error) => {
+                // A panic would wait for whoever reads stdin.
+                eprintln!("somebody does not get in: {error}");
+                std::process::exit(1);
+            }
+        }
+    }
 }
 
 fn say(line: &str) {
