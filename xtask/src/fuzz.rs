@@ -1,9 +1,11 @@
 //! `cargo xtask fuzz`: feeds every parser and decoder hostile input for as long as one likes.
 //!
-//! With cargo-fuzz and a nightly compiler it is guided by coverage; without, the mutator of `crates/hostile` does it.
+//! Where a nightly compiler is, cargo-fuzz guides it by coverage ([`guided`]); elsewhere the mutator of `crates/hostile`
+//! does it.
+
+mod guided;
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -22,10 +24,10 @@ pub(crate) struct Args {
     /// The seed of the mutations
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Feed this file once instead
+    /// Feed this file once instead, and make it small if it breaks a promise
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Do not use cargo-fuzz though it is there
+    /// By the mutator alone, though there is a nightly compiler
     #[arg(long)]
     plain: bool,
 }
@@ -38,46 +40,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (config, others): (Vec<&String>, Vec<&String>) =
         args.targets.iter().partition(|name| *name == CONFIG);
     if !others.is_empty() || args.targets.is_empty() {
-        if args.input.is_none() && !args.plain && has_coverage() {
-            covered(&others, args)?;
-        } else {
-            mutated(&others, args)?;
+        let is_plain = args.plain || args.input.is_some();
+        match if is_plain { None } else { guided::nightly() } {
+            Some(host) => guided::run(&host, &others, args)?,
+            None => {
+                if !is_plain {
+                    println!("no nightly compiler: not guided by coverage, by the mutator alone");
+                }
+                mutated(&others, args)?;
+            }
         }
     }
     if !config.is_empty() || args.targets.is_empty() {
         configuration(args)?;
-    }
-    Ok(())
-}
-
-/// Is cargo-fuzz here, and the compiler it needs?
-fn has_coverage() -> bool {
-    let nightly = Command::new("rustc").args(["+nightly", "--version"]).output();
-    which::which("cargo-fuzz").is_ok() && nightly.is_ok_and(|output| output.status.success())
-}
-
-fn covered(targets: &[&String], args: &Args) -> Result<()> {
-    let root = repo::root();
-    // The same dependencies as everything else.
-    std::fs::copy(root.join("Cargo.lock"), root.join("fuzz/Cargo.lock"))?;
-    let mut names: Vec<String> = targets.iter().map(|name| (*name).clone()).collect();
-    if names.is_empty() {
-        let mut list = Command::new("cargo");
-        list.args(["+nightly", "fuzz", "list"]).current_dir(&root);
-        let list = list.output().context("cannot run cargo-fuzz")?;
-        names = String::from_utf8_lossy(&list.stdout).lines().map(str::to_owned).collect();
-    }
-    let seconds = format!("-max_total_time={}", args.minutes * 60);
-    let seed = format!("-seed={}", args.seed);
-    for name in names {
-        let mut cargo = Command::new("cargo");
-        cargo.current_dir(&root).args(["+nightly", "fuzz", "run", &name]);
-        // What it finds worth keeping goes into a folder of its own; the committed corpus stays small.
-        let found = root.join("fuzz/artifacts/found").join(&name);
-        std::fs::create_dir_all(&found)?;
-        cargo.arg(found).arg(root.join("fuzz/corpus").join(&name));
-        cargo.args(["--", &seconds, &seed, "-timeout=20", "-rss_limit_mb=2048", "-max_len=65536"]);
-        process::run(&mut cargo, None)?;
     }
     Ok(())
 }

@@ -31,6 +31,7 @@ mod steps;
 mod table;
 mod test;
 mod tidy;
+mod tools;
 
 use std::process::ExitCode;
 

@@ -12,10 +12,10 @@ mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -25,10 +25,10 @@ use self::trial::Verdict;
 use crate::metadata::Metadata;
 use crate::recovery::{self, AREAS};
 use crate::table::{self, Align};
-use crate::{peers, process, repo};
+use crate::tools::Tool;
+use crate::{process, repo};
 
-const VERSION: &str = "27.1.0";
-const INSTALL_LIMIT: Duration = Duration::from_secs(40 * 60);
+const TOOL: Tool = Tool { name: "mutants", version: "27.1.0" };
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -152,7 +152,7 @@ fn save(file: &Path, ends: &Ends) -> Result<()> {
 
 /// The mistakes there are in the files that bring sessions back.
 fn listed(root: &Path) -> Result<Vec<Mistake>> {
-    let program = ensure_installed()?;
+    let program = TOOL.program()?;
     let mut list = process::command(&program.to_string_lossy(), root);
     list.args(["mutants", "--list", "--json", "--no-shuffle"]);
     // A package that is named twice would be listed twice.
@@ -172,25 +172,6 @@ fn listed(root: &Path) -> Result<Vec<Mistake>> {
         mistake.function.take_if(|function| function.return_type.contains("impl "));
     }
     Ok(mistakes)
-}
-
-fn ensure_installed() -> Result<PathBuf> {
-    let folder = peers::dir()?.join(".tools");
-    let program = folder.join("bin/cargo-mutants");
-    let asked = || {
-        let mut command = process::command(&program.to_string_lossy(), Path::new("/"));
-        process::output_of(command.args(["mutants", "--version"]), Duration::from_secs(60))
-    };
-    if program.is_file() && asked().is_ok_and(|said| said.contains(VERSION)) {
-        return Ok(program);
-    }
-    println!("cargo-mutants {VERSION} is not there; building it, which takes minutes");
-    let mut cargo = process::cargo(&repo::root());
-    // Unoptimised: it only reads.
-    cargo.args(["install", "--locked", "--quiet", "--debug", "--root"]).arg(&folder);
-    cargo.arg(format!("cargo-mutants@{VERSION}"));
-    process::run(&mut cargo, Some(Instant::now() + INSTALL_LIMIT))?;
-    Ok(program)
 }
 
 /// A row for each area: of the mistakes that compile, the part which some test noticed.

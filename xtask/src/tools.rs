@@ -1,0 +1,48 @@
+//! Cargo tools of others, in exactly known versions: built into the peers folder when they are wanted for the first time.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::{peers, process, repo};
+
+const INSTALL_LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// A subcommand of cargo that others wrote.
+#[derive(Debug)]
+pub(crate) struct Tool {
+    /// As cargo calls it: `mutants` is the program `cargo-mutants`.
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+}
+
+impl Tool {
+    /// Where the tools are.
+    fn folder() -> Result<PathBuf> {
+        Ok(peers::dir()?.join(".tools"))
+    }
+
+    /// Its program, built if it is not there in this version.
+    pub(crate) fn program(&self) -> Result<PathBuf> {
+        let folder = Self::folder()?;
+        let name = format!("cargo-{}", self.name);
+        let program = folder.join("bin").join(&name);
+        if program.is_file() && self.is_version_of(&program) {
+            return Ok(program);
+        }
+        println!("{name} {} is not there; building it, which takes minutes", self.version);
+        let mut cargo = process::cargo(&repo::root());
+        // Unoptimised: it only reads, or starts others.
+        cargo.args(["install", "--locked", "--quiet", "--debug", "--root"]).arg(&folder);
+        cargo.arg(format!("{name}@{}", self.version));
+        process::run(&mut cargo, Some(Instant::now() + INSTALL_LIMIT))?;
+        Ok(program)
+    }
+
+    fn is_version_of(&self, program: &Path) -> bool {
+        let mut command = process::command(&program.to_string_lossy(), Path::new("/"));
+        process::output_of(command.args([self.name, "--version"]), Duration::from_secs(60))
+            .is_ok_and(|said| said.split_whitespace().any(|word| word == self.version))
+    }
+}
