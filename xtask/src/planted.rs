@@ -19,7 +19,7 @@ const FOLDER: &str = "crates/sim/mutants";
 const SEEDS: u64 = 400;
 const SECONDS: u64 = 60;
 const SEEDS_MOST: u64 = 20_000;
-const SECONDS_MOST: u64 = 600;
+const SECONDS_MOST: u64 = 1_200;
 
 /// A planted bug.
 struct Mutant {
