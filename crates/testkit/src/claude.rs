@@ -530,7 +530,11 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
     /// What comes when the turn is over.
     async fn after(&mut self, turn: &Turn) -> Result<(), End> {
         if turn.is("@late") {
-            self.block("msg_late", json!({"type": "text", "text": "TOO LATE"})).await?;
+            let text = format!("too late for {}", about(&turn.text));
+            let id = self.start_message(&turn.uuid).await?;
+            self.piece(&text).await?;
+            self.block(&id, json!({"type": "text", "text": text})).await?;
+            self.end_message("end_turn", None).await?;
             self.stale(&turn.uuid, Value::Null).await?;
         }
         self.strays(turn, "after", &turn.uuid).await?;

@@ -1,25 +1,27 @@
 //! What must hold of a history that the Claude CLI made: fewer things than of our own loop, as it decides most.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use budao_core::{
     event::{Event, Record},
     message::Block,
 };
 
+use super::mark;
 use crate::check::Violations;
 
 /// Reads one history that has come to rest.
 pub(crate) fn of_session(history: &[Record], violations: &Violations) {
     let (mut accepted, mut begun) = (BTreeSet::new(), BTreeSet::new());
     let (mut calls, mut questions) = (BTreeSet::new(), BTreeSet::new());
-    let mut running = None;
+    let (mut running, mut asked, mut marks) = (None, None, BTreeMap::new());
     for record in history {
         let law = |holds, promise| {
             violations.expect(holds, promise, || format!("{} {:?}", record.seq, record.event));
         };
         match &record.event {
-            Event::MessageAccepted { command, .. } => {
+            Event::MessageAccepted { command, content } => {
+                marks.insert(command.clone(), content.iter().find_map(marked));
                 law(accepted.insert(command.clone()), "a message is accepted once");
             }
             Event::MessageWithdrawn { command, .. } => {
@@ -30,9 +32,13 @@ pub(crate) fn of_session(history: &[Record], violations: &Violations) {
                 law(begun.insert(message.clone()), "a turn answers a message that waits");
                 accepted.remove(message);
                 running = Some(record.turn);
+                asked = marks.get(message).cloned().flatten();
             }
             Event::ModelAnswered { content, .. } => {
                 for block in content {
+                    let said = marked(block);
+                    let is_ours = asked.is_none() || said.is_none() || said == asked;
+                    law(is_ours, "an answer belongs to its own turn");
                     if let Block::ToolUse(call) = block {
                         law(calls.insert(call.id.clone()), "call ids are unique");
                     }
@@ -56,4 +62,10 @@ pub(crate) fn of_session(history: &[Record], violations: &Violations) {
     }
     let rest = running.is_none() && accepted.is_empty();
     violations.expect(rest, "every turn ends", || format!("{running:?}, {accepted:?}"));
+}
+
+/// The mark of the prompt that a text is about.
+fn marked(block: &Block) -> Option<String> {
+    let Block::Text(text) = block else { return None };
+    mark(text)
 }
