@@ -20,7 +20,8 @@ use super::{PASSES_MAX, wrapped};
 const HELD_MAX: usize = 32 * 1024;
 /// What stays held when the limit was hit: no secret shorter than this is cut.
 const HELD_AFTER_LIMIT: usize = 4 * 1024;
-/// Held text shorter than this is looked at with every piece; longer text, when it has grown a quarter.
+/// Held text shorter than this the first pass looks at with every piece; longer text, when it has grown a quarter, as later
+/// passes always do: they find something nearly never.
 const EAGER_MAX: usize = 1024;
 /// What a swallowed secret needs to see to know its end.
 const SWALLOW_TAIL: usize = 64;
@@ -42,7 +43,9 @@ impl fmt::Debug for Stream {
 impl Stream {
     pub(super) fn new(exact: Option<Arc<Exact>>) -> Self {
         let known = exact.map(|exact| Known { exact, text: String::new() });
-        Self { known, passes: Default::default() }
+        let mut passes: [Patterns; PASSES_MAX] = Default::default();
+        passes[0].eager = EAGER_MAX;
+        Self { known, passes }
     }
 
     /// Takes the next piece; returns what is certain by now, often a little less than was put in.
@@ -101,6 +104,8 @@ struct Patterns {
     /// How long `text` was when it was last looked at.
     seen: usize,
     swallowing: Option<Marker>,
+    /// Held text shorter than this is looked at with every piece.
+    eager: usize,
 }
 
 impl Patterns {
@@ -134,7 +139,7 @@ impl Patterns {
     fn is_worth_a_look(&self) -> bool {
         let held = self.held_bytes();
         let fresh = self.text.len().saturating_sub(self.seen.max(self.held));
-        held <= EAGER_MAX || fresh * 4 >= held
+        held <= self.eager || fresh * 4 >= held
     }
 
     fn release(&mut self, out: &mut String) {
