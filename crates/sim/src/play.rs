@@ -248,11 +248,13 @@ impl Play {
         });
     }
 
+    /// Asks a process to stop, and starts it again. Whoever was asked must not live on: what it parked is for its next start.
     fn stop(&mut self, process: usize, away_ms: u64) {
         let machine = Arc::clone(&self.machine);
+        let Some(asked) = machine.own(process) else { return };
         self.doing.spawn(async move {
             let patience = Duration::from_secs(3);
-            let stopped = machine.ask(process, |runtime| async move {
+            let stopped = asked.ask(|runtime| async move {
                 runtime.shutdown(patience).await;
             });
             let bound = tokio::time::timeout(Duration::from_secs(60), stopped).await;

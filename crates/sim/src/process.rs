@@ -155,16 +155,32 @@ impl Machine {
         order.filter_map(|slot| slot.process.clone()).next()
     }
 
-    /// Has a process do something, and waits for it. None if there is none, or it dies over it.
+    /// The process of this very slot, if it runs.
+    pub(crate) fn own(&self, slot: usize) -> Option<Process> {
+        let slots = self.slots.lock().expect("nobody panics with it");
+        slots[slot % slots.len()].process.clone()
+    }
+
+    /// Has some process do something, and waits for it. None if there is none, or it dies over it.
     pub(crate) async fn ask<T, F>(&self, via: usize, ask: impl FnOnce(Runtime) -> F) -> Option<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let process = self.process(via)?;
+        self.process(via)?.ask(ask).await
+    }
+}
+
+impl Process {
+    /// Does something, and is waited for. None if it dies over it.
+    pub(crate) async fn ask<T, F>(&self, ask: impl FnOnce(Runtime) -> F) -> Option<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
-        let work = ask(process.runtime.clone());
-        process.tasks.spawn(Box::pin(async move {
+        let work = ask(self.runtime.clone());
+        self.tasks.spawn(Box::pin(async move {
             // Whoever asked may have given up.
             drop(reply.send(work.await));
         }));

@@ -104,3 +104,10 @@ fn a_turn_whose_prompt_was_answered_is_not_shown_after_the_answer() {
     let script = Script::in_world(5979, World::Editor);
     assert_eq!(run(&script).violations, [], "seed 5979");
 }
+
+/// The simulator's own mistake, found in a million seeds: who was to stop was dead, so another was asked, which parked its turn
+/// and lived on.
+#[test]
+fn what_a_process_parks_is_taken_up_at_its_next_start() {
+    assert_eq!(run(&Script::in_world(894_953, World::Engine)).violations, []);
+}
