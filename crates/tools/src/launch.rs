@@ -1,40 +1,53 @@
-//! The launcher: a small mode of our own binary that runs one command and leaves nobody behind.
+//! The supervisor: a small mode of our own binary that runs one program and leaves no process behind.
 //!
-//! A process that kills a command can only reach what it can name. A child that forks twice, calls
-//! `setsid` and ignores TERM has no name left. So the command does not run under us but under a launcher,
-//! which is its *child subreaper*: whoever in that tree loses its parent becomes the launcher's child.
-//! "No children left" is then the same as "nobody left", and that is what the launcher waits for.
+//! A process can only signal what it can name, and a killed process signals nothing. So every program runs under a
+//! supervisor, never directly under us. On Linux the supervisor is the *child subreaper* of the program: a descendant
+//! that loses its parent, even one that called `setsid`, becomes the supervisor's child and is found and ended. On
+//! other systems it ends the process group and every descendant that `ps` shows.
 //!
-//! The launcher talks with its parent over the socket that is its standard input: an order comes in,
-//! words go out, and one more byte, or the end of the stream, means *stop*. The end of the stream
-//! comes by itself when the parent dies, however it dies. The parent-death signal would be the
-//! classical means, but it fires when the *thread* that started the child ends, and the threads of an
-//! async runtime come and go.
+//! The supervisor's standard input is a socket to us. We send the program's three streams over it (the supervisor
+//! copies no data), then an order; one byte asks for the end. The end of the stream means that we are gone, however
+//! we went. The parent-death signal of Linux does not serve: it fires when the *thread* that started the child ends.
 //!
-//! Landlock, when asked for, is applied to the launcher's starting thread before it starts the command:
-//! the command and all it starts are confined, the launcher itself still sees `/proc`. A kernel that
-//! cannot do it gets a refusal, never an unconfined command.
+//! Landlock, if ordered, confines the thread that starts the program; a kernel that cannot do it gets a refusal.
 
+mod child;
+#[cfg(target_os = "linux")]
 mod confine;
+mod registry;
+mod streams;
 mod supervise;
+#[cfg_attr(not(target_os = "linux"), path = "launch/tree_by_ps.rs")]
 pub(crate) mod tree;
+#[cfg(all(test, target_os = "linux"))]
+#[allow(dead_code, reason = "Linux has `tree`; here only the tests of this one run")]
+mod tree_by_ps;
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io::{self, Read, Write},
     path::PathBuf,
     process::ExitCode,
+    sync::OnceLock,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
-/// What the first argument must be for a process to become a launcher.
+pub(crate) use child::StartError;
+pub use child::{Child, Errors, Graces, Input, Start};
+pub use registry::end_all;
+
+/// The first argument that makes a process a supervisor.
 pub const ARGUMENT: &str = "__launch";
+
+/// The launcher of this program, if its `main` calls [`maybe_launch`].
+static INSTALLED: OnceLock<Launcher> = OnceLock::new();
 
 /// The most bytes an order or a word may have.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How to start a launcher: a program that calls [`maybe_launch`] first thing.
+/// How to start a supervisor: a program that calls [`maybe_launch`] first thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launcher {
     /// The program; usually the running one.
@@ -48,6 +61,15 @@ impl Launcher {
     #[must_use]
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), args: vec![ARGUMENT.to_owned()] }
+    }
+
+    /// The running program. On Linux it is found even after its file was replaced by another version.
+    fn of_this_program() -> Option<Self> {
+        let link = PathBuf::from("/proc/self/exe");
+        if cfg!(target_os = "linux") && link.exists() {
+            return Some(Self::new(link));
+        }
+        std::env::current_exe().ok().map(Self::new)
     }
 }
 
@@ -69,59 +91,110 @@ impl Confine {
     }
 }
 
-/// What a launcher is to do.
+/// What a supervisor is to do. The environment and the directory are its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
-    /// For the shell.
-    pub(crate) command: String,
-    /// From TERM to KILL.
-    pub(crate) grace_ms: u64,
-    /// If set, applied or refused.
+    /// The program; the next one is tried when one is not found.
+    pub(crate) programs: Vec<OsString>,
+    pub(crate) args: Vec<OsString>,
+    /// How long processes have from TERM to KILL.
+    pub(crate) graces: Graces,
+    /// Applied, or the order is refused.
     pub(crate) confine: Option<Confine>,
 }
 
-/// What a launcher says.
+/// What a supervisor says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Word {
-    /// The command runs.
+    /// The program runs.
     Started {
-        /// The shell's process.
+        /// The program's process, which leads a group of its own.
         pid: u32,
     },
     /// The kernel cannot confine it; nothing ran.
     Refused {
-        /// Why.
+        /// The kernel's or Landlock's reason.
         reason: String,
     },
-    /// The shell did not start.
+    /// The program did not start.
     NotStarted {
-        /// Why.
+        /// The system's error number, if it gave one.
+        errno: Option<i32>,
+        /// The system's text.
         reason: String,
     },
-    /// It is over.
+    /// The program and all of its processes have ended.
     Ended(Ended),
 }
 
-/// How a command ended.
+/// Sent by the parent: TERM now, KILL after the grace.
+pub(crate) const TERMINATE: u8 = b't';
+/// Sent by the parent: KILL now.
+pub(crate) const KILL: u8 = b'k';
+
+/// How a program ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ended {
+pub struct Ended {
     /// The exit status, if it exited.
-    pub(crate) code: Option<i32>,
+    pub code: Option<i32>,
     /// The signal, if one killed it.
-    pub(crate) signal: Option<i32>,
-    /// Processes the command left behind when it ended by itself; they were ended too.
-    pub(crate) left: usize,
-    /// Processes that would not die: held in the kernel.
-    pub(crate) survivors: usize,
+    pub signal: Option<i32>,
+    /// Processes the program left behind when it ended by itself; the supervisor ended them too.
+    pub left: usize,
+    /// Processes that did not die: held in the kernel.
+    pub survivors: usize,
 }
 
-/// Becomes a launcher if the arguments (without the program) ask for it. Call this first thing in
-/// `main`, before any thread or runtime exists.
+/// The processes of one program: those below `root` and, where the system has no subreaper, those of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Processes {
+    /// The supervisor.
+    pub(crate) root: i32,
+    /// The program, which leads the group.
+    #[cfg_attr(target_os = "linux", allow(dead_code, reason = "a subreaper needs no group"))]
+    pub(crate) group: i32,
+}
+
+/// Becomes a supervisor if the arguments (without the program) ask for it; otherwise remembers that this program
+/// can be one, so that whatever it starts is supervised. Call this first thing in `main`, before any thread or
+/// runtime exists.
 #[must_use]
 pub fn maybe_launch<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Option<ExitCode> {
-    let first = args.into_iter().next()?;
-    (first.as_ref() == ARGUMENT).then(supervise::run)
+    let first = args.into_iter().next();
+    if first.is_some_and(|first| first.as_ref() == ARGUMENT) {
+        return Some(supervise::run());
+    }
+    if let Some(launcher) = Launcher::of_this_program() {
+        // A second call changes nothing.
+        let _ = INSTALLED.set(launcher);
+    }
+    None
+}
+
+/// The launcher of this program; none if its `main` does not call [`maybe_launch`]. Then what it starts runs in a
+/// process group that is killed when its handle is dropped, but survives a `kill -9` of this program.
+#[must_use]
+pub fn installed() -> Option<Launcher> {
+    INSTALLED.get().cloned()
+}
+
+/// A duration in whole milliseconds, for the order.
+mod milliseconds {
+    use super::{Deserialize, Duration};
+
+    pub(super) fn serialize<S: serde::Serializer>(
+        duration: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
 }
 
 /// Writes one message: its length in four bytes, then JSON.

@@ -1,41 +1,70 @@
-//! The life of a launcher: start the command, wait, and do not leave before everybody else has.
+//! The life of a supervisor: start the program, wait, and do not leave before every process of it is gone.
 
 use std::{
+    ffi::OsStr,
     io::{self, Read},
     os::{
-        fd::AsFd,
+        fd::{AsFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
     },
-    process::{Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, setsid, wait};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, setsid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Ended, Order, Word, confine, read_message, tree, write_message};
+use super::{
+    Ended, Graces, KILL, Order, Processes, Word, read_message, streams, tree, write_message,
+};
 
 /// How long to go on killing what does not die before leaving it to the operator.
 const KILLING_MAX: Duration = Duration::from_secs(5);
 /// Between rounds of killing.
 const KILLING_STEP: Duration = Duration::from_millis(10);
+/// The longest grace that can be ordered.
+const GRACE_MAX: Duration = Duration::from_secs(3_600);
+/// Programs that an order may name, one to be tried after the other.
+const PROGRAMS_MAX: usize = 8;
 
 /// What the main loop hears of.
 enum Heard {
-    /// The parent wants an end, is gone, or somebody sent a signal.
-    Stop,
+    /// The program is to end.
+    Stop(Urgency),
     /// A child was reaped.
     Reaped { pid: i32, code: Option<i32>, signal: Option<i32> },
     /// There are no children any more.
     Alone,
 }
 
-/// Why the command did not start.
+/// How soon KILL follows TERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Urgency {
+    /// After the grace: the parent, or a signal to the supervisor, asks for the end.
+    Asked,
+    /// After the grace for orphans: the parent is gone.
+    Orphaned,
+    /// At once: the parent says so.
+    Now,
+}
+
+/// Why the program did not start.
 enum Unstarted {
     Refused(String),
-    NotStarted(String),
+    NotStarted(io::Error),
+}
+
+impl From<Unstarted> for Word {
+    fn from(unstarted: Unstarted) -> Self {
+        match unstarted {
+            Unstarted::Refused(reason) => Self::Refused { reason },
+            Unstarted::NotStarted(error) => {
+                Self::NotStarted { errno: error.raw_os_error(), reason: error.to_string() }
+            }
+        }
+    }
 }
 
 pub(super) fn run() -> ExitCode {
@@ -44,64 +73,82 @@ pub(super) fn run() -> ExitCode {
             let code = ended.code.or(ended.signal.map(|signal| 128 + signal)).unwrap_or(1);
             ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1))
         }
-        // The parent is gone or sent nonsense; there is nobody to tell.
+        // The parent is gone or sent nonsense; nobody is there to read more.
         Err(_) => ExitCode::from(125),
     }
 }
 
 fn supervise() -> io::Result<Ended> {
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let streams = streams::receive(&control)?;
     let order: Order = read_message(&control)?;
     // Fails only for a process that leads a group already, which serves as well.
     let _ = setsid();
-    set_child_subreaper(Some(getpid()))?;
-
+    #[cfg(target_os = "linux")]
+    {
+        rustix::process::set_child_subreaper(Some(getpid()))?;
+        // `/proc/self/exe` would be shown as `exe`.
+        let _ = rustix::thread::set_name(c"supervisor");
+    }
     let (tell, heard) = mpsc::channel();
     listen_for_signals(tell.clone())?;
     listen_to_parent(control.try_clone()?, tell.clone());
-    let shell = match start(&order) {
+    #[cfg(not(target_os = "linux"))]
+    watch_parent(tell.clone());
+    let program = match start(&order, streams) {
         Ok(pid) => pid,
-        Err(Unstarted::Refused(reason)) => {
-            write_message(&control, &Word::Refused { reason })?;
-            return Ok(Ended { code: Some(126), ..Ended::default() });
-        }
-        Err(Unstarted::NotStarted(reason)) => {
-            write_message(&control, &Word::NotStarted { reason })?;
-            return Ok(Ended { code: Some(127), ..Ended::default() });
+        Err(unstarted) => {
+            let word = Word::from(unstarted);
+            write_message(&control, &word)?;
+            let code = if matches!(word, Word::Refused { .. }) { 126 } else { 127 };
+            return Ok(Ended { code: Some(code), ..Ended::default() });
         }
     };
     thread::spawn(move || reap(&tell));
     // A parent that is gone is heard of by its own thread.
-    drop(write_message(&control, &Word::Started { pid: shell }));
-    let ended = Vigil::new(shell, Duration::from_millis(order.grace_ms), heard).keep();
+    drop(write_message(&control, &Word::Started { pid: program }));
+    let ended = Vigil::new(program, order.graces, heard).keep();
     drop(write_message(&control, &Word::Ended(ended.clone())));
     Ok(ended)
 }
 
-/// Starts the shell, confined if ordered, from a thread of its own: Landlock restricts a thread and what
-/// it starts, and the launcher has to stay free.
-fn start(order: &Order) -> Result<u32, Unstarted> {
-    let Order { command, confine, .. } = order.clone();
+/// Starts the program, confined if ordered, from a thread of its own: Landlock restricts a thread and what
+/// it starts, and the supervisor has to stay free. No copy of the streams is kept: their readers and writers see the
+/// program close them.
+fn start(order: &Order, streams: [OwnedFd; 3]) -> Result<u32, Unstarted> {
+    let Order { programs, args, confine, .. } = order.clone();
     let starter = thread::spawn(move || {
         if let Some(confine) = confine {
-            confine::restrict_thread(&confine).map_err(Unstarted::Refused)?;
+            #[cfg(target_os = "linux")]
+            super::confine::restrict_thread(&confine).map_err(Unstarted::Refused)?;
+            #[cfg(not(target_os = "linux"))]
+            {
+                drop(confine);
+                return Err(Unstarted::Refused("this system has no Landlock".to_owned()));
+            }
         }
-        spawn("bash", &command)
-            .or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => spawn("sh", &command),
-                _ => Err(error),
-            })
-            .map_err(|error| Unstarted::NotStarted(error.to_string()))
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for program in programs.iter().take(PROGRAMS_MAX) {
+            match spawn(program, &args, &streams) {
+                Ok(pid) => return Ok(pid),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => last = error,
+                Err(error) => return Err(Unstarted::NotStarted(error)),
+            }
+        }
+        Err(Unstarted::NotStarted(last))
     });
-    starter.join().unwrap_or_else(|_| Err(Unstarted::NotStarted("the launcher panicked".into())))
+    let panicked = || Unstarted::NotStarted(io::Error::other("the supervisor panicked"));
+    starter.join().unwrap_or_else(|_| Err(panicked()))
 }
 
-/// The shell in a process group of its own, so that a command which signals its group does not hit us.
+/// The program in a process group of its own, so that one which signals its group does not hit us.
 /// The handle is dropped on purpose: the reaper waits for every child alike.
-fn spawn(shell: &str, command: &str) -> io::Result<u32> {
-    let mut shell = Command::new(shell);
-    shell.arg("-c").arg(command).stdin(Stdio::null()).process_group(0);
-    Ok(shell.spawn()?.id())
+fn spawn(program: &OsStr, args: &[impl AsRef<OsStr>], streams: &[OwnedFd; 3]) -> io::Result<u32> {
+    let [input, output, errors] = streams;
+    let mut command = Command::new(program);
+    command.args(args).process_group(0);
+    command.stdin(input.try_clone()?).stdout(output.try_clone()?).stderr(errors.try_clone()?);
+    Ok(command.spawn()?.id())
 }
 
 fn listen_for_signals(tell: Sender<Heard>) -> io::Result<()> {
@@ -121,16 +168,38 @@ fn listen_for_signals(tell: Sender<Heard>) -> io::Result<()> {
             }
         });
         // Nobody listens when it is over already.
-        drop(tell.send(Heard::Stop));
+        drop(tell.send(Heard::Stop(Urgency::Asked)));
     });
     Ok(())
 }
 
 fn listen_to_parent(mut control: UnixStream, tell: Sender<Heard>) {
     thread::spawn(move || {
-        // A byte, the end, or an error: all mean the same.
-        drop(control.read(&mut [0]));
-        drop(tell.send(Heard::Stop));
+        loop {
+            let mut byte = [0];
+            let urgency = match control.read(&mut byte) {
+                Ok(1..) if byte == [KILL] => Urgency::Now,
+                Ok(1..) => Urgency::Asked,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Ok(0) | Err(_) => Urgency::Orphaned,
+            };
+            if tell.send(Heard::Stop(urgency)).is_err() || urgency == Urgency::Orphaned {
+                return;
+            }
+        }
+    });
+}
+
+/// A second look at the parent, where a concurrent start may have inherited its end of the socket.
+#[cfg(not(target_os = "linux"))]
+fn watch_parent(tell: Sender<Heard>) {
+    const LOOK_STEP: Duration = Duration::from_millis(100);
+    let parent = rustix::process::getppid();
+    thread::spawn(move || {
+        while rustix::process::getppid() == parent {
+            thread::sleep(LOOK_STEP);
+        }
+        drop(tell.send(Heard::Stop(Urgency::Orphaned)));
     });
 }
 
@@ -153,70 +222,108 @@ fn reap(tell: &Sender<Heard>) {
     }
 }
 
-/// Waiting for the end, and then for everybody's end.
+/// Waiting for the program's end, and then for the end of all its processes.
 struct Vigil {
-    shell: i32,
-    grace: Duration,
+    program: i32,
+    processes: Processes,
+    graces: Graces,
     heard: Receiver<Heard>,
     ended: Ended,
     alone: bool,
+    /// When KILL follows; set by the first stop, and only ever brought forward.
+    kill_at: Option<Instant>,
 }
 
 impl Vigil {
-    fn new(shell: u32, grace: Duration, heard: Receiver<Heard>) -> Self {
-        let shell = i32::try_from(shell).unwrap_or(i32::MAX);
-        Self { shell, grace, heard, ended: Ended::default(), alone: false }
+    fn new(program: u32, graces: Graces, heard: Receiver<Heard>) -> Self {
+        let program = i32::try_from(program).unwrap_or(i32::MAX);
+        let processes = Processes { root: Pid::as_raw(Some(getpid())), group: program };
+        let ended = Ended::default();
+        Self { program, processes, graces, heard, ended, alone: false, kill_at: None }
     }
 
     fn keep(mut self) -> Ended {
-        let own = Pid::as_raw(Some(getpid()));
-        if self.wait_for_the_shell() {
-            self.ended.left = if self.alone { 0 } else { tree::running(own) };
+        self.wait_for_the_program();
+        if self.kill_at.is_none() {
+            self.ended.left = self.running();
+            self.bring_forward(self.graces.left);
         }
-        if !self.alone {
-            tree::signal_all(own, Signal::TERM);
+        // Without a grace TERM is left out: a handler for it would not get to run.
+        if !self.is_over() && self.kill_at.is_some_and(|at| at > Instant::now()) {
+            tree::signal_all(self.processes, Signal::TERM);
             // What was stopped can only obey once it runs again.
-            tree::signal_all(own, Signal::CONT);
-            self.wait_until(Instant::now() + self.grace);
+            tree::signal_all(self.processes, Signal::CONT);
+            self.wait_until_kill();
         }
         let give_up = Instant::now() + KILLING_MAX;
-        while !self.alone && Instant::now() < give_up {
-            tree::kill_all(own);
+        while !self.is_over() && Instant::now() < give_up {
+            tree::kill_all(self.processes);
             self.wait_until(Instant::now() + KILLING_STEP);
         }
-        self.ended.survivors = if self.alone { 0 } else { tree::running(own) };
+        self.ended.survivors = self.running();
         self.ended
     }
 
-    /// True when the shell ended by itself, false when it is to be stopped.
-    fn wait_for_the_shell(&mut self) -> bool {
+    fn running(&self) -> usize {
+        if self.alone && cfg!(target_os = "linux") { 0 } else { tree::running(self.processes) }
+    }
+
+    /// Without a subreaper, no children left does not mean that no process is left.
+    fn is_over(&self) -> bool {
+        self.alone && (cfg!(target_os = "linux") || tree::running(self.processes) == 0)
+    }
+
+    /// Returns when the program has ended by itself, or is to be stopped.
+    fn wait_for_the_program(&mut self) {
         while let Ok(heard) = self.heard.recv() {
-            if matches!(heard, Heard::Stop) {
-                return false;
+            let has_ended = self.note(&heard);
+            if self.kill_at.is_some() {
+                return;
             }
-            if self.note(&heard) {
+            if has_ended {
                 // Whoever is left may be gone in the same moment; then there is nothing to end.
                 self.wait_until(Instant::now() + Duration::from_millis(1));
-                return true;
+                return;
             }
         }
-        true
+    }
+
+    fn wait_until_kill(&mut self) {
+        while let Some(kill_at) = self.kill_at {
+            if Instant::now() >= kill_at || self.is_over() {
+                return;
+            }
+            self.wait_for_one(kill_at);
+        }
     }
 
     fn wait_until(&mut self, deadline: Instant) {
-        while !self.alone {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.heard.recv_timeout(left) {
-                Ok(heard) => _ = self.note(&heard),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+        while Instant::now() < deadline && !self.is_over() {
+            self.wait_for_one(deadline);
+        }
+    }
+
+    fn wait_for_one(&mut self, deadline: Instant) {
+        let mut left = deadline.saturating_duration_since(Instant::now());
+        if self.alone {
+            // Nobody tells when the last process is gone that is not our child.
+            left = left.min(KILLING_STEP);
+        }
+        match self.heard.recv_timeout(left) {
+            Ok(heard) => _ = self.note(&heard),
+            Err(RecvTimeoutError::Timeout) => {}
+            // Every sender is gone, the reaper too: there are no children.
+            Err(RecvTimeoutError::Disconnected) => {
+                self.alone = true;
+                thread::sleep(left);
             }
         }
     }
 
-    /// Takes a fact in. True when the shell is over.
+    /// Takes a fact in. True when the program is over.
     fn note(&mut self, heard: &Heard) -> bool {
         match *heard {
-            Heard::Reaped { pid, code, signal } if pid == self.shell => {
+            Heard::Reaped { pid, code, signal } if pid == self.program => {
                 self.ended.code = code;
                 self.ended.signal = signal;
                 true
@@ -225,7 +332,20 @@ impl Vigil {
                 self.alone = true;
                 true
             }
-            Heard::Reaped { .. } | Heard::Stop => false,
+            Heard::Stop(urgency) => {
+                self.bring_forward(match urgency {
+                    Urgency::Asked => self.graces.stop,
+                    Urgency::Orphaned => self.graces.orphan,
+                    Urgency::Now => Duration::ZERO,
+                });
+                false
+            }
+            Heard::Reaped { .. } => false,
         }
+    }
+
+    fn bring_forward(&mut self, grace: Duration) {
+        let at = Instant::now() + grace.min(GRACE_MAX);
+        self.kill_at = Some(self.kill_at.map_or(at, |before| before.min(at)));
     }
 }

@@ -1,4 +1,4 @@
-//! The processes below a process, and signals to them.
+//! The processes below a process, and signals to them, as Linux tells in `/proc`.
 //!
 //! A process id can be taken over by a stranger the moment its owner is gone. So a signal goes through a
 //! process handle (pidfd), and only after a look, with the handle open, that the process still has the
@@ -9,6 +9,7 @@ use std::{
     fs,
 };
 
+use super::Processes;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Rounds of freezing before killing. Each round stops what the last one had not seen yet.
@@ -45,20 +46,25 @@ pub(crate) fn descendants(root: i32) -> Vec<Descendant> {
     all
 }
 
-/// How many below `root` still run: a dead process that nobody has asked about does not count.
-pub(crate) fn running(root: i32) -> usize {
-    descendants(root).iter().filter(|process| process.alive).count()
+/// How many processes still run: a dead process that nobody has asked about does not count.
+pub(crate) fn running(processes: Processes) -> usize {
+    descendants(processes.root).iter().filter(|process| process.alive).count()
 }
 
-/// Signals everyone below `root`.
-pub(crate) fn signal_all(root: i32, signal: Signal) {
+/// Signals every process.
+pub(crate) fn signal_all(processes: Processes, signal: Signal) {
+    signal_below(processes.root, signal);
+}
+
+fn signal_below(root: i32, signal: Signal) {
     for process in descendants(root) {
         send(root, process, signal);
     }
 }
 
-/// Kills everyone below `root`. They are stopped first: what is stopped cannot start another.
-pub(crate) fn kill_all(root: i32) {
+/// Kills every process. They are stopped first: what is stopped cannot start another.
+pub(crate) fn kill_all(processes: Processes) {
+    let root = processes.root;
     let mut stopped = HashSet::new();
     for _ in 0..FREEZE_ROUNDS {
         let fresh: Vec<_> =
@@ -70,12 +76,12 @@ pub(crate) fn kill_all(root: i32) {
             send(root, process, Signal::STOP);
         }
     }
-    signal_all(root, Signal::KILL);
+    signal_below(root, Signal::KILL);
 }
 
-/// Kills every process that carries `marker` in its environment: the last resort when a launcher was
+/// Kills every process that carries `marker` in its environment: the last resort when a supervisor was
 /// itself killed. Returns how many there were.
-pub(crate) fn sweep(marker: &str) -> usize {
+pub(crate) fn sweep(marker: &str, _group: u32) -> usize {
     let mut killed = 0;
     for pid in pids() {
         let Some(handle) =

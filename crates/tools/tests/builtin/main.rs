@@ -15,5 +15,6 @@ mod files;
 mod injection;
 mod search;
 mod specs;
+mod supervised;
 mod support;
 mod todos;

@@ -1,8 +1,8 @@
-//! A running command: started under a launcher, or in a process group where there is none.
+//! A running command: a shell under a supervisor, or in a process group where there is none.
 //!
-//! Dropping it ends the command too: the launcher sees its socket close, the group is killed.
+//! Dropping it ends the command too.
 
-use std::{io, os::unix::net::UnixStream as StdUnixStream, process::Stdio, time::Duration};
+use std::{io, time::Duration};
 
 use budao_core::{
     Timestamp,
@@ -10,22 +10,18 @@ use budao_core::{
     seams::World,
 };
 use futures::future::BoxFuture;
-use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    net::UnixStream,
-    process::{ChildStderr, ChildStdout, Command},
+    io::{AsyncRead, AsyncReadExt},
+    net::unix::pipe::Receiver,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::super::{Options, Workspace, budget};
 use crate::{
     contract::CallContext,
-    launch::{Confine, Ended, Launcher, Order, Word, checked_length, tree},
+    launch::{Child, Confine, Ended, Graces, Start, StartError},
 };
 
-/// Set in the environment of every command, so that what a killed launcher left can be found.
-const MARKER: &str = "BUDAO_COMMAND";
 /// Beyond its grace, how long a command may take to be gone before it is given up.
 const GIVE_UP: Duration = Duration::from_secs(7);
 /// What killing and telling of it takes.
@@ -71,19 +67,12 @@ pub(super) struct Finish {
 /// A command that runs.
 #[derive(Debug)]
 pub(super) struct Running {
-    keeper: Keeper,
-    out: Option<ChildStdout>,
-    err: Option<ChildStderr>,
+    child: Child,
+    out: Option<Receiver>,
+    err: Option<Receiver>,
     grace: Duration,
     world: World,
     since: Timestamp,
-}
-
-/// Who answers for its processes.
-#[derive(Debug)]
-enum Keeper {
-    Launcher { words: Words, child: Box<dyn ChildWrapper>, marker: String },
-    Group(Box<dyn ChildWrapper>),
 }
 
 /// Starts a command.
@@ -94,73 +83,39 @@ pub(super) async fn start(setup: &Setup<'_>) -> Result<Running, Fault> {
     if setup.command.contains('\0') {
         return Err(not_started(setup, "the command line contains a NUL"));
     }
-    match &setup.options.launcher {
-        Some(launcher) => start_launcher(setup, launcher).await,
-        None if setup.options.confine.is_some() => {
-            Err(refused("no launcher is set up that could confine the command"))
+    let grace = grace(setup.context);
+    let mut start = Start::new("bash", setup.context.world.uuid().as_u128());
+    start.programs.push("sh".into());
+    start.args = vec!["-c".into(), setup.command.into()];
+    start.inherits_env = false;
+    start.env = setup
+        .options
+        .environment
+        .variables()
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    start.directory = Some(setup.workspace.path().to_path_buf());
+    // A command whose call nobody waits for has no time left to change files.
+    start.graces = Graces { stop: grace, orphan: Duration::ZERO, left: grace };
+    start.confine = setup.options.confine.as_ref().map(|confine| with_workspace(confine, setup));
+    match start.start(setup.options.launcher.as_ref()).await {
+        Ok(child) => Ok(Running::new(child, grace, setup.context)),
+        Err(StartError::Refused(reason)) => Err(refused(&reason)),
+        Err(StartError::Program(error) | StartError::Supervisor(error)) => {
+            Err(spawn_fault(setup, &error))
         }
-        None => start_group(setup),
+        Err(StartError::Lost(ended)) => Err(lost(setup, &ended)),
     }
 }
 
-async fn start_launcher(setup: &Setup<'_>, launcher: &Launcher) -> Result<Running, Fault> {
-    let marker = format!("{:032x}", setup.context.world.uuid().as_u128());
-    let (ours, theirs) = StdUnixStream::pair().map_err(|error| spawn_fault(setup, &error))?;
-    let mut command = command(setup, &launcher.program, &marker);
-    command.args(&launcher.args).stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
-    let child = CommandWrap::from(command).spawn().map_err(|error| spawn_fault(setup, &error))?;
-    let control = ours
-        .set_nonblocking(true)
-        .and_then(|()| UnixStream::from_std(ours))
-        .map_err(|error| spawn_fault(setup, &error))?;
-    let mut running = Running::new(
-        Keeper::Launcher {
-            words: Words { control, come: Vec::new() },
-            child,
-            marker: format!("{MARKER}={marker}"),
-        },
-        setup.context,
-    );
-    let order = Order {
-        command: setup.command.to_owned(),
-        grace_ms: u64::try_from(running.grace.as_millis()).unwrap_or(u64::MAX),
-        confine: setup.options.confine.as_ref().map(|confine| with_workspace(confine, setup)),
-    };
-    match running.order(&order).await {
-        Ok(Word::Started { .. }) => Ok(running),
-        Ok(Word::Refused { reason }) => Err(refused(&reason)),
-        Ok(Word::NotStarted { reason }) => Err(not_started(setup, &reason)),
-        Ok(Word::Ended(_)) => Err(not_started(setup, "the launcher ended")),
-        Err(error) => Err(running.lost(setup).await.caused_by(&error)),
+/// The supervisor was gone before it said that the command runs. It was ended all the same if it ran.
+fn lost(setup: &Setup<'_>, ended: &Ended) -> Fault {
+    match ended.signal {
+        Some(signal) => Fault::new(Kind::KilledBySignal, Operation::RunCommand)
+            .with(Fact::Signal, super::signal_name(signal))
+            .with(Fact::Command, budget::head(setup.command, 300).to_owned()),
+        None => not_started(setup, "the launcher did not answer"),
     }
-}
-
-fn start_group(setup: &Setup<'_>) -> Result<Running, Fault> {
-    let spawn = |shell: &str| {
-        let marker = format!("{:032x}", setup.context.world.uuid().as_u128());
-        let mut command = command(setup, shell.as_ref(), &marker);
-        command.arg("-c").arg(setup.command).stdin(Stdio::null());
-        CommandWrap::from(command).wrap(ProcessGroup::leader()).wrap(KillOnDrop).spawn()
-    };
-    let child = spawn("bash")
-        .or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => spawn("sh"),
-            _ => Err(error),
-        })
-        .map_err(|error| spawn_fault(setup, &error))?;
-    Ok(Running::new(Keeper::Group(child), setup.context))
-}
-
-fn command(setup: &Setup<'_>, program: &std::path::Path, marker: &str) -> Command {
-    let mut command = Command::new(program);
-    command
-        .env_clear()
-        .envs(setup.options.environment.variables())
-        .env(MARKER, marker)
-        .current_dir(setup.workspace.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
 }
 
 /// The workspace is always in; so are the devices every program takes for granted.
@@ -176,39 +131,10 @@ fn with_workspace(confine: &Confine, setup: &Setup<'_>) -> Confine {
 }
 
 impl Running {
-    fn new(mut keeper: Keeper, context: &CallContext) -> Self {
-        let child = match &mut keeper {
-            Keeper::Launcher { child, .. } | Keeper::Group(child) => child,
-        };
-        let (out, err) = (child.stdout().take(), child.stderr().take());
-        Self {
-            keeper,
-            out,
-            err,
-            grace: grace(context),
-            world: context.world.clone(),
-            since: context.world.clock.now(),
-        }
-    }
-
-    async fn order(&mut self, order: &Order) -> io::Result<Word> {
-        let Keeper::Launcher { words, .. } = &mut self.keeper else {
-            return Err(io::ErrorKind::Unsupported.into());
-        };
-        let mut frame = Vec::new();
-        crate::launch::write_message(&mut frame, order)?;
-        words.control.write_all(&frame).await?;
-        words.next().await
-    }
-
-    /// The launcher was gone before it said that the command runs. It may run all the same.
-    async fn lost(mut self, setup: &Setup<'_>) -> Fault {
-        match self.keeper.ended().await.signal {
-            Some(signal) => Fault::new(Kind::KilledBySignal, Operation::RunCommand)
-                .with(Fact::Signal, super::signal_name(signal))
-                .with(Fact::Command, budget::head(setup.command, 300).to_owned()),
-            None => not_started(setup, "the launcher did not answer"),
-        }
+    fn new(mut child: Child, grace: Duration, context: &CallContext) -> Self {
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let (world, since) = (context.world.clone(), context.world.clock.now());
+        Self { child, out, err, grace, world, since }
     }
 
     /// Waits for the end, or brings it about. `take` gets the output as it comes.
@@ -229,12 +155,12 @@ impl Running {
                 () = cancel.cancelled(), if why == Why::Ended => Why::Cancelled,
                 () = &mut deadline => Why::Deadline,
                 () = &mut kill_at => {
-                    self.keeper.kill();
+                    self.child.kill();
                     kill_at = never();
                     continue;
                 }
-                () = &mut give_up_at => break self.keeper.give_up().await,
-                ended = self.keeper.ended() => break ended,
+                () = &mut give_up_at => break self.child.give_up().await,
+                ended = self.child.wait() => break ended,
                 // What went wrong is mostly said last.
                 read = read(&mut self.out, &mut buffers.1) => {
                     take(Stream::Out, &buffers.1[..read]);
@@ -246,7 +172,7 @@ impl Running {
                 }
             };
             why = stop;
-            self.keeper.stop().await;
+            self.child.terminate();
             deadline = never();
             kill_at = clock.sleep(self.grace);
             give_up_at = clock.sleep(self.grace + GIVE_UP);
@@ -294,93 +220,6 @@ fn grace(context: &CallContext) -> Duration {
 /// A wait without an end.
 fn never() -> BoxFuture<'static, ()> {
     Box::pin(std::future::pending())
-}
-
-/// The launcher's words as they come. Waiting for one can be broken off at any point.
-#[derive(Debug)]
-struct Words {
-    control: UnixStream,
-    come: Vec<u8>,
-}
-
-impl Words {
-    async fn next(&mut self) -> io::Result<Word> {
-        loop {
-            if let Some((length, rest)) = self.come.split_first_chunk::<4>() {
-                let length = checked_length(*length)?;
-                if let Some(body) = rest.get(..length) {
-                    let word = serde_json::from_slice(body)?;
-                    self.come.drain(..4 + length);
-                    return Ok(word);
-                }
-            }
-            if self.control.read_buf(&mut self.come).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-    }
-}
-
-impl Keeper {
-    /// Asks for the end.
-    async fn stop(&mut self) {
-        match self {
-            // A launcher that is gone has nothing left to be told.
-            Self::Launcher { words, .. } => drop(words.control.write_all(b"x").await),
-            Self::Group(child) => drop(child.signal(15)),
-        }
-    }
-
-    /// The grace is over. A launcher knows that by itself.
-    fn kill(&mut self) {
-        if let Self::Group(child) = self {
-            drop(child.start_kill());
-        }
-    }
-
-    /// Completes when the command and, under a launcher, everything it started is gone.
-    async fn ended(&mut self) -> Ended {
-        match self {
-            Self::Launcher { words, child, marker } => match words.next().await {
-                Ok(Word::Ended(ended)) => ended,
-                // The launcher was killed: by the command, or for want of memory.
-                Ok(_) | Err(_) => {
-                    sweep(marker.clone()).await;
-                    of_status(child.wait().await.ok())
-                }
-            },
-            Self::Group(child) => {
-                let status = child.wait().await.ok();
-                // Whoever is left in the group.
-                drop(child.signal(9));
-                of_status(status)
-            }
-        }
-    }
-
-    /// Nobody ended it; it is killed as hard as we can and left.
-    async fn give_up(&mut self) -> Ended {
-        match self {
-            Self::Launcher { child, marker, .. } => {
-                drop(child.start_kill());
-                sweep(marker.clone()).await;
-            }
-            Self::Group(child) => drop(child.start_kill()),
-        }
-        Ended { signal: Some(9), ..Ended::default() }
-    }
-}
-
-/// Off the async threads: it reads every process's environment.
-async fn sweep(marker: String) {
-    // Only a panic could be lost here, and there is nobody to tell.
-    drop(tokio::task::spawn_blocking(move || while tree::sweep(&marker) > 0 {}).await);
-}
-
-fn of_status(status: Option<std::process::ExitStatus>) -> Ended {
-    use std::os::unix::process::ExitStatusExt;
-    let Some(status) = status else { return Ended { signal: Some(9), ..Ended::default() } };
-    Ended { code: status.code(), signal: status.signal(), ..Ended::default() }
 }
 
 fn spawn_fault(setup: &Setup<'_>, error: &io::Error) -> Fault {
