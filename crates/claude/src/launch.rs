@@ -1,6 +1,6 @@
 //! How the CLI is started: a port, so that tests can play it over a pipe, and the real thing.
 
-use std::{ffi::OsString, fmt, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{ffi::OsString, fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -9,21 +9,19 @@ use budao_core::{
     scrub::Scrubber,
     seams::World,
 };
-use budao_tools::child::{Tail, drain};
-use futures::future::BoxFuture;
-use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
-use serde_json::Value;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    process::Command,
+use budao_tools::{
+    child::{Tail, drain},
+    launch::{self, Child, Ended, Graces, Input},
 };
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use crate::{PROGRAM, gate, machine::Launch};
 
-const SIGTERM: i32 = 15;
 /// From the end of its input to TERM.
-const LEAVE: Duration = Duration::from_millis(500);
+const LEAVE: Duration = Duration::from_millis(100);
 /// How long the last words of a process that has ended may take to arrive.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -83,6 +81,8 @@ pub struct Program {
     pub inherit_env: bool,
     /// From TERM to KILL.
     pub grace: Duration,
+    /// Starts the supervisor under which the CLI runs. Without one a `kill -9` of this program leaves the CLI behind.
+    pub supervisor: Option<launch::Launcher>,
     /// Time and tasks.
     pub world: World,
     /// Takes secrets out of what it complains about.
@@ -99,27 +99,28 @@ impl Program {
             env: Vec::new(),
             inherit_env: true,
             grace: Duration::from_secs(2),
+            supervisor: launch::installed(),
             world,
             scrubber: Scrubber::new(),
         }
     }
 
-    fn command(&self, start: &Start, servers: Option<&tempfile::NamedTempFile>) -> Command {
-        let mut command = Command::new(&self.path);
-        if !self.inherit_env {
-            command.env_clear();
-        }
+    fn to_start(&self, start: &Start, servers: Option<&tempfile::NamedTempFile>) -> launch::Start {
+        let mut program = launch::Start::new(&self.path, self.world.uuid().as_u128());
+        program.inherits_env = self.inherit_env;
         // A CLI that was itself started by a CLI refuses to run.
-        command.env_remove("CLAUDECODE").envs(self.env.iter().map(|(name, value)| (name, value)));
-        command.args(&self.args).args(arguments(start));
+        program.env_without = vec!["CLAUDECODE".into()];
+        program.env.clone_from(&self.env);
+        program.args.extend(self.args.iter().chain(&arguments(start)).map(Into::into));
         if let Some(servers) = servers {
-            command.arg("--mcp-config").arg(servers.path());
+            program.args.extend(["--mcp-config".into(), servers.path().into()]);
         }
-        if let Some(workspace) = &start.settings.workspace {
-            command.current_dir(workspace);
-        }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        program.directory = start.settings.workspace.as_ref().map(PathBuf::from);
+        program.input = Input::Piped;
+        // Once its output is read by nobody, or its program has ended, nothing that changes files may go on.
+        let zero = Duration::ZERO;
+        program.graces = Graces { stop: self.grace, orphan: zero, left: zero };
+        program
     }
 }
 
@@ -188,14 +189,14 @@ impl Launcher for Program {
         // Keys of servers must not stand on a command line, where everybody can read them.
         let servers = start.mcp_servers.as_ref().map(servers_file).transpose();
         let servers = servers.map_err(|error| not_started(&error))?;
-        let mut wrapped = CommandWrap::from(self.command(&start, servers.as_ref()));
-        wrapped.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
-        let mut child = wrapped.spawn().map_err(|error| not_started(&error))?;
+        let program = self.to_start(&start, servers.as_ref());
+        let spawned = program.spawn(self.supervisor.as_ref()).await;
+        let mut child = spawned.map_err(|error| not_started(&error))?;
         let missing = || not_started(&io::Error::other("a pipe of the child is missing"));
-        let pid = child.id();
-        let input = child.stdin().take().ok_or_else(missing)?;
-        let output = child.stdout().take().ok_or_else(missing)?;
-        let errors = child.stderr().take().ok_or_else(missing)?;
+        let pid = Some(child.pid());
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        let errors = child.stderr.take().ok_or_else(missing)?;
         let tail = Arc::new(Tail::default());
         let drained = drain(
             errors,
@@ -207,7 +208,7 @@ impl Launcher for Program {
         self.world.spawn.spawn(Box::pin(drained));
         let stop = CancellationToken::new();
         let keeper = Keeper {
-            child: Group(child),
+            child,
             stop: stop.clone(),
             grace: self.grace,
             world: self.world.clone(),
@@ -234,19 +235,8 @@ fn exited() -> Fault {
     Fault::new(Kind::CliExited, Operation::ReadCli).with(Fact::Program, PROGRAM)
 }
 
-/// A child whose whole group dies with it.
-#[derive(Debug)]
-struct Group(Box<dyn ChildWrapper>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // An error means that there is nobody left.
-        drop(self.0.start_kill());
-    }
-}
-
 struct Keeper {
-    child: Group,
+    child: Child,
     stop: CancellationToken,
     grace: Duration,
     world: World,
@@ -257,52 +247,46 @@ struct Keeper {
 impl Keeper {
     /// Waits for the end, or brings it about; tells how it ended.
     async fn keep(mut self) -> Fault {
-        let status = tokio::select! {
+        let ended = tokio::select! {
             biased;
-            status = self.child.0.wait() => status,
+            ended = self.child.wait() => ended,
             () = self.stop.cancelled() => self.end().await,
         };
-        // Whoever it left behind goes too.
-        drop(self.child.0.start_kill());
         tokio::select! {
             biased;
             () = self.tail.closed() => {}
             () = self.world.clock.sleep(LAST_WORDS) => {}
         }
         drop(self.servers);
-        self.tail.onto(with_status(exited(), status))
+        self.tail.onto(with_status(exited(), &ended))
     }
 
-    async fn end(&mut self) -> io::Result<std::process::ExitStatus> {
-        if let Some(status) = self.within(LEAVE).await {
-            return status;
+    async fn end(&mut self) -> Ended {
+        if let Some(ended) = self.within(LEAVE).await {
+            return ended;
         }
-        drop(self.child.0.signal(SIGTERM));
-        if let Some(status) = self.within(self.grace).await {
-            return status;
+        self.child.terminate();
+        if let Some(ended) = self.within(self.grace).await {
+            return ended;
         }
-        drop(self.child.0.start_kill());
-        self.child.0.wait().await
+        self.child.kill();
+        self.child.wait().await
     }
 
-    async fn within(&mut self, wait: Duration) -> Option<io::Result<std::process::ExitStatus>> {
+    async fn within(&mut self, wait: Duration) -> Option<Ended> {
         tokio::select! {
             biased;
-            status = self.child.0.wait() => Some(status),
+            ended = self.child.wait() => Some(ended),
             () = self.world.clock.sleep(wait) => None,
         }
     }
 }
 
-fn with_status(fault: Fault, status: io::Result<std::process::ExitStatus>) -> Fault {
-    use std::os::unix::process::ExitStatusExt;
-    match status {
-        Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => fault.with(Fact::ExitCode, code),
-            (None, Some(signal)) => fault.with(Fact::Signal, signal),
-            (None, None) => fault,
-        },
-        Err(error) => fault.caused_by(&error),
+fn with_status(fault: Fault, ended: &Ended) -> Fault {
+    match (ended.code, ended.signal) {
+        (Some(code), _) => fault.with(Fact::ExitCode, code),
+        (None, Some(signal)) => fault.with(Fact::Signal, signal),
+        (None, None) => fault,
     }
 }
 

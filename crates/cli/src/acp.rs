@@ -33,7 +33,8 @@ use crate::{
 
 pub(crate) use handed::Handed;
 
-/// How long what runs may take to be put aside once the editor is gone.
+/// How long sessions may take to end their turns and their programs once the editor is gone. Then the programs that are
+/// left are killed.
 const FAREWELL: Duration = Duration::from_millis(300);
 
 /// Serves an editor that speaks the Agent Client Protocol, on stdin and stdout.
@@ -244,7 +245,7 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
         let engine = Arc::new(engine);
         Ok(Bridge { engine, journal, world, limits, offer, settings, lang, execution_error, host })
     };
-    let served = front.serve(opening, tokio::io::stdin(), tokio::io::stdout()).await;
+    let served = until_told(front.serve(opening, tokio::io::stdin(), tokio::io::stdout())).await;
     if let Some(engine) = running.get() {
         within_farewell(engine.shutdown(Duration::ZERO)).await;
     }
@@ -271,16 +272,29 @@ async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
         let engine = Arc::new(runtime);
         Ok(Bridge { engine, journal, world, limits, offer, settings, lang, execution_error, host })
     };
-    let served = front.serve(opening, tokio::io::stdin(), tokio::io::stdout()).await;
+    let served = until_told(front.serve(opening, tokio::io::stdin(), tokio::io::stdout())).await;
     if let Some(wired) = running.get() {
         within_farewell(wired.close()).await;
     }
     served.map(|()| Exit::Fine)
 }
 
+/// Serves until the editor hangs up, or a signal asks the program to end: TERM, INT or HUP.
+async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
+    let told = crate::screen::told_to_end();
+    tokio::select! {
+        biased;
+        served = serve => served,
+        () = told => {
+            tracing::info!("a signal asked the program to end");
+            Ok(())
+        }
+    }
+}
+
 /// Puts aside what runs, if that does not take long: whoever has gone does not wait.
 async fn within_farewell(close: impl Future<Output = ()>) {
     if tokio::time::timeout(FAREWELL, close).await.is_err() {
-        tracing::warn!("what was running was left to its supervisors");
+        tracing::warn!("some programs did not end in time and are killed");
     }
 }

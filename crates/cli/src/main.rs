@@ -21,6 +21,7 @@ mod lang;
 mod log;
 mod man;
 mod port;
+mod program;
 mod progress;
 mod run;
 mod screen;
@@ -42,6 +43,9 @@ use budao_core::{
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use exit::Exit;
 use terminal::Terminal;
+
+/// How long killed programs may take to be gone before we exit.
+const CHILDREN_END_MAX: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Runs AI agents that fall well.
 #[derive(Debug, Parser)]
@@ -81,8 +85,8 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    // A tool's command runs under a launcher, which is this same program. It must come before anything that
-    // could start a thread.
+    // Every program we start runs under a supervisor, which is this same program. It must come before anything
+    // that could start a thread.
     if let Some(code) = budao_tools::launch::maybe_launch(std::env::args_os().skip(1)) {
         return code;
     }
@@ -156,6 +160,11 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
         traces::finish().await;
         done
     });
+    // No program that we started outlives us.
+    let left = budao_tools::launch::end_all(CHILDREN_END_MAX);
+    if left > 0 {
+        tracing::warn!(left, "programs have not ended yet; their supervisors go on ending them");
+    }
     // Whatever still blocks a thread is not waited for.
     runtime.shutdown_background();
     done.unwrap_or_else(|fault| failed(&fault, lang, terminal))

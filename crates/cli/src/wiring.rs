@@ -21,7 +21,7 @@ use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource};
 use budao_tools::{
     Toolbox,
     builtin::{self, Environment, Workspace},
-    launch::Launcher,
+    launch,
     pool::Pool,
 };
 
@@ -132,7 +132,7 @@ pub(crate) async fn wire_within(
     let scrubber = Scrubber::with_secrets(secrets);
     let models = Models::new(world.clone(), Arc::new(limits.clone()), keys);
     let options = builtin::Options {
-        launcher: std::env::current_exe().ok().map(Launcher::new),
+        launcher: launch::installed(),
         environment: Environment::filtered(std::env::vars_os(), &[]),
         ..builtin::Options::default()
     };

@@ -87,7 +87,7 @@ impl Link {
     async fn of_program(config: &Config, stdio: &Stdio, around: &Around) -> Result<Self, Fault> {
         let about = starting(config, &around.limits);
         let command = command_line(stdio, around);
-        let (process, pipes) = Process::start(stdio, around).map_err(|error| {
+        let (process, pipes) = Process::start(stdio, around).await.map_err(|error| {
             let fault = Trouble::Wire(Box::new(error)).fault(&about);
             fault
                 .with(Fact::Reason, format!("its command `{command}` could not be started"))

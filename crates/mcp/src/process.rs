@@ -1,22 +1,18 @@
-//! A server's process: started in a group of its own, and ended to the last member of it.
+//! A server's process: started under a supervisor, and ended with everything it started.
 //!
 //! One task owns the child from start to end. It waits for it, so there is never a zombie; and when it is
-//! told to stop, or is itself dropped, nothing of the group is left: input closed, grace, TERM, grace, KILL.
+//! told to stop, or is itself dropped, no process of the server is left: input closed, grace, TERM, grace, KILL.
 
-use std::{
-    ffi::OsString,
-    io,
-    process::{ExitStatus, Stdio as Pipe},
-    sync::Arc,
-    time::Duration,
-};
+use std::{ffi::OsString, io, sync::Arc, time::Duration};
 
 use budao_core::{limits::Limits, scrub::Scrubber, seams::World};
-use budao_tools::child::{Tail, drain};
-use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
+use budao_tools::{
+    child::{Tail, drain},
+    launch::{self, Child, Ended, Graces, Input, Start},
+};
 use secrecy::ExposeSecret;
 use tokio::{
-    process::{ChildStdin, ChildStdout, Command},
+    net::unix::pipe::{Receiver, Sender},
     sync::{broadcast, watch},
 };
 use tokio_util::sync::CancellationToken;
@@ -30,7 +26,9 @@ use crate::{
 const USUAL: &[&str] =
     &["HOME", "LANG", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "XDG_*"];
 
-const SIGTERM: i32 = 15;
+/// From TERM to KILL when the program that started the server is gone. Some servers have to tidy up: a container
+/// that a client started goes on without it.
+const ORPHAN_GRACE: Duration = Duration::from_millis(300);
 
 /// How long the last words of a process that has ended may take to arrive.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -53,8 +51,8 @@ impl Drop for Process {
 /// The pipes to a process.
 #[derive(Debug)]
 pub(crate) struct Pipes {
-    pub(crate) input: ChildStdin,
-    pub(crate) output: ChildStdout,
+    pub(crate) input: Sender,
+    pub(crate) output: Receiver,
 }
 
 /// How a process ended.
@@ -80,15 +78,13 @@ pub(crate) struct Around {
 
 impl Process {
     /// Starts a process.
-    pub(crate) fn start(config: &Stdio, around: &Around) -> io::Result<(Self, Pipes)> {
-        let mut wrapped = CommandWrap::from(command(config));
-        wrapped.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
-        let mut child = wrapped.spawn()?;
+    pub(crate) async fn start(config: &Stdio, around: &Around) -> io::Result<(Self, Pipes)> {
+        let mut child = to_start(config, around).spawn(launch::installed().as_ref()).await?;
         let missing = || io::Error::other("a pipe of the child is missing");
-        let id = child.id().ok_or_else(missing)?;
-        let input = child.stdin().take().ok_or_else(missing)?;
-        let output = child.stdout().take().ok_or_else(missing)?;
-        let errors = child.stderr().take().ok_or_else(missing)?;
+        let id = child.pid();
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        let errors = child.stderr.take().ok_or_else(missing)?;
         let tail = Arc::new(Tail::default());
         let (server, clock) = (around.server.clone(), around.world.clock.clone());
         let drained = drain(errors, tail.clone(), server, around.scrubber.clone(), clock);
@@ -96,7 +92,7 @@ impl Process {
         let stop = CancellationToken::new();
         let (sender, exited) = watch::channel(None);
         let keeper = Keeper {
-            child: Group(child),
+            child,
             stop: stop.clone(),
             grace: around.limits.kill_grace,
             world: around.world.clone(),
@@ -140,18 +136,19 @@ impl Process {
     }
 }
 
-/// The command of a server, with a filtered environment.
-fn command(config: &Stdio) -> Command {
-    let mut command = Command::new(&config.command);
-    command.args(&config.args).env_clear().envs(inherited(config));
-    for (name, value) in &config.env {
-        command.env(name, value.expose_secret());
-    }
-    if let Some(cwd) = &config.cwd {
-        command.current_dir(cwd);
-    }
-    command.stdin(Pipe::piped()).stdout(Pipe::piped()).stderr(Pipe::piped());
-    command
+/// A server with a filtered environment.
+fn to_start(config: &Stdio, around: &Around) -> Start {
+    let mut start = Start::new(&config.command, around.world.uuid().as_u128());
+    start.args = config.args.iter().map(Into::into).collect();
+    start.inherits_env = false;
+    start.env = inherited(config).collect();
+    let own = config.env.iter();
+    start.env.extend(own.map(|(name, value)| (name.into(), value.expose_secret().into())));
+    start.directory = config.cwd.as_ref().map(Into::into);
+    start.input = Input::Piped;
+    let grace = around.limits.kill_grace;
+    start.graces = Graces { stop: grace, orphan: ORPHAN_GRACE.min(grace), left: Duration::ZERO };
+    start
 }
 
 /// What is passed on of our own environment. It is never looked at.
@@ -163,29 +160,8 @@ fn inherited(config: &Stdio) -> impl Iterator<Item = (OsString, OsString)> {
     })
 }
 
-/// A child whose whole group dies with it.
-#[derive(Debug)]
-struct Group(Box<dyn ChildWrapper>);
-
-impl Group {
-    async fn wait(&mut self) -> Exit {
-        self.0.wait().await.map_or(Exit::Unknown, Exit::from)
-    }
-
-    /// Kills every member. An error means that there is none left.
-    fn kill(&mut self) {
-        drop(self.0.start_kill());
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 struct Keeper {
-    child: Group,
+    child: Child,
     stop: CancellationToken,
     grace: Duration,
     world: World,
@@ -193,41 +169,38 @@ struct Keeper {
 
 impl Keeper {
     async fn keep(mut self) -> Exit {
-        let exit = tokio::select! {
+        let ended = tokio::select! {
             biased;
-            exit = self.child.wait() => exit,
+            ended = self.child.wait() => ended,
             () = self.stop.cancelled() => self.end().await,
         };
-        // Whoever it left behind goes too.
-        self.child.kill();
-        exit
+        ended.into()
     }
 
-    async fn end(&mut self) -> Exit {
-        if let Some(exit) = self.within_grace().await {
-            return exit;
+    async fn end(&mut self) -> Ended {
+        if let Some(ended) = self.within_grace().await {
+            return ended;
         }
-        drop(self.child.0.signal(SIGTERM));
-        if let Some(exit) = self.within_grace().await {
-            return exit;
+        self.child.terminate();
+        if let Some(ended) = self.within_grace().await {
+            return ended;
         }
         self.child.kill();
         self.child.wait().await
     }
 
-    async fn within_grace(&mut self) -> Option<Exit> {
+    async fn within_grace(&mut self) -> Option<Ended> {
         tokio::select! {
             biased;
-            exit = self.child.wait() => Some(exit),
+            ended = self.child.wait() => Some(ended),
             () = self.world.clock.sleep(self.grace) => None,
         }
     }
 }
 
-impl From<ExitStatus> for Exit {
-    fn from(status: ExitStatus) -> Self {
-        use std::os::unix::process::ExitStatusExt;
-        match (status.code(), status.signal()) {
+impl From<Ended> for Exit {
+    fn from(ended: Ended) -> Self {
+        match (ended.code, ended.signal) {
             (Some(code), _) => Self::Code(code),
             (None, Some(signal)) => Self::Signal(signal),
             (None, None) => Self::Unknown,

@@ -10,7 +10,11 @@ use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::Transport,
 };
-use tokio::{io::AsyncWriteExt, process::ChildStdin, process::ChildStdout, sync::Mutex};
+use tokio::{
+    io::AsyncWriteExt,
+    net::unix::pipe::{Receiver, Sender},
+    sync::Mutex,
+};
 
 use crate::{
     line::{self, Heard},
@@ -23,8 +27,8 @@ const NOISE_TOLD: usize = 5;
 /// A process as a transport.
 pub(crate) struct Wire {
     server: Arc<str>,
-    input: Arc<Mutex<Option<ChildStdin>>>,
-    lines: Lines<ChildStdout>,
+    input: Arc<Mutex<Option<Sender>>>,
+    lines: Lines<Receiver>,
     process: Arc<Process>,
     clock: Arc<dyn Clock>,
     ending: Option<BoxFuture<'static, ()>>,

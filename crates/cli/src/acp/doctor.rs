@@ -1,6 +1,6 @@
 //! `budao acp doctor`: is everything there that an editor's agent needs? It writes nothing.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use budao_core::{Fault, Lang, fault::text, seams::World};
 use budao_journal::{Journal, Sqlite};
@@ -8,7 +8,10 @@ use budao_models::Models;
 use budao_runtime::world;
 
 use super::{Engine, ServeArgs, claude, log};
-use crate::{exit::Exit, terminal::Terminal, wiring, words::say};
+use crate::{exit::Exit, program, terminal::Terminal, wiring, words::say};
+
+/// How long the CLI may take to say its version.
+const VERSION_MAX: Duration = Duration::from_secs(20);
 
 /// One thing that was looked at.
 struct Finding {
@@ -22,7 +25,7 @@ pub(super) async fn run(args: &ServeArgs, json: bool, lang: Lang, terminal: &Ter
     let world = world::real();
     let engine = args.engine();
     let is_native = !matches!(engine, Ok(Engine::Claude(_)));
-    let mut findings = vec![configuration(args, lang), told_engine(engine, lang)];
+    let mut findings = vec![configuration(args, lang), told_engine(engine, lang).await];
     if is_native {
         findings.push(models(args, &world, lang));
     } else {
@@ -67,17 +70,16 @@ fn configuration(args: &ServeArgs, lang: Lang) -> Finding {
 }
 
 /// Which engine, and for the CLI its place and version.
-fn told_engine(engine: Result<Engine, Fault>, lang: Lang) -> Finding {
-    let told = engine.map(|engine| match engine {
-        Engine::Native => "native".to_owned(),
-        Engine::Claude(program) => {
-            let version = std::process::Command::new(&program).arg("--version").output();
-            let version =
-                version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-            let version = version.unwrap_or_default();
-            format!("claude {} ({})", version.trim(), program.display())
+async fn told_engine(engine: Result<Engine, Fault>, lang: Lang) -> Finding {
+    let told = match engine {
+        Ok(Engine::Native) => Ok("native".to_owned()),
+        Ok(Engine::Claude(path)) => {
+            let version = program::run(&path, &["--version".to_owned()], b"", VERSION_MAX).await;
+            let version = version.map(|ended| ended.said).unwrap_or_default();
+            Ok(format!("claude {} ({})", version.trim(), path.display()))
         }
-    });
+        Err(fault) => Err(fault),
+    };
     finding(say(lang, "engine", "引擎"), told, lang)
 }
 

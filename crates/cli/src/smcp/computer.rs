@@ -3,7 +3,6 @@
 mod command;
 mod confirm;
 mod console;
-mod program;
 
 use std::{path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
@@ -20,7 +19,7 @@ use budao_smcp::{
 use serde_json::json;
 
 use super::show::{Show, state_object};
-use crate::{exit::Exit, traces, words::say};
+use crate::{exit::Exit, program, traces, words::say};
 use command::{Desk, Flow};
 use confirm::{AtTerminal, Program, Service};
 use console::Console;

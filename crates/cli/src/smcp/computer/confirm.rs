@@ -12,11 +12,11 @@ use budao_core::{
 use budao_smcp::computer::{Answer, Confirm, Question};
 use serde_json::Value;
 
-use super::{
-    console::Console,
+use super::console::Console;
+use crate::{
     program::{self, Trouble},
+    words::say,
 };
-use crate::words::say;
 
 /// Bytes of an answer that are read.
 const ANSWER_MAX: usize = 16 * 1024;

@@ -1,14 +1,14 @@
 //! A program of the owner's that is asked something: given its input, heard, and ended with everybody it started.
 //!
-//! It leads a process group of its own, and the group is killed when it has ended, when its time is over, and when
-//! whoever waits for it does not any more. So what it left behind neither stays nor keeps anybody waiting.
+//! It runs under a supervisor, and all its processes are killed when it has ended, when its time is over, and when
+//! nobody waits for it any more. So what it left behind neither stays nor keeps anybody waiting.
 
-use std::{io, process::Stdio, time::Duration};
+use std::{ffi::OsStr, io, time::Duration};
 
-use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
+use budao_tools::launch::{self, Errors, Input, Start};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    process::{ChildStdin, ChildStdout, Command},
+    net::unix::pipe::{Receiver, Sender},
 };
 
 /// Bytes of what it says that are read.
@@ -19,86 +19,67 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// How a program ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// Its status; nothing if it was killed.
-    pub(super) code: Option<i32>,
-    pub(super) said: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) said: String,
 }
 
 /// Why there is no end to tell of.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     NotRun(String),
     TooSlow,
-}
-
-/// A child whose whole group dies with it.
-#[derive(Debug)]
-struct Group(Box<dyn ChildWrapper>);
-
-impl Group {
-    fn kill(&mut self) {
-        // An error means that there is nobody left.
-        drop(self.0.start_kill());
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }
 
 /// Runs a program to its end, or to the end of its time.
 ///
 /// # Errors
 /// If it cannot be run, or takes too long.
-pub(super) async fn run(
-    program: &str,
+pub(crate) async fn run(
+    program: impl AsRef<OsStr>,
     args: &[String],
     input: &[u8],
     limit: Duration,
 ) -> Result<Ended, Trouble> {
-    match tokio::time::timeout(limit, attend(program, args, input)).await {
+    match tokio::time::timeout(limit, attend(program.as_ref(), args, input)).await {
         Ok(Ok(ended)) => Ok(ended),
         Ok(Err(error)) => Err(Trouble::NotRun(error.kind().to_string())),
         Err(_) => Err(Trouble::TooSlow),
     }
 }
 
-async fn attend(program: &str, args: &[String], input: &[u8]) -> io::Result<Ended> {
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut wrapped = CommandWrap::from(command);
-    let mut child = Group(wrapped.wrap(ProcessGroup::leader()).wrap(KillOnDrop).spawn()?);
-    let (stdin, mut stdout) = (child.0.stdin().take(), child.0.stdout().take());
+async fn attend(program: &OsStr, args: &[String], input: &[u8]) -> io::Result<Ended> {
+    let mut start = Start::new(program, crate::traces::world().uuid().as_u128());
+    start.args = args.iter().map(Into::into).collect();
+    (start.input, start.errors) = (Input::Piped, Errors::Inherited);
+    let mut child = start.spawn(launch::installed().as_ref()).await?;
+    let (stdin, mut stdout) = (child.stdin.take(), child.stdout.take());
     let mut said = Vec::new();
-    let status = {
+    let ended = {
         let talk = async {
             tokio::join!(give(stdin, input), hear(&mut stdout, &mut said));
             std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
-            status = child.0.wait() => status?,
+            ended = child.wait() => ended,
             () = talk => unreachable!("it waits for ever"),
         }
     };
-    // Whoever it left behind may hold its output open.
-    child.kill();
     let _ = tokio::time::timeout(LAST_WORDS, hear(&mut stdout, &mut said)).await;
-    Ok(Ended { code: status.code(), said: String::from_utf8_lossy(&said).into_owned() })
+    Ok(Ended { code: ended.code, said: String::from_utf8_lossy(&said).into_owned() })
 }
 
 /// A program that does not want its input is fine.
-async fn give(stdin: Option<ChildStdin>, input: &[u8]) {
+async fn give(stdin: Option<Sender>, input: &[u8]) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(input).await;
     }
 }
 
 /// Reads until the end, or until it is enough; can be broken off and taken up again.
-async fn hear(stdout: &mut Option<ChildStdout>, said: &mut Vec<u8>) {
+async fn hear(stdout: &mut Option<Receiver>, said: &mut Vec<u8>) {
     let Some(open) = stdout else { return };
     while said.len() < SAID_MAX {
         let room = SAID_MAX - said.len();
