@@ -12,7 +12,7 @@ use crate::built::{self, Which};
 const DEEP: &str = "BUDAO_CRASH_DEEP";
 
 /// The test program, the tests in it, and what is killed.
-const OTHERS: [(Which, &str, &str); 5] = [
+const OTHERS: [(Which, &str, &str); 6] = [
     (
         ("budao-journal", Some("crash")),
         "in_the_middle_of_a_checkpoint",
@@ -30,6 +30,11 @@ const OTHERS: [(Which, &str, &str); 5] = [
         "the hub and the computer of a room, in the middle of calls",
     ),
     (("budao-cli", Some("acp")), "survives_the_death", "the bridge of an editor"),
+    (
+        ("budao-cli", Some("acp")),
+        "outlives_the_bridge",
+        "the bridge in every way, while its CLI and shells write files",
+    ),
 ];
 
 /// Kills a process that writes a journal `kills` times.

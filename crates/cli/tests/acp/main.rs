@@ -5,5 +5,6 @@
 
 mod claude;
 mod editor;
+mod ends;
 mod gateways;
 mod native;
