@@ -9,6 +9,7 @@ use budao_core::{
     fault::{Advice, Detail, Fact, Fault, Kind, Operation},
     limits::Limits,
     message::ToolUse,
+    nesting,
     tool::{Repair, RepairKind, ToolSpec},
 };
 use serde_json::{Map, Value};
@@ -64,6 +65,9 @@ impl Toolbox {
         arguments: Value,
         limits: &Limits,
     ) -> Result<Ready, Fault> {
+        // An unknown name drops the arguments, which recurses.
+        let mut arguments = arguments;
+        nesting::bound(&mut arguments);
         let entry = self.entry(name);
         let checked = entry.and_then(|entry| self.fit(entry, arguments, Vec::new(), limits));
         checked.map_err(|fault| self.finished(fault, name))
@@ -72,7 +76,8 @@ impl Toolbox {
     /// Do these arguments fit this tool as they are? The bare look-up and validation of a call.
     #[must_use]
     pub fn fits(&self, name: &str, arguments: &Value) -> bool {
-        self.entry(name).is_ok_and(|entry| {
+        !nesting::is_deeper(arguments, nesting::LEVELS_MAX)
+            && self.entry(name).is_ok_and(|entry| {
             entry.prepared.bears(arguments) && entry.prepared.validator.is_valid(arguments)
         })
     }
@@ -209,7 +214,8 @@ fn fit(
     limits: &Limits,
 ) -> Result<(Value, Vec<Repair>), Fault> {
     let prepared = &entry.prepared;
-    if !prepared.bears(&arguments) {
+    nesting::bound(&mut arguments);
+    if nesting::is_deeper(&arguments, limits.json_depth) || !prepared.bears(&arguments) {
         return Err(Fault::new(Kind::JsonTooDeep, Operation::ToolCall)
             .with(Fact::ToolName, entry.spec.name.to_string())
             .with(Fact::Limit, limits.json_depth));
