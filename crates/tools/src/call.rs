@@ -20,6 +20,7 @@ use crate::{
     parse::{self, Broken},
     repair,
     schema::Prepared,
+    tolerant::Unclear,
     toolbox::{Entry, Shared, Toolbox},
 };
 
@@ -78,8 +79,8 @@ impl Toolbox {
     pub fn fits(&self, name: &str, arguments: &Value) -> bool {
         !nesting::is_deeper(arguments, nesting::LEVELS_MAX)
             && self.entry(name).is_ok_and(|entry| {
-            entry.prepared.bears(arguments) && entry.prepared.validator.is_valid(arguments)
-        })
+                entry.prepared.bears(arguments) && entry.prepared.validator.is_valid(arguments)
+            })
     }
 
     fn fit(
@@ -163,16 +164,19 @@ fn read(
         Ok(value) => return Ok(value),
         Err(broken) => broken,
     };
-    if entry.spec.repair
-        && let Some(value) = repair::malformed(text, &broken, limits.json_depth)
-    {
-        repairs.push(Repair { pointer: String::new(), kind: RepairKind::MalformedJson });
-        return Ok(value);
-    }
-    Err(malformed(entry, text, &broken))
+    let unclear = match repair::malformed(text, &broken, limits.json_depth) {
+        Some(Ok(value)) if entry.spec.repair => {
+            repairs.push(Repair { pointer: String::new(), kind: RepairKind::MalformedJson });
+            return Ok(value);
+        }
+        Some(Ok(_)) | None => None,
+        Some(Err(unclear)) => Some(unclear),
+    };
+    Err(malformed(entry, text, &broken, unclear.as_ref()))
 }
 
-fn malformed(entry: &Entry, text: &[u8], broken: &Broken) -> Fault {
+/// The fault of a text that is not JSON: where, what to write instead, and what the schema allows there.
+fn malformed(entry: &Entry, text: &[u8], broken: &Broken, unclear: Option<&Unclear>) -> Fault {
     let kind = match broken {
         Broken::Utf8 { .. } => Kind::InvalidUtf8,
         Broken::TooDeep { .. } => Kind::JsonTooDeep,
@@ -180,7 +184,9 @@ fn malformed(entry: &Entry, text: &[u8], broken: &Broken) -> Fault {
     };
     let mut fault =
         Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, entry.spec.name.to_string());
-    if let Some(position) = broken.position() {
+    // What stands in the way of a repair; without one, the first mistake.
+    let blocking = unclear.filter(|_| entry.spec.repair).map(|unclear| unclear.position);
+    if let Some(position) = blocking.or_else(|| broken.position()) {
         fault = fault.with(Fact::Position, position);
         if let Ok(text) = std::str::from_utf8(text) {
             fault = fault.with(Fact::Excerpt, parse::excerpt(text, position));
@@ -191,15 +197,23 @@ fn malformed(entry: &Entry, text: &[u8], broken: &Broken) -> Fault {
         advice: "malformed-at".into(),
         with: Detail::new().with(Fact::Excerpt, excerpt),
     }));
-    match broken {
-        Broken::TooDeep { limit } => fault.with(Fact::Limit, *limit),
-        Broken::Duplicate { key, .. } => {
+    let fault = match (broken, unclear) {
+        (Broken::TooDeep { limit }, _) => return fault.with(Fact::Limit, *limit),
+        (Broken::Utf8 { .. }, _) => return fault,
+        (Broken::Duplicate { key, .. }, _) => {
             let with = Detail::new().with(Fact::Field, shown(key));
             fault.advise([Advice::Known { advice: "duplicate-key".into(), with }])
         }
-        Broken::Syntax { ends_early: true, .. } => fault.advise([Advice::known("ends-early")]),
-        Broken::Syntax { .. } | Broken::Utf8 { .. } => fault,
-    }
+        (Broken::Syntax { ends_early: true, .. }, _) => fault.advise([Advice::known("ends-early")]),
+        (Broken::Syntax { .. }, Some(unclear)) => {
+            fault.advise([Advice::known(unclear.reason.advice())])
+        }
+        (Broken::Syntax { .. }, None) => fault,
+    };
+    let pointer = unclear.map_or("", |unclear| &unclear.pointer);
+    let allowed = explain::allowed_at(&entry.prepared.schema, pointer);
+    let with = Detail::new().with(Fact::Expected, allowed);
+    fault.advise([Advice::Known { advice: "malformed-allowed".into(), with }])
 }
 
 fn shown(key: &str) -> String {
@@ -254,7 +268,7 @@ fn with_defaults(prepared: &Prepared, arguments: Value, repairs: &mut Vec<Repair
 
 fn invalid(entry: &Entry, arguments: &Value) -> Fault {
     let prepared = &entry.prepared;
-    let leaves = leaves(&prepared.validator, arguments);
+    let leaves = leaves(&prepared.schema, &prepared.validator, arguments);
     let mut fault = Fault::new(Kind::InvalidArguments, Operation::ToolCall)
         .with(Fact::ToolName, entry.spec.name.to_string());
     for mismatch in explain::explain(&prepared.schema, arguments, &leaves) {

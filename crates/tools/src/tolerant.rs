@@ -1,0 +1,539 @@
+//! Reading text that is almost JSON, where it can mean only one thing.
+//!
+//! Accepted are other quotes, unquoted keys, Python's literals, one trailing comma, comments in plain words, a code fence
+//! around the whole, raw line breaks in strings, and a few spellings of numbers and separators. Every character that
+//! carries meaning is in the result. Whatever is left out or could be read in two ways ends the reading: a call that is
+//! refused costs a request, a call that runs with another meaning costs trust.
+
+use std::borrow::Cow;
+
+use budao_core::nesting;
+use serde_json::{Map, Number, Value};
+
+use crate::parse;
+
+/// Letters that no language gives a meaning behind a backslash, and signs that regular expressions escape. Behind a lone
+/// backslash they mean themselves and the backslash itself.
+const LITERAL: &str = "dDwWsSBghijklmpqyzACEFGHIJKLMOPQRTVXYZ.()[]{}+*?|^";
+
+/// Why a text has no single meaning, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unclear {
+    /// In bytes from the beginning.
+    pub(crate) position: usize,
+    /// JSON pointer to the value that was being read.
+    pub(crate) pointer: String,
+    pub(crate) reason: Reason,
+}
+
+/// Why a text has no single meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// A lone backslash: an escape, or itself?
+    Backslash,
+    /// Digits that spell no JSON number.
+    Number,
+    /// A bare word, or a sign that begins no value.
+    Word,
+    /// `...` in place of what was left out.
+    Ellipsis,
+    /// A comment with more than words, or one that may be none.
+    Comment,
+    /// A string that ends where nothing can follow: an unescaped quote?
+    Quote,
+    /// A comma or colon too many or too few.
+    Separator,
+    /// Something before or behind the object.
+    Outside,
+    /// A key that came twice.
+    Duplicate,
+    /// The text stops.
+    Ends,
+    /// More levels than allowed.
+    Depth,
+}
+
+impl Reason {
+    /// The text of the catalog that says what to write instead.
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            Self::Backslash => "malformed-backslash",
+            Self::Number => "malformed-number",
+            Self::Word => "malformed-word",
+            Self::Ellipsis => "malformed-ellipsis",
+            Self::Comment => "malformed-comment",
+            Self::Quote => "malformed-quote",
+            Self::Separator => "malformed-separator",
+            Self::Outside => "malformed-outside",
+            Self::Duplicate => "malformed-duplicate",
+            Self::Ends => "ends-early",
+            Self::Depth => "malformed-depth",
+        }
+    }
+}
+
+/// The object a text clearly means.
+///
+/// # Errors
+/// The first place that has no single meaning.
+pub(crate) fn object(text: &str, depth: usize) -> Result<Value, Unclear> {
+    if let Some(inside) = quoted_whole(text)
+        && let Ok(value @ Value::Object(_)) = parse::strict(inside.as_bytes(), depth)
+    {
+        return Ok(value);
+    }
+    let (start, end) = fenced(text);
+    let mut reader = Reader::new(text, start, end);
+    reader.blank()?;
+    if reader.peek() != Some('{') {
+        return Err(reader.unclear(Reason::Outside));
+    }
+    let value = reader.value(depth.min(nesting::LEVELS_MAX))?;
+    reader.blank()?;
+    // One closing brace too many closes nothing.
+    if reader.peek() == Some('}') {
+        reader.skip();
+        reader.blank()?;
+    }
+    reader.finished(value)
+}
+
+/// The list or object a text clearly means.
+pub(crate) fn list_or_object(text: &str, depth: usize) -> Option<Value> {
+    let mut reader = Reader::new(text, 0, text.len());
+    reader.blank().ok()?;
+    matches!(reader.peek(), Some('[' | '{')).then_some(())?;
+    let value = reader.value(depth.min(nesting::LEVELS_MAX)).ok()?;
+    reader.blank().ok()?;
+    reader.finished(value).ok()
+}
+
+/// The text inside quotes or escapes that are around all of it.
+fn quoted_whole(text: &str) -> Option<Cow<'_, str>> {
+    let text = text.trim();
+    if let Some(inside) = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
+        let plain = !inside.contains(['\'', '\\']);
+        return plain.then_some(Cow::Borrowed(inside));
+    }
+    // `{\"path\": …}`: escaped once too often. A quote without its escape would end this string.
+    text.starts_with('{').then_some(())?;
+    serde_json::from_str::<String>(&format!("\"{text}\"")).ok().map(Cow::Owned)
+}
+
+/// Where the text inside a code fence starts and ends; the whole if there is none.
+fn fenced(text: &str) -> (usize, usize) {
+    let all = (0, text.len());
+    let before = text.len() - text.trim_start().len();
+    let Some(rest) = text[before..].strip_prefix("```") else { return all };
+    let language =
+        rest.len() - rest.trim_start_matches(|it: char| it.is_ascii_alphanumeric()).len();
+    let start = before + 3 + language;
+    let end = text.trim_end().len();
+    match text[..end].strip_suffix("```") {
+        Some(inside) if inside.len() >= start => (start, inside.len()),
+        _ => all,
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    end: usize,
+    /// The way to the value that is being read.
+    path: Vec<String>,
+    /// The first lone backslash that was taken for itself.
+    literal: Option<Unclear>,
+    /// Was any backslash an escape, other than of a quote?
+    escapes: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn new(text: &'a str, start: usize, end: usize) -> Self {
+        Self { text, at: start, end, path: Vec::new(), literal: None, escapes: false }
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..self.end]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn skip(&mut self) {
+        self.at += self.peek().map_or(0, char::len_utf8);
+    }
+
+    fn unclear(&self, reason: Reason) -> Unclear {
+        let reason = match self.peek() {
+            None => Reason::Ends,
+            Some('…') => Reason::Ellipsis,
+            _ if self.rest().starts_with("...") => Reason::Ellipsis,
+            Some('#') => Reason::Comment,
+            _ => reason,
+        };
+        let pointer = self.path.iter().map(|part| format!("/{part}")).collect();
+        Unclear { position: self.at, pointer, reason }
+    }
+
+    /// The value, if nothing follows it and its backslashes are of one sort.
+    fn finished(&self, value: Value) -> Result<Value, Unclear> {
+        if self.peek().is_some() {
+            return Err(self.unclear(Reason::Outside));
+        }
+        match &self.literal {
+            // A writer who forgets to double some backslashes may have forgotten it in `C:\new`.
+            Some(literal) if self.escapes => Err(literal.clone()),
+            _ => Ok(value),
+        }
+    }
+
+    /// Skips spaces and comments.
+    fn blank(&mut self) -> Result<(), Unclear> {
+        loop {
+            let rest = self.rest();
+            let space = |it: char| it.is_whitespace() || matches!(it, '\u{feff}' | '\u{200b}');
+            self.at += rest.len() - rest.trim_start_matches(space).len();
+            let rest = self.rest();
+            let comment = if rest.starts_with("//") {
+                rest.find('\n').map(|end| (&rest[2..end], end))
+            } else if rest.starts_with("/*") {
+                rest.find("*/").map(|end| (&rest[2..end], end + 2))
+            } else {
+                return Ok(());
+            };
+            // Without a space it may be a path; with quotes or brackets it may be a part of the call.
+            match comment {
+                Some((words, end)) if is_remark(words) => self.at += end,
+                _ => return Err(self.unclear(Reason::Comment)),
+            }
+        }
+    }
+
+    fn value(&mut self, left: usize) -> Result<Value, Unclear> {
+        match self.peek() {
+            Some('{' | '[') if left == 0 => Err(self.unclear(Reason::Depth)),
+            Some('{') => self.map(left - 1),
+            Some('[') => self.list(left - 1),
+            Some(quote) if closing(quote).is_some() => self.string().map(Value::String),
+            Some('0'..='9' | '-' | '+' | '.') => self.number(),
+            _ => self.word(),
+        }
+    }
+
+    fn map(&mut self, left: usize) -> Result<Value, Unclear> {
+        self.skip();
+        let mut map = Map::new();
+        loop {
+            self.blank()?;
+            if self.peek() == Some('}') {
+                self.skip();
+                return Ok(Value::Object(map));
+            }
+            let begins = self.unclear(Reason::Duplicate);
+            let key = self.key()?;
+            self.blank()?;
+            if !matches!(self.peek(), Some(':' | '：')) {
+                return Err(self.unclear(Reason::Separator));
+            }
+            self.skip();
+            self.path.push(crate::explain::escaped(&key).into_owned());
+            self.blank()?;
+            let value = self.value(left)?;
+            self.blank()?;
+            // A string that ends too early would swallow the rest as a key.
+            let ended = !value.is_string() && self.peek().is_some_and(|it| closing(it).is_some());
+            if map.insert(key, value).is_some() {
+                return Err(begins);
+            }
+            self.separate('}', ended)?;
+            self.path.pop();
+        }
+    }
+
+    fn list(&mut self, left: usize) -> Result<Value, Unclear> {
+        self.skip();
+        let mut items = Vec::new();
+        loop {
+            self.blank()?;
+            if self.peek() == Some(']') {
+                self.skip();
+                return Ok(Value::Array(items));
+            }
+            self.path.push(items.len().to_string());
+            let value = self.value(left)?;
+            self.blank()?;
+            let ended = value.is_object() && self.peek() == Some('{');
+            items.push(value);
+            self.separate(']', ended)?;
+            self.path.pop();
+        }
+    }
+
+    /// A comma, or the end ahead, or (`ended`) something that can only be the next entry.
+    fn separate(&mut self, closer: char, ended: bool) -> Result<(), Unclear> {
+        match self.peek() {
+            Some(',' | '，') => {
+                self.skip();
+                self.blank()?;
+                match self.peek() {
+                    Some(',' | '，') => Err(self.unclear(Reason::Separator)),
+                    _ => Ok(()),
+                }
+            }
+            Some(next) if next == closer || ended => Ok(()),
+            _ => Err(self.unclear(Reason::Quote)),
+        }
+    }
+
+    fn key(&mut self) -> Result<String, Unclear> {
+        if self.peek().is_some_and(|quote| closing(quote).is_some()) {
+            return self.string();
+        }
+        let rest = self.rest();
+        let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-' | '$');
+        let name = &rest[..rest.len() - rest.trim_start_matches(is_part).len()];
+        if !name.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_') {
+            return Err(self.unclear(Reason::Separator));
+        }
+        self.at += name.len();
+        Ok(name.to_owned())
+    }
+
+    fn word(&mut self) -> Result<Value, Unclear> {
+        let rest = self.rest();
+        let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_';
+        let word = &rest[..rest.len() - rest.trim_start_matches(is_part).len()];
+        let value = match word {
+            "true" | "True" | "TRUE" => Value::Bool(true),
+            "false" | "False" | "FALSE" => Value::Bool(false),
+            "null" | "None" | "NULL" => Value::Null,
+            _ => {
+                let separates = self.peek().is_some_and(|it| ",:]}；;，：".contains(it));
+                let reason = if separates { Reason::Separator } else { Reason::Word };
+                return Err(self.unclear(reason));
+            }
+        };
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn number(&mut self) -> Result<Value, Unclear> {
+        let rest = self.rest();
+        let ends = |it: char| it.is_whitespace() || ",]}，".contains(it);
+        let spelled = &rest[..rest.find(ends).unwrap_or(rest.len())];
+        let number = number(spelled).ok_or_else(|| self.unclear(Reason::Number))?;
+        self.at += spelled.len();
+        Ok(Value::Number(number))
+    }
+
+    fn string(&mut self) -> Result<String, Unclear> {
+        let close = self.peek().and_then(closing).unwrap_or('"');
+        self.skip();
+        let mut text = String::new();
+        loop {
+            match self.peek() {
+                None => return Err(self.unclear(Reason::Ends)),
+                Some(it) if it == close => {
+                    self.skip();
+                    return Ok(text);
+                }
+                // `${name}` in backticks stands for something else.
+                Some('$') if close == '`' => return Err(self.unclear(Reason::Quote)),
+                Some('\\') => self.escape(close, &mut text)?,
+                Some(it) => {
+                    text.push(it);
+                    self.skip();
+                }
+            }
+        }
+    }
+
+    /// What a backslash and the characters behind it mean.
+    fn escape(&mut self, close: char, text: &mut String) -> Result<(), Unclear> {
+        let here = self.unclear(Reason::Backslash);
+        let rest = self.rest();
+        let Some(next) = rest[1..].chars().next() else { return Err(self.unclear(Reason::Ends)) };
+        if next == close || next == '"' {
+            text.push(next);
+            self.at += 1 + next.len_utf8();
+            return Ok(());
+        }
+        if LITERAL.contains(next) {
+            text.extend(['\\', next]);
+            self.at += 1 + next.len_utf8();
+            self.literal.get_or_insert(here);
+            return Ok(());
+        }
+        let length = match next {
+            '\\' => 2,
+            // `C:\new` is a path whose backslash was not doubled.
+            _ if ends_in_drive(text) => return Err(here),
+            // Nobody writes a backspace or a form feed; `\b` is a word's edge and `C:\bin`.
+            '/' | 'n' | 'r' | 't' => 2,
+            // A pair of surrogates is one character.
+            'u' if rest[2..].starts_with(['d', 'D']) && rest.get(6..8) == Some("\\u") => 12,
+            'u' => 6,
+            _ => return Err(here),
+        };
+        let spelled = rest.get(..length).map(|escape| format!("\"{escape}\""));
+        let meant = spelled.and_then(|spelled| serde_json::from_str::<String>(&spelled).ok());
+        text.push_str(&meant.ok_or(here)?);
+        self.at += length;
+        self.escapes = true;
+        Ok(())
+    }
+}
+
+/// Does a text end in a drive's letter and its colon?
+fn ends_in_drive(text: &str) -> bool {
+    let mut back = text.chars().rev();
+    back.next() == Some(':')
+        && back.next().is_some_and(|it| it.is_ascii_alphabetic())
+        && back.next().is_none_or(|it| !it.is_alphanumeric())
+}
+
+/// Is a comment's text words and nothing else?
+fn is_remark(words: &str) -> bool {
+    words.starts_with(char::is_whitespace) && !words.contains(['"', '\'', '`', '{', '}', '[', ']'])
+}
+
+/// The quote that ends what this one begins.
+fn closing(quote: char) -> Option<char> {
+    match quote {
+        '"' | '\'' | '`' => Some(quote),
+        '“' | '”' => Some('”'),
+        '‘' => Some('’'),
+        '«' => Some('»'),
+        _ => None,
+    }
+}
+
+/// The number a spelling means: JSON's own, or with a plus sign, or without the digit before or behind the point.
+fn number(spelled: &str) -> Option<Number> {
+    let (sign, digits) = match spelled.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", spelled.strip_prefix('+').unwrap_or(spelled)),
+    };
+    let digits: Cow<'_, str> = match (digits.strip_prefix('.'), digits.strip_suffix('.')) {
+        (Some(_), Some(_)) => return None,
+        (Some(_), None) => format!("0{digits}").into(),
+        (None, Some(whole)) => whole.into(),
+        (None, None) => digits.into(),
+    };
+    digits.starts_with(|it: char| it.is_ascii_digit()).then_some(())?;
+    let number: Number = serde_json::from_str(&format!("{sign}{digits}")).ok()?;
+    // An integer too large for one is rounded.
+    let is_exact = !number.is_f64() || digits.contains(['.', 'e', 'E']);
+    is_exact.then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Value, Reason> {
+        object(text, 64).map_err(|unclear| unclear.reason)
+    }
+
+    #[test]
+    fn what_can_mean_only_one_thing_is_read() {
+        for (text, meant) in [
+            (
+                "{'path': 'a', all: True, none: None,}",
+                json!({"path": "a", "all": true, "none": null}),
+            ),
+            ("```json\n{\"a\": 1,}\n```", json!({"a": 1})),
+            ("{“a”： “b”， “c”： [1，2]}", json!({"a": "b", "c": [1, 2]})),
+            ("{\"a\": \"one\ntwo\"}", json!({"a": "one\ntwo"})),
+            ("{\"a\": 1 // the first\n, \"b\": 2 /* and last */}", json!({"a": 1, "b": 2})),
+            (
+                "{\"a\": +5, \"b\": .5, \"c\": 5., \"d\": -.5}",
+                json!({"a": 5, "b": 0.5, "c": 5, "d": -0.5}),
+            ),
+            ("{\"a\": 1 \"b\": {} \"c\": []}", json!({"a": 1, "b": {}, "c": []})),
+            (r#"{"a": "\d+\.\w", 'b': "\""}"#, json!({"a": r"\d+\.\w", "b": "\""})),
+            (r#"{"a": "D:\games",}"#, json!({"a": r"D:\games"})),
+            (r"{'a': 'it\'s', }", json!({"a": "it's"})),
+            (r"{'a': 'note:\nC:\\new\tx'}", json!({"a": "note:\nC:\\new\tx"})),
+            (r#"{\"a\": \"b\\n\"}"#, json!({"a": "b\n"})),
+            ("'{\"a\": 1}'", json!({"a": 1})),
+            ("{\"a\": {\"b\": 1}}}", json!({"a": {"b": 1}})),
+            ("{a: '\\u00e4\\ud83d\\ude00'}", json!({"a": "ä😀"})),
+        ] {
+            assert_eq!(read(text), Ok(meant), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_loses_something_or_can_be_read_twice_is_not() {
+        use Reason::*;
+        for (text, reason) in [
+            (r#"{"a": "C:\Users\bob"}"#, Backslash),
+            (r#"{"a": "\d+\n"}"#, Backslash),
+            (r#"{"a": "\d+", "b": "C:\new"}"#, Backslash),
+            (r#"{"a": "it\'s"}"#, Backslash),
+            (r#"{"a": "\u12"}"#, Backslash),
+            (r"{'a': 'C:\temp\new'}", Backslash),
+            (r"{'a': '\bword\b'}", Backslash),
+            ("{\"a\": [1, 2, ...]}", Ellipsis),
+            ("{'a': 1, …}", Ellipsis),
+            ("{\"a\": NaN}", Word),
+            ("{\"a\": undefined}", Word),
+            ("{\"a\": file_name}", Word),
+            ("{\"a\": 0x1F}", Number),
+            ("{\"a\": 007}", Number),
+            ("{\"a\": 1_000}", Number),
+            ("{\"a\": -}", Number),
+            ("{a: 123456789012345678901234567890}", Number),
+            ("{\"a\": #fff, \"b\": 1}", Comment),
+            ("{\"a\": 1, # one\n \"b\": 2}", Comment),
+            ("{\"a\": 1, // \"b\": 2\n}", Comment),
+            ("{\"a\": [\"x\", //srv/y,\n \"z\"]}", Comment),
+            ("{\"a\": 1, // rest }", Comment),
+            ("{\"a\": \"say \"hi\" now\"}", Quote),
+            ("{'a': 'it's'}", Quote),
+            ("{\"a\": \"x\" \"b\": 1}", Quote),
+            ("{'a': [1,,2]}", Separator),
+            ("{'a' 1}", Separator),
+            ("{'a':, 'b': 1}", Separator),
+            ("{'a': 1}{'a': 2}", Outside),
+            ("args = {'a': 1}", Outside),
+            ("{'a': 1, 'a': 2}", Duplicate),
+            ("{'a': [1, 2}", Quote),
+            ("{'a': 'b}", Ends),
+            ("{'a': {'b': 1}", Ends),
+        ] {
+            assert_eq!(read(text), Err(reason), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_place_is_named_by_its_pointer() {
+        let unclear = object("{'a': [{'b': 1}, {'c': NaN}]}", 64).unwrap_err();
+        assert_eq!((unclear.pointer.as_str(), unclear.position), ("/a/1/c", 23));
+    }
+
+    #[test]
+    fn depth_is_bounded_whatever_is_asked() {
+        let nested = |levels: usize| format!("{{a: {}{}}}", "[".repeat(levels), "]".repeat(levels));
+        assert!(read(&nested(63)).is_ok());
+        assert_eq!(read(&nested(64)), Err(Reason::Depth));
+        assert_eq!(object(&nested(1_000_000), usize::MAX).unwrap_err().reason, Reason::Depth);
+    }
+
+    #[test]
+    fn every_reason_has_its_words_in_every_language() {
+        use Reason::*;
+        let all = [
+            Backslash, Number, Word, Ellipsis, Comment, Quote, Separator, Outside, Duplicate, Ends,
+            Depth,
+        ];
+        for reason in all {
+            let id = format!("advice-{}", reason.advice());
+            assert!(budao_core::fault::text::exists(&id), "{id}");
+        }
+    }
+}
