@@ -164,7 +164,8 @@ fn read(
         Ok(value) => return Ok(value),
         Err(broken) => broken,
     };
-    let unclear = match repair::malformed(text, &broken, limits.json_depth) {
+    let unclear = match repair::malformed(&entry.prepared.schema, text, &broken, limits.json_depth)
+    {
         Some(Ok(value)) if entry.spec.repair => {
             repairs.push(Repair { pointer: String::new(), kind: RepairKind::MalformedJson });
             return Ok(value);

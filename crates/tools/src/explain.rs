@@ -212,6 +212,22 @@ pub(crate) fn allowed_at(root: &Value, pointer: &str) -> String {
     format!("{place} {}", allowed(root, at))
 }
 
+/// What a schema says about a place, by the parts of its pointer.
+pub(crate) fn schema_at<'a>(root: &'a Value, path: &[String]) -> Option<&'a Value> {
+    let found = path.iter().try_fold(root, |schema, part| part_of(root, schema, part))?;
+    Some(schema::resolve(root, found))
+}
+
+/// Does a schema name this key in the object at a place?
+pub(crate) fn names(root: &Value, path: &[String], key: &str) -> bool {
+    let Some(schema) = schema_at(root, path) else { return false };
+    let declares = |schema: &Value| {
+        let schema = schema::resolve(root, schema);
+        schema.get("properties").is_some_and(|properties| properties.get(key).is_some())
+    };
+    declares(schema) || branches(schema).any(declares)
+}
+
 /// The schema of an item or a key.
 fn part_of<'a>(root: &'a Value, schema: &'a Value, part: &str) -> Option<&'a Value> {
     let schema = schema::resolve(root, schema);

@@ -8,6 +8,7 @@ use jsonschema::{JsonType, Validator};
 use serde_json::{Map, Value};
 
 use crate::{
+    explain,
     leaf::{Leaf, Rule, leaves},
     parse::{self, Broken},
     schema,
@@ -102,12 +103,13 @@ pub(crate) fn undo_slips(
 /// What a malformed text clearly meant, or why it is not clear. Nothing for what is not even text, or repeats a key, or is
 /// too deep.
 pub(crate) fn malformed(
+    schema: &Value,
     text: &[u8],
     broken: &Broken,
     depth: usize,
 ) -> Option<Result<Value, Unclear>> {
     let Broken::Syntax { .. } = broken else { return None };
-    Some(tolerant::object(std::str::from_utf8(text).ok()?, depth))
+    Some(tolerant::object(schema, std::str::from_utf8(text).ok()?, depth))
 }
 
 fn undo(root: &Value, arguments: &mut Value, leaf: &Leaf, depth: usize) -> Option<RepairKind> {
@@ -199,8 +201,7 @@ fn one_to_list(root: &Value, arguments: &Value, leaf: &Leaf, types: &[JsonType])
         Value::Object(map) => {
             let (owner, _) = leaf.schema.rsplit_once('/')?;
             let item = schema::resolve(root, root.pointer(owner)?.get("items")?);
-            let named = item.get("properties")?;
-            map.keys().any(|key| named.get(key).is_some())
+            map.keys().any(|key| explain::names(item, &[], key))
         }
         Value::Null | Value::Array(_) => false,
     };
@@ -359,7 +360,7 @@ mod tests {
     fn a_malformed_text_is_read_only_when_its_meaning_is_plain() {
         let read = |text: &str| {
             let broken = parse::strict(text.as_bytes(), 64).unwrap_err();
-            malformed(text.as_bytes(), &broken, 64).and_then(Result::ok)
+            malformed(&json!({}), text.as_bytes(), &broken, 64).and_then(Result::ok)
         };
         assert_eq!(read("{'path': 'a', all: True,}"), Some(json!({ "path": "a", "all": true })));
         assert_eq!(read("```json\n{\"a\": 1,}\n```"), Some(json!({ "a": 1 })));

@@ -1,8 +1,9 @@
 //! Reading text that is almost JSON, where it can mean only one thing.
 //!
 //! Accepted are other quotes, unquoted keys, Python's literals, one trailing comma, comments in plain words, a code fence
-//! around the whole, raw line breaks in strings, and a few spellings of numbers and separators. Every character that
-//! carries meaning is in the result. Whatever is left out or could be read in two ways ends the reading: a call that is
+//! around the whole, raw line breaks in strings, and a few spellings of numbers and separators; where the schema leaves no
+//! doubt, also a missing comma or colon, a bare allowed value and a bare date. Every character that carries meaning is in
+//! the result. Whatever is left out or could be read in two ways ends the reading: a call that is
 //! refused costs a request, a call that runs with another meaning costs trust.
 
 use std::borrow::Cow;
@@ -10,11 +11,14 @@ use std::borrow::Cow;
 use budao_core::nesting;
 use serde_json::{Map, Number, Value};
 
-use crate::parse;
+use crate::{explain, parse};
 
 /// Letters that no language gives a meaning behind a backslash, and signs that regular expressions escape. Behind a lone
 /// backslash they mean themselves and the backslash itself.
 const LITERAL: &str = "dDwWsSBghijklmpqyzACEFGHIJKLMOPQRTVXYZ.()[]{}+*?|^";
+
+/// Closing brackets behind the object that are ignored.
+const CLOSERS_EXTRA: usize = 3;
 
 /// Why a text has no single meaning, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,24 +80,26 @@ impl Reason {
 ///
 /// # Errors
 /// The first place that has no single meaning.
-pub(crate) fn object(text: &str, depth: usize) -> Result<Value, Unclear> {
+pub(crate) fn object(schema: &Value, text: &str, depth: usize) -> Result<Value, Unclear> {
     if let Some(inside) = quoted_whole(text)
         && let Ok(value @ Value::Object(_)) = parse::strict(inside.as_bytes(), depth)
     {
         return Ok(value);
     }
     let (start, end) = fenced(text);
-    let mut reader = Reader::new(text, start, end);
+    let mut reader = Reader { schema: Some(schema), ..Reader::new(text, start, end) };
     reader.blank()?;
     if reader.peek() != Some('{') {
         return Err(reader.unclear(Reason::Outside));
     }
     let value = reader.value(depth.min(nesting::LEVELS_MAX))?;
     reader.blank()?;
-    // One closing brace too many closes nothing.
-    if reader.peek() == Some('}') {
-        reader.skip();
-        reader.blank()?;
+    // What is closed already is closed.
+    for _ in 0..CLOSERS_EXTRA {
+        if matches!(reader.peek(), Some('}' | ']')) {
+            reader.skip();
+            reader.blank()?;
+        }
     }
     reader.finished(value)
 }
@@ -139,6 +145,8 @@ struct Reader<'a> {
     text: &'a str,
     at: usize,
     end: usize,
+    /// What the whole is to fit, if that is known.
+    schema: Option<&'a Value>,
     /// The way to the value that is being read.
     path: Vec<String>,
     /// The first lone backslash that was taken for itself.
@@ -149,7 +157,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(text: &'a str, start: usize, end: usize) -> Self {
-        Self { text, at: start, end, path: Vec::new(), literal: None, escapes: false }
+        Self { text, at: start, end, schema: None, path: Vec::new(), literal: None, escapes: false }
     }
 
     fn rest(&self) -> &'a str {
@@ -190,6 +198,15 @@ impl<'a> Reader<'a> {
 
     /// Skips spaces and comments.
     fn blank(&mut self) -> Result<(), Unclear> {
+        self.blank_with(true)
+    }
+
+    /// Skips spaces and comments before a value, where `#…` may be one.
+    fn blank_before_value(&mut self) -> Result<(), Unclear> {
+        self.blank_with(false)
+    }
+
+    fn blank_with(&mut self, hash: bool) -> Result<(), Unclear> {
         loop {
             let rest = self.rest();
             let space = |it: char| it.is_whitespace() || matches!(it, '\u{feff}' | '\u{200b}');
@@ -199,6 +216,9 @@ impl<'a> Reader<'a> {
                 rest.find('\n').map(|end| (&rest[2..end], end))
             } else if rest.starts_with("/*") {
                 rest.find("*/").map(|end| (&rest[2..end], end + 2))
+            } else if hash && rest.starts_with('#') {
+                let line = rest.find('\n').map(|end| (&rest[1..end], end));
+                line.filter(|(words, _)| !words.contains([':', '=', ',']))
             } else {
                 return Ok(());
             };
@@ -232,20 +252,24 @@ impl<'a> Reader<'a> {
             }
             let begins = self.unclear(Reason::Duplicate);
             let key = self.key()?;
-            self.blank()?;
-            if !matches!(self.peek(), Some(':' | '：')) {
-                return Err(self.unclear(Reason::Separator));
+            self.blank_before_value()?;
+            match self.peek() {
+                Some(':' | '：') => self.skip(),
+                Some(next) if self.names(0, &key) && begins_value(next) => {}
+                _ => return Err(self.unclear(Reason::Separator)),
             }
-            self.skip();
-            self.path.push(crate::explain::escaped(&key).into_owned());
-            self.blank()?;
+            self.path.push(explain::escaped(&key).into_owned());
+            self.blank_before_value()?;
             let value = self.value(left)?;
             self.blank()?;
-            // A string that ends too early would swallow the rest as a key.
-            let ended = !value.is_string() && self.peek().is_some_and(|it| closing(it).is_some());
+            let is_text = value.is_string();
             if map.insert(key, value).is_some() {
                 return Err(begins);
             }
+            // Behind a text, only a key the schema names: another one may be the rest of a text with quotes in it.
+            let ended = self
+                .next_key()
+                .is_some_and(|key| !is_text || (self.names(1, &key) && !map.contains_key(&key)));
             self.separate('}', ended)?;
             self.path.pop();
         }
@@ -255,7 +279,7 @@ impl<'a> Reader<'a> {
         self.skip();
         let mut items = Vec::new();
         loop {
-            self.blank()?;
+            self.blank_before_value()?;
             if self.peek() == Some(']') {
                 self.skip();
                 return Ok(Value::Array(items));
@@ -275,7 +299,7 @@ impl<'a> Reader<'a> {
         match self.peek() {
             Some(',' | '，') => {
                 self.skip();
-                self.blank()?;
+                self.blank_with(closer == '}')?;
                 match self.peek() {
                     Some(',' | '，') => Err(self.unclear(Reason::Separator)),
                     _ => Ok(()),
@@ -284,6 +308,33 @@ impl<'a> Reader<'a> {
             Some(next) if next == closer || ended => Ok(()),
             _ => Err(self.unclear(Reason::Quote)),
         }
+    }
+
+    /// Does the schema name this key in the object that is `up` steps above the place?
+    fn names(&self, up: usize, key: &str) -> bool {
+        let path = &self.path[..self.path.len().saturating_sub(up)];
+        self.schema.is_some_and(|schema| explain::names(schema, path, key))
+    }
+
+    /// The quoted key ahead.
+    fn next_key(&self) -> Option<String> {
+        self.peek().and_then(closing)?;
+        Reader::new(self.text, self.at, self.end).string().ok()
+    }
+
+    /// A bare text, if the schema leaves no doubt that it is one: an allowed value, or a date, time, version or address.
+    fn bare(&mut self) -> Option<Value> {
+        let rest = self.rest();
+        let spelled = &rest[..rest.find(ends_bare).unwrap_or(rest.len())];
+        let schema = explain::schema_at(self.schema?, &self.path)?;
+        let values = schema.get("enum").and_then(Value::as_array);
+        let is_meant = match values {
+            Some(values) => values.iter().any(|value| value.as_str() == Some(spelled)),
+            None => schema.get("type")? == "string" && is_stamp(spelled),
+        };
+        is_meant.then_some(())?;
+        self.at += spelled.len();
+        Some(Value::from(spelled))
     }
 
     fn key(&mut self) -> Result<String, Unclear> {
@@ -309,6 +360,9 @@ impl<'a> Reader<'a> {
             "false" | "False" | "FALSE" => Value::Bool(false),
             "null" | "None" | "NULL" => Value::Null,
             _ => {
+                if let Some(text) = self.bare() {
+                    return Ok(text);
+                }
                 let separates = self.peek().is_some_and(|it| ",:]}；;，：".contains(it));
                 let reason = if separates { Reason::Separator } else { Reason::Word };
                 return Err(self.unclear(reason));
@@ -320,9 +374,10 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> Result<Value, Unclear> {
         let rest = self.rest();
-        let ends = |it: char| it.is_whitespace() || ",]}，".contains(it);
-        let spelled = &rest[..rest.find(ends).unwrap_or(rest.len())];
-        let number = number(spelled).ok_or_else(|| self.unclear(Reason::Number))?;
+        let spelled = &rest[..rest.find(ends_bare).unwrap_or(rest.len())];
+        let Some(number) = number(spelled) else {
+            return self.bare().ok_or_else(|| self.unclear(Reason::Number));
+        };
         self.at += spelled.len();
         Ok(Value::Number(number))
     }
@@ -385,6 +440,23 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Does a character end what stands without quotes?
+fn ends_bare(it: char) -> bool {
+    it.is_whitespace() || ",]}，".contains(it)
+}
+
+fn begins_value(it: char) -> bool {
+    closing(it).is_some() || it.is_ascii_alphanumeric() || matches!(it, '{' | '[' | '-')
+}
+
+/// Digits with signs between them that no number has: `2024-01-05`, `10:30`, `1.2.3`.
+fn is_stamp(spelled: &str) -> bool {
+    spelled.starts_with(|it: char| it.is_ascii_digit())
+        && spelled.ends_with(|it: char| it.is_ascii_digit() || it == 'Z')
+        && spelled.chars().all(|it| it.is_ascii_digit() || "-:.TZ".contains(it))
+        && spelled.contains(['-', ':', '.'])
+}
+
 /// Does a text end in a drive's letter and its colon?
 fn ends_in_drive(text: &str) -> bool {
     let mut back = text.chars().rev();
@@ -395,7 +467,8 @@ fn ends_in_drive(text: &str) -> bool {
 
 /// Is a comment's text words and nothing else?
 fn is_remark(words: &str) -> bool {
-    words.starts_with(char::is_whitespace) && !words.contains(['"', '\'', '`', '{', '}', '[', ']'])
+    (words.is_empty() || words.starts_with(char::is_whitespace))
+        && !words.contains(['"', '\'', '`', '{', '}', '[', ']'])
 }
 
 /// The quote that ends what this one begins.
@@ -435,7 +508,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Value, Reason> {
-        object(text, 64).map_err(|unclear| unclear.reason)
+        object(&json!({}), text, 64).map_err(|unclear| unclear.reason)
     }
 
     #[test]
@@ -460,7 +533,8 @@ mod tests {
             (r"{'a': 'note:\nC:\\new\tx'}", json!({"a": "note:\nC:\\new\tx"})),
             (r#"{\"a\": \"b\\n\"}"#, json!({"a": "b\n"})),
             ("'{\"a\": 1}'", json!({"a": 1})),
-            ("{\"a\": {\"b\": 1}}}", json!({"a": {"b": 1}})),
+            ("{\"a\": {\"b\": 1}}}]", json!({"a": {"b": 1}})),
+            ("{\"a\": 1, # the first\n \"b\": 2 # and last\n}", json!({"a": 1, "b": 2})),
             ("{a: '\\u00e4\\ud83d\\ude00'}", json!({"a": "ä😀"})),
         ] {
             assert_eq!(read(text), Ok(meant), "{text}");
@@ -489,7 +563,10 @@ mod tests {
             ("{\"a\": -}", Number),
             ("{a: 123456789012345678901234567890}", Number),
             ("{\"a\": #fff, \"b\": 1}", Comment),
-            ("{\"a\": 1, # one\n \"b\": 2}", Comment),
+            ("{\"a\": 1, # \"one\"\n \"b\": 2}", Comment),
+            ("{\"a\": 1, # c: 5\n \"b\": 2}", Comment),
+            ("{\"a\": # Title\n}", Comment),
+            ("{\"a\": [1, # one\n 2]}", Comment),
             ("{\"a\": 1, // \"b\": 2\n}", Comment),
             ("{\"a\": [\"x\", //srv/y,\n \"z\"]}", Comment),
             ("{\"a\": 1, // rest }", Comment),
@@ -511,8 +588,37 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_tells_what_can_only_be_meant() {
+        let schema = json!({ "properties": {
+            "path": { "type": "string" }, "mode": { "enum": ["fast", "slow"] }, "limit": { "type": "integer" },
+        } });
+        let read = |text: &str| object(&schema, text, 64).map_err(|unclear| unclear.reason);
+        for (text, meant) in [
+            ("{\"path\": \"a\" \"limit\": 5}", json!({"path": "a", "limit": 5})),
+            ("{\"path\" \"a\", \"limit\" 5}", json!({"path": "a", "limit": 5})),
+            ("{\"mode\": fast}", json!({"mode": "fast"})),
+            ("{\"path\": 2024-01-05T10:00:00Z}", json!({"path": "2024-01-05T10:00:00Z"})),
+            ("{\"path\": 1.2.3}", json!({"path": "1.2.3"})),
+        ] {
+            assert_eq!(read(text), Ok(meant), "{text}");
+        }
+        for (text, reason) in [
+            ("{\"path\": \"a\" \"other\": 5}", Reason::Quote),
+            ("{\"limit\": 1, \"path\": \"a\" \"limit\": 5}", Reason::Quote),
+            ("{\"other\" 5}", Reason::Separator),
+            ("{\"path\" = \"a\"}", Reason::Separator),
+            ("{\"path\": fast}", Reason::Word),
+            ("{\"mode\": medium}", Reason::Word),
+            ("{\"limit\": 1.2.3}", Reason::Number),
+            ("{\"path\": 10px}", Reason::Number),
+        ] {
+            assert_eq!(read(text), Err(reason), "{text}");
+        }
+    }
+
+    #[test]
     fn the_place_is_named_by_its_pointer() {
-        let unclear = object("{'a': [{'b': 1}, {'c': NaN}]}", 64).unwrap_err();
+        let unclear = object(&json!({}), "{'a': [{'b': 1}, {'c': NaN}]}", 64).unwrap_err();
         assert_eq!((unclear.pointer.as_str(), unclear.position), ("/a/1/c", 23));
     }
 
@@ -521,7 +627,10 @@ mod tests {
         let nested = |levels: usize| format!("{{a: {}{}}}", "[".repeat(levels), "]".repeat(levels));
         assert!(read(&nested(63)).is_ok());
         assert_eq!(read(&nested(64)), Err(Reason::Depth));
-        assert_eq!(object(&nested(1_000_000), usize::MAX).unwrap_err().reason, Reason::Depth);
+        assert_eq!(
+            object(&json!({}), &nested(1_000_000), usize::MAX).unwrap_err().reason,
+            Reason::Depth
+        );
     }
 
     #[test]
