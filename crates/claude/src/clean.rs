@@ -31,3 +31,21 @@ pub(crate) fn event(event: Event, scrubber: &Scrubber, levels: usize) -> Event {
     }
     event
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_can_be_read_again_however_deep_it_came() {
+        let deep = (0..125).fold(json!(1), |inside, _| Value::Array(vec![inside]));
+        let noted = Event::Noted { topic: "t".into(), data: deep };
+        let kept = event(noted, &Scrubber::default(), 64);
+        let text = serde_json::to_string(&json!({ "record": { "event": kept } })).unwrap();
+        let again: Value = serde_json::from_str(&text).unwrap();
+        let again: Event = serde_json::from_value(again["record"]["event"].clone()).unwrap();
+        assert_eq!(again, kept);
+    }
+}

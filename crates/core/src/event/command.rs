@@ -125,7 +125,7 @@ impl Command {
             Ask::Decide { arguments, .. } => arguments.iter_mut().for_each(nesting::bound),
             Ask::Settings { settings } => settings.extra.values_mut().for_each(nesting::bound),
             Ask::Solve { tasks: value, .. } | Ask::Note { data: value, .. } => {
-                nesting::bound(value)
+                nesting::bound(value);
             }
             Ask::Message { .. }
             | Ask::Cancel { .. }

@@ -4,6 +4,8 @@
 //! meant, or with none where no reading is certain. A call that runs must run with what was meant; a call that is refused
 //! must name the place and what is allowed there. The corpus knows the ways models fail and nothing of the repair.
 
+#![expect(clippy::print_stdout, reason = "the figures are the point")]
+
 mod misfit;
 mod spelled;
 mod support;
