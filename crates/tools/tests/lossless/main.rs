@@ -8,6 +8,7 @@
 
 mod misfit;
 mod spelled;
+mod style;
 mod support;
 
 use std::collections::BTreeMap;

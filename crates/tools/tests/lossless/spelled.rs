@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{
-    Broken, Dice, is_free_text, is_optional, place, places, with, with_raw, without,
+use crate::{
+    style::{JSON, Style},
+    support::{Broken, Dice, is_free_text, is_optional, place, places, with, with_raw, without},
 };
 
 pub(crate) type Make = fn(&Value, &Value, &mut Dice) -> Option<Broken>;
@@ -91,70 +92,6 @@ pub(crate) fn enriched(schema: &Value, call: Value, dice: &mut Dice) -> Value {
     match (dice.pick(&free), dice.pick(TEXTS)) {
         (Some(place), Some(text)) => with(&call, place, json!(text)),
         _ => call,
-    }
-}
-
-/// How a text is spelled.
-#[derive(Clone, Copy)]
-struct Style {
-    open: &'static str,
-    close: &'static str,
-    bare_keys: bool,
-    python: bool,
-    trailing: bool,
-    comma: &'static str,
-    colon: &'static str,
-}
-
-const JSON: Style = Style {
-    open: "\"",
-    close: "\"",
-    bare_keys: false,
-    python: false,
-    trailing: false,
-    comma: ", ",
-    colon: ": ",
-};
-
-impl Style {
-    fn value(self, value: &Value) -> String {
-        let trail = if self.trailing { "," } else { "" };
-        match value {
-            Value::Object(map) if map.is_empty() => "{}".into(),
-            Value::Array(items) if items.is_empty() => "[]".into(),
-            Value::Object(map) => {
-                let pair = |(key, value): (&String, &Value)| {
-                    format!("{}{}{}", self.key(key), self.colon, self.value(value))
-                };
-                format!("{{{}{trail}}}", map.iter().map(pair).collect::<Vec<_>>().join(self.comma))
-            }
-            Value::Array(items) => {
-                let items: Vec<_> = items.iter().map(|it| self.value(it)).collect();
-                format!("[{}{trail}]", items.join(self.comma))
-            }
-            Value::String(text) => self.text(text),
-            Value::Bool(true) if self.python => "True".into(),
-            Value::Bool(false) if self.python => "False".into(),
-            Value::Null if self.python => "None".into(),
-            other => other.to_string(),
-        }
-    }
-
-    fn key(self, key: &str) -> String {
-        let is_name = key.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
-            && key.starts_with(|it: char| it.is_ascii_alphabetic());
-        if self.bare_keys && is_name { key.to_owned() } else { self.text(key) }
-    }
-
-    /// As a language with these quotes writes it.
-    fn text(self, text: &str) -> String {
-        let inside = Value::from(text).to_string();
-        let inside = inside[1..inside.len() - 1].to_owned();
-        let inside = match self.close {
-            "\"" => inside,
-            close => inside.replace("\\\"", "\"").replace(close, &format!("\\{close}")),
-        };
-        format!("{}{inside}{}", self.open, self.close)
     }
 }
 
