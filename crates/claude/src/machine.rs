@@ -417,7 +417,7 @@ impl Step<'_> {
     }
 
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
-        let event = clean::event(event, self.env.scrubber);
+        let event = clean::event(event, self.env.scrubber, self.env.limits.json_depth);
         self.m.session.apply(&event, self.env.now, trace);
         self.out.entries.push(Entry { at: self.env.now, trace, turn, event });
     }

@@ -25,7 +25,7 @@ pub use row::{
     Announcement, Category, EditorOutcome, ErrorType, Next, Remedy, Row, Severity, Strategy,
 };
 
-use crate::{scrub::Scrubber, trace::Trace};
+use crate::{nesting, scrub::Scrubber, trace::Trace};
 
 /// One failure. See the module for what its fields mean to whom.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
@@ -128,7 +128,8 @@ impl Fault {
 
     /// Adds a place where arguments do not fit.
     #[must_use]
-    pub fn mismatch(mut self, mismatch: Mismatch) -> Self {
+    pub fn mismatch(mut self, mut mismatch: Mismatch) -> Self {
+        mismatch.allowed.iter_mut().for_each(nesting::bound);
         self.0.mismatches.push(mismatch);
         self
     }

@@ -1,12 +1,14 @@
-//! JSON that is nested too deeply to be kept: found without recursion, and made flat.
+//! JSON that is nested too deeply to be walked or kept: found without recursion, and made flat.
 //!
-//! What is kept must be readable again, and readers stop at a depth. So whatever comes from outside as a
-//! value and not as text is measured before it becomes part of a record.
+//! Writing, comparing, cloning, validating and even dropping a value recurse, and a deep one overflows the stack, which
+//! ends the process. Text that is parsed has a bound; a value built in memory has none. So a value from outside is bounded
+//! where it enters ([`bound`]), and every recursion over it is bounded with it. A record has a smaller bound
+//! ([`flatten`]): readers stop at a depth.
 
 use serde_json::Value;
 
-/// Beyond this a value is not even written out: writing recurses.
-const WRITABLE: usize = 120;
+/// The deepest value that recursive code may meet. The JSON parser stops a little above it.
+pub const LEVELS_MAX: usize = 120;
 
 /// Is a value nested in more than `levels` levels? A list in a list is two.
 #[must_use]
@@ -23,8 +25,15 @@ pub fn is_deeper(value: &Value, levels: usize) -> bool {
     false
 }
 
-/// Replaces what is nested in more than `levels` levels by its JSON as text. Was there any?
+/// Makes a value from outside safe to walk, clone and drop: what is nested in more than [`LEVELS_MAX`] levels becomes
+/// text.
+pub fn bound(value: &mut Value) {
+    flatten(value, LEVELS_MAX);
+}
+
+/// Replaces what is nested in more than `levels` levels (at most [`LEVELS_MAX`]) by its JSON as text. Was there any?
 pub fn flatten(value: &mut Value, levels: usize) -> bool {
+    let levels = levels.min(LEVELS_MAX);
     let deep = is_deeper(value, levels);
     if deep {
         flatten_below(value, levels);
@@ -32,6 +41,7 @@ pub fn flatten(value: &mut Value, levels: usize) -> bool {
     deep
 }
 
+/// Recurses over at most `levels` levels.
 fn flatten_below(value: &mut Value, levels: usize) {
     match value {
         Value::Array(_) | Value::Object(_) if levels == 0 => *value = as_text(value.take()),
@@ -42,15 +52,15 @@ fn flatten_below(value: &mut Value, levels: usize) {
 }
 
 fn as_text(value: Value) -> Value {
-    if is_deeper(&value, WRITABLE) {
+    if is_deeper(&value, LEVELS_MAX) {
         dismantle(value);
-        return Value::String(format!("[nested in more than {WRITABLE} further levels]"));
+        return Value::String(format!("[nested in more than {LEVELS_MAX} further levels]"));
     }
     Value::String(value.to_string())
 }
 
 /// Drops a value level by level: dropping it whole recurses.
-fn dismantle(value: Value) {
+pub fn dismantle(value: Value) {
     let mut left = vec![value];
     while let Some(value) = left.pop() {
         match value {
@@ -89,8 +99,18 @@ mod tests {
     }
 
     #[test]
+    fn a_bounded_value_is_as_deep_as_recursive_code_may_meet() {
+        let mut value = nested(LEVELS_MAX + 1);
+        bound(&mut value);
+        assert!(!is_deeper(&value, LEVELS_MAX) && is_deeper(&value, LEVELS_MAX - 1));
+        let mut value = nested(1_000);
+        assert!(flatten(&mut value, usize::MAX), "no caller can ask for more");
+        assert!(!is_deeper(&value, LEVELS_MAX));
+    }
+
+    #[test]
     fn no_depth_overflows_the_stack() {
-        let mut value = nested(100_000);
+        let mut value = nested(1_000_000);
         assert!(flatten(&mut value, 64));
         assert!(!is_deeper(&value, 64));
         assert!(value.to_string().contains("further levels"));

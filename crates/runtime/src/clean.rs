@@ -20,11 +20,13 @@ pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
         }
         Input::Halted { fault } => Input::Halted { fault: fault.scrubbed(scrubber) },
         Input::CallEnded { turn, call, attempt, outcome: ended } => {
-            Input::CallEnded { turn, call, attempt, outcome: outcome(ended, scrubber) }
+            Input::CallEnded { turn, call, attempt, outcome: outcome(ended, scrubber, levels) }
         }
         Input::Checked { turn, verdicts } => {
             let verdicts = verdicts.into_iter().map(|(call, verdict)| match verdict {
-                Verdict::Settled(ended) => (call, Verdict::Settled(outcome(ended, scrubber))),
+                Verdict::Settled(ended) => {
+                    (call, Verdict::Settled(outcome(ended, scrubber, levels)))
+                }
                 verdict => (call, verdict),
             });
             Input::Checked { turn, verdicts: verdicts.collect() }
@@ -62,14 +64,18 @@ pub(crate) fn answer(answer: Answer, scrubber: &Scrubber) -> Answer {
     }
 }
 
-fn outcome(outcome: Outcome, scrubber: &Scrubber) -> Outcome {
+fn outcome(outcome: Outcome, scrubber: &Scrubber, levels: usize) -> Outcome {
     match outcome {
         Outcome::Done(mut output) => {
+            nesting::flatten(&mut output.data, levels);
             scrubber.clean_json(&mut output.data);
             Outcome::Done(output)
         }
         Outcome::Failed(Failure { fault, mut data, note }) => {
-            data.iter_mut().for_each(|data| scrubber.clean_json(data));
+            data.iter_mut().for_each(|data| {
+                nesting::flatten(data, levels);
+                scrubber.clean_json(data);
+            });
             Outcome::Failed(Failure { fault: fault.scrubbed(scrubber), data, note })
         }
     }

@@ -473,7 +473,8 @@ impl Engine for Runtime {
         Ok(session)
     }
 
-    async fn submit(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {
+    async fn submit(&self, session: SessionId, mut command: Command) -> Result<Answer, Fault> {
+        command.bound_nesting();
         let (reply, answered) = oneshot::channel();
         let message = Message::Command { command: Box::new(command.clone()), waits: false, reply };
         self.send(session, Missing::Refuse, message).await?;

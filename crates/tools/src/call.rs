@@ -9,6 +9,7 @@ use budao_core::{
     fault::{Advice, Detail, Fact, Fault, Kind, Operation},
     limits::Limits,
     message::ToolUse,
+    nesting,
     tool::{Repair, RepairKind, ToolSpec},
 };
 use serde_json::{Map, Value};
@@ -19,6 +20,7 @@ use crate::{
     parse::{self, Broken},
     repair,
     schema::Prepared,
+    tolerant::Unclear,
     toolbox::{Entry, Shared, Toolbox},
 };
 
@@ -64,6 +66,9 @@ impl Toolbox {
         arguments: Value,
         limits: &Limits,
     ) -> Result<Ready, Fault> {
+        // An unknown name drops the arguments, which recurses.
+        let mut arguments = arguments;
+        nesting::bound(&mut arguments);
         let entry = self.entry(name);
         let checked = entry.and_then(|entry| self.fit(entry, arguments, Vec::new(), limits));
         checked.map_err(|fault| self.finished(fault, name))
@@ -72,9 +77,10 @@ impl Toolbox {
     /// Do these arguments fit this tool as they are? The bare look-up and validation of a call.
     #[must_use]
     pub fn fits(&self, name: &str, arguments: &Value) -> bool {
-        self.entry(name).is_ok_and(|entry| {
-            entry.prepared.bears(arguments) && entry.prepared.validator.is_valid(arguments)
-        })
+        !nesting::is_deeper(arguments, nesting::LEVELS_MAX)
+            && self.entry(name).is_ok_and(|entry| {
+                entry.prepared.bears(arguments) && entry.prepared.validator.is_valid(arguments)
+            })
     }
 
     fn fit(
@@ -158,16 +164,20 @@ fn read(
         Ok(value) => return Ok(value),
         Err(broken) => broken,
     };
-    if entry.spec.repair
-        && let Some(value) = repair::malformed(text, &broken, limits.json_depth)
+    let unclear = match repair::malformed(&entry.prepared.schema, text, &broken, limits.json_depth)
     {
-        repairs.push(Repair { pointer: String::new(), kind: RepairKind::MalformedJson });
-        return Ok(value);
-    }
-    Err(malformed(entry, text, &broken))
+        Some(Ok(value)) if entry.spec.repair => {
+            repairs.push(Repair { pointer: String::new(), kind: RepairKind::MalformedJson });
+            return Ok(value);
+        }
+        Some(Ok(_)) | None => None,
+        Some(Err(unclear)) => Some(unclear),
+    };
+    Err(malformed(entry, text, &broken, unclear.as_ref()))
 }
 
-fn malformed(entry: &Entry, text: &[u8], broken: &Broken) -> Fault {
+/// The fault of a text that is not JSON: where, what to write instead, and what the schema allows there.
+fn malformed(entry: &Entry, text: &[u8], broken: &Broken, unclear: Option<&Unclear>) -> Fault {
     let kind = match broken {
         Broken::Utf8 { .. } => Kind::InvalidUtf8,
         Broken::TooDeep { .. } => Kind::JsonTooDeep,
@@ -175,7 +185,9 @@ fn malformed(entry: &Entry, text: &[u8], broken: &Broken) -> Fault {
     };
     let mut fault =
         Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, entry.spec.name.to_string());
-    if let Some(position) = broken.position() {
+    // What stands in the way of a repair; without one, the first mistake.
+    let blocking = unclear.filter(|_| entry.spec.repair).map(|unclear| unclear.position);
+    if let Some(position) = blocking.or_else(|| broken.position()) {
         fault = fault.with(Fact::Position, position);
         if let Ok(text) = std::str::from_utf8(text) {
             fault = fault.with(Fact::Excerpt, parse::excerpt(text, position));
@@ -186,15 +198,23 @@ fn malformed(entry: &Entry, text: &[u8], broken: &Broken) -> Fault {
         advice: "malformed-at".into(),
         with: Detail::new().with(Fact::Excerpt, excerpt),
     }));
-    match broken {
-        Broken::TooDeep { limit } => fault.with(Fact::Limit, *limit),
-        Broken::Duplicate { key, .. } => {
+    let fault = match (broken, unclear) {
+        (Broken::TooDeep { limit }, _) => return fault.with(Fact::Limit, *limit),
+        (Broken::Utf8 { .. }, _) => return fault,
+        (Broken::Duplicate { key, .. }, _) => {
             let with = Detail::new().with(Fact::Field, shown(key));
             fault.advise([Advice::Known { advice: "duplicate-key".into(), with }])
         }
-        Broken::Syntax { ends_early: true, .. } => fault.advise([Advice::known("ends-early")]),
-        Broken::Syntax { .. } | Broken::Utf8 { .. } => fault,
-    }
+        (Broken::Syntax { ends_early: true, .. }, _) => fault.advise([Advice::known("ends-early")]),
+        (Broken::Syntax { .. }, Some(unclear)) => {
+            fault.advise([Advice::known(unclear.reason.advice())])
+        }
+        (Broken::Syntax { .. }, None) => fault,
+    };
+    let pointer = unclear.map_or("", |unclear| &unclear.pointer);
+    let allowed = explain::allowed_at(&entry.prepared.schema, pointer);
+    let with = Detail::new().with(Fact::Expected, allowed);
+    fault.advise([Advice::Known { advice: "malformed-allowed".into(), with }])
 }
 
 fn shown(key: &str) -> String {
@@ -209,7 +229,8 @@ fn fit(
     limits: &Limits,
 ) -> Result<(Value, Vec<Repair>), Fault> {
     let prepared = &entry.prepared;
-    if !prepared.bears(&arguments) {
+    nesting::bound(&mut arguments);
+    if nesting::is_deeper(&arguments, limits.json_depth) || !prepared.bears(&arguments) {
         return Err(Fault::new(Kind::JsonTooDeep, Operation::ToolCall)
             .with(Fact::ToolName, entry.spec.name.to_string())
             .with(Fact::Limit, limits.json_depth));
@@ -248,7 +269,7 @@ fn with_defaults(prepared: &Prepared, arguments: Value, repairs: &mut Vec<Repair
 
 fn invalid(entry: &Entry, arguments: &Value) -> Fault {
     let prepared = &entry.prepared;
-    let leaves = leaves(&prepared.validator, arguments);
+    let leaves = leaves(&prepared.schema, &prepared.validator, arguments);
     let mut fault = Fault::new(Kind::InvalidArguments, Operation::ToolCall)
         .with(Fact::ToolName, entry.spec.name.to_string());
     for mismatch in explain::explain(&prepared.schema, arguments, &leaves) {

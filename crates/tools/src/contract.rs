@@ -9,6 +9,7 @@ use budao_core::{
     fault::Fault,
     limits::Limits,
     message::CallId,
+    nesting,
     scrub::Scrubber,
     seams::World,
     tool::{Failure, Todo, ToolSpec},
@@ -134,7 +135,10 @@ impl Notes {
     }
 
     /// Says something that must be recorded; waits for room.
-    pub async fn say(&self, note: Note) {
+    pub async fn say(&self, mut note: Note) {
+        if let Note::Topic { data, .. } = &mut note {
+            nesting::bound(data);
+        }
         // The other end is gone only when nobody records this call any more.
         drop(self.0.send(note).await);
     }

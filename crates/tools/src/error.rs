@@ -4,6 +4,7 @@ use std::{any::Any, fmt, io};
 
 use budao_core::{
     fault::{Advice, Fact, Fault, Kind, Operation},
+    nesting,
     tool::Failure,
 };
 use serde_json::Value;
@@ -53,7 +54,8 @@ impl ToolError {
     /// Adds data for the model.
     #[must_use]
     pub fn data(mut self, data: impl Into<Value>) -> Self {
-        let more = data.into();
+        let mut more = data.into();
+        nesting::bound(&mut more);
         match *self.0 {
             Inner::No { ref mut data, .. } => *data = Some(more),
             Inner::Failure(ref mut failure) => failure.data = Some(more),

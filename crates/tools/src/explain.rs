@@ -199,6 +199,92 @@ fn of_types(types: &[JsonType]) -> String {
     names.join(" or ")
 }
 
+/// What a schema allows at a place, in words: `limit must be an integer`. Where it says nothing of the place, what it allows
+/// at the nearest one around it.
+pub(crate) fn allowed_at(root: &Value, pointer: &str) -> String {
+    let (mut at, mut here) = (root, String::new());
+    for part in pointer.split('/').skip(1) {
+        let Some(next) = part_of(root, at, part) else { break };
+        at = next;
+        here = format!("{here}/{part}");
+    }
+    let place = Mismatch { pointer: here, ..Mismatch::default() }.dotted();
+    format!("{place} {}", allowed(root, at))
+}
+
+/// What a schema says about a place, by the parts of its pointer.
+pub(crate) fn schema_at<'a>(root: &'a Value, path: &[String]) -> Option<&'a Value> {
+    let found = path.iter().try_fold(root, |schema, part| part_of(root, schema, part))?;
+    Some(schema::resolve(root, found))
+}
+
+/// Does a schema name this key in the object at a place?
+pub(crate) fn names(root: &Value, path: &[String], key: &str) -> bool {
+    let Some(schema) = schema_at(root, path) else { return false };
+    let declares = |schema: &Value| {
+        let schema = schema::resolve(root, schema);
+        schema.get("properties").is_some_and(|properties| properties.get(key).is_some())
+    };
+    declares(schema) || branches(schema).any(declares)
+}
+
+/// The schema of an item or a key.
+fn part_of<'a>(root: &'a Value, schema: &'a Value, part: &str) -> Option<&'a Value> {
+    let schema = schema::resolve(root, schema);
+    let key = part.replace("~1", "/").replace("~0", "~");
+    let declared = schema.get("properties").and_then(|properties| properties.get(&key));
+    let item = || schema.get("items").filter(|_| part.parse::<usize>().is_ok());
+    let other = || schema.get("additionalProperties").filter(|other| other.is_object());
+    let direct = declared.or_else(item).or_else(other);
+    direct.or_else(|| branches(schema).find_map(|branch| part_of_branch(root, branch, &key)))
+}
+
+/// Alternatives are looked into one level deep: more is rarely written, and never needed to name a place.
+fn part_of_branch<'a>(root: &'a Value, branch: &'a Value, key: &str) -> Option<&'a Value> {
+    let branch = schema::resolve(root, branch);
+    let declared = branch.get("properties").and_then(|properties| properties.get(key));
+    declared.or_else(|| branch.get("items").filter(|_| key.parse::<usize>().is_ok()))
+}
+
+fn branches(schema: &Value) -> impl Iterator<Item = &Value> {
+    ["anyOf", "oneOf", "allOf"]
+        .into_iter()
+        .filter_map(|keyword| schema.get(keyword)?.as_array())
+        .flatten()
+}
+
+fn allowed(root: &Value, schema: &Value) -> String {
+    let schema = schema::resolve(root, schema);
+    if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+        return one_of(values);
+    }
+    if let Some(value) = schema.get("const") {
+        return one_of(std::slice::from_ref(value));
+    }
+    if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+        let names: Vec<&str> = properties.keys().map(String::as_str).collect();
+        return format!("must be an object with the keys {}", listed(&names));
+    }
+    let named = |schema: &Value| -> Vec<String> {
+        match schema::resolve(root, schema).get("type") {
+            Some(Value::String(name)) => vec![name.clone()],
+            Some(Value::Array(names)) => {
+                names.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        }
+    };
+    let own = named(schema);
+    let all = if own.is_empty() { branches(schema).flat_map(named).collect() } else { own };
+    let mut types: Vec<JsonType> = all.iter().filter_map(|name| name.parse().ok()).collect();
+    types.sort_unstable();
+    types.dedup();
+    if types.is_empty() {
+        return "must be a JSON value: text in double quotes, a number, true, false, null, a list or an object".into();
+    }
+    format!("must be {}", of_types(&types))
+}
+
 /// A format says little without a value that has it.
 fn with_sample(rule: &str, text: &str) -> String {
     let sample = text

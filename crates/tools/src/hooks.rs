@@ -9,6 +9,7 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
+    nesting,
     tool::Outcome,
 };
 use serde_json::Value;
@@ -58,6 +59,16 @@ pub enum Verdict {
     Supply(Value),
     /// It is to run with these arguments, which are checked again; the next one is asked about them.
     Replace(Value),
+}
+
+impl Verdict {
+    /// The verdict, with JSON no deeper than recursive code may meet.
+    fn bounded(mut self) -> Self {
+        if let Self::Supply(value) | Self::Replace(value) = &mut self {
+            nesting::bound(value);
+        }
+        self
+    }
 }
 
 /// What becomes of a call after every hook was asked.
@@ -191,7 +202,8 @@ impl Hooks {
 impl Registered {
     async fn ask(&self, call: &Ready, context: &CallContext) -> Result<Verdict, Fault> {
         let (hook, asked, inside) = (self.hook.clone(), call.clone(), context.clone());
-        self.apart(call, context, async move { hook.before(&asked, &inside).await }).await
+        let work = async move { hook.before(&asked, &inside).await.bounded() };
+        self.apart(call, context, work).await
     }
 
     async fn tell(

@@ -9,6 +9,8 @@ use jsonschema::{
 };
 use serde_json::Value;
 
+use crate::schema;
+
 /// Alternatives inside alternatives are looked into this deep.
 const ALTERNATIVES_DEEP: usize = 6;
 
@@ -20,10 +22,12 @@ pub(crate) struct Leaf {
     /// Where in the schema, the keyword included.
     pub(crate) schema: String,
     pub(crate) rule: Rule,
+    /// Is another alternative just as close, and wrong elsewhere? Then nobody can say which one was meant.
+    pub(crate) is_tied: bool,
 }
 
 /// The rule that is broken there.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Rule {
     /// Wrong type; these fit.
     Type(Vec<JsonType>),
@@ -40,19 +44,19 @@ pub(crate) enum Rule {
 }
 
 /// Every place where the value does not fit.
-pub(crate) fn leaves(validator: &Validator, value: &Value) -> Vec<Leaf> {
+pub(crate) fn leaves(root: &Value, validator: &Validator, value: &Value) -> Vec<Leaf> {
     let mut found = Vec::new();
     for error in validator.iter_errors(value) {
-        flatten(&error, 0, &mut found);
+        flatten(root, &error, 0, &mut found);
     }
     found
 }
 
-fn flatten(error: &ValidationError<'_>, deep: usize, found: &mut Vec<Leaf>) {
+fn flatten(root: &Value, error: &ValidationError<'_>, deep: usize, found: &mut Vec<Leaf>) {
     use ValidationErrorKind as K;
     match error.kind() {
         K::AnyOf { context } | K::OneOfNotValid { context } if deep < ALTERNATIVES_DEEP => {
-            alternatives(error, context, deep, found);
+            alternatives(root, error, context, deep, found);
         }
         kind => found.push(leaf(error, rule(kind))),
     }
@@ -63,11 +67,13 @@ fn leaf(error: &ValidationError<'_>, rule: Rule) -> Leaf {
         pointer: error.instance_path().as_str().to_owned(),
         schema: error.schema_path().as_str().to_owned(),
         rule,
+        is_tied: false,
     }
 }
 
 /// Lets the closest alternative speak. When none is closer than the others, says what would fit.
 fn alternatives(
+    root: &Value,
     error: &ValidationError<'_>,
     branches: &[Vec<ValidationError<'static>>],
     deep: usize,
@@ -77,9 +83,9 @@ fn alternatives(
     let mut types = Vec::new();
     let mut values = Vec::new();
     let mut rest: Vec<(Distance, Vec<Leaf>)> = Vec::new();
-    for branch in branches {
+    for (index, branch) in branches.iter().enumerate() {
         let mut leaves = Vec::new();
-        branch.iter().for_each(|error| flatten(error, deep + 1, &mut leaves));
+        branch.iter().for_each(|error| flatten(root, error, deep + 1, &mut leaves));
         match wrong_from_the_start(&leaves, here) {
             Some(Rule::Type(more)) => types.extend(more.iter().copied()),
             Some(Rule::Enum(more)) => values.extend(more.iter().cloned()),
@@ -87,7 +93,10 @@ fn alternatives(
                 types.extend(more.iter().copied());
                 values.extend(others.iter().cloned());
             }
-            _ => rest.push((distance(&leaves, here), leaves)),
+            _ => {
+                let strangers = strangers(root, error, index);
+                rest.push((distance(&leaves, here, strangers), leaves));
+            }
         }
     }
     types.sort_unstable();
@@ -96,11 +105,7 @@ fn alternatives(
     let closest = rest.iter().map(|(distance, _)| *distance).min();
     match closest {
         Some(closest) if closest.0 > 0 => found.extend(other_tag(rest, here)),
-        Some(closest) => {
-            found.extend(
-                rest.into_iter().find(|it| it.0 == closest).map(|it| it.1).unwrap_or_default(),
-            );
-        }
+        Some(closest) => found.extend(nearest(rest, closest)),
         None => found.push(leaf(
             error,
             match (types.is_empty(), values.is_empty()) {
@@ -110,6 +115,32 @@ fn alternatives(
                 (false, false) => Rule::Either(types, values),
             },
         )),
+    }
+}
+
+/// What is wrong with the first of the closest alternatives.
+fn nearest(rest: Vec<(Distance, Vec<Leaf>)>, closest: Distance) -> Vec<Leaf> {
+    let mut all = rest.into_iter().filter(|it| it.0 == closest).map(|it| it.1);
+    let mut first = all.next().unwrap_or_default();
+    let same = |other: &[Leaf]| {
+        let pairs = first.iter().zip(other);
+        first.len() == other.len()
+            && pairs.into_iter().all(|(a, b)| a.pointer == b.pointer && a.rule == b.rule)
+    };
+    if !all.all(|other| same(&other)) {
+        first.iter_mut().for_each(|leaf| leaf.is_tied = true);
+    }
+    first
+}
+
+/// Keys that were sent and that an alternative does not name.
+fn strangers(root: &Value, error: &ValidationError<'_>, index: usize) -> usize {
+    let branch = root.pointer(error.schema_path().as_str()).and_then(|all| all.get(index));
+    let named =
+        branch.map(|branch| schema::resolve(root, branch)).and_then(|it| it.get("properties"));
+    match (named, error.instance().as_object()) {
+        (Some(named), Some(sent)) => sent.keys().filter(|key| named.get(key).is_none()).count(),
+        _ => 0,
     }
 }
 
@@ -145,11 +176,11 @@ fn wrong_from_the_start<'a>(leaves: &'a [Leaf], here: &str) -> Option<&'a Rule> 
         .map(|leaf| &leaf.rule)
 }
 
-/// How far a value is from an alternative, smaller is closer: a tag that names another one first, then
-/// unknown keys, then how many places are wrong.
+/// How far a value is from an alternative, smaller is closer: a tag that names another one first, then keys that were sent
+/// and belong elsewhere or are missing, then how many places are wrong.
 type Distance = (usize, usize, usize);
 
-fn distance(leaves: &[Leaf], here: &str) -> Distance {
+fn distance(leaves: &[Leaf], here: &str, strangers: usize) -> Distance {
     let mut tags = 0;
     let mut unknown = 0;
     let mut missing = 0;
@@ -161,7 +192,7 @@ fn distance(leaves: &[Leaf], here: &str) -> Distance {
             Rule::Type(_) | Rule::Enum(_) | Rule::Either(..) | Rule::Other(..) => {}
         }
     }
-    (tags, unknown + missing, leaves.len())
+    (tags, unknown.max(strangers) + missing, leaves.len())
 }
 
 fn is_child(pointer: &str, of: &str) -> bool {

@@ -48,6 +48,7 @@ mod raw;
 mod repair;
 pub mod run;
 pub mod schema;
+mod tolerant;
 mod toolbox;
 pub mod typed;
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use budao_core::{
     fault::{Advice, ErrorType, Fact, Fault, Kind, Operation},
+    nesting,
     tool::{Failure, Output, ToolSpec},
 };
 use serde_json::{Map, Value};
@@ -60,7 +61,16 @@ pub(crate) fn fault(kind: Kind, spec: &ToolSpec) -> Fault {
     Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, spec.name.to_string())
 }
 
-/// What a tool's answer means.
+/// A tool's answer, no deeper than recursive code may meet.
+pub(crate) fn bounded(mut answer: ToolResult) -> ToolResult {
+    match &mut answer {
+        Ok(data) => nesting::bound(data),
+        Err(failure) => failure.data.iter_mut().for_each(nesting::bound),
+    }
+    answer
+}
+
+/// What a tool's answer means. The answer is [`bounded`].
 pub(crate) fn of_answer(answer: ToolResult, spec: &ToolSpec) -> Result<Output, Failure> {
     match answer {
         Ok(Value::Object(map)) => of_object(map, spec),

@@ -1,16 +1,18 @@
 //! Repairs that lose nothing: defaults filled in, and slips undone that the schema makes plain.
 //!
-//! Arguments that fit are never touched. Slips are undone where the validator found them, and only if
-//! the whole call fits afterwards; otherwise the model is told about what it really sent.
+//! Arguments that fit are never touched. Slips are undone where the validator found them, and only if only one reading is
+//! possible and the whole call fits afterwards; otherwise the model is told about what it really sent.
 
 use budao_core::tool::{Repair, RepairKind};
 use jsonschema::{JsonType, Validator};
 use serde_json::{Map, Value};
 
 use crate::{
+    explain,
     leaf::{Leaf, Rule, leaves},
     parse::{self, Broken},
     schema,
+    tolerant::{self, Unclear},
 };
 
 /// A repaired text may hold slips of its own; so often they are looked at again.
@@ -18,6 +20,14 @@ const ROUNDS_MAX: usize = 4;
 
 /// Repairs in one call at most; more is not a slip.
 const REPAIRS_MAX: usize = 64;
+
+/// Signs that part the items of a list, or begin one that was written out.
+const SEPARATORS: &[char] =
+    &[',', ';', '|', '、', '，', '；', '[', ']', '{', '}', '(', ')', '"', '\''];
+
+/// Words for no item, or for all of them.
+const NO_ITEM: &[&str] =
+    &["-", "all", "any", "empty", "n/a", "na", "nil", "nan", "none", "null", "undefined", "*"];
 
 /// Fills in what is absent and has a default.
 pub(crate) fn fill_defaults(root: &Value, arguments: &mut Value, repairs: &mut Vec<Repair>) {
@@ -74,7 +84,7 @@ pub(crate) fn undo_slips(
     let mut value = arguments.clone();
     let mut repairs = Vec::new();
     for _ in 0..ROUNDS_MAX {
-        let found = leaves(validator, &value);
+        let found = leaves(root, validator, &value);
         if found.is_empty() {
             return Some((value, repairs));
         }
@@ -87,27 +97,25 @@ pub(crate) fn undo_slips(
             repairs.push(Repair { pointer: leaf.pointer.clone(), kind });
         }
     }
-    leaves(validator, &value).is_empty().then_some((value, repairs))
+    validator.is_valid(&value).then_some((value, repairs))
 }
 
-/// What a malformed text clearly meant. A text that was cut off means nothing clearly.
-pub(crate) fn malformed(text: &[u8], broken: &Broken, depth: usize) -> Option<Value> {
-    let Broken::Syntax { ends_early: false, .. } = broken else { return None };
-    let text = std::str::from_utf8(text).ok()?;
-    let options = jsonrepair_rs::RepairOptions::new().with_max_input_bytes(text.len());
-    let meant = jsonrepair_rs::jsonrepair_with_options(text, options).ok()?;
-    // An odd quote somewhere: nobody can say where a text ends.
-    if ['"', '\''].iter().any(|quote| text.matches(*quote).count() % 2 == 1) {
-        return None;
-    }
-    let closers = |text: &str| text.bytes().filter(|byte| matches!(byte, b'}' | b']')).count();
-    if closers(&meant) > closers(text) {
-        return None;
-    }
-    parse::strict(meant.as_bytes(), depth).ok().filter(Value::is_object)
+/// What a malformed text clearly meant, or why it is not clear. Nothing for what is not even text, or repeats a key, or is
+/// too deep.
+pub(crate) fn malformed(
+    schema: &Value,
+    text: &[u8],
+    broken: &Broken,
+    depth: usize,
+) -> Option<Result<Value, Unclear>> {
+    let Broken::Syntax { .. } = broken else { return None };
+    Some(tolerant::object(schema, std::str::from_utf8(text).ok()?, depth))
 }
 
 fn undo(root: &Value, arguments: &mut Value, leaf: &Leaf, depth: usize) -> Option<RepairKind> {
+    if leaf.is_tied {
+        return None;
+    }
     let (types, values): (&[JsonType], &[Value]) = match &leaf.rule {
         Rule::Type(types) => (types, &[]),
         Rule::Enum(values) => (&[], values),
@@ -117,13 +125,16 @@ fn undo(root: &Value, arguments: &mut Value, leaf: &Leaf, depth: usize) -> Optio
     if arguments.pointer(&leaf.pointer)?.is_null() {
         return leave_out(root, arguments, leaf);
     }
-    let place = arguments.pointer_mut(&leaf.pointer)?;
-    let same = place.as_str().and_then(|text| same_but_for_case(text, values));
+    let sent = arguments.pointer(&leaf.pointer)?;
+    let same = sent.as_str().and_then(|text| same_but_for_case(text, values));
     let (value, kind) = match same {
         Some(value) => (value, RepairKind::EnumCase),
-        None => as_type(place, types, depth)?,
+        None => match as_type(sent, types, depth) {
+            Some(typed) => typed,
+            None => (one_to_list(root, arguments, leaf, types)?, RepairKind::OneToList),
+        },
     };
-    *place = value;
+    *arguments.pointer_mut(&leaf.pointer)? = value;
     Some(kind)
 }
 
@@ -134,9 +145,11 @@ fn leave_out(root: &Value, arguments: &mut Value, leaf: &Leaf) -> Option<RepairK
         return Some(RepairKind::NullToAbsent);
     }
     let (parent, key) = leaf.pointer.rsplit_once('/')?;
-    let key = key.replace("~1", "/").replace("~0", "~");
     // `…/properties/<key>/type`: the object's schema is three steps up, alternatives aside.
-    let (holder, _) = leaf.schema.rsplit_once("/properties/")?;
+    let (holder, rest) = leaf.schema.rsplit_once("/properties/")?;
+    // A key the schema does not name is one of an open map, and says something by being there.
+    (rest.split('/').next() == Some(key)).then_some(())?;
+    let key = key.replace("~1", "/").replace("~0", "~");
     let required = root.pointer(holder)?.get("required").and_then(Value::as_array);
     if required.is_some_and(|names| names.iter().any(|name| name == &key)) {
         return None;
@@ -161,7 +174,8 @@ fn as_type(value: &Value, types: &[JsonType], depth: usize) -> Option<(Value, Re
             }
         }
         if wants(JsonType::Array) || wants(JsonType::Object) {
-            let meant = parse::strict(text.as_bytes(), depth).ok().filter(|meant| {
+            let meant = parse::strict(text.as_bytes(), depth).ok();
+            let meant = meant.or_else(|| tolerant::list_or_object(text, depth)).filter(|meant| {
                 (meant.is_array() && wants(JsonType::Array))
                     || (meant.is_object() && wants(JsonType::Object))
             });
@@ -170,10 +184,35 @@ fn as_type(value: &Value, types: &[JsonType], depth: usize) -> Option<(Value, Re
             }
         }
     }
-    if wants(JsonType::Array) && !value.is_array() {
-        return Some((Value::Array(vec![value.clone()]), RepairKind::OneToList));
-    }
     None
+}
+
+/// A list of the one value that was sent, if it can only be one item: nothing in a list (`[1, 2]` is no matrix), no text
+/// that may name several or none, no object that may map several.
+fn one_to_list(root: &Value, arguments: &Value, leaf: &Leaf, types: &[JsonType]) -> Option<Value> {
+    let (parent, _) = leaf.pointer.rsplit_once('/')?;
+    let is_field = arguments.pointer(parent)?.is_object();
+    let only_list = types.iter().all(|it| matches!(it, JsonType::Array | JsonType::Null));
+    (is_field && only_list && types.contains(&JsonType::Array)).then_some(())?;
+    let sent = arguments.pointer(&leaf.pointer)?;
+    let is_one = match sent {
+        Value::Number(_) | Value::Bool(_) => true,
+        Value::String(text) => is_one_item(text),
+        Value::Object(map) => {
+            let (owner, _) = leaf.schema.rsplit_once('/')?;
+            let item = schema::resolve(root, root.pointer(owner)?.get("items")?);
+            map.keys().any(|key| explain::names(item, &[], key))
+        }
+        Value::Null | Value::Array(_) => false,
+    };
+    is_one.then(|| Value::Array(vec![sent.clone()]))
+}
+
+fn is_one_item(text: &str) -> bool {
+    !text.is_empty()
+        && !text.contains(SEPARATORS)
+        && !text.contains(char::is_whitespace)
+        && !NO_ITEM.contains(&text.to_lowercase().as_str())
 }
 
 /// The number a text spells, if nothing of it is lost.
@@ -224,6 +263,9 @@ mod tests {
         use RepairKind::*;
         let list = json!({ "type": "array", "items": { "type": "integer" } });
         let colour = json!({ "enum": ["red", "green"] });
+        let words = json!({ "type": "array", "items": { "type": "string" } });
+        let matrix = json!({ "type": "array", "items": list });
+        let pairs = json!({ "type": "array", "items": { "properties": { "k": {} } } });
         for (property, sent, wanted) in [
             (json!({ "type": "integer" }), json!("5"), Some((json!(5), TextToNumber))),
             (json!({ "type": "number" }), json!("-0.25"), Some((json!(-0.25), TextToNumber))),
@@ -235,7 +277,21 @@ mod tests {
             (json!({ "type": "boolean" }), json!("yes"), None),
             (list.clone(), json!("[1, 2]"), Some((json!([1, 2]), TextToJson))),
             (list.clone(), json!(3), Some((json!([3]), OneToList))),
-            (list, json!("3"), Some((json!([3]), OneToList))),
+            (list.clone(), json!("3"), Some((json!([3]), OneToList))),
+            (list.clone(), json!("1, 2"), None),
+            (list, json!("(1, 2)"), None),
+            (words.clone(), json!("a.txt"), Some((json!(["a.txt"]), OneToList))),
+            (words.clone(), json!("a.txt, b.txt"), None),
+            (words.clone(), json!("a.txt b.txt"), None),
+            (words.clone(), json!("none"), None),
+            (words.clone(), json!(""), None),
+            (words.clone(), json!("['a', 'b']"), Some((json!(["a", "b"]), TextToJson))),
+            (words, json!("['a', ...]"), None),
+            (matrix.clone(), json!([1, 2]), None),
+            (matrix.clone(), json!("[1, 2]"), None),
+            (matrix, json!(1), None),
+            (pairs.clone(), json!({"k": 1}), Some((json!([{"k": 1}]), OneToList))),
+            (pairs, json!({"0": {"k": 1}}), None),
             (json!({ "type": "object" }), json!("{\"a\":1}"), Some((json!({"a": 1}), TextToJson))),
             (json!({ "type": "object" }), json!("{\"a\":1,\"a\":2}"), None),
             (json!({ "type": "string" }), json!(null), Some((json!(null), NullToAbsent))),
@@ -256,6 +312,24 @@ mod tests {
     fn a_required_null_is_not_left_out() {
         let schema = json!({ "properties": { "x": { "type": "string" } }, "required": ["x"] });
         assert_eq!(repaired(&schema, &json!({ "x": null })), None);
+    }
+
+    #[test]
+    fn a_null_in_an_open_map_is_not_left_out() {
+        let schema =
+            json!({ "properties": { "env": { "additionalProperties": { "type": "string" } } } });
+        assert_eq!(repaired(&schema, &json!({ "env": { "A": null } })), None);
+    }
+
+    #[test]
+    fn a_slip_that_two_alternatives_read_differently_stays() {
+        let one =
+            |kind: &str| json!({ "properties": { "x": { "type": kind } }, "required": ["x"] });
+        let schema = json!({ "properties": { "a": { "anyOf": [one("integer"), one("array")] } } });
+        assert_eq!(repaired(&schema, &json!({ "a": { "x": "5" } })), None);
+        let schema =
+            json!({ "properties": { "a": { "anyOf": [one("integer"), one("integer")] } } });
+        assert!(repaired(&schema, &json!({ "a": { "x": "5" } })).is_some());
     }
 
     #[test]
@@ -286,7 +360,7 @@ mod tests {
     fn a_malformed_text_is_read_only_when_its_meaning_is_plain() {
         let read = |text: &str| {
             let broken = parse::strict(text.as_bytes(), 64).unwrap_err();
-            malformed(text.as_bytes(), &broken, 64)
+            malformed(&json!({}), text.as_bytes(), &broken, 64).and_then(Result::ok)
         };
         assert_eq!(read("{'path': 'a', all: True,}"), Some(json!({ "path": "a", "all": true })));
         assert_eq!(read("```json\n{\"a\": 1,}\n```"), Some(json!({ "a": 1 })));

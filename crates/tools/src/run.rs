@@ -92,7 +92,8 @@ impl Ready {
         let arguments = self.arguments.clone();
         let context = CallContext { cancel: stop, ..context.clone() };
         let world = context.world.clone();
-        let work = async move { tool.call(arguments, &context).await };
+        // Bounded before it goes anywhere: the caller may have left, and dropping a deep answer recurses.
+        let work = async move { outcome::bounded(tool.call(arguments, &context).await) };
         let pool = &self.shared.pool;
         if self.entry.quick { pool.start_quick(&world, work) } else { pool.start(&world, work) }
     }

@@ -3,12 +3,13 @@
 //! The schema is made from the type, so what the model reads, what is enforced and what is decoded are
 //! one thing.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt, io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 pub use budao_core::tool::Effect;
 use budao_core::{
     fault::{Fact, Fault, Kind, Mismatch, Operation},
+    nesting,
     tool::{Failure, Source, ToolSpec},
 };
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -98,7 +99,9 @@ impl Options {
 
     /// The specification of a tool with these options.
     #[must_use]
-    pub fn spec(self, name: &str, description: &str, schema: Value) -> ToolSpec {
+    pub fn spec(self, name: &str, description: &str, mut schema: Value) -> ToolSpec {
+        // What is cut here is deeper than registration accepts.
+        nesting::bound(&mut schema);
         ToolSpec {
             name: name.into(),
             description: description.into(),
@@ -120,7 +123,7 @@ pub trait TypedTool: Send + Sync + fmt::Debug + 'static {
     /// What it is called with.
     type Args: DeserializeOwned + JsonSchema + Send;
     /// What it answers.
-    type Output: Serialize;
+    type Output: Serialize + 'static;
 
     /// Its name.
     const NAME: &'static str;
@@ -285,13 +288,69 @@ fn whole_numbers(value: &mut Value) -> bool {
 }
 
 /// An answer as JSON. One that cannot be written as JSON is the tool's failure.
-fn encode<T: Serialize>(output: Result<T, ToolError>, tool: &str) -> ToolResult {
-    let output = output.map_err(|error| error.into_failure(tool))?;
+fn encode<T: Serialize + 'static>(output: Result<T, ToolError>, tool: &str) -> ToolResult {
+    let mut output = output.map_err(|error| error.into_failure(tool))?;
+    // A value is JSON already; writing it anew would recurse.
+    let any: &mut dyn Any = &mut output;
+    if let Some(value) = any.downcast_mut::<Value>() {
+        return Ok(value.take());
+    }
+    if too_deep(&output) {
+        tracing::error!(tool, "the result of a tool is nested too deeply and is never freed");
+        // Dropping it would recurse as deeply as it is nested, and end the process.
+        std::mem::forget(output);
+        return Err(unwritable(tool));
+    }
     serde_json::to_value(output).map_err(|error| {
-        let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall)
-            .with(Fact::ToolName, tool.to_owned())
-            .with(Fact::Reason, "its result cannot be written as JSON")
-            .caused_by(&error);
-        Failure { fault, data: None, note: None }
+        let Failure { fault, .. } = unwritable(tool);
+        Failure { fault: fault.caused_by(&error), data: None, note: None }
     })
+}
+
+fn unwritable(tool: &str) -> Failure {
+    let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall)
+        .with(Fact::ToolName, tool.to_owned())
+        .with(Fact::Reason, "its result cannot be written as JSON");
+    Failure { fault, data: None, note: None }
+}
+
+/// Is a type's JSON nested in more levels than recursive code may meet? Writes it nowhere and stops there.
+fn too_deep<T: Serialize>(output: &T) -> bool {
+    struct Levels {
+        left: usize,
+        is_over: bool,
+    }
+    impl Levels {
+        fn enter(&mut self) -> io::Result<()> {
+            match self.left.checked_sub(1) {
+                Some(left) => self.left = left,
+                None => self.is_over = true,
+            }
+            if self.is_over { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
+        }
+    }
+    impl serde_json::ser::Formatter for &mut Levels {
+        fn begin_array<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
+            self.enter()
+        }
+
+        fn end_array<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
+            self.left += 1;
+            Ok(())
+        }
+
+        fn begin_object<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
+            self.enter()
+        }
+
+        fn end_object<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
+            self.left += 1;
+            Ok(())
+        }
+    }
+    let mut levels = Levels { left: nesting::LEVELS_MAX, is_over: false };
+    let mut writer = serde_json::Serializer::with_formatter(io::sink(), &mut levels);
+    // Any other error is met again where it is told.
+    drop(output.serialize(&mut writer));
+    levels.is_over
 }

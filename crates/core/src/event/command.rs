@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{CommandId, QuestionId, Seq, Settings, TaskId};
-use crate::{fault::Fault, message::Block, trace::Trace};
+use crate::{fault::Fault, message::Block, nesting, trace::Trace};
 
 /// What anyone allowed may ask of a session. Durable, with an id, taken up by whoever writes the session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -115,6 +115,30 @@ pub enum Ask {
         /// How long they had been there.
         uptime_ms: u64,
     },
+}
+
+impl Command {
+    /// Bounds the JSON it carries, so that nothing that is done with it recurses too deeply. For whoever takes commands
+    /// from outside, before anything else.
+    pub fn bound_nesting(&mut self) {
+        match &mut self.ask {
+            Ask::Decide { arguments, .. } => arguments.iter_mut().for_each(nesting::bound),
+            Ask::Settings { settings } => settings.extra.values_mut().for_each(nesting::bound),
+            Ask::Solve { tasks: value, .. } | Ask::Note { data: value, .. } => {
+                nesting::bound(value);
+            }
+            Ask::Message { .. }
+            | Ask::Cancel { .. }
+            | Ask::Withdraw { .. }
+            | Ask::Close
+            | Ask::Plan { .. }
+            | Ask::CancelTask { .. }
+            | Ask::RestartTask { .. }
+            | Ask::CancelPlan
+            | Ask::Replan { .. }
+            | Ask::ObserverLost { .. } => {}
+        }
+    }
 }
 
 impl Ask {

@@ -10,7 +10,7 @@ use serde::{
 use serde_json::Value;
 
 use super::Fact;
-use crate::scrub::Scrubber;
+use crate::{nesting, scrub::Scrubber};
 
 /// What sort of value a fact has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,8 +197,11 @@ impl Detail {
 }
 
 /// A value in the shape its fact has, so that what was recorded reads back as the same value. Only a
-/// number that cannot be read as one stays words.
-fn fit(shape: Shape, value: FactValue) -> FactValue {
+/// number that cannot be read as one stays words. JSON is bounded here, so that no fact is too deep to be walked.
+fn fit(shape: Shape, mut value: FactValue) -> FactValue {
+    if let FactValue::Json(json) = &mut value {
+        nesting::bound(json);
+    }
     match shape {
         Shape::Text => FactValue::Text(words(value)),
         Shape::List => FactValue::List(match value {

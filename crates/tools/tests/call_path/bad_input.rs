@@ -77,7 +77,7 @@ async fn json_100_000_levels_deep_is_refused() {
     }
     // Inside a text that would be read as JSON, too.
     let inside = json!({ "query": "x", "tags": "[".repeat(100_000) }).to_string();
-    assert!(toolbox.check(&call("search", inside), &Limits::default()).is_ok());
+    assert_eq!(refused(&toolbox, "search", inside).kind(), Kind::InvalidArguments);
     support::still_works(&toolbox).await;
 }
 

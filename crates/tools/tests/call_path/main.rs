@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected should fail there")]
 
 mod bad_input;
+mod deep;
 mod define;
 mod hooks;
 mod isolation;

@@ -113,6 +113,37 @@ fn alternatives_speak_of_the_closest() {
     insta::assert_snapshot!(all.join("\n\n"));
 }
 
+/// Goal: among alternatives without tags, the keys that were sent say which one was meant.
+#[test]
+fn the_alternative_whose_keys_were_sent_is_explained() {
+    let one = |keys: &[&str]| {
+        let properties: serde_json::Map<_, _> =
+            keys.iter().map(|key| ((*key).to_owned(), json!({ "type": "string" }))).collect();
+        json!({ "type": "object", "properties": properties, "required": keys })
+    };
+    let schema = json!({
+        "properties": { "from": { "anyOf": [one(&["path"]), one(&["url", "method"]), one(&["id", "branch", "commit"])] } },
+    });
+    let tool = budao_tools::RawTool::new("open", "", schema, |_, _| async { Ok(json!(null)) });
+    let toolbox = Toolbox::builder().add(tool).unwrap().build();
+    for (sent, places) in [
+        (json!({ "url": "x" }), vec!["/from/method"]),
+        (json!({ "url": 5 }), vec!["/from/method", "/from/url"]),
+        (json!({ "commit": "c", "branch": "b" }), vec!["/from/id"]),
+        (json!({ "path": 5 }), vec!["/from/path"]),
+    ] {
+        let told = english(refused(&toolbox, "open", json!({ "from": sent }).to_string()));
+        let mut named: Vec<&str> = told["mismatches"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|it| it["pointer"].as_str())
+            .collect();
+        named.sort_unstable();
+        assert_eq!(named, places, "{sent}");
+    }
+}
+
 #[tokio::test]
 async fn repairs_and_cuts_are_told_in_the_note() {
     let toolbox = Toolbox::builder().add(search()).unwrap().build();
@@ -154,6 +185,7 @@ fn every_advice_of_the_table_has_words_in_both_languages() {
     }
     for id in [
         "malformed-at",
+        "malformed-allowed",
         "duplicate-key",
         "ends-early",
         "output-cut",
