@@ -188,7 +188,7 @@ impl Actor {
         };
         Ok(Self {
             id: task.id,
-            machine: Machine::new(task.id, session),
+            machine: Machine::new(task.id, session).plan_folder(shared.plan_folder.clone()),
             idle_since: now,
             tenure,
             around,

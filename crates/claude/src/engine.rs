@@ -1,6 +1,6 @@
 //! The engine: sessions by id, loaded when touched, their CLI ended when they have been idle for long.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -59,6 +59,8 @@ pub struct Config {
     pub idle_keep: Duration,
     /// Is the CLI started when a session is opened, before anything is asked?
     pub ahead: bool,
+    /// Where the CLI keeps the plans it writes in plan mode, an absolute path. Without it no plan can be written there.
+    pub plan_folder: Option<PathBuf>,
 }
 
 impl Config {
@@ -77,6 +79,7 @@ impl Config {
             census: Arc::new(NoCensus),
             idle_keep: Duration::from_secs(15 * 60),
             ahead: false,
+            plan_folder: None,
         }
     }
 }
@@ -95,6 +98,7 @@ pub(crate) struct Shared {
     pub(crate) idle_keep: Duration,
     pub(crate) tool_servers: DashMap<SessionId, Value>,
     ahead: bool,
+    pub(crate) plan_folder: Option<PathBuf>,
 }
 
 impl Shared {
@@ -124,7 +128,7 @@ impl Claude {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let Config { journal, world, launcher, limits, patience, scrubber, .. } = config;
-        let Config { holder, census, idle_keep, ahead, .. } = config;
+        let Config { holder, census, idle_keep, ahead, plan_folder, .. } = config;
         let tool_servers = DashMap::new();
         let shared = Shared {
             journal,
@@ -138,6 +142,7 @@ impl Claude {
             idle_keep,
             tool_servers,
             ahead,
+            plan_folder,
         };
         Self { shared: Arc::new(shared), sessions: Sessions::default(), pursued: Arc::default() }
     }
