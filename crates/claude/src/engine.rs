@@ -13,7 +13,7 @@ use budao_core::{
 };
 use budao_journal::{
     Journal, Missing, Stored,
-    tenure::{Census, NoCensus, Sessions, Terms, gone, hand_in},
+    tenure::{Census, NoCensus, Sessions, Terms, confirm, gone, hand_in},
 };
 use dashmap::DashMap;
 use futures::{StreamExt, stream::BoxStream};
@@ -216,11 +216,12 @@ impl Claude {
     async fn is_in_hand(&self, session: SessionId) -> bool {
         let journal = &*self.shared.journal;
         let lease = journal.info(session).await.ok().flatten().and_then(|info| info.lease);
-        let is_ours = lease.is_some_and(|lease| lease.holder == self.shared.holder);
-        if is_ours && self.sessions.has(session) {
+        let is_held = lease.is_some_and(|lease| lease.holder == self.shared.holder);
+        if is_held && self.sessions.has(session) {
             return true;
         }
         match (budao_journal::fold(journal, session).await, journal.inbox(session).await) {
+            (Ok((state, _)), _) if !is_ours(&state.settings) => true,
             (Ok((state, _)), Ok(inbox)) => {
                 state.turn.is_none() && state.queue.is_empty() && inbox.is_empty()
             }
@@ -311,11 +312,12 @@ impl Engine for Claude {
         let (reply, answered) = oneshot::channel();
         let message = Message::Command { command: Box::new(command.clone()), waits: false, reply };
         self.send(session, Missing::Refuse, message).await?;
-        match answered.await.map_err(|_| gone(session))? {
+        match answered.await.unwrap_or_else(|_| Err(gone(session))) {
             Err(fault) if fault.kind() == Kind::SessionBusy => {
                 self.submit_elsewhere(session, command).await
             }
-            answer => answer,
+            Err(fault) => confirm(&*self.shared.journal, session, &command.id, fault).await,
+            Ok(answer) => Ok(answer),
         }
     }
 
