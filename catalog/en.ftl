@@ -1188,6 +1188,15 @@ too-many-sessions =
     .rec-1 = Try again later
     .rec-2 = Close sessions that are no longer needed
 
+wrong-engine =
+    .title = Session belongs to another engine
+    .model = The session { $session } belongs to the engine { $engine }, which does not run here.
+    .user = This session belongs to the engine { $engine }, and this program runs another one. Start it with --engine { $engine } to go on with the session.
+    .about = A session is run by the engine that opened it: native (the built-in loop) or claude (the Claude CLI). The program that was asked runs the other one. Nothing was changed and no message was kept.
+    .check = See which engine the program was started with (--engine), and which one the session's label `engine` names; without that label it is native.
+    .rec-1 = Start the program with --engine { $engine }
+    .rec-2 = Start a new session
+
 ## CLI: external agent programs
 
 cli-not-installed =

@@ -1162,6 +1162,15 @@ too-many-sessions =
     .rec-1 = 晚些时候再试
     .rec-2 = 关掉不再需要的会话
 
+wrong-engine =
+    .title = 会话属于另一个引擎
+    .model = 会话 { $session } 属于引擎 { $engine }，这里没有运行它。
+    .user = 这个会话属于引擎 { $engine }，而本程序运行的是另一个引擎。请用 --engine { $engine } 启动程序后继续该会话。
+    .about = 会话由打开它的引擎运行：native（内置循环）或 claude（Claude CLI）。收到请求的程序运行的是另一个引擎。没有任何改动，也没有保留消息。
+    .check = 看看程序启动时用的是哪个引擎（--engine），以及会话的 `engine` 标签写的是哪一个；没有这个标签就是 native。
+    .rec-1 = 用 --engine { $engine } 启动程序
+    .rec-2 = 新开一个会话
+
 ## CLI：外部智能体程序
 
 cli-not-installed =

@@ -272,7 +272,8 @@ impl Attendant {
             self.change(offer::Change::Title(title), Reply::Nobody);
         }
         self.projector.expect(prompt.command.clone());
-        self.jobs.push(Job::Message { ask: self.asked_for(content) });
+        let (command, ask) = (prompt.command.clone(), self.asked_for(content));
+        self.jobs.push(Job::Message { command, ask });
         self.prompts.active = Some(prompt);
     }
 
@@ -321,10 +322,14 @@ impl Attendant {
         let active = self.prompts.active.as_ref();
         let own = || (CommandId::own(self.bridge.world.uuid()), Trace::NONE);
         let (ask, (id, trace)) = match &mut job {
-            Job::Message { ask } => {
-                let Some(prompt) = active else { return };
+            Job::Message { command, ask } => {
+                // One that was answered meanwhile is not asked any more.
+                let Some(prompt) = active.filter(|prompt| prompt.command == *command) else {
+                    return;
+                };
                 (ask.clone(), (prompt.command.clone(), prompt.trace))
             }
+            Job::Withdraw { message } => (EngineAsk::Withdraw { message: message.clone() }, own()),
             Job::Cancel => (EngineAsk::Cancel { reason: None }, own()),
             Job::Decide { ask } => (ask.clone(), own()),
             Job::Settings { change, made, .. } => {
@@ -367,14 +372,10 @@ impl Attendant {
             Ok(Answer::Rejected { fault }) | Err(fault) => Some(fault),
         };
         match job {
-            Job::Message { .. } => {
-                if let Some(fault) = refused {
-                    self.refused(&fault).await;
-                }
-            }
+            Job::Message { command, .. } => self.handed_in(command, refused.as_ref()).await,
             Job::Settings { reply, made, .. } => self.set(reply, made, refused.as_ref()),
             Job::Close => self.closed(refused.as_ref()),
-            Job::Cancel | Job::Decide { .. } | Job::TakeUp => {
+            Job::Cancel | Job::Decide { .. } | Job::Withdraw { .. } | Job::TakeUp => {
                 if let Some(fault) = refused {
                     tracing::info!(session = %self.session, %fault, "a command came too late");
                 }
@@ -415,6 +416,8 @@ impl Attendant {
             self.show(show, is_muted);
         }
         match &record.event {
+            // Its prompt has its answer: it must not run.
+            Event::TurnStarted { .. } if is_muted => self.jobs.push(Job::Cancel),
             Event::TurnStarted { message } => self.turn_started(message, record.turn),
             Event::TurnEnded { .. } => self.turn_ended(record).await,
             Event::SettingsChanged { settings } => {
@@ -518,11 +521,12 @@ impl Attendant {
     fn lost(&mut self, fault: &Fault) {
         tracing::warn!(session = %self.session, %fault, "a session could not be followed");
         self.records = None;
-        let error = |trace| faults::error(&fault.clone().traced(trace), self.bridge.lang);
-        let all = self.prompts.active.take().into_iter();
-        let all: Vec<_> = all.chain(std::mem::take(&mut self.prompts.waiting)).collect();
-        for prompt in all {
-            let error = error(prompt.trace);
+        let active = self.prompts.active.take();
+        if let Some(prompt) = &active {
+            self.retract(prompt);
+        }
+        for prompt in active.into_iter().chain(std::mem::take(&mut self.prompts.waiting)) {
+            let error = faults::error(&fault.clone().traced(prompt.trace), self.bridge.lang);
             self.outbox.answer(prompt.responder, Err(error));
         }
         self.patience = None;

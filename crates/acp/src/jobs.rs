@@ -12,7 +12,7 @@ use agent_client_protocol::v1::{
     },
 };
 use budao_core::{
-    event::{Answer, Ask, Settings},
+    event::{Answer, Ask, CommandId, Settings},
     fault::Fault,
 };
 use futures::future::BoxFuture;
@@ -24,7 +24,12 @@ use crate::offer::Change;
 pub(crate) enum Job {
     /// The prompt that is being answered.
     Message {
+        command: CommandId,
         ask: Ask,
+    },
+    /// Take a message back that its prompt no longer waits for.
+    Withdraw {
+        message: CommandId,
     },
     Cancel,
     Decide {

@@ -1,10 +1,13 @@
-//! The sessions an editor can come back to: those that have a directory.
+//! The sessions an editor can come back to: those that have a directory and belong to the engine behind the bridge.
 
 use agent_client_protocol::{
     Error,
     v1::schema::{ListSessionsRequest, ListSessionsResponse, SessionInfo},
 };
-use budao_core::{event::SessionId, time::Timestamp};
+use budao_core::{
+    event::{SessionId, engine_of},
+    time::Timestamp,
+};
 use budao_journal::{Filter, Summary};
 
 use crate::{
@@ -41,7 +44,9 @@ pub(crate) async fn page(
         .await
         .map_err(|fault| faults::error(&fault, bridge.lang))?;
     let next = found.last().filter(|_| found.len() == PAGE).map(cursor);
-    Ok(ListSessionsResponse::new(found.into_iter().map(info).collect()).next_cursor(next))
+    // A page may be short, or empty, and not the last: the others would be refused when they are loaded.
+    let ours = found.into_iter().filter(|found| engine_of(&found.labels) == bridge.offer.engine);
+    Ok(ListSessionsResponse::new(ours.map(info).collect()).next_cursor(next))
 }
 
 fn info(summary: Summary) -> SessionInfo {

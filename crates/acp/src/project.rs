@@ -416,7 +416,7 @@ impl Projector {
     ) {
         let look = Look { tool, arguments, workspace: self.settings.workspace.as_deref() };
         let (kind, title) = (look.kind(), look.title());
-        let (locations, content) = (look.locations(), look.differences());
+        let (locations, content) = (look.locations(), look.content());
         let input = Some(arguments).filter(|arguments| !arguments.is_null()).cloned();
         let is_new = !self.calls.contains_key(call);
         let open = self.calls.entry(call.clone()).or_default();
@@ -449,7 +449,7 @@ impl Projector {
             open.question = Some(question.clone());
         }
         let look = Look { tool, arguments, workspace: self.settings.workspace.as_deref() };
-        let mut content = look.differences();
+        let mut content = look.content();
         content.push(text::reason(reason, self.lang).into_owned().into());
         let fields = ToolCallUpdateFields::new()
             .status(ToolCallStatus::Pending)
@@ -463,7 +463,7 @@ impl Projector {
             question: question.clone(),
             digest: digest.clone(),
             tool: tool.clone(),
-            rules: look.tool != "plan",
+            rules: look.takes_rules(),
             call: ToolCallUpdate::new(Arc::clone(&call.0), fields),
         })));
     }

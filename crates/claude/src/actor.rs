@@ -13,7 +13,7 @@ use budao_core::{
 };
 use budao_journal::{
     Entry, Missing,
-    tenure::{After, Exit, Lives, NoRoom, Round, Tenure, busy},
+    tenure::{After, Exit, Lives, NoRoom, Round, Tenure, wrong_engine},
 };
 use futures::FutureExt;
 use tokio::sync::{mpsc, oneshot};
@@ -177,7 +177,7 @@ impl Actor {
         let (tenure, session) = Tenure::begin(shared.terms(), task.id, task.missing).await?;
         if session.head > 0 && !is_ours(&session.settings) {
             tenure.release().await;
-            return Err(busy(task.id));
+            return Err(wrong_engine(task.id, &session.settings));
         }
         let now = shared.world.clock.now();
         let around = Around {
@@ -188,7 +188,7 @@ impl Actor {
         };
         Ok(Self {
             id: task.id,
-            machine: Machine::new(task.id, session),
+            machine: Machine::new(task.id, session).plan_folder(shared.plan_folder.clone()),
             idle_since: now,
             tenure,
             around,

@@ -1,6 +1,6 @@
 //! The engine: sessions by id, loaded when touched, their CLI ended when they have been idle for long.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
@@ -13,7 +13,7 @@ use budao_core::{
 };
 use budao_journal::{
     Journal, Missing, Stored,
-    tenure::{Census, NoCensus, Sessions, Terms, gone, hand_in},
+    tenure::{Census, NoCensus, Sessions, Terms, confirm, gone, hand_in},
 };
 use dashmap::DashMap;
 use futures::{StreamExt, stream::BoxStream};
@@ -59,6 +59,8 @@ pub struct Config {
     pub idle_keep: Duration,
     /// Is the CLI started when a session is opened, before anything is asked?
     pub ahead: bool,
+    /// Where the CLI keeps the plans it writes in plan mode, an absolute path. Without it no plan can be written there.
+    pub plan_folder: Option<PathBuf>,
 }
 
 impl Config {
@@ -77,6 +79,7 @@ impl Config {
             census: Arc::new(NoCensus),
             idle_keep: Duration::from_secs(15 * 60),
             ahead: false,
+            plan_folder: None,
         }
     }
 }
@@ -95,6 +98,7 @@ pub(crate) struct Shared {
     pub(crate) idle_keep: Duration,
     pub(crate) tool_servers: DashMap<SessionId, Value>,
     ahead: bool,
+    pub(crate) plan_folder: Option<PathBuf>,
 }
 
 impl Shared {
@@ -124,7 +128,7 @@ impl Claude {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let Config { journal, world, launcher, limits, patience, scrubber, .. } = config;
-        let Config { holder, census, idle_keep, ahead, .. } = config;
+        let Config { holder, census, idle_keep, ahead, plan_folder, .. } = config;
         let tool_servers = DashMap::new();
         let shared = Shared {
             journal,
@@ -138,6 +142,7 @@ impl Claude {
             idle_keep,
             tool_servers,
             ahead,
+            plan_folder,
         };
         Self { shared: Arc::new(shared), sessions: Sessions::default(), pursued: Arc::default() }
     }
@@ -211,11 +216,12 @@ impl Claude {
     async fn is_in_hand(&self, session: SessionId) -> bool {
         let journal = &*self.shared.journal;
         let lease = journal.info(session).await.ok().flatten().and_then(|info| info.lease);
-        let is_ours = lease.is_some_and(|lease| lease.holder == self.shared.holder);
-        if is_ours && self.sessions.has(session) {
+        let is_held = lease.is_some_and(|lease| lease.holder == self.shared.holder);
+        if is_held && self.sessions.has(session) {
             return true;
         }
         match (budao_journal::fold(journal, session).await, journal.inbox(session).await) {
+            (Ok((state, _)), _) if !is_ours(&state.settings) => true,
             (Ok((state, _)), Ok(inbox)) => {
                 state.turn.is_none() && state.queue.is_empty() && inbox.is_empty()
             }
@@ -307,11 +313,12 @@ impl Engine for Claude {
         let (reply, answered) = oneshot::channel();
         let message = Message::Command { command: Box::new(command.clone()), waits: false, reply };
         self.send(session, Missing::Refuse, message).await?;
-        match answered.await.map_err(|_| gone(session))? {
+        match answered.await.unwrap_or_else(|_| Err(gone(session))) {
             Err(fault) if fault.kind() == Kind::SessionBusy => {
                 self.submit_elsewhere(session, command).await
             }
-            answer => answer,
+            Err(fault) => confirm(&*self.shared.journal, session, &command.id, fault).await,
+            Ok(answer) => Ok(answer),
         }
     }
 

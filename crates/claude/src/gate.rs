@@ -1,6 +1,9 @@
 //! Who may use which tool of the CLI: the session's permissions, and the CLI's modes taken at their word.
 //!
-//! The CLI enforces plan mode only by asking; a host that says yes gets the file written. So we say no.
+//! The CLI enforces plan mode only by asking; a host that says yes gets the file written. So we say no. The one
+//! file it may write there is its plan, without which it has none to hand in.
+
+use std::path::Path;
 
 use budao_core::{
     event::Settings,
@@ -36,8 +39,15 @@ const READS: &[&str] = &[
     "WebSearch",
 ];
 
+/// The mode in which nothing but a plan is written.
+pub(crate) const PLAN: &str = "plan";
+/// The mode in which the CLI asks about what its rules do not allow, and which an approved plan leads to.
+pub(crate) const DEFAULT: &str = "default";
+
 /// The tool by which a plan is handed in. Saying yes to it ends plan mode, so a person always says it.
-const HAND_IN_PLAN: &str = "ExitPlanMode";
+pub(crate) const HAND_IN_PLAN: &str = "ExitPlanMode";
+/// The tool by which the model begins to plan.
+pub(crate) const BEGIN_PLAN: &str = "EnterPlanMode";
 /// The tool by which the model asks the person something.
 const ASK_PERSON: &str = "AskUserQuestion";
 
@@ -49,9 +59,28 @@ pub(crate) fn extra<'a>(settings: &'a Settings, key: &str) -> Option<&'a str> {
 /// The CLI's mode for these settings: the one that is set, or the one that fits what tools may do.
 pub(crate) fn mode(settings: &Settings) -> &str {
     extra(settings, MODE).unwrap_or(match settings.permissions.mode {
-        Mode::Readonly => "plan",
-        Mode::Auto | Mode::Approval => "default",
+        Mode::Readonly => PLAN,
+        Mode::Auto | Mode::Approval => DEFAULT,
     })
+}
+
+/// These settings in another mode of the CLI. None for a mode that sessions cannot be set to.
+pub(crate) fn in_mode(settings: &Settings, mode: &str) -> Option<Settings> {
+    let mut settings = settings.clone();
+    let permissions = &mut settings.permissions.mode;
+    settings.extra.remove(MODE);
+    match mode {
+        PLAN => *permissions = Mode::Readonly,
+        DEFAULT if *permissions == Mode::Readonly => *permissions = Mode::Approval,
+        DEFAULT => {}
+        _ if !MODES.contains(&mode) => return None,
+        _ => {
+            let is_free = mode == "bypassPermissions";
+            *permissions = if is_free { Mode::Auto } else { Mode::Approval };
+            settings.extra.insert(MODE.to_owned(), mode.into());
+        }
+    }
+    Some(settings)
 }
 
 /// The model the CLI is told, unless it is to choose itself.
@@ -75,10 +104,37 @@ fn effect(tool: &str) -> Effect {
     }
 }
 
+/// A call the CLI asks about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToolRequest<'a> {
+    pub(crate) tool: &'a str,
+    pub(crate) input: &'a Value,
+    /// Where the CLI keeps its plans, an absolute path; none if that is not known.
+    pub(crate) plan_folder: Option<&'a Path>,
+}
+
+impl ToolRequest<'_> {
+    /// Does it write a plan where the CLI keeps them? Paths are compared as they are written: one with `..` in it
+    /// is not in the folder.
+    fn writes_plan(&self) -> bool {
+        let path = self.input["file_path"].as_str().map(Path::new);
+        WRITES.contains(&self.tool)
+            && path.is_some_and(|path| {
+                path.is_absolute()
+                    && path.parent() == self.plan_folder
+                    && path.extension().is_some_and(|extension| extension == "md")
+            })
+    }
+}
+
 /// The CLI asks whether a tool may be used: what do the settings say?
-pub(crate) fn permit(settings: &Settings, tool: &str) -> Permit {
-    if mode(settings) == "plan" && tool != HAND_IN_PLAN && effect(tool) != Effect::Reads {
-        return Permit::Deny("the mode is `plan`: nothing is changed or run");
+pub(crate) fn permit(settings: &Settings, request: ToolRequest<'_>) -> Permit {
+    let tool = request.tool;
+    if mode(settings) == PLAN && tool != HAND_IN_PLAN && effect(tool) != Effect::Reads {
+        return match request.writes_plan() {
+            true => Permit::Allow,
+            false => Permit::Deny("the mode is `plan`: nothing is changed or run"),
+        };
     }
     if mode(settings) == "dontAsk" && !is_free(&settings.permissions, tool) {
         return Permit::Deny("the mode is `dontAsk`: nobody is asked");
@@ -115,22 +171,47 @@ fn spec(tool: &str, confirm: bool) -> ToolSpec {
     }
 }
 
-/// Rules the CLI must know itself, because it does not ask about everything.
+/// Rules the CLI must know itself, because it does not ask about everything. In plan mode it asks about every
+/// change, whatever its user allowed it elsewhere: one of them is the plan, and which one is decided here.
 pub(crate) fn rules(settings: &Settings) -> Option<Value> {
     let permissions = &settings.permissions;
-    let mut deny = permissions.deny.clone();
-    if permissions.mode == Mode::Readonly {
-        deny.extend(WRITES.iter().chain(EXECUTES).map(ToString::to_string));
+    let (mut deny, mut ask) = (permissions.deny.clone(), permissions.ask.clone());
+    let changes = || WRITES.iter().chain(EXECUTES).map(ToString::to_string);
+    let is_plan = mode(settings) == PLAN;
+    if is_plan {
+        ask.extend(changes());
+    } else if permissions.mode == Mode::Readonly {
+        deny.extend(changes());
     }
-    if deny.is_empty() && permissions.ask.is_empty() {
+    if deny.is_empty() && ask.is_empty() {
         return None;
     }
-    Some(serde_json::json!({"permissions": {"deny": deny, "ask": permissions.ask}}))
+    let mut rules = serde_json::json!({"permissions": {"deny": deny, "ask": ask}});
+    if is_plan {
+        // Plans are kept in the CLI's own folder, not in the project, where nothing is written in this mode.
+        rules["plansDirectory"] = "".into();
+    }
+    Some(rules)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    const PLANS: &str = "/users/ada/.claude/plans";
+
+    fn decided(settings: &Settings, tool: &str) -> Permit {
+        with_path(settings, tool, "/users/ada/work/src.rs")
+    }
+
+    /// What is decided about a tool that writes there.
+    fn with_path(settings: &Settings, tool: &str, path: &str) -> Permit {
+        let input = json!({"file_path": path});
+        let plan_folder = Some(Path::new(PLANS));
+        permit(settings, ToolRequest { tool, input: &input, plan_folder })
+    }
 
     fn settings(mode: Mode, cli: &str) -> Settings {
         let permissions = Permissions { mode, ..Permissions::default() };
@@ -143,42 +224,88 @@ mod tests {
         for mode in [Mode::Auto, Mode::Approval] {
             let plan = settings(mode, "plan");
             for tool in ["Write", "Bash", "Edit", "mcp__files__remove", "SomethingNew"] {
-                assert!(matches!(permit(&plan, tool), Permit::Deny(_)), "{tool}");
+                assert!(matches!(decided(&plan, tool), Permit::Deny(_)), "{tool}");
             }
-            assert!(matches!(permit(&plan, "ExitPlanMode"), Permit::Ask(_)));
+            assert!(matches!(decided(&plan, "ExitPlanMode"), Permit::Ask(_)));
         }
+    }
+
+    #[test]
+    fn plan_mode_writes_its_plan_and_nothing_beside_it() {
+        for plan in [settings(Mode::Approval, "plan"), settings(Mode::Readonly, "plan")] {
+            for tool in ["Write", "Edit", "MultiEdit"] {
+                let plan_file = format!("{PLANS}/a-fine-plan.md");
+                assert_eq!(with_path(&plan, tool, &plan_file), Permit::Allow, "{tool}");
+                for path in [
+                    "/users/ada/work/plans/a.md",
+                    "/users/ada/.claude/plans/a.sh",
+                    "/users/ada/.claude/plans/deeper/a.md",
+                    "/users/ada/.claude/plans/../settings.md",
+                    "/users/ada/.claude/plans/..",
+                    ".claude/plans/a.md",
+                    "",
+                ] {
+                    let denied = with_path(&plan, tool, path);
+                    assert!(matches!(denied, Permit::Deny(_)), "{tool} {path}");
+                }
+            }
+            let run = with_path(&plan, "Bash", &format!("{PLANS}/a.md"));
+            assert!(matches!(run, Permit::Deny(_)), "only what writes files writes a plan");
+        }
+        let input = json!({"file_path": "a.md"});
+        let request = ToolRequest { tool: "Write", input: &input, plan_folder: None };
+        let denied = permit(&settings(Mode::Approval, "plan"), request);
+        assert!(matches!(denied, Permit::Deny(_)), "a folder nobody knows has no plans");
+    }
+
+    #[test]
+    fn settings_follow_every_mode_the_cli_may_be_in() {
+        for from in [Mode::Approval, Mode::Readonly, Mode::Auto] {
+            for before in MODES {
+                for after in MODES {
+                    let set = in_mode(&settings(from, before), after).unwrap();
+                    assert_eq!(mode(&set), *after, "{from:?} {before}");
+                    assert_eq!(
+                        *after == "plan",
+                        set.permissions.mode == Mode::Readonly,
+                        "{from:?} {before} {after}: only a plan is read only"
+                    );
+                }
+            }
+        }
+        assert_eq!(in_mode(&Settings::default(), "telepathy"), None);
     }
 
     #[test]
     fn in_the_mode_that_does_not_ask_nobody_is_asked() {
         let mut silent = settings(Mode::Approval, "dontAsk");
         for tool in ["Write", "Bash", "WebFetch", "ExitPlanMode", "AskUserQuestion"] {
-            assert!(matches!(permit(&silent, tool), Permit::Deny(_)), "{tool}");
+            assert!(matches!(decided(&silent, tool), Permit::Deny(_)), "{tool}");
         }
         silent.permissions.allow = vec!["Bash".into()];
-        assert_eq!(permit(&silent, "Bash"), Permit::Allow, "somebody said so before");
+        assert_eq!(decided(&silent, "Bash"), Permit::Allow, "somebody said so before");
     }
 
     #[test]
     fn in_the_mode_that_accepts_edits_what_the_cli_still_asks_is_asked() {
         let edits = settings(Mode::Approval, "acceptEdits");
         for tool in ["Write", "Bash", "mcp__files__remove"] {
-            assert!(matches!(permit(&edits, tool), Permit::Ask(_)), "{tool}");
+            assert!(matches!(decided(&edits, tool), Permit::Ask(_)), "{tool}");
         }
     }
 
     #[test]
     fn what_the_cli_asks_about_is_asked_unless_somebody_allowed_it() {
         let mut asks = settings(Mode::Approval, "default");
-        assert!(matches!(permit(&asks, "Bash"), Permit::Ask(_)));
-        assert!(matches!(permit(&asks, "WebFetch"), Permit::Ask(_)));
+        assert!(matches!(decided(&asks, "Bash"), Permit::Ask(_)));
+        assert!(matches!(decided(&asks, "WebFetch"), Permit::Ask(_)));
         asks.permissions.allow = vec!["WebFetch".into(), "Bash".into()];
-        assert_eq!(permit(&asks, "WebFetch"), Permit::Allow);
-        assert_eq!(permit(&asks, "Bash"), Permit::Allow);
-        assert_eq!(permit(&settings(Mode::Auto, "default"), "Bash"), Permit::Allow);
+        assert_eq!(decided(&asks, "WebFetch"), Permit::Allow);
+        assert_eq!(decided(&asks, "Bash"), Permit::Allow);
+        assert_eq!(decided(&settings(Mode::Auto, "default"), "Bash"), Permit::Allow);
         let auto = settings(Mode::Auto, "default");
-        assert!(matches!(permit(&auto, "AskUserQuestion"), Permit::Ask(_)));
-        assert!(matches!(permit(&settings(Mode::Readonly, "default"), "Bash"), Permit::Deny(_)));
+        assert!(matches!(decided(&auto, "AskUserQuestion"), Permit::Ask(_)));
+        assert!(matches!(decided(&settings(Mode::Readonly, "default"), "Bash"), Permit::Deny(_)));
     }
 
     #[test]
@@ -188,7 +315,7 @@ mod tests {
             (settings(Mode::Approval, "dontAsk"), "Bash"),
             (settings(Mode::Approval, "default"), "Read"),
         ] {
-            let (Permit::Ask(reason) | Permit::Deny(reason)) = permit(&settings, tool) else {
+            let (Permit::Ask(reason) | Permit::Deny(reason)) = decided(&settings, tool) else {
                 panic!("{tool} is asked about or denied");
             };
             let told = budao_core::fault::text::reason(reason, budao_core::Lang::Zh);
@@ -204,5 +331,11 @@ mod tests {
         let readonly = rules(&settings(Mode::Readonly, "default")).unwrap();
         assert!(readonly["permissions"]["deny"].as_array().unwrap().contains(&"Bash".into()));
         assert_eq!(rules(&settings(Mode::Approval, "default")), None);
+        // A plan is written by a tool that changes files: the CLI must ask, and not refuse by itself.
+        for plan in [settings(Mode::Readonly, "plan"), settings(Mode::Approval, "plan")] {
+            let rules = rules(&plan).unwrap();
+            assert_eq!(rules["permissions"]["deny"], json!([]));
+            assert!(rules["permissions"]["ask"].as_array().unwrap().contains(&"Write".into()));
+        }
     }
 }

@@ -143,10 +143,8 @@ pub fn arguments(start: &Start) -> Vec<String> {
             add("--resume", parent.to_string());
         }
     }
-    let mode = gate::mode(settings);
-    if mode != "default" {
-        add("--permission-mode", mode.to_owned());
-    }
+    // Always: a CLI that resumes without it restores the mode its conversation was left in.
+    add("--permission-mode", gate::mode(settings).to_owned());
     if let Some(model) = gate::model(settings) {
         add("--model", model.to_owned());
     }

@@ -15,12 +15,14 @@ mod calls;
 mod command;
 mod ends;
 mod lines;
+mod mode;
 mod process;
 
 pub(crate) use command::check_settings;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -216,6 +218,8 @@ pub struct Machine {
     requests: u64,
     /// No further turn begins here.
     is_parked: bool,
+    /// Where the CLI keeps its plans.
+    plan_folder: Option<PathBuf>,
 }
 
 /// A process of the CLI.
@@ -234,6 +238,8 @@ struct Up {
     stamps: bool,
     /// The settings it was started with are no longer the session's.
     is_stale: bool,
+    /// The permission mode it last said it was in; at first, the one it was started in.
+    mode: String,
     /// Requests of ours that wait for an answer, and what they are about.
     requests: BTreeMap<String, &'static str>,
     last_words: Option<String>,
@@ -313,7 +319,14 @@ impl Machine {
             past: VecDeque::new(),
             requests: 0,
             is_parked: false,
+            plan_folder: None,
         }
+    }
+
+    /// With the folder in which the CLI keeps its plans, an absolute path.
+    #[must_use]
+    pub fn plan_folder(self, folder: Option<PathBuf>) -> Self {
+        Self { plan_folder: folder, ..self }
     }
 
     /// The session's state.

@@ -58,6 +58,16 @@ pub fn allow(arguments: &Value) -> Value {
     json!({"behavior": "allow", "updatedInput": arguments})
 }
 
+/// The plan is approved: the call may run, and the CLI leaves plan mode for this one.
+#[must_use]
+pub fn approve_plan(arguments: &Value, mode: &str) -> Value {
+    json!({
+        "behavior": "allow",
+        "updatedInput": arguments,
+        "updatedPermissions": [{"type": "setMode", "mode": mode, "destination": "session"}],
+    })
+}
+
 /// A tool may not be used; the model reads why.
 #[must_use]
 pub fn deny(message: &str) -> Value {

@@ -11,6 +11,11 @@ use serde_json::Value;
 pub enum Line {
     /// A turn of the CLI's begins: what it is and can.
     Init(Init),
+    /// The CLI reports the permission mode that is in force from now on.
+    Mode {
+        /// In the CLI's word.
+        mode: String,
+    },
     /// It asks the model again, by itself, after a pause.
     Retry(Retry),
     /// It denied a call by its own rules.
@@ -77,6 +82,9 @@ pub struct Init {
     /// Its model.
     #[serde(deserialize_with = "lenient")]
     pub model: Option<String>,
+    /// The permission mode in force.
+    #[serde(rename = "permissionMode", deserialize_with = "lenient")]
+    pub permission_mode: Option<String>,
 }
 
 /// `system/api_retry`.
@@ -412,6 +420,7 @@ pub fn read(line: &[u8]) -> Line {
         ("user", _) => parse(line).map(Line::User),
         ("result", _) => parse(line).map(|result| Line::Result(Box::new(result))),
         ("system", "init") => parse(line).map(Line::Init),
+        ("system", "status") => mode(line),
         ("system", "api_retry") => parse(line).map(Line::Retry),
         ("system", "permission_denied") => denied(line),
         ("command_lifecycle", _) => lifecycle(line),
@@ -431,6 +440,16 @@ pub fn read(line: &[u8]) -> Line {
 
 fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     serde_json::from_slice(line).ok()
+}
+
+/// A status line, if it names the permission mode; most do not.
+fn mode(line: &[u8]) -> Option<Line> {
+    #[derive(Deserialize)]
+    struct Status {
+        #[serde(rename = "permissionMode", default, deserialize_with = "lenient")]
+        mode: Option<String>,
+    }
+    parse::<Status>(line).and_then(|status| status.mode).map(|mode| Line::Mode { mode })
 }
 
 fn denied(line: &[u8]) -> Option<Line> {

@@ -20,6 +20,15 @@ pub(crate) fn program(given: Option<PathBuf>) -> Result<PathBuf, Fault> {
     })
 }
 
+/// The folder in which the CLI keeps its sign-in, its conversations and its plans.
+pub(crate) fn config_folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let folder = set("CLAUDE_CONFIG_DIR")
+        .map(PathBuf::from)
+        .or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".claude")))?;
+    std::path::absolute(folder).ok()
+}
+
 /// An engine that runs the CLI at this place. `ahead`: is it started as soon as a session is opened?
 pub(crate) fn engine(
     program: PathBuf,
@@ -37,5 +46,6 @@ pub(crate) fn engine(
     config.holder = holder::name();
     config.census = Arc::new(holder::Processes);
     config.ahead = ahead;
+    config.plan_folder = config_folder().map(|folder| folder.join("plans"));
     Claude::new(config)
 }

@@ -26,7 +26,7 @@ use crate::{
 pub use command::{Answer, Ask, Command, Decision};
 pub use ids::{CommandId, Epoch, QuestionId, Seq, SessionId, TaskId, TurnNumber};
 pub use parts::{Scope, SessionEnd, Stage, StopReason, Task, TaskEnd};
-pub use settings::{Origin, Settings, Thinking};
+pub use settings::{Origin, Settings, Thinking, engine_of};
 
 /// An event at its position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

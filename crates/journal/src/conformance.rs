@@ -47,6 +47,8 @@ macro_rules! conformance_suite {
             commands::too_many_waiting_commands_are_refused
             commands::taking_up_a_command_and_its_effects_are_one
             commands::a_command_taken_up_directly_is_remembered
+            commands::a_command_that_was_withdrawn_never_takes_effect
+            commands::what_was_answered_cannot_be_withdrawn
             commands::answering_what_does_not_wait_changes_nothing
             commands::whoever_waits_for_an_answer_hears_it
             commands::a_writer_is_woken_by_a_command

@@ -18,7 +18,8 @@
 //!
 //! **Commands are idempotent.** Any process may submit a command; the lease holder takes it up. The same
 //! id with the same ask never has a second effect and gets the same answer; with another ask it is
-//! refused as `command_repeated`.
+//! refused as `command_repeated`. Whoever no longer waits for an answer withdraws the command: from then on it has
+//! the answer `rejected`, and no writer can take it up.
 //!
 //! **Readers never wait for writers**, and the run never waits for a reader. A follower goes from history
 //! to live without a seam: every record after its position once, in order, in batches, also records that
@@ -85,6 +86,19 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// `unknown_session`; `command_repeated` when its id was used for something else; `limit_reached` when
     /// too many wait.
     async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault>;
+
+    /// Sees to it that a command never takes effect, whoever may have read it. If it has an answer, that one stands
+    /// and is returned. Otherwise it is rejected with this fault, also if it was never submitted, and a writer that
+    /// is about to take it up fails to append (`command_repeated`).
+    ///
+    /// # Errors
+    /// `unknown_session`; `command_repeated` when its id was used for something else; when the journal fails.
+    async fn withdraw(
+        &self,
+        session: SessionId,
+        command: Command,
+        fault: Fault,
+    ) -> Result<Answer, Fault>;
 
     /// The commands that wait for an answer, in the order they came.
     ///
@@ -273,7 +287,8 @@ pub struct Append {
     pub expected: Seq,
     /// What happened, in order. May be empty when only answers are recorded.
     pub entries: Vec<Entry>,
-    /// Answers to commands of the inbox that this takes up.
+    /// Answers to commands of the inbox that this takes up. One for a command that does not wait, because it was
+    /// withdrawn meanwhile, fails the whole append with `command_repeated`.
     pub answers: Vec<(CommandId, Answer)>,
     /// Commands the writer took up without their having waited in the inbox, with their answers: recorded
     /// so that a repeated id gets the same answer. One whose id is known already fails the whole append

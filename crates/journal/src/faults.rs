@@ -50,8 +50,10 @@ pub(crate) fn limit(
 }
 
 /// An append answered a command that does not wait.
+/// The writer answers a command that has its answer, or never came. Most likely it was withdrawn after the writer
+/// read it: what the writer decided is void, as it is for a command that came before.
 pub(crate) fn not_waiting(session: SessionId, id: &CommandId) -> Fault {
-    Fault::new(Kind::Bug, Operation::AppendRecords)
+    Fault::new(Kind::CommandRepeated, Operation::AppendRecords)
         .with(Fact::Session, session.to_string())
         .with(Fact::CommandId, id.to_string())
         .because(format!("command {id} does not wait for an answer"))

@@ -106,6 +106,17 @@ impl Journal for Memory {
         Ok(submitted)
     }
 
+    async fn withdraw(
+        &self,
+        session: SessionId,
+        command: Command,
+        fault: Fault,
+    ) -> Result<Answer, Fault> {
+        let answer = self.with(|state, _| state.withdraw(session, command, fault))?;
+        self.shared.bell.answered(session);
+        Ok(answer)
+    }
+
     async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
         self.with(|state, _| state.inbox(session))
     }

@@ -24,7 +24,7 @@ use self::{lives::is_passing, round::Taken};
 pub use self::{
     lives::{After, Exit, Lives},
     round::{Admitted, Reply, Round},
-    sessions::{Handed, Sessions, hand_in},
+    sessions::{Handed, Sessions, confirm, hand_in, wrong_engine},
 };
 use crate::{
     Append, AppendError, Entry, Journal, Lease, LeaseInfo, LeaseRequest, Missing, Watch, fold,

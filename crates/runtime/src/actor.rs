@@ -23,7 +23,7 @@ use budao_core::{
 };
 use budao_journal::{
     Missing,
-    tenure::{Exit, Round, Tenure, busy},
+    tenure::{Exit, Round, Tenure, wrong_engine},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -133,7 +133,7 @@ impl Actor {
         let (tenure, session) = Tenure::begin(shared.terms(), start.id, start.missing).await?;
         if session.settings.is_foreign() {
             tenure.release().await;
-            return Err(busy(start.id));
+            return Err(wrong_engine(start.id, &session.settings));
         }
         let now = shared.world.clock.now();
         Ok(Self {

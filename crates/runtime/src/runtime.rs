@@ -18,7 +18,7 @@ use budao_core::{
 };
 use budao_journal::{
     Info, Journal, Missing, PageLimits, Stored, fold,
-    tenure::{Census, Sessions, Terms, gone, hand_in},
+    tenure::{Census, Sessions, Terms, confirm, gone, hand_in},
 };
 use budao_tools::{hooks::Hooks, policy::Policy, pool::Pool};
 use dashmap::DashMap;
@@ -478,11 +478,12 @@ impl Engine for Runtime {
         let (reply, answered) = oneshot::channel();
         let message = Message::Command { command: Box::new(command.clone()), waits: false, reply };
         self.send(session, Missing::Refuse, message).await?;
-        match answered.await.map_err(|_| gone(session))? {
+        match answered.await.unwrap_or_else(|_| Err(gone(session))) {
             Err(fault) if fault.kind() == Kind::SessionBusy => {
                 self.submit_elsewhere(session, command).await
             }
-            answer => answer,
+            Err(fault) => confirm(&*self.shared.journal, session, &command.id, fault).await,
+            Ok(answer) => Ok(answer),
         }
     }
 

@@ -186,6 +186,16 @@ impl Journal for Disk {
         write!(self, false, Operation::SubmitCommand, self.kept.submit(session, command))
     }
 
+    async fn withdraw(
+        &self,
+        session: SessionId,
+        command: Command,
+        fault: Fault,
+    ) -> Result<Answer, Fault> {
+        let withdrawn = self.kept.withdraw(session, command, fault);
+        write!(self, true, Operation::SubmitCommand, withdrawn)
+    }
+
     async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
         self.read(Operation::ReadRecords)?;
         self.kept.inbox(session).await

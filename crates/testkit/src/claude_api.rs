@@ -3,8 +3,9 @@
 //!
 //! A word of the last prompt that begins with `%` says how: `%slow`, `%cut`, `%malformed`, `%status-429`,
 //! `%write:PATH` (the Write tool), `%run:WORDS` (the Bash tool, dashes for blanks), `%background` (the same,
-//! left running), `%think`, `%refuse`, `%empty`. Without one the answer is "hello world". After a tool's
-//! result it is "after the tool".
+//! left running), `%think`, `%refuse`, `%empty`, `%plan` (writes the plan file the CLI names and hands it in),
+//! `%enter` (begins to plan). Without one the answer is "hello world". After a tool's result it is "after the
+//! tool".
 
 use std::{
     convert::Infallible,
@@ -91,7 +92,10 @@ async fn answer(State(asked): State<Arc<Mutex<Vec<Value>>>>, body: Bytes) -> Res
             "usage": {"input_tokens": 3, "output_tokens": 4}}))
         .into_response();
     }
-    let events = events(&word, has_result(&request), count);
+    let events = match word.as_str() {
+        "%plan" => speak(&planning(&request, count), count),
+        _ => events(&word, has_result(&request), count),
+    };
     let gap = Duration::from_millis(if word == "%slow" { 50 } else { 0 });
     let body = stream::iter(events).then(move |event| async move {
         tokio::time::sleep(gap).await;
@@ -115,6 +119,7 @@ fn events(word: &str, has_result: bool, count: usize) -> Vec<String> {
             "Bash",
             json!({"command": "sleep 1; echo over", "description": "wait", "run_in_background": true}),
         ),
+        "%enter" => call("EnterPlanMode", json!({})),
         "%think" => {
             vec![Saying::Thinking(vec!["hm".into()], "sig".into()), Saying::text("hello world")]
         }
@@ -122,10 +127,7 @@ fn events(word: &str, has_result: bool, count: usize) -> Vec<String> {
         "%empty" => Vec::new(),
         _ => vec![Saying::text("hello world")],
     };
-    let mut events: Vec<String> = anthropic(&sayings)
-        .into_iter()
-        .map(|event| event.replace("\"msg_1\"", &format!("\"msg_{count}\"")))
-        .collect();
+    let mut events = speak(&sayings, count);
     match word {
         _ if has_result => {}
         "%cut" => events.truncate(4),
@@ -141,6 +143,43 @@ fn events(word: &str, has_result: bool, count: usize) -> Vec<String> {
         _ => {}
     }
     events
+}
+
+fn speak(sayings: &[Saying], count: usize) -> Vec<String> {
+    let named = |event: String| event.replace("\"msg_1\"", &format!("\"msg_{count}\""));
+    anthropic(sayings).into_iter().map(named).collect()
+}
+
+/// The text of the plan that `%plan` writes.
+pub const PLAN: &str = "# The plan\n1. Do it.";
+
+/// One step of planning: the plan is written, handed in, and then spoken of.
+fn planning(request: &Value, count: usize) -> Vec<Saying> {
+    let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let asked = messages.iter().rposition(|message| text_of(message).contains("%plan"));
+    let since = &messages[asked.unwrap_or_default()..];
+    let id = format!("toolu_{count}");
+    match since.iter().filter(|message| message["role"] == "assistant").count() {
+        0 => match plan_file(&request.to_string()) {
+            Some(path) => {
+                let arguments = json!({"file_path": path, "content": PLAN});
+                vec![Saying::text("let me "), Saying::call(&id, "Write", &arguments)]
+            }
+            None => vec![Saying::text("no plan file was named")],
+        },
+        1 => vec![Saying::call(&id, "ExitPlanMode", &json!({}))],
+        _ => vec![Saying::text("after the plan")],
+    }
+}
+
+/// The plan file that the CLI names to the model.
+fn plan_file(request: &str) -> Option<String> {
+    let request = request.replace("\\n", "\n");
+    let at = request.rfind("/plans/")?;
+    let is_end = |letter: char| letter.is_whitespace() || "\"'`()\\".contains(letter);
+    let from = request[..at].rfind(is_end).map_or(0, |end| end + 1);
+    let until = request[at..].find(".md")? + at + ".md".len();
+    Some(request[from..until].to_owned())
 }
 
 fn users(request: &Value) -> impl DoubleEndedIterator<Item = &Value> {
@@ -162,14 +201,18 @@ fn has_result(request: &Value) -> bool {
 /// The last word that says how to answer.
 fn last_word(request: &Value) -> Option<String> {
     users(request).rev().find_map(|message| {
-        let text = match &message["content"] {
-            Value::String(text) => text.clone(),
-            blocks => {
-                let blocks = blocks.as_array().into_iter().flatten();
-                blocks.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join(" ")
-            }
-        };
+        let text = text_of(message);
         let mut words = text.split_whitespace().rev();
         words.find(|word| word.starts_with('%')).map(str::to_owned)
     })
+}
+
+fn text_of(message: &Value) -> String {
+    match &message["content"] {
+        Value::String(text) => text.clone(),
+        blocks => {
+            let blocks = blocks.as_array().into_iter().flatten();
+            blocks.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join(" ")
+        }
+    }
 }

@@ -264,6 +264,7 @@ fn usual(fact: Fact) -> FactValue {
         Fact::Epoch => "7c1f".into(),
         Fact::ExpectedEpoch => "9e02".into(),
         Fact::Holder => "editor-2".into(),
+        Fact::Engine => "claude".into(),
         Fact::Hook => "check_paths".into(),
         Fact::Listener => "metrics".into(),
         Fact::Program => "claude".into(),

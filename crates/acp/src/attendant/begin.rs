@@ -1,5 +1,7 @@
 //! How an attendant begins: a new session, or one that has a history.
 
+use std::sync::Arc;
+
 use agent_client_protocol::{
     Error,
     v1::{
@@ -12,13 +14,14 @@ use agent_client_protocol::{
 };
 use budao_core::{
     engine::Opening,
-    event::Seq,
+    event::{Event, Seq, SessionId},
     fault::{Fact, Fault, Kind, Operation},
 };
+use budao_journal::{Info, PageLimits, Stored, tenure::wrong_engine};
 
 use super::{Attendant, Job, Reply};
 use crate::{
-    bridge::ToolServer,
+    bridge::{Bridge, ToolServer},
     faults,
     offer::{self, Place},
     project::Projector,
@@ -88,7 +91,8 @@ impl Attendant {
             Fault::new(Kind::UnknownSession, Operation::TalkToEditor)
                 .with(Fact::Session, self.session.to_string())
         })?;
-        let offer = std::sync::Arc::new(self.bridge.offer.clone());
+        check_engine(Arc::clone(&self.bridge), self.session, &info).await?;
+        let offer = Arc::new(self.bridge.offer.clone());
         self.projector = Projector::new(offer, self.bridge.lang, self.abilities);
         self.questions.clear();
         self.seen = info.first_available.saturating_sub(1);
@@ -156,5 +160,22 @@ impl Attendant {
         let settings = &self.projector.settings;
         let lang = self.bridge.lang;
         (self.bridge.offer.modes(settings, lang), self.bridge.offer.options(settings, lang))
+    }
+}
+
+/// A session of another engine is refused before anything of it is shown: no prompt could be answered here.
+async fn check_engine(bridge: Arc<Bridge>, session: SessionId, info: &Info) -> Result<(), Fault> {
+    let journal = &*bridge.journal;
+    let one = PageLimits { records: 1, ..PageLimits::default() };
+    let first = journal.read(session, info.first_available.saturating_sub(1), one).await?;
+    let first = first.records.first().map(Stored::record).transpose()?;
+    let settings = match first.map(|record| record.event) {
+        Some(Event::SessionOpened { settings, .. }) => settings,
+        // Its beginning is no longer kept.
+        _ => budao_journal::fold(journal, session).await?.0.settings,
+    };
+    match settings.engine() == bridge.offer.engine {
+        true => Ok(()),
+        false => Err(wrong_engine(session, &settings)),
     }
 }

@@ -43,6 +43,28 @@ impl Attendant {
         self.settle(prompt, &ended).await;
     }
 
+    /// The engine answered a message. One whose prompt has its answer already is taken back.
+    pub(super) async fn handed_in(&mut self, message: CommandId, refused: Option<&Fault>) {
+        let is_active =
+            self.prompts.active.as_ref().is_some_and(|prompt| prompt.command == message);
+        match refused {
+            Some(fault) if is_active => self.refused(fault).await,
+            None if !is_active => {
+                self.jobs.push(Job::Withdraw { message });
+            }
+            _ => {}
+        }
+    }
+
+    /// The prompt is answered before its turn has ended: nothing more of it is shown, and it is kept from running.
+    pub(super) fn retract(&mut self, prompt: &Prompt) {
+        self.mute(prompt);
+        self.jobs.push(match prompt.turn {
+            Some(_) => Job::Cancel,
+            None => Job::Withdraw { message: prompt.command.clone() },
+        });
+    }
+
     /// The engine did not accept the prompt, or could not say whether it did: a disk may have kept what it
     /// did not confirm. If its turn comes to pass all the same, it is in the history, and not shown after
     /// this answer.
@@ -64,7 +86,11 @@ impl Attendant {
         self.patience = None;
         let Some(prompt) = self.prompts.active.take() else { return };
         tracing::warn!(session = %self.session, prompt = prompt.number, "a stopped turn does not end");
-        self.mute(&prompt);
+        // It was asked to stop when it was cancelled; what has not begun is taken back as well.
+        match prompt.turn {
+            Some(_) => self.mute(&prompt),
+            None => self.retract(&prompt),
+        }
         let questions: Vec<_> = self.questions.keys().cloned().collect();
         for question in questions {
             self.decide(&question, Decision::Deny, Some("the turn was stopped"));
@@ -146,6 +172,7 @@ impl Attendant {
         if let Some(fault) = refused {
             tracing::warn!(session = %self.session, %fault, "a session could not be closed");
             if let Some(prompt) = self.prompts.active.take() {
+                self.retract(&prompt);
                 self.never_began(prompt);
             }
         }

@@ -15,6 +15,8 @@ use serde_json::Value;
 const TEXT_BYTES: usize = 16 * 1024;
 /// The most of a difference that is shown; above it, only the place is.
 const DIFF_BYTES: usize = 256 * 1024;
+/// The most of a plan that is shown: all of any that a person could read.
+const PLAN_BYTES: usize = 256 * 1024;
 /// The most of a title.
 const TITLE_CHARS: usize = 120;
 
@@ -66,7 +68,7 @@ impl Look<'_> {
             "WebSearch" => self.text("query").map(|query| format!("Search {query}")),
             "todo_write" | "TodoWrite" => Some("Update the to-do list".to_owned()),
             "task_run" | "Task" | "Agent" => self.text("description").map(str::to_owned),
-            "plan" => Some("Plan".to_owned()),
+            "plan" | "ExitPlanMode" => Some("Plan".to_owned()),
             _ => None,
         };
         match said {
@@ -91,8 +93,21 @@ impl Look<'_> {
         seen.into_iter().map(|path| ToolCallLocation::new(path).line(line)).collect()
     }
 
+    /// What somebody who decides about it has to see: what it would change, or the plan it hands in.
+    pub(super) fn content(&self) -> Vec<ToolCallContent> {
+        match (self.tool, self.text("plan")) {
+            ("ExitPlanMode", Some(plan)) => vec![head(plan, PLAN_BYTES).into()],
+            _ => self.differences(),
+        }
+    }
+
+    /// May a decision about it become a rule? A plan is approved for itself, and a question answered for itself.
+    pub(super) fn takes_rules(&self) -> bool {
+        !matches!(self.tool, "plan" | "ExitPlanMode" | "AskUserQuestion")
+    }
+
     /// What it would change, as differences.
-    pub(super) fn differences(&self) -> Vec<ToolCallContent> {
+    fn differences(&self) -> Vec<ToolCallContent> {
         let mut found = Vec::new();
         let mut add = |path: Option<&str>, old: Option<&str>, new: Option<&str>| {
             let (Some(path), Some(new)) = (path.and_then(|path| self.absolute(path)), new) else {
@@ -183,18 +198,18 @@ fn shown(data: &Value) -> String {
     let inner = ["output", "content", "text"].iter().find_map(|key| data[key].as_str());
     match (data, inner) {
         (Value::Null, _) => String::new(),
-        (Value::String(text), _) => head(text),
-        (_, Some(text)) => head(text),
-        (other, None) => head(&serde_json::to_string_pretty(other).unwrap_or_default()),
+        (Value::String(text), _) => head(text, TEXT_BYTES),
+        (_, Some(text)) => head(text, TEXT_BYTES),
+        (other, None) => head(&serde_json::to_string_pretty(other).unwrap_or_default(), TEXT_BYTES),
     }
 }
 
 /// As much of it as is shown.
-fn head(text: &str) -> String {
-    if text.len() <= TEXT_BYTES {
+fn head(text: &str, most: usize) -> String {
+    if text.len() <= most {
         return text.to_owned();
     }
-    let cut = (0..=TEXT_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let cut = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{}\n… {} more bytes", &text[..cut], text.len() - cut)
 }
 

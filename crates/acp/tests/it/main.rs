@@ -6,6 +6,7 @@ mod check;
 mod claude;
 mod conversation;
 mod editor;
+mod engines;
 mod greeting;
 mod hostile;
 mod permissions;

@@ -83,7 +83,12 @@ impl Step<'_> {
         }
         let call = known.unwrap_or_else(|| self.foreign_call(&theirs));
         let tool = asks.request.tool_name.clone();
-        match gate::permit(&self.m.session.settings, &tool) {
+        let request = gate::ToolRequest {
+            tool: &tool,
+            input: &asks.request.input,
+            plan_folder: self.m.plan_folder.as_deref(),
+        };
+        match gate::permit(&self.m.session.settings, request) {
             Permit::Allow => {
                 self.start_call(&call, &asks.request.input);
                 self.send(say::answer(&asks.id, &say::allow(&asks.request.input)));
@@ -261,6 +266,9 @@ impl Step<'_> {
         self.live().called_at = Some(now);
         if let (true, "TodoWrite", Some(todos)) = (is_done, tool.as_str(), todos(&arguments)) {
             self.emit(Event::TodosChanged { todos });
+        }
+        if is_done {
+            self.mode_tool_ran(&tool);
         }
     }
 

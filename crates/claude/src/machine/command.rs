@@ -9,7 +9,7 @@ use budao_core::{
 use serde_json::{Value, json};
 
 use super::Step;
-use crate::{DEFAULT_MODEL, gate, say};
+use crate::{DEFAULT_MODEL, ENGINE_LABEL, gate, say};
 
 impl Step<'_> {
     /// Takes up a command. Each gets exactly one answer.
@@ -108,13 +108,18 @@ impl Step<'_> {
         self.request("interrupt", &json!({"subtype": "interrupt"}));
     }
 
-    fn change_settings(&mut self, settings: Settings) -> Result<(), Fault> {
+    fn change_settings(&mut self, mut settings: Settings) -> Result<(), Fault> {
         check_settings(&settings)?;
         let old = self.m.session.settings.clone();
+        // Which engine runs a session is settled when it is opened.
+        match old.labels.get(ENGINE_LABEL) {
+            Some(engine) => settings.labels.insert(ENGINE_LABEL.to_owned(), engine.clone()),
+            None => settings.labels.remove(ENGINE_LABEL),
+        };
         if settings == old {
             return Ok(());
         }
-        self.emit(Event::SettingsChanged { settings });
+        self.set(settings);
         let new = self.m.session.settings.clone();
         if self.m.up.is_none() {
             return Ok(());
@@ -124,18 +129,21 @@ impl Step<'_> {
             self.request("model", &json!({"subtype": "set_model", "model": model}));
         }
         if gate::mode(&new) != gate::mode(&old) {
-            let mode = gate::mode(&new);
-            self.request("mode", &json!({"subtype": "set_permission_mode", "mode": mode}));
+            self.send_mode();
         }
         if gate::effort(&new) != gate::effort(&old) {
             self.set_effort();
         }
-        if needs_restart(&old, &new)
-            && let Some(up) = &mut self.m.up
-        {
-            up.is_stale = true;
-        }
         Ok(())
+    }
+
+    /// Records other settings, and has the CLI started again before the next turn if it needs that to take them up.
+    pub(super) fn set(&mut self, settings: Settings) {
+        let is_stale = needs_restart(&self.m.session.settings, &settings);
+        self.emit(Event::SettingsChanged { settings });
+        if let Some(up) = &mut self.m.up {
+            up.is_stale |= is_stale;
+        }
     }
 
     /// Tells the CLI how hard its model is to think. An older one does not listen, and does no harm.
@@ -172,7 +180,11 @@ impl Step<'_> {
             Decision::Allow => {
                 let arguments = edited.unwrap_or(asked.arguments);
                 self.start_call(&asked.call, &arguments);
-                self.send(say::answer(&asked.request, &say::allow(&arguments)));
+                let answer = match asked.tool == gate::HAND_IN_PLAN {
+                    true => say::approve_plan(&arguments, gate::DEFAULT),
+                    false => say::allow(&arguments),
+                };
+                self.send(say::answer(&asked.request, &answer));
             }
             Decision::Deny => {
                 let words = note.clone().unwrap_or_else(|| DENIED.to_owned());

@@ -8,7 +8,7 @@ use budao_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Live, Step};
+use super::{Live, Step, mode};
 use crate::{
     PROGRAM, say,
     wire::{Answered, Init, Line, Outcome},
@@ -54,6 +54,7 @@ impl Step<'_> {
         }
         match line {
             Line::Init(init) => self.began(&init),
+            Line::Mode { mode } => self.mode_reported(&mode),
             Line::Lifecycle { prompt, state } => self.lifecycle(&prompt, &state),
             Line::Stream(stream) => self.stream(stream),
             Line::Assistant(assistant) => self.assistant(&assistant),
@@ -78,6 +79,9 @@ impl Step<'_> {
 
     /// A turn of the CLI's begins: ours, or one of its own.
     fn began(&mut self, init: &Init) {
+        if let Some(mode) = &init.permission_mode {
+            self.mode_reported(mode);
+        }
         let stamps = {
             let Some(up) = &mut self.m.up else { return };
             up.has_begun = true;
@@ -234,6 +238,13 @@ impl Step<'_> {
             .map_or(0, |(_, turn)| *turn)
     }
 
+    fn initialized(&mut self, response: &Value) {
+        if let Some(mode) = response["current_permission_mode"].as_str() {
+            self.mode_reported(mode);
+        }
+        self.tell_commands(response);
+    }
+
     fn tell_commands(&mut self, response: &Value) {
         let commands = commands(response);
         if !commands.is_empty() {
@@ -247,10 +258,13 @@ impl Step<'_> {
         let Some(up) = &mut self.m.up else { return };
         let Some(about) = up.requests.remove(&answered.request_id) else { return };
         up.has_begun = true;
-        if about == "initialize" && answered.subtype != "error" {
-            return self.tell_commands(&answered.response);
+        let is_refused = answered.subtype == "error";
+        match about {
+            "initialize" if !is_refused => return self.initialized(&answered.response),
+            mode::REQUEST => self.mode_answered(is_refused, &answered.response),
+            _ => {}
         }
-        if answered.subtype != "error" || matches!(about, "initialize" | "interrupt" | "probe") {
+        if !is_refused || matches!(about, "initialize" | "interrupt" | "probe") {
             return;
         }
         let fault = Fault::new(Kind::UnsupportedOperation, Operation::WriteCli)

@@ -46,6 +46,7 @@ impl Step<'_> {
             probed_at: None,
             stamps: false,
             is_stale: false,
+            mode: gate::mode(&self.m.session.settings).to_owned(),
             requests: Default::default(),
             last_words: None,
         });

@@ -230,11 +230,12 @@ async fn a_session_of_another_engine_is_left_to_it() {
     let other = Desk { id, ..desk };
     let ask = Ask::Message { content: vec![Block::Text("A".into())] };
     let command = Command { id: "c".to_owned().into(), by: "test".into(), trace: Trace::NONE, ask };
-    // It waits in the inbox for that engine, which is not there.
+    // It must not wait in the inbox for that engine: whoever asked is told no, and that is final.
     let fault = other.engine.submit(id, command).await.unwrap_err();
-    assert_eq!(fault.kind(), Kind::RequestTimedOut);
+    assert_eq!(fault.kind(), Kind::WrongEngine);
+    assert_eq!(fault.detail().text(Fact::Engine), Some("native"));
     assert_eq!(other.played.launches(), [], "no CLI was started for it");
-    assert_eq!(other.journal.inbox(id).await.unwrap().len(), 1);
+    assert_eq!(other.journal.inbox(id).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,6 +29,7 @@ mod answers;
 mod calls;
 mod edges;
 mod ends;
+mod modes;
 
 /// A machine, and what it was told and said.
 struct Talk {

@@ -26,6 +26,8 @@ use budao_core::{
 use budao_journal::{Journal, Memory};
 use budao_testkit::{claude_api::ClaudeApi, world};
 use futures::StreamExt;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader, DuplexStream};
 
 use crate::common::shown;
 
@@ -47,12 +49,31 @@ fn fetched(peer: &str) -> Option<PathBuf> {
     None
 }
 
-/// Starts the real program, and remembers its processes.
+/// Starts the real program, and remembers its processes and the modes they said they were in.
 #[derive(Debug)]
 struct Watched {
     program: Program,
     pids: Mutex<Vec<u32>>,
     launches: Mutex<Vec<Launch>>,
+    modes: Arc<Mutex<Vec<String>>>,
+}
+
+impl Watched {
+    /// The same output, with every mode in it noted before anybody else can read it.
+    fn overhear(&self, output: Box<dyn AsyncRead + Send + Unpin>) -> DuplexStream {
+        let (mut writer, reader) = tokio::io::duplex(1 << 20);
+        let (mut lines, modes) = (BufReader::new(output).lines(), Arc::clone(&self.modes));
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let said: Value = serde_json::from_str(&line).unwrap_or_default();
+                modes.lock().unwrap().extend(said["permissionMode"].as_str().map(str::to_owned));
+                if writer.write_all(format!("{line}\n").as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        reader
+    }
 }
 
 #[async_trait]
@@ -61,7 +82,8 @@ impl Launcher for Watched {
         self.launches.lock().unwrap().push(start.launch);
         let running = self.program.launch(start).await?;
         self.pids.lock().unwrap().extend(running.pid);
-        Ok(running)
+        let output = Box::new(self.overhear(running.output));
+        Ok(Running { output, ..running })
     }
 }
 
@@ -85,10 +107,12 @@ impl Desk {
         let mut program = Program::new(path, world.clone());
         program.inherit_env = false;
         program.env = quiet(&api.url(), folder.path());
-        let watched =
-            Arc::new(Watched { program, pids: Mutex::default(), launches: Mutex::default() });
+        let (pids, launches, modes) = Default::default();
+        let watched = Arc::new(Watched { program, pids, launches, modes });
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
-        let engine = Claude::new(Config::new(journal.clone(), world, watched.clone()));
+        let mut config = Config::new(journal.clone(), world, watched.clone());
+        config.plan_folder = Some(folder.path().join("config/plans"));
+        let engine = Claude::new(config);
         let workspace = work.to_str().map(str::to_owned);
         let settings = Settings { workspace, ..settings };
         let opening = Opening { settings, ..Opening::default() };
@@ -157,6 +181,15 @@ impl Desk {
         let (note, arguments, digest) = (None, None, None);
         let answer = self.ask(Ask::Decide { question, decision, note, arguments, digest }).await;
         assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
+    }
+
+    /// Another engine on the same journal, as after a restart.
+    async fn restarted(self) -> Self {
+        self.engine.shutdown(Duration::from_secs(1)).await;
+        let world = world::seeded(seed());
+        let mut config = Config::new(self.journal.clone(), world, self.watched.clone());
+        config.plan_folder = Some(self.folder.path().join("config/plans"));
+        Self { engine: Claude::new(config), ..self }
     }
 
     async fn close(self) {
@@ -280,11 +313,7 @@ async fn survives(peer: &str) {
     assert_eq!(*desk.watched.launches.lock().unwrap(), [Launch::Fresh, Launch::Resume]);
     let last = desk.api.asked().pop().unwrap();
     assert!(last["messages"].to_string().contains("the heron"), "the conversation goes on: {last}");
-    // Another engine on the same journal, as after a restart.
-    desk.engine.shutdown(Duration::from_secs(1)).await;
-    let world = world::seeded(seed());
-    let config = Config::new(desk.journal.clone(), world, desk.watched.clone());
-    let desk = Desk { engine: Claude::new(config), ..desk };
+    let desk = desk.restarted().await;
     desk.run(4, "and on %plain").await.assert_is(StopReason::EndTurn, "hello world");
     desk.close().await;
 }
@@ -329,6 +358,153 @@ async fn plans_without_writing(peer: &str) {
         1
     );
     desk.close().await;
+}
+
+/// Is a file that the model writes asked about? In plan mode it is denied without a question.
+async fn is_asked_about(desk: &Desk, turn: u64) -> bool {
+    let file = desk.file(&format!("file-{turn}"));
+    desk.say(&format!("write %write:{}", file.display())).await;
+    let mut is_asked = false;
+    desk.until(|record| {
+        is_asked |= record.turn == turn && matches!(record.event, Event::QuestionAsked { .. });
+        is_asked || record.turn == turn && matches!(record.event, Event::TurnEnded { .. })
+    })
+    .await;
+    if is_asked {
+        desk.decide(turn, Decision::Allow).await;
+    }
+    desk.ended(turn).await.assert_is(StopReason::EndTurn, "let me after the tool");
+    assert_eq!(file.exists(), is_asked);
+    is_asked
+}
+
+async fn set_mode(desk: &Desk, mode: Mode) {
+    let (state, _) = budao_journal::fold(&*desk.journal, desk.session).await.unwrap();
+    let mut settings = state.settings;
+    settings.permissions.mode = mode;
+    desk.ask(Ask::Settings { settings: Box::new(settings) }).await;
+}
+
+async fn mode_shown(desk: &Desk) -> Mode {
+    budao_journal::fold(&*desk.journal, desk.session).await.unwrap().0.settings.permissions.mode
+}
+
+/// Allows the CLI what a user may have allowed it everywhere, and has it keep plans in the project.
+fn generous_user(desk: &Desk) {
+    let config = desk.folder.path().join("config");
+    std::fs::create_dir_all(&config).unwrap();
+    let settings =
+        r#"{"permissions": {"allow": ["Write", "Edit", "Bash"]}, "plansDirectory": "kept"}"#;
+    std::fs::write(config.join("settings.json"), settings).unwrap();
+}
+
+/// With a CLI that runs when the mode is set, and with one that is started on the conversation afterwards.
+async fn plan_mode_ends_and_begins(peer: &str, is_restarted: bool) {
+    let Some(mut desk) = Desk::open(peer, Settings::default()).await else { return };
+    for (turn, mode) in (1..).zip([Mode::Readonly, Mode::Approval, Mode::Readonly, Mode::Approval])
+    {
+        set_mode(&desk, mode).await;
+        assert_eq!(is_asked_about(&desk, turn).await, mode == Mode::Approval, "turn {turn}");
+        assert_eq!(mode_shown(&desk).await, mode, "turn {turn}");
+        let word = if mode == Mode::Readonly { "plan" } else { "default" };
+        assert_eq!(desk.watched.modes.lock().unwrap().last().unwrap(), word, "turn {turn}");
+        if is_restarted {
+            desk = desk.restarted().await;
+        }
+    }
+    desk.close().await;
+}
+
+async fn a_plan_is_handed_in(peer: &str, is_generous: bool, decision: Decision) {
+    let permissions = Permissions { mode: Mode::Readonly, ..Permissions::default() };
+    let settings = Settings { permissions, ..Settings::default() };
+    let Some(desk) = Desk::open(peer, settings).await else { return };
+    if is_generous {
+        generous_user(&desk);
+        assert!(!is_asked_about(&desk, 1).await, "what a user allowed elsewhere is denied too");
+    } else {
+        desk.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
+    }
+    desk.say("plan it %plan").await;
+    let mut plan = Value::Null;
+    let asked = desk.until(|record| match &record.event {
+        Event::QuestionAsked { tool, arguments, .. } => {
+            assert_eq!(tool, "ExitPlanMode", "nothing else is asked about");
+            plan = arguments["plan"].clone();
+            true
+        }
+        Event::TurnEnded { .. } => record.turn == 2,
+        _ => false,
+    });
+    let records = asked.await;
+    assert_eq!(plan, budao_testkit::claude_api::PLAN, "{records:#?}");
+    assert_eq!(mode_shown(&desk).await, Mode::Readonly);
+    desk.decide(2, decision).await;
+    desk.ended(2).await.assert_is(StopReason::EndTurn, "let me after the plan");
+    let is_approved = decision == Decision::Allow;
+    let mode = if is_approved { Mode::Approval } else { Mode::Readonly };
+    assert_eq!(mode_shown(&desk).await, mode, "as soon as the turn is over");
+    if is_generous {
+        // Outside of plan mode the user's own rules hold again.
+        let file = desk.file("afterwards");
+        desk.run(3, &format!("write %write:{}", file.display())).await;
+        assert!(file.exists());
+    } else {
+        assert_eq!(is_asked_about(&desk, 3).await, is_approved);
+    }
+    assert_eq!(mode_shown(&desk).await, mode);
+    desk.close().await;
+}
+
+async fn the_model_begins_to_plan(peer: &str) {
+    let Some(desk) = Desk::open(peer, Settings::default()).await else { return };
+    desk.say("think first %enter").await;
+    desk.until(|record| {
+        matches!(record.event, Event::QuestionAsked { .. } | Event::TurnEnded { .. })
+    })
+    .await;
+    desk.ended(1).await.assert_is(StopReason::EndTurn, "let me after the tool");
+    assert_eq!(mode_shown(&desk).await, Mode::Readonly);
+    assert!(!is_asked_about(&desk, 2).await, "it is in force");
+    set_mode(&desk, Mode::Approval).await;
+    assert!(is_asked_about(&desk, 3).await, "and can be ended");
+    desk.close().await;
+}
+
+#[tokio::test]
+async fn plan_mode_of_the_current_cli_ends_and_begins_when_it_is_set() {
+    plan_mode_ends_and_begins(CURRENT, false).await;
+    plan_mode_ends_and_begins(CURRENT, true).await;
+}
+
+#[tokio::test]
+async fn plan_mode_of_the_old_cli_ends_and_begins_when_it_is_set() {
+    plan_mode_ends_and_begins(OLD, false).await;
+    plan_mode_ends_and_begins(OLD, true).await;
+}
+
+#[tokio::test]
+async fn the_current_cli_hands_in_its_plan_and_an_approval_ends_plan_mode() {
+    a_plan_is_handed_in(CURRENT, false, Decision::Allow).await;
+    a_plan_is_handed_in(CURRENT, true, Decision::Allow).await;
+}
+
+#[tokio::test]
+async fn the_old_cli_hands_in_its_plan_and_an_approval_ends_plan_mode() {
+    a_plan_is_handed_in(OLD, false, Decision::Allow).await;
+    a_plan_is_handed_in(OLD, true, Decision::Allow).await;
+}
+
+#[tokio::test]
+async fn a_plan_that_was_rejected_leaves_both_clis_in_plan_mode() {
+    a_plan_is_handed_in(CURRENT, false, Decision::Deny).await;
+    a_plan_is_handed_in(OLD, false, Decision::Deny).await;
+}
+
+#[tokio::test]
+async fn a_model_that_begins_to_plan_is_shown_to_be_planning_by_both_clis() {
+    the_model_begins_to_plan(CURRENT).await;
+    the_model_begins_to_plan(OLD).await;
 }
 
 #[tokio::test]

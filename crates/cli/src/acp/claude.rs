@@ -1,7 +1,5 @@
 //! The Claude CLI behind the editor bridge: what it offers, and what it is handed.
 
-use std::path::PathBuf;
-
 use async_trait::async_trait;
 use budao_acp::{Choice, Host, Offer, OwnMode, Reach, SignIn, ToolServer};
 use budao_claude::{Claude, DEFAULT_MODEL, gate};
@@ -129,10 +127,7 @@ pub(super) fn signed_in() -> Option<String> {
             return Some(name.to_owned());
         }
     }
-    let directory = set("CLAUDE_CONFIG_DIR")
-        .map(PathBuf::from)
-        .or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".claude")))?;
-    let file = directory.join(".credentials.json");
+    let file = crate::claude::config_folder()?.join(".credentials.json");
     file.exists().then(|| file.display().to_string())
 }
 

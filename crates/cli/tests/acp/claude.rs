@@ -177,6 +177,69 @@ fn works_in_an_editor(peer: &str) {
     is_gone(&session);
 }
 
+/// The mode the editor shows: the last one it was told, by both of the ways it is told.
+fn mode_shown(editor: &Editor) -> &str {
+    let mut modes = editor.updates.iter().rev().filter_map(|it| it["currentModeId"].as_str());
+    let mode = modes.next().expect("a mode was told");
+    let mut options = editor.updates.iter().rev().filter_map(|it| it["configOptions"].as_array());
+    let option = options.next().and_then(|it| it.iter().find(|option| option["id"] == "mode"));
+    assert_eq!(option.expect("options were told")["currentValue"], mode);
+    mode
+}
+
+/// A plan is made, shown in the question about it, approved, and carried out where it was asked for.
+fn plans_in_an_editor(peer: &str) {
+    let Some(program) = fetched(peer) else { return };
+    let (_runtime, api) = service();
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = budao(directory.path());
+    command.args(["acp", "--engine", "claude", "--claude"]).arg(program);
+    quietly(&mut command, &api, directory.path());
+    let mut editor = Editor::start_as(command);
+    let session = editor.new_session(directory.path());
+    let write = |editor: &mut Editor, name: &str| {
+        let file = directory.path().join(name);
+        let (stopped, _) = editor.run(&session, &format!("write %write:{}", file.display()));
+        assert_eq!(stopped, "end_turn");
+        file.exists()
+    };
+    let set = |editor: &mut Editor, mode: &str| {
+        let set = editor.ask("session/set_mode", json!({"sessionId": session, "modeId": mode}));
+        assert!(set["error"].is_null(), "{set}");
+    };
+    // Set, and set back: with a turn between, so that the CLI's conversation was left in plan mode.
+    set(&mut editor, "plan");
+    assert!(!write(&mut editor, "in-plan-mode"), "nothing is written");
+    set(&mut editor, "default");
+    assert!(write(&mut editor, "in-default-mode"), "it is asked about, and written");
+    assert_eq!((mode_shown(&editor), editor.asked.len()), ("default", 1));
+    // Ended by a plan.
+    set(&mut editor, "plan");
+    let (stopped, shown) = editor.run(&session, "plan it %plan");
+    assert_eq!((stopped.as_str(), shown.as_str()), ("end_turn", "let me after the plan"));
+    let question = editor.asked.last().unwrap();
+    assert_eq!(editor.asked.len(), 2, "only the plan is asked about");
+    let content = question["toolCall"]["content"].to_string();
+    assert!(content.contains("1. Do it."), "the plan is in the question: {question}");
+    let options = question["options"].as_array().unwrap();
+    assert_eq!(options.len(), 2, "a plan is approved once: {options:?}");
+    assert_eq!(mode_shown(&editor), "default", "told before the prompt was answered");
+    assert!(write(&mut editor, "after-the-plan"));
+    assert_eq!((mode_shown(&editor), editor.asked.len()), ("default", 3));
+    editor.hang_up();
+    is_gone(&session);
+}
+
+#[test]
+fn the_current_cli_plans_in_an_editor_and_its_mode_is_the_one_shown() {
+    plans_in_an_editor("claude-cli");
+}
+
+#[test]
+fn the_old_cli_plans_in_an_editor_and_its_mode_is_the_one_shown() {
+    plans_in_an_editor("claude-cli-old");
+}
+
 #[test]
 fn the_current_cli_works_in_an_editor() {
     works_in_an_editor("claude-cli");

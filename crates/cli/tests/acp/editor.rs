@@ -30,6 +30,8 @@ pub(crate) struct Editor {
     lines: Lines<BufReader<ChildStdout>>,
     next: u64,
     pub(crate) updates: Vec<Value>,
+    /// The permission questions it was asked.
+    pub(crate) asked: Vec<Value>,
 }
 
 impl Editor {
@@ -43,7 +45,8 @@ impl Editor {
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut editor = Self { child, stdin, lines, next: 1, updates: Vec::new() };
+        let mut editor =
+            Self { child, stdin, lines, next: 1, updates: Vec::new(), asked: Vec::new() };
         editor.ask("initialize", json!({"protocolVersion": 1}));
         editor
     }
@@ -87,6 +90,7 @@ impl Editor {
             if value["method"] == "session/request_permission" {
                 let result = json!({"outcome": {"outcome": "selected", "optionId": "allow"}});
                 self.write(&json!({"jsonrpc": "2.0", "id": value["id"], "result": result}));
+                self.asked.push(value["params"].clone());
             }
         }
     }

@@ -133,6 +133,32 @@ async fn a_session_of_our_own_loop_begins_over_websocket_and_goes_on_in_an_edito
 }
 
 #[test]
+fn a_session_of_the_cli_is_refused_by_our_own_loop_and_goes_on_with_the_cli() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let mut editor = Editor::start_as(with_fake(directory, "acp"));
+    let session = editor.new_session(directory);
+    let answer = budao_testkit::claude::answer;
+    assert_eq!(editor.run(&session, "P1"), ("end_turn".into(), answer("P1")));
+    editor.hang_up();
+
+    let mut native = Editor::start(directory, &["--engine", "native", "--model", "demo"]);
+    let listed = native.ask("session/list", json!({}));
+    assert_eq!(listed["result"]["sessions"], json!([]), "it is not offered");
+    let params = json!({"sessionId": session, "cwd": directory, "mcpServers": []});
+    let refused = native.ask("session/load", params.clone());
+    let reason = refused["error"]["message"].as_str().unwrap();
+    assert!(reason.contains("--engine claude"), "{refused}");
+    assert!(native.run(&session, "P2").0.starts_with('-'), "nor is it prompted");
+    native.hang_up();
+
+    let mut editor = Editor::start_as(with_fake(directory, "acp"));
+    assert!(editor.ask("session/load", params)["error"].is_null());
+    assert_eq!(editor.run(&session, "P3"), ("end_turn".into(), answer("P3")), "and nothing else");
+    editor.hang_up();
+}
+
+#[test]
 fn an_engine_nobody_knows_is_refused_with_the_ones_there_are() {
     let directory = tempfile::tempdir().unwrap();
     for command in ["serve", "acp"] {

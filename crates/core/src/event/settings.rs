@@ -90,11 +90,26 @@ impl Settings {
     /// The label that names the engine a session belongs to. Without it, it is the native loop's.
     pub const ENGINE: &'static str = "engine";
 
+    /// The name of the native loop, whose sessions carry no label.
+    pub const NATIVE: &'static str = "native";
+
+    /// The name of the engine the session belongs to.
+    #[must_use]
+    pub fn engine(&self) -> &str {
+        engine_of(&self.labels)
+    }
+
     /// Does the session belong to another engine than the native loop? Then only that one runs it.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.labels.contains_key(Self::ENGINE)
     }
+}
+
+/// The name of the engine that a session with these labels belongs to.
+#[must_use]
+pub fn engine_of(labels: &BTreeMap<String, String>) -> &str {
+    labels.get(Settings::ENGINE).map_or(Settings::NATIVE, String::as_str)
 }
 
 /// Where a session comes from, if not from a person.

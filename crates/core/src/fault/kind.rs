@@ -239,6 +239,8 @@ pub enum Kind {
     CommandRepeated,
     /// `ERR_SESS_004`: too many sessions.
     TooManySessions,
+    /// `ERR_SESS_005`: session belongs to another engine.
+    WrongEngine,
     /// `ERR_CLI_001`: agent program not installed.
     CliNotInstalled,
     /// `ERR_CLI_002`: agent program exited.
@@ -2963,6 +2965,31 @@ impl Kind {
                 facts: &[Fact::Limit],
                 recommendations: 2,
             },
+            Self::WrongEngine => &Row {
+                name: "wrong_engine",
+                message: "wrong-engine",
+                code: "ERR_SESS_005",
+                error_type: ErrorType::Validation,
+                type_name: "WrongEngine",
+                category: Category::Validation,
+                remedy: Remedy::User,
+                next: Next::Stop,
+                retryable: false,
+                recoverable: true,
+                auto_retry: false,
+                severity: Severity::Warn,
+                strategy: Strategy::EscalateToUser,
+                event: Announcement::Validation,
+                smcp: 400,
+                smcp_home: false,
+                http: 409,
+                json_rpc: -32602,
+                editor: EditorOutcome::Error,
+                context: &[Fact::Session, Fact::Engine],
+                always: &[Fact::Session, Fact::Engine],
+                facts: &[Fact::Session, Fact::Engine],
+                recommendations: 2,
+            },
             Self::CliNotInstalled => &Row {
                 name: "cli_not_installed",
                 message: "cli-not-installed",
@@ -4044,6 +4071,8 @@ pub enum Fact {
     ExpectedEpoch,
     /// Who holds it now.
     Holder,
+    /// The engine that runs the session.
+    Engine,
     /// The hook or guard.
     Hook,
     /// The listener.

@@ -133,6 +133,52 @@ pub async fn a_command_taken_up_directly_is_remembered(stage: &Stage) {
     assert_eq!(stage.journal.append(append(1, &["c"])).await, Ok(2));
 }
 
+/// Whoever sent it was told that it failed: no writer, that had read it or reads it later, can take it up.
+pub async fn a_command_that_was_withdrawn_never_takes_effect(stage: &Stage) {
+    let lease = stage.open().await;
+    let late = || fault(Kind::RequestTimedOut);
+    let rejected = Answer::Rejected { fault: late() };
+    let (journal, session) = (&stage.journal, lease.session);
+    journal.submit(session, message("waits", "x")).await.unwrap();
+    // One that waits, and one that is on its way.
+    for id in ["waits", "direct"] {
+        for _ in 0..2 {
+            let answer = journal.withdraw(session, message(id, "x"), late()).await.unwrap();
+            assert_eq!(answer, rejected, "{id}");
+        }
+        let again = journal.submit(session, message(id, "x")).await.unwrap();
+        assert_eq!(again, Submitted::Answered(rejected.clone()), "{id}");
+        let other = journal.withdraw(session, message(id, "y"), late()).await.unwrap_err();
+        assert_eq!(other.kind(), Kind::CommandRepeated, "{id}");
+    }
+    assert_eq!(journal.inbox(session).await.unwrap(), []);
+    assert_eq!(journal.await_answer(session, &"waits".into()).await.unwrap(), rejected);
+    let append = || Append::new(&lease, 0, stage.notes(1, 1));
+    let answers = Append { answers: vec![("waits".into(), accepted())], ..append() };
+    let taken = Append { taken: vec![(message("direct", "x"), accepted())], ..append() };
+    for append in [answers, taken] {
+        let refused = journal.append(append).await;
+        let Err(AppendError::Failed(fault)) = refused else { panic!("{refused:?}") };
+        assert_eq!(fault.kind(), Kind::CommandRepeated);
+    }
+    assert_eq!(journal.append(append()).await, Ok(1), "nothing else is held up");
+}
+
+/// An answer is given once: who withdraws too late learns what it is.
+pub async fn what_was_answered_cannot_be_withdrawn(stage: &Stage) {
+    let lease = stage.open().await;
+    let (journal, session) = (&stage.journal, lease.session);
+    let late = || fault(Kind::RequestTimedOut);
+    journal.submit(session, message("m", "x")).await.unwrap();
+    let append = Append::new(&lease, 0, stage.notes(1, 1));
+    journal.append(Append { answers: vec![("m".into(), accepted())], ..append }).await.unwrap();
+    let answer = journal.withdraw(session, message("m", "x"), late()).await.unwrap();
+    assert_eq!(answer, accepted());
+    assert_eq!(journal.answer(session, &"m".into()).await.unwrap(), Some(accepted()));
+    let unknown = journal.withdraw(stage.id(), message("m", "x"), late()).await.unwrap_err();
+    assert_eq!(unknown.kind(), Kind::UnknownSession);
+}
+
 /// Unknown, or answered before: the whole append is refused.
 pub async fn answering_what_does_not_wait_changes_nothing(stage: &Stage) {
     let lease = stage.open().await;

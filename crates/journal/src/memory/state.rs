@@ -226,6 +226,26 @@ impl State {
         Ok(Submitted::New)
     }
 
+    pub(super) fn withdraw(
+        &mut self,
+        session: SessionId,
+        command: Command,
+        fault: Fault,
+    ) -> Result<Answer, Fault> {
+        let commands = &mut self.get_mut(session, Operation::SubmitCommand)?.commands;
+        let rejected = Answer::Rejected { fault };
+        match commands.iter_mut().find(|(before, _)| before.id == command.id) {
+            Some((before, _)) if before.ask != command.ask => {
+                Err(faults::repeated(session, &command.id))
+            }
+            Some((_, answer)) => Ok(answer.get_or_insert(rejected).clone()),
+            None => {
+                commands.push((command, Some(rejected.clone())));
+                Ok(rejected)
+            }
+        }
+    }
+
     pub(super) fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
         Ok(self.get(session, Operation::SubmitCommand)?.pending().cloned().collect())
     }

@@ -36,6 +36,7 @@ impl Hold {
             Ask::Release(lease) => self.release(lease),
             Ask::Append(append) => self.append(append),
             Ask::Submit(session, command) => self.submit(*session, command),
+            Ask::Withdraw(session, command, answer) => self.withdraw(*session, command, answer),
             Ask::PutBlob(session, digest, content) => self.put_blob(*session, *digest, content),
             Ask::Project => self.project_some().map(|more| Ok(Done::More(more))),
             Ask::RebuildViews => self.clear_views().map(|()| Ok(Done::Nothing)),
@@ -329,6 +330,33 @@ impl Hold {
         self.write_command(&row, &rows::encode(command), &command.id, None)?;
         self.effects.push(Effect::Command(session));
         Ok(Ok(Done::Submitted(Submitted::New)))
+    }
+
+    fn withdraw(
+        &mut self,
+        session: SessionId,
+        command: &Command,
+        rejected: &Answer,
+    ) -> Result<Outcome, Trouble> {
+        let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
+            return Ok(Err(faults::unknown_session(session, Operation::SubmitCommand).into()));
+        };
+        match rows::command(self.connection()?, self.path(), &row, &command.id.0)? {
+            Some(before) if before.command.ask != command.ask => {
+                return Ok(Err(faults::repeated(session, &command.id).into()));
+            }
+            Some(before) => {
+                if let Some(answer) = before.answer {
+                    return Ok(Ok(Done::Submitted(Submitted::Answered(answer))));
+                }
+                self.write_answer(session, row.key, &command.id, &rows::encode(rejected))?;
+            }
+            None => {
+                self.write_command(&row, &rows::encode(command), &command.id, Some(rejected))?
+            }
+        }
+        self.effects.push(Effect::Answered(session));
+        Ok(Ok(Done::Submitted(Submitted::Answered(rejected.clone()))))
     }
 
     pub(super) fn write_command(

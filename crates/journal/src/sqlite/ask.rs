@@ -24,6 +24,8 @@ pub(super) enum Ask {
     Release(Lease),
     Append(Prepared),
     Submit(SessionId, Box<Command>),
+    /// Gives a command this answer unless it has one.
+    Withdraw(SessionId, Box<Command>, Answer),
     PutBlob(SessionId, Digest, Bytes),
     Project,
     RebuildViews,
@@ -127,7 +129,8 @@ impl Ask {
     pub(super) fn is_closing(&self) -> bool {
         match self {
             Self::Append(append) => append.is_closing,
-            Self::Release(_) | Self::Delete(_) | Self::Retain(..) | Self::Sweep => true,
+            Self::Release(_) | Self::Withdraw(..) => true,
+            Self::Delete(_) | Self::Retain(..) | Self::Sweep => true,
             _ => false,
         }
     }
@@ -136,7 +139,7 @@ impl Ask {
         match self {
             Self::TakeLease(_) | Self::Renew(..) | Self::Release(_) => Operation::TakeLease,
             Self::Append(_) | Self::Project | Self::RebuildViews => Operation::AppendRecords,
-            Self::Submit(..) => Operation::SubmitCommand,
+            Self::Submit(..) | Self::Withdraw(..) => Operation::SubmitCommand,
             Self::PutBlob(..) => Operation::WriteBlob,
             Self::Retain(..) | Self::Sweep | Self::Delete(_) => Operation::ApplyRetention,
             Self::Adopt { .. } | Self::AdoptCommand(..) => Operation::ImportSession,

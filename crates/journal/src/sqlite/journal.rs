@@ -98,6 +98,19 @@ impl Journal for Sqlite {
         }
     }
 
+    async fn withdraw(
+        &self,
+        session: SessionId,
+        command: Command,
+        fault: Fault,
+    ) -> Result<Answer, Fault> {
+        let ask = Ask::Withdraw(session, Box::new(command), Answer::Rejected { fault });
+        match self.write(ask).await.map_err(into_fault)? {
+            Done::Submitted(Submitted::Answered(answer)) => Ok(answer),
+            done => Err(mixed_up(Operation::SubmitCommand, &done)),
+        }
+    }
+
     async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
         let readers = &self.shared.readers;
         readers

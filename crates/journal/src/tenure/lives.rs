@@ -67,6 +67,8 @@ impl Lives {
                 self.attempt = 0;
                 After::Again(Duration::ZERO)
             }
+            // Another engine runs it: there is nothing to try again.
+            Exit::Failed(fault) if fault.kind() == Kind::WrongEngine => After::End(Err(fault)),
             Exit::Failed(fault) if self.attempt < REVIVALS && is_passing(&fault) => {
                 tracing::error!(session = %self.id, %fault, "the journal failed; reading back");
                 self.halt = (fault.row().category == Category::Resource).then_some(fault);

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
-    event::{Answer, Command, CommandId, SessionId},
+    event::{Answer, Command, CommandId, SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     seams::Clock,
 };
@@ -112,31 +112,33 @@ impl<M> Sessions<M> {
 #[derive(Debug)]
 pub struct Handed {
     session: SessionId,
-    id: CommandId,
+    command: Command,
     waited: Duration,
 }
 
 /// Puts a command into the inbox of a session that another process writes.
 ///
 /// # Errors
-/// When it could not be made durable.
+/// When it could not be made durable. It is withdrawn then: a disk may have kept what it did not confirm.
 pub async fn hand_in(
     journal: &dyn Journal,
     session: SessionId,
     command: Command,
 ) -> Result<Result<Answer, Handed>, Fault> {
-    let id = command.id.clone();
-    Ok(match journal.submit(session, command).await? {
-        Submitted::Answered(answer) => Ok(answer),
-        Submitted::New | Submitted::Pending => Err(Handed { session, id, waited: Duration::ZERO }),
-    })
+    match journal.submit(session, command.clone()).await {
+        Ok(Submitted::Answered(answer)) => Ok(Ok(answer)),
+        Ok(Submitted::New | Submitted::Pending) => {
+            Ok(Err(Handed { session, command, waited: Duration::ZERO }))
+        }
+        Err(fault) => give_up(journal, session, command, fault).await.map(Ok),
+    }
 }
 
 impl Handed {
     /// Waits for its answer, for so long.
     ///
     /// # Errors
-    /// When nobody has answered for longer than anybody should wait.
+    /// When nobody has answered for longer than anybody should wait. It is withdrawn then, and never takes effect.
     pub async fn answer(
         &mut self,
         journal: &dyn Journal,
@@ -146,15 +148,70 @@ impl Handed {
         let wait = wait.min(REMOTE_ANSWER);
         tokio::select! {
             biased;
-            answer = journal.await_answer(self.session, &self.id) => return answer.map(Some),
+            answer = journal.await_answer(self.session, &self.command.id) => match answer {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(fault) => return self.give_up(journal, fault).await.map(Some),
+            },
             () = clock.sleep(wait) => self.waited += wait,
         }
         if self.waited < REMOTE_ANSWER {
             return Ok(None);
         }
-        Err(Fault::new(Kind::RequestTimedOut, Operation::SubmitCommand)
-            .with(Fact::CommandId, self.id.to_string())
+        let fault = Fault::new(Kind::RequestTimedOut, Operation::SubmitCommand)
+            .with(Fact::CommandId, self.command.id.to_string())
             .with(Fact::TimeoutMs, REMOTE_ANSWER)
-            .with(Fact::ElapsedMs, REMOTE_ANSWER))
+            .with(Fact::ElapsedMs, REMOTE_ANSWER);
+        self.give_up(journal, fault).await.map(Some)
     }
+
+    async fn give_up(&self, journal: &dyn Journal, fault: Fault) -> Result<Answer, Fault> {
+        give_up(journal, self.session, self.command.clone(), fault).await
+    }
+}
+
+/// Nobody answered a command, and whoever sent it is told so: it is withdrawn, so that it never takes effect later.
+/// If it was answered after all, that answer counts.
+async fn give_up(
+    journal: &dyn Journal,
+    session: SessionId,
+    command: Command,
+    fault: Fault,
+) -> Result<Answer, Fault> {
+    if matches!(fault.kind(), Kind::UnknownSession | Kind::CommandRepeated | Kind::LimitReached) {
+        return Err(fault);
+    }
+    let id = command.id.clone();
+    match journal.withdraw(session, command, fault.clone()).await {
+        Ok(Answer::Rejected { fault: rejected }) if rejected == fault => Err(fault),
+        Ok(answer) => Ok(answer),
+        Err(trouble) => {
+            tracing::error!(%session, command = %id, fault = %trouble, "a command was not withdrawn");
+            Err(fault)
+        }
+    }
+}
+
+/// A session's task answered a command of this process with a fault. What it wrote tells whether that is true: a disk
+/// may have kept what it did not confirm.
+///
+/// # Errors
+/// The fault, unless the journal has another answer.
+pub async fn confirm(
+    journal: &dyn Journal,
+    session: SessionId,
+    id: &CommandId,
+    fault: Fault,
+) -> Result<Answer, Fault> {
+    match journal.answer(session, id).await {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) | Err(_) => Err(fault),
+    }
+}
+
+/// The session belongs to another engine, and this one cannot run it.
+#[must_use]
+pub fn wrong_engine(session: SessionId, settings: &Settings) -> Fault {
+    Fault::new(Kind::WrongEngine, Operation::OpenSession)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::Engine, settings.engine().to_owned())
 }

@@ -99,6 +99,15 @@ impl Journal for Flaky {
         self.meet("submit", self.inner.submit(session, command)).await
     }
 
+    async fn withdraw(
+        &self,
+        session: SessionId,
+        command: Command,
+        fault: Fault,
+    ) -> Result<Answer, Fault> {
+        self.meet("withdraw", self.inner.withdraw(session, command, fault)).await
+    }
+
     async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
         self.meet("inbox", self.inner.inbox(session)).await
     }
