@@ -623,6 +623,15 @@ file-unread =
     .rec-1 = Read the file first, then write it
     .rec-2 = Use another path if you meant to make a new file
 
+file-exists =
+    .title = File exists already
+    .model = { $path } exists already. Nothing was written.
+    .user = { $path } exists already. Nothing was written; name another file, or move this one away first.
+    .about = A command was told to write a new file, and something with that name exists. The command never replaces a file, so it wrote nothing and left the file as it is.
+    .check = Nothing.
+    .rec-1 = Name another file
+    .rec-2 = Move the existing file away, then run the command again
+
 ## PROC: commands and shells
 
 exit-status =
@@ -1542,6 +1551,49 @@ journal-busy =
     .check = See which processes use { $path }. A copy or a check that runs for long should use the journal's own backup command.
     .rec-1 = Try again in a few seconds
     .rec-2 = End the other program if it hangs
+
+no-journal =
+    .title = No journal there
+    .model = There is no journal at { $path }.
+    .user = { $cause ->
+        [no_directory] There is no journal at { $path }: its directory does not exist.
+        [none] There is no journal at { $path }.
+       *[other] There is no journal at { $path }.
+    }
+    .about = A command that reads a journal, or continues a session in it, was given a path at which there is no journal. Such commands never create one. Commands that start sessions create the file, but never its directory.
+    .check = Compare { $path } with the path that the program writes to: the option `--journal`, the variable `BUDAO_JOURNAL`, or the state directory of the user it runs as.
+    .rec-1 = Correct the path
+    .rec-2 = Start a session with this path to create the journal
+
+not-a-journal =
+    .title = Not a journal
+    .model = { $path } is not a journal.
+    .user = { $cause ->
+        [directory] { $path } is a directory, not a journal. Nothing was changed.
+        [pipe] { $path } is a pipe, not a journal. Nothing was changed.
+        [socket] { $path } is a socket, not a journal. Nothing was changed.
+        [device] { $path } is a device, not a journal. Nothing was changed.
+        [database] { $path } is a database of another program, not a journal. Nothing was changed.
+        [dangling_link] { $path } is a symbolic link that leads nowhere. Nothing was changed.
+        [link_loop] { $path } is a symbolic link that leads back to itself. Nothing was changed.
+        [link_of_other_user] { $path } is a symbolic link of another user, so it is not followed. Nothing was changed.
+        [parent_not_directory] { $path } lies below a file, so it cannot be a journal. Nothing was changed.
+        [side_file] { $path } has the name of a side file of the journal, but it is a file of another program. Nothing was changed.
+       *[other] { $path } is a file, but not a journal. Nothing was changed.
+    }
+    .about = The path given as a journal leads to something else. A journal is a regular file that is empty or begins with the journal's own header. The path is inspected before it is opened; what is not a journal is not opened as one, keeps its mode and content, and gets no side files.
+    .check = Correct the path. If { $path } was a journal and its beginning is damaged, `budao journal export --salvage` reads what is left without changing it.
+    .rec-1 = Correct the path of the journal
+    .rec-2 = If the file was a journal, export what is left with `budao journal export --salvage`
+
+journal-of-other-user =
+    .title = Journal of another user
+    .model = { $path } belongs to another user.
+    .user = { $path } belongs to another user ({ $holder }). Run the command as that user, or use another journal.
+    .about = A journal is written only by the user who owns its file. Otherwise the side files would belong to someone else, and the owner could no longer use them. Reading is possible where the permissions of the file allow it.
+    .check = Run the program as the owner of { $path }, or change the owner of the file and of the files beside it.
+    .rec-1 = Run the command as the owner of the journal
+    .rec-2 = Use another journal
 
 ## CONF: configuration
 

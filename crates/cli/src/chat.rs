@@ -163,7 +163,7 @@ enum Choice {
 async fn chosen(args: &Args, look: Look, lang: Lang, terminal: &Terminal) -> Result<Choice, Fault> {
     let Some(named) = args.resume.as_deref() else { return Ok(Choice::New) };
     let world = world::real();
-    let journal = args.journal.open(&world).await?;
+    let journal = args.journal.existing().open(&world).await?;
     let session = if named.is_empty() {
         match pick::run(&*journal, world.clock.now(), look, lang).await? {
             pick::Picked::This(session) => Some(session),

@@ -213,20 +213,23 @@ async fn export(
     output: Option<&Path>,
     salvage: bool,
 ) -> Result<ExportReport, Fault> {
-    let mut out: Box<dyn Write + Send> = match output {
-        Some(path) => {
-            let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-            Box::new(BufWriter::new(made.map_err(|error| unwritable(path, &error))?))
-        }
-        None => Box::new(BufWriter::new(io::stdout())),
-    };
     if salvage {
-        return Sqlite::export_salvage(file, out).await;
+        let output = output.map(Path::to_owned);
+        return Sqlite::export_salvage(file, move || create_output(output.as_deref())).await;
     }
     let only = (!sessions.is_empty()).then_some(sessions);
-    let report = open_to_read(file).await?.export(only, &mut *out).await?;
+    let journal = open_to_read(file).await?;
+    let mut out = create_output(output)?;
+    let report = journal.export(only, &mut *out).await?;
     out.flush().map_err(|error| unwritable(output.unwrap_or(Path::new("stdout")), &error))?;
     Ok(report)
+}
+
+/// The file that an export goes to, or stdout.
+fn create_output(output: Option<&Path>) -> Result<Box<dyn Write + Send>, Fault> {
+    let Some(path) = output else { return Ok(Box::new(BufWriter::new(io::stdout()))) };
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    Ok(Box::new(BufWriter::new(made.map_err(|error| unwritable(path, &error))?)))
 }
 
 /// What could be read only in part is worth an exit code of its own kind: it did not work whole.
@@ -269,7 +272,13 @@ async fn import(
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Fault {
-    Fault::new(Kind::FilePermission, Operation::WriteFile)
+    let (kind, path) = match (error.kind(), path.parent()) {
+        (io::ErrorKind::AlreadyExists, _) => (Kind::FileExists, path),
+        (io::ErrorKind::NotFound, Some(parent)) => (Kind::FileNotFound, parent),
+        (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded, _) => (Kind::DiskFull, path),
+        _ => (Kind::FilePermission, path),
+    };
+    Fault::new(kind, Operation::WriteFile)
         .with(Fact::Path, path.display().to_string())
         .caused_by(error)
 }

@@ -1,15 +1,20 @@
 //! Log lines: for people or for machines, to stderr or to files that are changed by the day.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::SystemTime,
+};
 
 use budao_core::{
     Fault, Kind,
     fault::{Fact, Operation},
 };
 use serde::{Deserialize, Serialize};
-use tracing_appender::rolling::{RollingFileAppender, Rotation};
+use tracing_appender::rolling::{RollingFileAppender, RollingWriter, Rotation};
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
 /// What is logged, how, and where to.
@@ -86,7 +91,7 @@ impl Log {
         colours: bool,
     ) -> Box<dyn Layer<Registry> + Send + Sync>
     where
-        W: for<'w> tracing_subscriber::fmt::MakeWriter<'w> + Send + Sync + 'static,
+        W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
     {
         let layer = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(writer);
         match self.format {
@@ -96,7 +101,7 @@ impl Log {
     }
 
     /// The files that take lines, one after the other.
-    pub(crate) fn appender(&self, path: &std::path::Path) -> Result<RollingFileAppender, Fault> {
+    pub(crate) fn appender(&self, path: &Path) -> Result<Appender, Fault> {
         let place = path.display().to_string();
         let unusable = || wrong("log.file", "a file that can be made", &place);
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(unusable)?;
@@ -106,12 +111,84 @@ impl Log {
             Turn::Daily => Rotation::DAILY,
             Turn::Never => Rotation::NEVER,
         };
-        RollingFileAppender::builder()
+        let directory = directory.unwrap_or_else(|| Path::new("."));
+        let files = RollingFileAppender::builder()
             .rotation(rotation)
             .filename_prefix(name)
-            .max_log_files(self.keep.max(1))
-            .build(directory.unwrap_or_else(|| std::path::Path::new(".")))
-            .map_err(|error| unusable().caused_by(&error))
+            .build(directory)
+            .map_err(|error| unusable().caused_by(&error))?;
+        let old = OldFiles {
+            directory: directory.to_owned(),
+            name: name.to_owned(),
+            rotation: self.rotation,
+            keep: self.keep.max(1),
+        };
+        Ok(Appender { files, old, hour: AtomicU64::new(0) })
+    }
+}
+
+/// Log files, one after the other, of which the newest are kept.
+///
+/// The library would remove every file whose name begins like a log file's; here only log files are removed.
+pub(crate) struct Appender {
+    files: RollingFileAppender,
+    old: OldFiles,
+    /// When old files were last removed, in hours since 1970.
+    hour: AtomicU64,
+}
+
+impl<'w> MakeWriter<'w> for Appender {
+    type Writer = RollingWriter<'w>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        let writer = self.files.make_writer();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let hour = now.as_secs() / 3600;
+        if self.hour.swap(hour, Ordering::Relaxed) != hour {
+            self.old.remove();
+        }
+        writer
+    }
+}
+
+/// The log files of one name.
+struct OldFiles {
+    directory: PathBuf,
+    name: String,
+    rotation: Turn,
+    keep: usize,
+}
+
+impl OldFiles {
+    /// Removes all but the newest. A file that cannot be removed is tried again an hour later.
+    fn remove(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.directory) else { return };
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| self.is_log_file(name))
+            .collect();
+        // Dates sort as their text does.
+        names.sort_unstable();
+        for name in names.iter().rev().skip(self.keep) {
+            let _ = std::fs::remove_file(self.directory.join(name));
+        }
+    }
+
+    /// Is this the name and a date, as the appender writes them?
+    fn is_log_file(&self, name: &str) -> bool {
+        let date = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('.'));
+        let shape = match self.rotation {
+            Turn::Hourly => "0000-00-00-00",
+            Turn::Daily => "0000-00-00",
+            Turn::Never => return false,
+        };
+        date.is_some_and(|date| {
+            date.len() == shape.len()
+                && date.bytes().zip(shape.bytes()).all(|(found, shape)| match shape {
+                    b'0' => found.is_ascii_digit(),
+                    _ => found == shape,
+                })
+        })
     }
 }
 
@@ -120,4 +197,57 @@ fn wrong(key: &str, expected: &str, received: &str) -> Fault {
         .with(Fact::ConfigKey, key.to_owned())
         .with(Fact::Expected, expected.to_owned())
         .with(Fact::Received, received.chars().take(80).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// The names in a directory after a log was started there.
+    fn names_after(log: &Log, directory: &Path) -> Vec<String> {
+        let appender = log.appender(&directory.join("app")).unwrap();
+        appender.make_writer().write_all(b"a line\n").unwrap();
+        let mut names: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn only_old_log_files_are_removed_however_other_files_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let others = [
+            "app",
+            "app.conf",
+            "app.d",
+            "app.2020-01-01.gz",
+            "app.2020-01-01-07",
+            "application.db",
+        ];
+        let old = ["app.2020-01-01", "app.2020-01-02", "app.2020-01-03"];
+        for name in others.iter().chain(&old) {
+            std::fs::write(directory.path().join(name), "kept").unwrap();
+        }
+        let names = names_after(&Log { keep: 2, ..Log::default() }, directory.path());
+        for name in others {
+            assert!(names.iter().any(|found| found == name), "{name} is gone: {names:?}");
+        }
+        assert_eq!(names.len(), others.len() + 2, "{names:?}");
+        assert!(names.iter().any(|found| found == "app.2020-01-03"), "{names:?}");
+    }
+
+    #[test]
+    fn a_log_file_that_is_never_changed_is_written_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = Log { keep: 1, rotation: Turn::Never, ..Log::default() };
+        for _ in 0..2 {
+            assert_eq!(names_after(&log, directory.path()), ["app"]);
+        }
+        let lines = std::fs::read_to_string(directory.path().join("app")).unwrap();
+        assert_eq!(lines.lines().count(), 2);
+    }
 }

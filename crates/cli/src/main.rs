@@ -182,7 +182,11 @@ fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
     }
     terminal.say(&format!("  budao explain {}", fault.row().code));
     match fault.kind() {
-        Kind::ConfigurationWrong | Kind::UnknownSession => Exit::Usage,
+        Kind::ConfigurationWrong
+        | Kind::UnknownSession
+        | Kind::NoJournal
+        | Kind::NotAJournal
+        | Kind::FileExists => Exit::Usage,
         Kind::Bug => Exit::Bug,
         _ => Exit::Failed,
     }

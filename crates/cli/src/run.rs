@@ -248,7 +248,7 @@ pub(crate) async fn resume(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = wiring::wire(&args.journal, args.config.load()?).await?;
+    let wired = wiring::wire(&args.journal.existing(), args.config.load()?).await?;
     let state = wired.runtime.state(session).await?;
     let after = match &args.message {
         Some(text) => message(&wired, session, text).await?,
@@ -277,7 +277,7 @@ pub(crate) async fn cancel(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = wiring::wire(&args.journal, Config::default()).await?;
+    let wired = wiring::wire(&args.journal.existing(), Config::default()).await?;
     let running = wired.runtime.state(session).await?.turn.is_some();
     let told = |is_cancelled: bool, words: &str| {
         if args.json {
@@ -316,7 +316,7 @@ pub(crate) async fn replay(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = wiring::wire(&args.journal, Config::default()).await?;
+    let wired = wiring::wire(&args.journal.to_read(), Config::default()).await?;
     let head = wired.runtime.state(session).await?.head;
     let wanted = |record: &budao_core::Record| {
         args.channel.is_none_or(|wanted| wanted == channel(&record.event))

@@ -131,7 +131,8 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let mut file = args.config.load()?;
     file.log.start("warn")?;
     let own_rooms = Rooms::take_own(&mut file.smcp);
-    let key = state_key(&args.journal.path()?)?;
+    let journal = args.journal.inspected_path().await?;
+    let key = state_key(&journal)?;
     let (auth, made) = auth(args, &key)?;
     let mut config = Config::new(auth, keyring(args, &key)?);
     config.origins.clone_from(&args.origins);
@@ -141,7 +142,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.on_disconnect = on_disconnect(&args.on_disconnect)?;
     config.limits = file.serve.limits.clone();
     config.core = file.limits.clone();
-    config.alerts = file.alerts.wired(&args.journal.path()?);
+    config.alerts = file.alerts.wired(&journal);
     let secrets = args.token.iter().chain(&made).map(String::as_str).chain(args.hub.secrets());
     config.scrubber = Scrubber::with_secrets(secrets);
     config.check_address(args.listen.ip())?;

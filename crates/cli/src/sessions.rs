@@ -117,7 +117,11 @@ impl ListArgs {
 
 /// `budao sessions`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let journal = args.journal.open(&world::real()).await?;
+    let journal = match &args.action {
+        Some(Action::Delete { .. }) => args.journal.existing(),
+        _ => args.journal.to_read(),
+    };
+    let journal = journal.open(&world::real()).await?;
     let done = match &args.action {
         None => anomalies::run(&*journal, args.since, args.json, lang, terminal).await,
         Some(Action::List(list)) => {

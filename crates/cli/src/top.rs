@@ -88,7 +88,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let (mut eye, journal) = match &args.url {
         Some(url) => (Eye::Server(Remote::new(url, args.token.as_deref())?), None),
         None => {
-            let journal = args.journal.open(&world).await?;
+            let journal = args.journal.to_read().open(&world).await?;
             (Eye::Journal(Box::new(Observer::new(journal.clone(), lang))), Some(journal))
         }
     };

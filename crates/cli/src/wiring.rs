@@ -42,10 +42,35 @@ pub(crate) struct JournalArgs {
     /// The journal file. Otherwise one in the user's state directory
     #[arg(long, value_name = "FILE", env = "BUDAO_JOURNAL")]
     pub(crate) journal: Option<PathBuf>,
+
+    #[arg(skip)]
+    access: Access,
+}
+
+/// What a command does with the journal.
+#[derive(Clone, Copy, Debug, Default)]
+enum Access {
+    /// Writes it, and creates it if it is absent.
+    #[default]
+    Create,
+    /// Writes one that exists.
+    Existing,
+    /// Reads one that exists. It is opened for writing where that is allowed, to bring the lists up to date.
+    Read,
 }
 
 impl JournalArgs {
-    /// The file, and its directory made if it is the default one.
+    /// For a command that changes what is in a journal and never creates one.
+    pub(crate) fn existing(&self) -> Self {
+        Self { access: Access::Existing, ..self.clone() }
+    }
+
+    /// For a command that reads a journal and never creates one.
+    pub(crate) fn to_read(&self) -> Self {
+        Self { access: Access::Read, ..self.clone() }
+    }
+
+    /// The file. Nothing is created.
     pub(crate) fn path(&self) -> Result<PathBuf, Fault> {
         if let Some(path) = &self.journal {
             return Ok(path.clone());
@@ -56,18 +81,52 @@ impl JournalArgs {
                 .with(Fact::Expected, "a file, since there is no home directory")
                 .with(Fact::Received, "nothing")
         })?;
-        std::fs::create_dir_all(&directory).map_err(|error| {
-            Fault::new(Kind::FilePermission, Operation::OpenJournal)
-                .with(Fact::Path, directory.display().to_string())
-                .caused_by(&error)
-        })?;
         Ok(directory.join("journal.db"))
     }
 
-    /// Opens it, making it if need be.
+    /// The file itself behind any links, inspected: a journal is there or can be created there. Files beside the
+    /// journal may be created only after this.
+    pub(crate) async fn inspected_path(&self) -> Result<PathBuf, Fault> {
+        let path = self.path()?;
+        self.create_default_directory(&path)?;
+        Ok(Sqlite::inspect(&path).await?.0)
+    }
+
+    /// The directory of the default file is ours to create; any other is not.
+    fn create_default_directory(&self, path: &Path) -> Result<(), Fault> {
+        let directory = path.parent().filter(|_| self.journal.is_none());
+        let Some(directory) = directory else { return Ok(()) };
+        std::fs::create_dir_all(directory).map_err(|error| {
+            Fault::new(Kind::FilePermission, Operation::OpenJournal)
+                .with(Fact::Path, directory.display().to_string())
+                .caused_by(&error)
+        })
+    }
+
+    /// Opens it.
     pub(crate) async fn open(&self, world: &World) -> Result<Arc<Sqlite>, Fault> {
         let path = self.path()?;
-        Sqlite::open(&path, world.clone(), JournalOptions::default()).await.map(Arc::new)
+        let (world, options) = (world.clone(), JournalOptions::default());
+        let opened = match self.access {
+            Access::Create => {
+                self.create_default_directory(&path)?;
+                Sqlite::open(&path, world, options).await
+            }
+            Access::Existing => Sqlite::open_existing(&path, world, options).await,
+            Access::Read => {
+                let opened = Sqlite::open_existing(&path, world.clone(), options.clone()).await;
+                let is_barred = |fault: &Fault| {
+                    matches!(fault.kind(), Kind::JournalOfOtherUser | Kind::JournalReadOnly)
+                };
+                match opened {
+                    Err(fault) if is_barred(&fault) => {
+                        Sqlite::open_read_only(&path, world, options).await
+                    }
+                    opened => opened,
+                }
+            }
+        };
+        opened.map(Arc::new)
     }
 }
 

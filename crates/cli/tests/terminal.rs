@@ -242,12 +242,27 @@ fn the_claude_cli_can_be_talked_to_and_its_session_is_resumed_with_it() {
     again.until_given_back();
 }
 
+/// Creates a journal without sessions: `top` reads one that exists.
+fn make_journal(directory: &Path) {
+    let lines = directory.join("none.jsonl");
+    std::fs::write(&lines, "{\"journal\":1}\n{\"done\":0}\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
+    let made = command
+        .args(["journal", "import"])
+        .args([&directory.join("journal.db"), &lines])
+        .env_clear()
+        .status()
+        .unwrap();
+    assert!(made.success());
+}
+
 #[test]
 fn a_program_that_is_told_to_end_gives_the_terminal_back() {
     for (args, sight) in
         [(["chat", "--lang", "en"], "ready"), (["top", "--lang", "en"], "Sessions")]
     {
         let directory = workspace();
+        make_journal(directory.path());
         let mut terminal = Terminal::start(directory.path(), 24, 80, &args);
         terminal.until_seen(sight);
         terminal.process.signal(Signal::SIGTERM).unwrap();
@@ -258,6 +273,7 @@ fn a_program_that_is_told_to_end_gives_the_terminal_back() {
 #[test]
 fn top_shows_what_another_process_does_while_it_does_it() {
     let directory = workspace();
+    make_journal(directory.path());
     let mut top = Terminal::start(directory.path(), 30, 120, &["top"]);
     top.until_seen("0 running");
     let script = "[[step]]\ntext = \"waiting for ever\"\nend = \"stall\"\n";

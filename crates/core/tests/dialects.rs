@@ -9,7 +9,7 @@
 use budao_core::{
     Fault, Kind, Lang,
     fault::{
-        Detail, Fact, FactValue,
+        Detail, Fact, FactValue, Operation,
         tell::{self, ToEditor},
         text,
     },
@@ -45,6 +45,34 @@ fn peers_are_told() {
 #[test]
 fn an_editor_is_told() {
     golden("editor", |fault, lang| editor(fault, lang).to_string());
+}
+
+/// What a path that is not a journal is instead, in the words that users read.
+#[test]
+fn a_user_is_told_what_a_path_is_that_is_not_a_journal() {
+    let absent = ["no_directory", "none"].map(|cause| (Kind::NoJournal, cause));
+    let other = [
+        "directory",
+        "pipe",
+        "socket",
+        "device",
+        "database",
+        "dangling_link",
+        "link_loop",
+        "link_of_other_user",
+        "parent_not_directory",
+        "side_file",
+        "file",
+    ];
+    let other = other.map(|cause| (Kind::NotAJournal, cause));
+    let mut lines = Vec::new();
+    for (kind, cause) in absent.into_iter().chain(other) {
+        let fault = Fault::new(kind, Operation::OpenJournal)
+            .with(Fact::Path, "a.db")
+            .with(Fact::Cause, cause);
+        lines.extend([Lang::En, Lang::Zh].map(|lang| text::for_user(&fault, lang)));
+    }
+    snapshot("journal_path", &lines.join("\n"));
 }
 
 /// Operators read English: log lines are searched, and a search wants one wording.

@@ -29,5 +29,6 @@ pub use contract::{
 pub use fold::{fold, fold_at};
 pub use memory::Memory;
 pub use sqlite::{
-    Check, Counters, Damage, ExportReport, ImportReport, Options, Salvage, Sqlite, Stats, salvage,
+    Check, Counters, Damage, ExportReport, ImportReport, Options, PathContent, Salvage, Sqlite,
+    Stats, salvage,
 };

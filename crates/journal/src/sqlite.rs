@@ -7,8 +7,10 @@ mod apply;
 mod ask;
 mod check;
 mod errors;
+mod files;
 pub(crate) mod frame;
 mod hold;
+mod inspect;
 mod journal;
 mod open;
 mod pages;
@@ -48,6 +50,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use self::{
     ask::{Ask, Done, Prepared},
+    files::OpenFile,
     hold::Hold,
     pen::Pen,
     poll::{Ours, Poller},
@@ -58,6 +61,7 @@ use self::{
 };
 pub use self::{
     check::{Check, Damage},
+    inspect::PathContent,
     salvage::{Salvage, salvage},
     transfer::{ExportReport, ImportReport},
     upkeep::Stats,
@@ -172,20 +176,47 @@ impl Lone {
 }
 
 impl Sqlite {
-    /// Opens a journal; makes the file if it is not there, migrates an older one.
+    /// Opens a journal; creates the file if it is absent, migrates an older one. A path that leads to anything
+    /// else is left as it is.
     ///
     /// # Errors
-    /// `journal_damaged`, `journal_newer`, `journal_read_only`, `journal_gone`, `journal_busy`,
-    /// `disk_full`.
+    /// `not_a_journal`, `no_journal` if the directory does not exist, `journal_of_other_user`, `journal_damaged`,
+    /// `journal_newer`, `journal_read_only`, `journal_gone`, `journal_busy`, `disk_full`.
     pub async fn open(path: &Path, world: World, options: Options) -> Result<Self, Fault> {
         let path = path.to_owned();
-        in_background(Operation::OpenJournal, move || Self::open_now(path, world, options)).await
+        in_background(Operation::OpenJournal, move || Self::open_now(&path, world, options, true))
+            .await
     }
 
-    /// Opens a journal that is there, to read it only. Nothing is changed, not even by migration.
+    /// Opens a journal that exists, for writing. Never creates one.
     ///
     /// # Errors
-    /// As [`Sqlite::open`].
+    /// As [`Sqlite::open`]; `no_journal` if there is none.
+    pub async fn open_existing(path: &Path, world: World, options: Options) -> Result<Self, Fault> {
+        let path = path.to_owned();
+        in_background(Operation::OpenJournal, move || Self::open_now(&path, world, options, false))
+            .await
+    }
+
+    /// What a path leads to, and the file itself behind any links. Changes nothing.
+    ///
+    /// # Errors
+    /// When no journal can be written there: `not_a_journal`, `no_journal` if the directory does not exist,
+    /// `journal_of_other_user`, `file_permission`, `journal_damaged`.
+    pub async fn inspect(path: &Path) -> Result<(PathBuf, PathContent), Fault> {
+        let path = path.to_owned();
+        in_background(Operation::OpenJournal, move || {
+            let found = inspect::inspect(&path, Operation::OpenJournal)?;
+            found.must_be_own(Operation::OpenJournal)?;
+            Ok((found.path, found.content))
+        })
+        .await
+    }
+
+    /// Opens a journal that exists, to read it only. Nothing is changed, not even by migration.
+    ///
+    /// # Errors
+    /// As [`Sqlite::open_existing`].
     pub async fn open_read_only(
         path: &Path,
         world: World,
@@ -193,7 +224,10 @@ impl Sqlite {
     ) -> Result<Self, Fault> {
         let path = path.to_owned();
         in_background(Operation::OpenJournal, move || {
-            let readers = readers(&path, Purpose::ReadOnly, &options);
+            let operation = Operation::OpenJournal;
+            let found = inspect::inspect(&path, operation)?.must_be_journal(operation)?;
+            let (path, file) = found.into_file(operation)?;
+            let readers = readers(&path, Purpose::ReadOnly, &options, file);
             readers.ask_now(Operation::OpenJournal, |connection, path| {
                 schema::Meta::must_load(connection, path)
             })?;
@@ -202,7 +236,14 @@ impl Sqlite {
         .await
     }
 
-    fn open_now(path: PathBuf, world: World, options: Options) -> Result<Self, Fault> {
+    fn open_now(
+        named: &Path,
+        world: World,
+        options: Options,
+        creates: bool,
+    ) -> Result<Self, Fault> {
+        let inspected = inspect::inspect_to_write(named, creates)?;
+        let path = inspected.path.clone();
         let bell = Arc::new(Bell::default());
         let (tally, ours) = (Arc::new(Tally::default()), Arc::new(Ours::default()));
         let outside = Outside {
@@ -214,9 +255,9 @@ impl Sqlite {
             tally: tally.clone(),
             ours: ours.clone(),
         };
-        let (connection, meta, mark) = open::prepare(&outside)?;
-        let hold = Hold::new(outside.clone(), connection, meta, mark)
-            .map_err(|trouble| trouble.into_fault(&path, Operation::OpenJournal))?;
+        let (connection, meta, mark) = open::prepare(&outside, &inspected)?;
+        let (_, file) = inspected.into_file(Operation::OpenJournal)?;
+        let hold = Hold::new(outside.clone(), connection, meta, mark, file.clone());
         let reserve = Reserve::new(&path, options.reserve_bytes);
         let (sender, receiver) = mpsc::channel();
         let shelf = Shelf::new(Pen::new(outside, hold, reserve));
@@ -234,7 +275,7 @@ impl Sqlite {
             lone: Lone::default(),
             thread: Mutex::new(Some(thread)),
         };
-        let readers = readers(&path, Purpose::Read, &options);
+        let readers = readers(&path, Purpose::Read, &options, file);
         // One is opened now, so that reading goes on when the file is taken away later.
         readers.ask_now(Operation::OpenJournal, |_, _| Ok(()))?;
         Self::assemble(path, world, options, bell, readers, ours, Some(desk))
@@ -381,8 +422,8 @@ fn setup(options: &Options) -> Setup {
     Setup { page_bytes: options.page_bytes, busy: options.busy }
 }
 
-fn readers(path: &Path, purpose: Purpose, options: &Options) -> Arc<Readers> {
-    Readers::new(path.to_owned(), purpose, setup(options), options.readers)
+fn readers(path: &Path, purpose: Purpose, options: &Options, file: Arc<OpenFile>) -> Arc<Readers> {
+    Readers::new(path.to_owned(), purpose, setup(options), options.readers, file)
 }
 
 async fn in_background<T: Send + 'static>(

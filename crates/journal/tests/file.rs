@@ -73,15 +73,15 @@ async fn a_file_that_is_no_journal_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let foreign = directory.path().join("foreign.db");
     Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t(x)").unwrap();
-    assert_eq!(refused(&foreign).await.kind(), Kind::JournalDamaged);
+    assert_eq!(refused(&foreign).await.kind(), Kind::NotAJournal);
     let text = directory.path().join("notes.txt");
     std::fs::write(&text, "not a database, only words and words and more words".repeat(40))
         .unwrap();
     let before = std::fs::read(&text).unwrap();
-    assert_eq!(refused(&text).await.kind(), Kind::JournalDamaged);
+    assert_eq!(refused(&text).await.kind(), Kind::NotAJournal);
     assert_eq!(std::fs::read(&text).unwrap(), before);
     let nowhere = directory.path().join("no/such/directory/journal.db");
-    assert_eq!(refused(&nowhere).await.kind(), Kind::JournalGone);
+    assert_eq!(refused(&nowhere).await.kind(), Kind::NoJournal);
 }
 
 #[tokio::test]
@@ -392,7 +392,9 @@ async fn a_file_opened_for_reading_is_read_and_not_written() {
     assert_eq!(reader.delete(session(1)).await.unwrap_err().kind(), Kind::JournalReadOnly);
     let missing = directory.path().join("missing.db");
     let fault = Sqlite::open_read_only(&missing, world(), options()).await.unwrap_err();
-    assert_eq!(fault.kind(), Kind::JournalGone);
+    assert_eq!(fault.kind(), Kind::NoJournal);
+    let fault = Sqlite::open_existing(&missing, world(), options()).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::NoJournal);
     assert!(!missing.exists());
 }
 

@@ -157,7 +157,9 @@ fn read_cursor(alerts: &Alerts) -> Option<Timestamp> {
 
 /// Keeps how far everything was told. If that fails something is told twice, so it is only logged.
 async fn save_cursor(alerts: &Alerts, at: Timestamp) {
-    let next = alerts.cursor.with_extension("next");
+    // Not another extension: beside a journal `a.db` that would be `a.next`, which may be a file of the user.
+    let mut next = alerts.cursor.as_os_str().to_owned();
+    next.push(".next");
     let saved = async {
         tokio::fs::write(&next, format!("{}\n", at.as_micros())).await?;
         tokio::fs::rename(&next, &alerts.cursor).await

@@ -2,8 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use budao_core::{Fault, Lang, fault::text, seams::World};
-use budao_journal::{Journal, Sqlite};
+use budao_core::{Fault, Kind, Lang, fault::text, seams::World};
+use budao_journal::{Journal, PathContent, Sqlite};
 use budao_models::Models;
 use budao_runtime::world;
 
@@ -123,8 +123,15 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         let told = say(lang, "no home directory: say --journal", "没有主目录：请用 --journal");
         return Finding { what: what.to_owned(), fine: false, told: told.to_owned() };
     };
-    if !path.exists() {
-        return not_yet(what, &path, lang);
+    let is_default = args.journal.journal.is_none();
+    match Sqlite::inspect(&path).await {
+        Ok((_, PathContent::Journal)) => {}
+        Ok(_) => return not_yet(what, &path, lang),
+        // The default directory is created with the journal.
+        Err(fault) if is_default && fault.kind() == Kind::NoJournal => {
+            return not_yet(what, &path, lang);
+        }
+        Err(fault) => return finding(what, Err(fault), lang),
     }
     let told = match Sqlite::open_read_only(&path, world.clone(), budao_journal::Options::default())
         .await

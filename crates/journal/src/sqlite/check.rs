@@ -15,6 +15,7 @@ use super::{
     errors::Trouble,
     frame::{self, Place},
     hold::{mark_of, witnessed},
+    inspect::{self, PathContent},
     rows::{self, InboxRow, SessionRow, position},
     schema::{self, Meta, Purpose, Setup},
     witness::{self, Mark},
@@ -70,17 +71,24 @@ const SALVAGE: &str = "whatever `export --salvage` finds page by page";
 /// Checks the file at `path`. A file that cannot even be opened is a finding, not an error. `told` hears how many
 /// batches were looked at, of how many.
 pub(super) fn check(path: &Path, setup: Setup, told: &dyn Fn(u64, u64)) -> Result<Check, Fault> {
-    if !path.exists() {
-        return Err(Fault::new(Kind::JournalGone, Operation::CheckJournal)
-            .with(budao_core::fault::Fact::Path, path.display().to_string()));
-    }
     let mut found = Check::default();
-    if schema::is_blank(path) {
+    let inspected = match inspect::inspect(path, Operation::CheckJournal) {
+        Ok(inspected) => inspected,
+        Err(fault) if fault.kind() == Kind::JournalDamaged => {
+            found.damages.push(Damage::of_file(fault.to_string(), SALVAGE));
+            return Ok(found);
+        }
+        Err(fault) => return Err(fault),
+    };
+    let path = &inspected.path;
+    if inspected.content == PathContent::Empty {
         if witness::path_of(path).exists() {
             found.damages.push(Damage::of_file("the journal is empty, and was not", "nothing"));
         }
         return Ok(found);
     }
+    let inspected = inspected.must_be_journal(Operation::CheckJournal)?;
+    let path = &inspected.path;
     let done = connect(path, setup).and_then(|connection| {
         // The witness first: it may then be behind what we see, but not ahead of it.
         let meta = Meta::must_load(&connection, path);

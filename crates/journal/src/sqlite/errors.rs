@@ -86,7 +86,11 @@ fn kind(error: &rusqlite::Error) -> Kind {
 }
 
 fn fault(error: &rusqlite::Error, path: &Path, operation: Operation) -> Fault {
-    let kind = kind(error);
+    let kind = match kind(error) {
+        // SQLite says the same of a file that is gone and of side files that cannot be created.
+        Kind::JournalGone if path.exists() => Kind::JournalReadOnly,
+        kind => kind,
+    };
     let fault = Fault::new(kind, operation).with(Fact::Path, path.display().to_string());
     let fault = if kind == Kind::DiskFull { with_free_bytes(fault, path) } else { fault };
     fault.caused_by(error)
@@ -107,6 +111,7 @@ pub(crate) fn io_fault(error: &std::io::Error, path: &Path, operation: Operation
         ErrorKind::NotFound => Kind::JournalGone,
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Kind::JournalReadOnly,
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Kind::DiskFull,
+        ErrorKind::AlreadyExists => Kind::FileExists,
         _ => Kind::SyncFailed,
     };
     Fault::new(kind, operation).with(Fact::Path, path.display().to_string()).caused_by(error)

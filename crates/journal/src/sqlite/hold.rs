@@ -3,7 +3,7 @@
 //! What is known is only a cache. It is valid while no other process has written (SQLite's `data_version`
 //! tells), and is forgotten after every failure.
 
-use std::{collections::HashMap, os::unix::fs::MetadataExt, path::Path, time::Duration};
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use budao_core::{
     event::{Epoch, Seq, SessionId},
@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::{
     errors::{Trouble, damaged, io_fault},
+    files::{self, Identity, OpenFile},
     rows::{self, SessionRow},
     schema::{self, Meta, Purpose},
     witness::{self, Mark, Witness},
@@ -49,7 +50,7 @@ pub(super) struct Hold {
     /// Grows when another process has written.
     generation: u64,
     data_version: i64,
-    identity: (u64, u64),
+    identity: Identity,
     witness: Witness,
     pub(super) effects: Vec<Effect>,
     pub(super) frames: u64,
@@ -58,6 +59,8 @@ pub(super) struct Hold {
     own_from: Option<i64>,
     before: i64,
     is_patient: bool,
+    /// Last, so that it outlives the connection.
+    _file: Arc<OpenFile>,
 }
 
 impl Hold {
@@ -67,11 +70,12 @@ impl Hold {
         connection: Connection,
         meta: Meta,
         mark: Mark,
-    ) -> Result<Self, Trouble> {
-        let identity = identity(&outside.path)?;
+        file: Arc<OpenFile>,
+    ) -> Self {
+        let identity = file.identity;
         let mut witness = Witness::open(&outside.path, meta.journal);
         witness.record(mark);
-        Ok(Self {
+        Self {
             outside,
             connection: Some(connection),
             meta,
@@ -88,7 +92,8 @@ impl Hold {
             own_from: None,
             before: 0,
             is_patient: true,
-        })
+            _file: file,
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -383,10 +388,8 @@ impl Hold {
     }
 }
 
-fn identity(path: &Path) -> Result<(u64, u64), Trouble> {
-    let found = std::fs::metadata(path)
-        .map_err(|error| io_fault(&error, path, Operation::AppendRecords))?;
-    Ok((found.dev(), found.ino()))
+fn identity(path: &Path) -> Result<Identity, Trouble> {
+    files::identity(path).map_err(|error| io_fault(&error, path, Operation::AppendRecords).into())
 }
 
 /// How far the file has come.

@@ -1,21 +1,18 @@
 //! Opening: the file is made ready, and what it claims is held against its witness.
 
-use std::{
-    fs::OpenOptions,
-    io::ErrorKind,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::Path,
-};
+use std::path::Path;
 
 use budao_core::{
-    fault::{Fault, Operation},
+    fault::{Fact, Fault, Kind, Operation},
     seams::World,
 };
 use rusqlite::Connection;
 
 use super::{
     errors::{Trouble, io_fault},
+    files,
     hold::{mark_of, witnessed},
+    inspect::Inspected,
     rows::SessionRow,
     schema::{self, Meta, Purpose},
     witness::Mark,
@@ -23,11 +20,13 @@ use super::{
 };
 use crate::contract::new_epoch;
 
-/// Opens the file for writing; makes it if it is not there.
-pub(super) fn prepare(outside: &Outside) -> Result<(Connection, Meta, Mark), Fault> {
+/// Opens the file for writing after it was inspected.
+pub(super) fn prepare(
+    outside: &Outside,
+    inspected: &Inspected,
+) -> Result<(Connection, Meta, Mark), Fault> {
     let path = &outside.path;
-    make_private(path).map_err(|error| io_fault(&error, path, Operation::OpenJournal))?;
-    let opened = schema::connect(path, Purpose::Write, outside.setup).and_then(|connection| {
+    let opened = connect(outside, inspected).and_then(|connection| {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         let (meta, mark) = settle(&connection, path, &outside.world)?;
         connection.execute_batch("COMMIT")?;
@@ -36,22 +35,20 @@ pub(super) fn prepare(outside: &Outside) -> Result<(Connection, Meta, Mark), Fau
     opened.map_err(|trouble| trouble.into_fault(path, Operation::OpenJournal))
 }
 
-/// The file is its owner's alone, from its first byte on. SQLite gives its side files the same mode.
-///
-/// A file that is there is not opened: closing it again would drop the locks that another handle of this
-/// process holds on it, and other processes would think nobody uses it.
-fn make_private(path: &Path) -> std::io::Result<()> {
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let mode = std::fs::metadata(path)?.permissions().mode();
-            if mode & 0o077 != 0 {
-                std::fs::set_permissions(path, PermissionsExt::from_mode(mode & 0o700))?;
-            }
-            Ok(())
-        }
-        Err(error) => Err(error),
+/// Connects to the very file that was inspected, or changes nothing.
+fn connect(outside: &Outside, inspected: &Inspected) -> Result<Connection, Trouble> {
+    let path = &outside.path;
+    let connection = schema::open(path, Purpose::Write, outside.setup)?;
+    let found =
+        files::identity(path).map_err(|error| io_fault(&error, path, Operation::OpenJournal))?;
+    if inspected.file.as_ref().map(|file| file.identity) != Some(found) {
+        let fault = Fault::new(Kind::JournalGone, Operation::OpenJournal)
+            .with(Fact::Path, path.display().to_string())
+            .because("the file was replaced while it was opened");
+        return Err(fault.into());
     }
+    schema::set_up(&connection, path, Purpose::Write, outside.setup)?;
+    Ok(connection)
 }
 
 /// With the file locked against other writers, decides what history this is.

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, fs::File, io, os::unix::fs::FileExt, path::Path};
 
-use super::witness::with_suffix;
+use super::{files::open_regular, inspect::read_header, witness::with_suffix};
 
 const LEAF_TABLE: u8 = 0x0d;
 const LEAF_INDEX: u8 = 0x0a;
@@ -47,11 +47,11 @@ pub(super) type Row = (i64, Vec<Value>);
 
 impl Pages {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         let mut header = [0; 100];
         let size = file.metadata()?.len();
         let _ = file.read_at(&mut header, 0)?;
-        let wal = File::open(with_suffix(path, "-wal")).ok();
+        let wal = open_regular(&with_suffix(path, "-wal")).ok();
         let (in_wal, wal_page) = wal.as_ref().map(read_wal).unwrap_or_default();
         let told = usize::from(u16::from_be_bytes([header[16], header[17]]));
         let page_bytes = match told {
@@ -187,6 +187,13 @@ fn integer(bytes: &[u8]) -> i64 {
 }
 
 /// Where committed pages are in the log, as far as its checksums hold; and its page size.
+/// The beginning of the newest committed copy of a database's first page, if the write-ahead log has one.
+pub(super) fn first_page_in_wal(path: &Path) -> Option<Vec<u8>> {
+    let wal = open_regular(&with_suffix(path, "-wal")).ok()?;
+    let (in_wal, _) = read_wal(&wal);
+    read_header(&wal, *in_wal.get(&1)?).ok()
+}
+
 fn read_wal(wal: &File) -> (HashMap<u32, u64>, Option<usize>) {
     try_read_wal(wal).unwrap_or_default()
 }

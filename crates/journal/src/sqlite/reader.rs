@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use super::{
     apply::snapshot_checksum,
     errors::{Trouble, damaged},
+    files::OpenFile,
     frame::{self, Place},
     rows::{self, InboxRow, Recent, SessionRow, damaged_record, position},
     schema::{self, Meta, Purpose, Setup},
@@ -38,12 +39,20 @@ pub(super) struct Readers {
     setup: Setup,
     idle: Mutex<Vec<Connection>>,
     slots: Semaphore,
+    /// Last, so that it outlives the connections.
+    _file: Arc<OpenFile>,
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf, purpose: Purpose, setup: Setup, count: usize) -> Arc<Self> {
-        let idle = Mutex::default();
-        Arc::new(Self { path, purpose, setup, idle, slots: Semaphore::new(count.max(1)) })
+    pub(super) fn new(
+        path: PathBuf,
+        purpose: Purpose,
+        setup: Setup,
+        count: usize,
+        file: Arc<OpenFile>,
+    ) -> Arc<Self> {
+        let (idle, slots) = (Mutex::default(), Semaphore::new(count.max(1)));
+        Arc::new(Self { path, purpose, setup, idle, slots, _file: file })
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -1,14 +1,18 @@
 //! Room set aside, given up when the disk is full so that a fault and a turn's end can still be written.
 
 use std::{
-    fs::OpenOptions,
-    os::unix::fs::OpenOptionsExt,
+    fs::{File, OpenOptions},
+    io::{Error, ErrorKind},
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::witness::with_suffix;
+use super::{
+    files::{open_regular, open_regular_with},
+    witness::with_suffix,
+};
 
 /// Tries to set the room aside again after this many commits that worked.
 const PATIENCE: u32 = 64;
@@ -31,7 +35,11 @@ impl Reserve {
 
     /// Gives the room up. False if it was already.
     pub(super) fn release(&mut self) -> bool {
-        let was_set = self.is_set && std::fs::remove_file(&self.path).is_ok();
+        let is_ours = || {
+            open_regular(&self.path)
+                .is_ok_and(|file| is_blank(&file, self.bytes).is_ok_and(|it| it))
+        };
+        let was_set = self.is_set && is_ours() && std::fs::remove_file(&self.path).is_ok();
         if was_set {
             tracing::warn!(path = %self.path.display(), "the disk is full: using the reserved room");
         }
@@ -56,19 +64,22 @@ impl Reserve {
         if self.bytes == 0 {
             return;
         }
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&self.path);
-        let set = file.and_then(|file| {
-            if file.metadata()?.len() >= self.bytes {
-                return Ok(());
-            }
-            fallocate(&file, FallocateFlags::empty(), 0, self.bytes).map_err(std::io::Error::from)
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = open_regular_with(&self.path, &mut options).and_then(|file| {
+            let is_ours = is_blank(&file, self.bytes)?;
+            let foreign = || Error::new(ErrorKind::AlreadyExists, "a file of another program");
+            is_ours.then_some(file).ok_or_else(foreign)
         });
-        self.is_set = match set {
+        let file = match file {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::debug!(%error, path = %self.path.display(), "no reserve can be made");
+                self.is_set = false;
+                return;
+            }
+        };
+        self.is_set = match allocate(&file, self.bytes) {
             Ok(()) => true,
             Err(error) => {
                 tracing::debug!(%error, "no room could be set aside");
@@ -78,6 +89,30 @@ impl Reserve {
             }
         };
     }
+}
+
+fn allocate(file: &File, bytes: u64) -> std::io::Result<()> {
+    if file.metadata()?.len() >= bytes {
+        return Ok(());
+    }
+    fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(Error::from)
+}
+
+/// Are the bytes of the file up to `bytes` all zero, as those of a reserve are?
+fn is_blank(file: &File, bytes: u64) -> std::io::Result<bool> {
+    let mut piece = [0; 64 * 1024];
+    let mut start = 0;
+    while start < bytes {
+        let length = file.read_at(&mut piece, start)?;
+        if length == 0 {
+            return Ok(true);
+        }
+        if piece[..length].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        start += length as u64;
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

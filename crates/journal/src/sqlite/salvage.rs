@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::{
     errors::io_fault,
     frame::{self, Place},
+    inspect::regular_file,
     pages::{Pages, Value},
 };
 use crate::contract::Stored;
@@ -51,6 +52,7 @@ struct Found {
 /// # Errors
 /// Only when the file cannot be read at all.
 pub fn salvage(path: &Path, mut take: impl FnMut(Salvage)) -> Result<(), Fault> {
+    let path = &regular_file(path, Operation::CheckJournal)?;
     let pages =
         Pages::open(path).map_err(|error| io_fault(&error, path, Operation::CheckJournal))?;
     let mut found = Found::default();

@@ -8,10 +8,13 @@ use std::{path::Path, sync::OnceLock, time::Duration};
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use super::errors::{Trouble, damaged};
+use super::{
+    errors::{Trouble, damaged},
+    inspect::not_a_journal,
+};
 
 /// "Bdao".
-const APPLICATION: i32 = 0x4264_616f;
+pub(super) const APPLICATION: i32 = 0x4264_616f;
 
 /// Each brings a file from the version before to its own. Released ones never change.
 const MIGRATIONS: [&str; 1] = ["
@@ -144,17 +147,37 @@ pub(super) struct Setup {
     pub(super) busy: Duration,
 }
 
-/// Opens a connection. A writer's creates the file if it is not there and migrates an older one.
+/// Opens a connection to a file that was inspected. A writer's migrates an older one.
 pub(super) fn connect(path: &Path, purpose: Purpose, setup: Setup) -> Result<Connection, Trouble> {
+    let connection = open(path, purpose, setup)?;
+    set_up(&connection, path, purpose, setup)?;
+    Ok(connection)
+}
+
+/// Opens the file, which must exist. Nothing is read or written yet.
+pub(super) fn open(
+    path: &Path,
+    purpose: Purpose,
+    setup: Setup,
+) -> Result<Connection, rusqlite::Error> {
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let flags = match purpose {
-        Purpose::Write => flags | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
-        Purpose::Read => flags | OpenFlags::SQLITE_OPEN_READ_WRITE,
+        Purpose::Write | Purpose::Read => flags | OpenFlags::SQLITE_OPEN_READ_WRITE,
         Purpose::ReadOnly => flags | OpenFlags::SQLITE_OPEN_READ_ONLY,
     };
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(setup.busy)?;
     connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+/// Makes a connection ready: the first step that may change the file.
+pub(super) fn set_up(
+    connection: &Connection,
+    path: &Path,
+    purpose: Purpose,
+    setup: Setup,
+) -> Result<(), Trouble> {
     if purpose == Purpose::Write {
         // Only has an effect on a file without tables, and must come before WAL.
         connection.pragma_update(None, "page_size", setup.page_bytes)?;
@@ -172,15 +195,15 @@ pub(super) fn connect(path: &Path, purpose: Purpose, setup: Setup) -> Result<Con
         connection.pragma_update(None, "secure_delete", true)?;
         // Statements that may have to be undone alone keep their old pages in memory, not in a file.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
-        migrate(&connection, path)?;
+        migrate(connection, path)?;
     } else {
         connection.pragma_update(None, "query_only", true)?;
-        refuse_foreign(&connection, path)?;
+        refuse_foreign(connection, path)?;
     }
-    refuse_altered(&connection, path)?;
+    refuse_altered(connection, path)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    Ok(connection)
+    Ok(())
 }
 
 fn version(connection: &Connection) -> Result<usize, rusqlite::Error> {
@@ -196,7 +219,7 @@ fn application(connection: &Connection) -> Result<i32, rusqlite::Error> {
 fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), Trouble> {
     let version = version(connection)?;
     if application(connection)? != APPLICATION {
-        return Err(damaged(path, Operation::OpenJournal, "the file is not a journal").into());
+        return Err(not_a_journal(path, "database", Operation::OpenJournal).into());
     }
     match version.cmp(&VERSION) {
         std::cmp::Ordering::Greater => Err(newer(path, version).into()),
@@ -237,23 +260,6 @@ fn told_schema(connection: &Connection) -> Result<String, rusqlite::Error> {
     )
 }
 
-/// A file that was made and then nothing more: its maker was killed.
-pub(super) fn is_blank(path: &Path) -> bool {
-    let count = || -> Result<i64, rusqlite::Error> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-    };
-    match count() {
-        Ok(count) => count == 0,
-        // Killed before it was a journal with a write-ahead log: SQLite's way back lies beside it, and who may only read
-        // cannot go it.
-        Err(error) => error
-            .sqlite_error()
-            .is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_READONLY_ROLLBACK),
-    }
-}
-
 fn newer(path: &Path, version: usize) -> Fault {
     Fault::new(Kind::JournalNewer, Operation::OpenJournal)
         .with(Fact::Path, path.display().to_string())
@@ -281,7 +287,7 @@ fn migrate_locked(connection: &Connection, path: &Path) -> Result<(), Trouble> {
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     let from = version(connection)?;
     if tables > 0 && application(connection)? != APPLICATION {
-        return Err(damaged(path, Operation::OpenJournal, "the file is not a journal").into());
+        return Err(not_a_journal(path, "database", Operation::OpenJournal).into());
     }
     if from > VERSION {
         return Err(newer(path, from).into());

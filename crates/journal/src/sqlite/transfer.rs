@@ -315,6 +315,9 @@ pub(super) fn export_salvage(
     })?;
     done?;
     write_line(out, &Line::Done { done: report.sessions })?;
+    out.flush().map_err(|error| {
+        Fault::new(Kind::SyncFailed, Operation::BackUpJournal).caused_by(&error)
+    })?;
     Ok(report)
 }
 

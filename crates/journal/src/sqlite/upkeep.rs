@@ -6,8 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use budao_core::fault::{Fault, Operation};
+use budao_core::fault::{Fact, Fault, Kind, Operation};
 use rusqlite::Connection;
+use rustix::{
+    fs::{CWD, RenameFlags, renameat_with},
+    io::Errno,
+};
 use serde::Serialize;
 
 use super::{
@@ -15,6 +19,7 @@ use super::{
     check::Check,
     errors::{Trouble, io_fault},
     in_background,
+    inspect::{inspect, regular_file},
     rows::position,
     schema::Meta,
     setup, transfer,
@@ -59,7 +64,7 @@ impl Sqlite {
     /// Verifies everything in the file at `path`, also while it is in use. Changes nothing.
     ///
     /// # Errors
-    /// Only when there is no such file, it is of a newer version, or it stays locked: damage is a finding.
+    /// Only when there is no journal, it is of a newer version, or it stays locked: damage is a finding.
     pub async fn check(path: &Path) -> Result<Check, Fault> {
         Self::check_telling(path, |_, _| {}).await
     }
@@ -83,17 +88,21 @@ impl Sqlite {
         with_suffix(target, ".partial")
     }
 
-    /// Writes what can be salvaged from a file that SQLite may refuse to open, as JSON lines.
+    /// Writes what can be salvaged from a file that SQLite may refuse to open, as JSON lines. `out` is called once
+    /// it is certain that there is such a file.
     ///
     /// # Errors
     /// When the file cannot be read at all, or writing fails.
     pub async fn export_salvage(
         path: &Path,
-        mut out: Box<dyn std::io::Write + Send>,
+        out: impl FnOnce() -> Result<Box<dyn std::io::Write + Send>, Fault> + Send + 'static,
     ) -> Result<ExportReport, Fault> {
         let path = path.to_owned();
-        in_background(Operation::BackUpJournal, move || transfer::export_salvage(&path, &mut *out))
-            .await
+        in_background(Operation::BackUpJournal, move || {
+            let path = regular_file(&path, Operation::BackUpJournal)?;
+            transfer::export_salvage(&path, &mut *out()?)
+        })
+        .await
     }
 
     /// How large it is.
@@ -146,17 +155,17 @@ fn stats(connection: &Connection, path: &Path) -> Result<Stats, Trouble> {
 
 /// Copies to a name beside the target and renames: a copy is whole or not there.
 fn back_up(path: &Path, target: &Path, setup: super::schema::Setup) -> Result<(), Trouble> {
-    let io = |error: std::io::Error| io_fault(&error, target, Operation::BackUpJournal);
-    if target.exists() {
+    let io = |error: std::io::Error| target_fault(&error, target);
+    if std::fs::symlink_metadata(target).is_ok() {
         return Err(io(std::io::ErrorKind::AlreadyExists.into()).into());
     }
     let partial = Sqlite::partial_copy(target);
-    let _ = std::fs::remove_file(&partial);
+    remove_old_partial(&partial)?;
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
-    drop(made.map_err(io)?);
+    drop(made.map_err(|error| target_fault(&error, &partial))?);
     let copied = copy(path, &partial, setup).and_then(|()| {
         File::open(&partial).and_then(|file| file.sync_all()).map_err(io)?;
-        std::fs::rename(&partial, target).map_err(io)?;
+        rename_new(&partial, target).map_err(io)?;
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = File::open(parent.unwrap_or(Path::new("."))).map_err(io)?;
         directory.sync_all().map_err(io)?;
@@ -166,6 +175,51 @@ fn back_up(path: &Path, target: &Path, setup: super::schema::Setup) -> Result<()
         let _ = std::fs::remove_file(&partial);
     }
     copied
+}
+
+/// Removes what a copy that was interrupted left behind. A file of anybody else is left as it is.
+fn remove_old_partial(partial: &Path) -> Result<(), Fault> {
+    if std::fs::symlink_metadata(partial).is_err() {
+        return Ok(());
+    }
+    let is_ours = inspect(partial, Operation::BackUpJournal).is_ok_and(|found| {
+        found.path == partial && found.must_be_own(Operation::BackUpJournal).is_ok()
+    });
+    if !is_ours {
+        return Err(target_fault(&std::io::ErrorKind::AlreadyExists.into(), partial));
+    }
+    std::fs::remove_file(partial).map_err(|error| target_fault(&error, partial))
+}
+
+/// Renames without replacing anything.
+fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system cannot do it in one step.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            if std::fs::symlink_metadata(to).is_ok() {
+                return Err(std::io::ErrorKind::AlreadyExists.into());
+            }
+            std::fs::rename(from, to)
+        }
+        done => Ok(done?),
+    }
+}
+
+/// The target of a copy cannot be made. The journal itself is well.
+fn target_fault(error: &std::io::Error, target: &Path) -> Fault {
+    use std::io::ErrorKind;
+    let kind = match error.kind() {
+        ErrorKind::NotFound => Kind::FileNotFound,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Kind::FilePermission,
+        _ => return io_fault(error, target, Operation::BackUpJournal),
+    };
+    let path = match (kind, target.parent().filter(|parent| !parent.as_os_str().is_empty())) {
+        (Kind::FileNotFound, Some(parent)) => parent,
+        _ => target,
+    };
+    Fault::new(kind, Operation::BackUpJournal)
+        .with(Fact::Path, path.display().to_string())
+        .caused_by(error)
 }
 
 fn copy(path: &Path, partial: &Path, setup: super::schema::Setup) -> Result<(), Trouble> {

@@ -6,10 +6,12 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::Read as _,
+    io::{Error, ErrorKind, Read as _},
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
+
+use super::files::{open_regular, open_regular_with};
 
 const MAGIC: [u8; 8] = *b"budaowit";
 const SIZE: usize = 60;
@@ -62,9 +64,19 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 pub(super) fn read(journal: &Path, id: [u8; 16]) -> Option<Mark> {
     // No more than it can have: whatever lies there under its name may have no end.
     let mut bytes = Vec::new();
-    let file = File::open(path_of(journal)).ok()?;
+    let file = open_regular(&path_of(journal)).ok()?;
     file.take(SIZE as u64 + 1).read_to_end(&mut bytes).ok()?;
     decode(&bytes, id)
+}
+
+/// Is there a file beside the journal that begins like a witness?
+pub(super) fn is_beside(journal: &Path) -> bool {
+    open_regular(&path_of(journal)).is_ok_and(|file| begins_well(&file).is_ok_and(|it| it))
+}
+
+fn begins_well(file: &File) -> std::io::Result<bool> {
+    let mut magic = [0; MAGIC.len()];
+    Ok(file.read_at(&mut magic, 0)? == MAGIC.len() && magic == MAGIC)
 }
 
 /// What these bytes say, if they are a witness of this journal.
@@ -99,11 +111,18 @@ pub(crate) fn encode(mark: Mark, id: [u8; 16]) -> [u8; SIZE] {
 }
 
 impl Witness {
-    /// Opens it for writing. Without it the journal works, only less suspiciously.
+    /// Opens it for writing. Without it the journal works, only less suspiciously. A file under its name that is
+    /// neither empty nor a witness is left as it is.
     pub(super) fn open(journal: &Path, id: [u8; 16]) -> Self {
         let path = path_of(journal);
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = open_regular_with(&path, &mut options).and_then(|file| {
+            if file.metadata()?.len() == 0 || begins_well(&file)? {
+                return Ok(file);
+            }
+            Err(Error::new(ErrorKind::AlreadyExists, "a file of another program"))
+        });
         if let Err(error) = &file {
             tracing::warn!(%error, path = %path.display(), "no witness: a lost end would go unnoticed");
         }

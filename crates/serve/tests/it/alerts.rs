@@ -101,6 +101,9 @@ async fn an_alert_arrives_although_the_webhook_fails_and_the_server_is_restarted
     let _ = rustls::crypto::ring::default_provider().install_default();
     let directory = tempfile::tempdir().unwrap();
     let cursor = directory.path().join("journal.db-alerts");
+    // A name that the cursor's own temporary file must not take.
+    let of_user = directory.path().join("journal.next");
+    std::fs::write(&of_user, "words of the user").unwrap();
     let journal = sqlite(&directory).await;
     let mut hook = Webhook::open().await;
     let first = stage(&journal, &hook, &cursor).await;
@@ -146,6 +149,7 @@ async fn an_alert_arrives_although_the_webhook_fails_and_the_server_is_restarted
     };
     assert_eq!(last["explain"], format!("budao explain {}", Kind::SyncFailed.row().code));
     third.stop().await;
+    assert_eq!(std::fs::read(&of_user).unwrap(), b"words of the user");
 }
 
 #[tokio::test]

@@ -190,12 +190,18 @@ impl Uploads {
         while let Ok(Some(entry)) = entries.next_entry().await {
             let Ok(meta) = entry.metadata().await else { continue };
             let age = meta.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
-            if meta.is_file() && age > self.bounds.idle {
+            if meta.is_file() && is_part(&entry.file_name()) && age > self.bounds.idle {
                 // What cannot be removed now is tried again next time.
                 let _ = fs::remove_file(entry.path()).await;
             }
         }
     }
+}
+
+/// Is this the name of a file that an upload made? Anything else in the folder belongs to the user.
+fn is_part(name: &std::ffi::OsStr) -> bool {
+    let id = name.to_str().and_then(|name| name.strip_suffix(".part"));
+    id.is_some_and(|id| id.len() == 32 && id.bytes().all(|it| it.is_ascii_hexdigit()))
 }
 
 /// What a piece that was not taken means for its file.
@@ -385,6 +391,23 @@ mod tests {
         put(&uploads, first(b"hello", b"he", false)).await.unwrap();
         uploads.clear().await;
         assert_eq!(left_in(folder.path()), 0);
+    }
+
+    #[tokio::test]
+    async fn only_what_an_upload_left_behind_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let parts = folder.path().join(PARTS);
+        std::fs::create_dir(&parts).unwrap();
+        let left = format!("{}.part", "0af7651916cd43dd8448eb211c80319c");
+        let long_ago = std::time::SystemTime::UNIX_EPOCH;
+        for name in [&left, "letter.txt", "chapter.part"] {
+            let file = std::fs::File::create(parts.join(name)).unwrap();
+            file.set_modified(long_ago).unwrap();
+        }
+        let uploads = uploads(Some(folder.path()), UploadBounds::default());
+        put(&uploads, first(b"x", b"x", true)).await.unwrap();
+        assert!(!parts.join(&left).exists());
+        assert!(parts.join("letter.txt").exists() && parts.join("chapter.part").exists());
     }
 
     #[test]
