@@ -696,7 +696,7 @@ impl Kind {
                 editor: EditorOutcome::ToolCallFailed,
                 context: &[Fact::ToolName],
                 always: &[Fact::TimeoutMs],
-                facts: &[Fact::TimeoutMs, Fact::ToolName, Fact::ElapsedMs],
+                facts: &[Fact::TimeoutMs, Fact::ToolName, Fact::ElapsedMs, Fact::OutcomeUnknown],
                 recommendations: 3,
             },
             Self::ModelRateLimited => &Row {
@@ -1210,7 +1210,7 @@ impl Kind {
                 editor: EditorOutcome::Cancelled,
                 context: &[Fact::ToolName, Fact::LastOperation],
                 always: &[],
-                facts: &[Fact::ToolName, Fact::Reason, Fact::State],
+                facts: &[Fact::ToolName, Fact::Reason, Fact::State, Fact::OutcomeUnknown],
                 recommendations: 2,
             },
             Self::OutcomeUnknown => &Row {
@@ -1410,7 +1410,7 @@ impl Kind {
                 editor: EditorOutcome::ToolCallFailed,
                 context: &[Fact::Computer, Fact::Room, Fact::ToolName],
                 always: &[Fact::Computer],
-                facts: &[Fact::Computer, Fact::ToolName, Fact::Room],
+                facts: &[Fact::Computer, Fact::ToolName, Fact::Room, Fact::OutcomeUnknown],
                 recommendations: 2,
             },
             Self::FileNotFound => &Row {
@@ -3222,7 +3222,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::User,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3247,7 +3247,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3297,7 +3297,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3372,7 +3372,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3447,7 +3447,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3472,7 +3472,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3497,7 +3497,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3522,7 +3522,7 @@ impl Kind {
                 category: Category::Transient,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Error,
@@ -3930,6 +3930,10 @@ pub enum Fact {
     Note,
     /// What the tool was asked for.
     Query,
+    /// True if the call may have begun and nobody confirmed its end.
+    OutcomeUnknown,
+    /// True if the tool is trusted to do no harm when it is called twice.
+    SafeToRepeat,
     /// The file or directory.
     Path,
     /// The existing path closest to the one asked for.
@@ -4118,7 +4122,11 @@ impl Fact {
             | Self::Nearest
             | Self::RequiredConfig
             | Self::Supported => Shape::List,
-            Self::ProvidedValue | Self::Example | Self::Query => Shape::Json,
+            Self::ProvidedValue
+            | Self::Example
+            | Self::Query
+            | Self::OutcomeUnknown
+            | Self::SafeToRepeat => Shape::Json,
             _ => Shape::Text,
         }
     }
