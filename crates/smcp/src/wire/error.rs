@@ -74,13 +74,12 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     if fault.trace().is_some() {
         meta.insert("a2c_trace_id".into(), fault.trace().to_string().into());
     }
-    let text = match dialect {
-        Dialect::V02 if is_timeout && fault.is_outcome_unknown() => {
-            format!("Tool call timeout. {}", words(fault))
-        }
-        Dialect::V02 if is_timeout => "Tool call timeout".to_owned(),
-        _ => words(fault),
-    };
+    // The draft has words of its own for a timeout. They stand first, and what they do not say behind them.
+    let mut texts = vec![words(fault)];
+    if dialect == Dialect::V02 && is_timeout {
+        texts.insert(0, "Tool call timeout".to_owned());
+        texts.truncate(if fault.is_outcome_unknown() { 2 } else { 1 });
+    }
     if is_timeout {
         meta.insert(timeout_mark(dialect).into(), true.into());
     }
@@ -90,7 +89,8 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     }
     upstream(fault, &mut meta);
     if let Value::Object(error) = &mut error {
-        error.insert("content".into(), json!([{ "type": "text", "text": text }]));
+        let text = |text: String| json!({ "type": "text", "text": text });
+        error.insert("content".into(), texts.into_iter().map(text).collect());
         error.insert("isError".into(), true.into());
         error.insert("meta".into(), meta.into());
     }
