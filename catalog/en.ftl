@@ -184,14 +184,26 @@ request-timed-out =
 deadline-passed =
     .title = Deadline passed
     .model = { $tool_name ->
-        [none] Stopped after { $timeout_seconds } s: the deadline had passed.
-       *[other] { $tool_name } was stopped after { $timeout_seconds } s: its deadline had passed.
+        [none] { $outcome_unknown ->
+            [none] Stopped after { $timeout_seconds } s: the deadline had passed.
+           *[other] No answer within { $timeout_seconds } s: the deadline has passed.
+        }
+       *[other] { $outcome_unknown ->
+            [none] { $tool_name } was stopped after { $timeout_seconds } s: its deadline had passed.
+           *[other] { $tool_name } did not answer within { $timeout_seconds } s, its deadline. It was told to stop and did not confirm that it did.
+        }
     }
-    .user = { $timeout_seconds ->
-        [one] This took longer than the allowed { $timeout_seconds } second and was stopped. The assistant has been told.
-       *[other] This took longer than the allowed { $timeout_seconds } seconds and was stopped. The assistant has been told.
+    .user = { $outcome_unknown ->
+        [none] { $timeout_seconds ->
+            [one] This took longer than the allowed { $timeout_seconds } second and was stopped. The assistant has been told.
+           *[other] This took longer than the allowed { $timeout_seconds } seconds and was stopped. The assistant has been told.
+        }
+       *[other] { $timeout_seconds ->
+            [one] This took longer than the allowed { $timeout_seconds } second and was told to stop. The assistant has been told.
+           *[other] This took longer than the allowed { $timeout_seconds } seconds and was told to stop. The assistant has been told.
+        }
     }
-    .about = A tool did not finish by its hard deadline. It was cancelled, and everything it had started was ended with it. Part of its work may already be done. The same call would most likely run into the same deadline.
+    .about = A tool did not finish by its hard deadline. A local tool was cancelled, and everything it had started was ended with it. A tool on another computer or of an MCP server was told to stop; without its confirmation the details carry outcome_unknown, and the call may still be running. Part of the work may already be done. The same call would most likely run into the same deadline.
     .check = If the work is honestly that long, raise the deadline of this tool. Otherwise look at what it was waiting for.
     .rec-1 = Split the work into smaller calls
     .rec-2 = Check what was already done before you go on
@@ -437,7 +449,10 @@ cancelled =
         [none] Cancelled at the user's request.
        *[other] { $state ->
             [not_started] { $tool_name } was cancelled at the user's request before it started. Nothing of it was done.
-           *[none] { $tool_name } was cancelled at the user's request. Part of its work may be done.
+           *[none] { $outcome_unknown ->
+                [none] { $tool_name } was cancelled at the user's request. Part of its work may be done.
+               *[other] { $tool_name } was told to stop at the user's request, and did not confirm that it did.
+            }
         }
     }
     .user = Cancelled.
@@ -448,8 +463,8 @@ cancelled =
 
 outcome-unknown =
     .title = Outcome unknown
-    .model = { $tool_name } had started when the program was interrupted. It may or may not have done its work.
-    .user = The program was interrupted while { $tool_name } was running. Whether it was finished is not known; the assistant will check.
+    .model = { $tool_name } had started when the program that ran it was interrupted or lost. It may or may not have done its work, and may still be running.
+    .user = The program was interrupted while { $tool_name } was running. Whether it was finished is not known, and it may still be running; the assistant will check.
     .about = The process ended while a call was running, and nobody recorded how it ended. Because the tool is not known to be safe to repeat, it was not repeated: running it twice could do harm. The model is told to look first.
     .check = If you know how it ended, say so in the session. If the tool is safe to repeat, mark it as idempotent and it will be run again after a crash.
     .rec-1 = Check whether the work was done before anything else
@@ -526,7 +541,10 @@ mcp-server-failed =
 
 computer-gone =
     .title = Remote computer is gone
-    .model = The computer { $computer }, which offers this tool, is no longer connected. A call that had started may or may not have finished.
+    .model = { $outcome_unknown ->
+        [none] The computer { $computer }, which offers this tool, is no longer connected.
+       *[other] The computer { $computer }, which offers this tool, is no longer connected. It had the call, and did not say how it ended.
+    }
     .user = The computer { $computer } is no longer connected, so its tools cannot be used. Please bring it back online.
     .about = The computer whose tools are used has left its room or lost its connection. Calls in flight are closed at once instead of running into their time limit. When it comes back its tools appear again.
     .check = See whether the computer is on and connected, and what its own log says about the last minutes.
@@ -1834,6 +1852,8 @@ reason-mode-dont-ask = the mode is `dontAsk`: nobody is asked
 
 ### Calling tools
 
+advice-may-still-run = The call may still be running, or may be done.
+advice-may-still-run-user = It may still be running there, or may be done.
 advice-malformed-at = The place is marked with <HERE>: { $excerpt }
 advice-duplicate-key = Write the key { $field } once; it came twice in the same object
 advice-ends-early = The arguments stop before they are complete: send them again in full, or split the work into smaller calls

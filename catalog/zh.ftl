@@ -182,11 +182,20 @@ request-timed-out =
 deadline-passed =
     .title = 超过时限
     .model = { $tool_name ->
-        [none] 运行 { $timeout_seconds } 秒后被终止：已超过时限。
-       *[other] { $tool_name } 运行 { $timeout_seconds } 秒后被终止：已超过时限。
+        [none] { $outcome_unknown ->
+            [none] 运行 { $timeout_seconds } 秒后被终止：已超过时限。
+           *[other] { $timeout_seconds } 秒内没有回应：已超过时限。
+        }
+       *[other] { $outcome_unknown ->
+            [none] { $tool_name } 运行 { $timeout_seconds } 秒后被终止：已超过时限。
+           *[other] { $tool_name } 在 { $timeout_seconds } 秒的时限内没有回应。已通知它停止，但它没有确认。
+        }
     }
-    .user = 用时超过了允许的 { $timeout_seconds } 秒，已经终止。助手已得知。
-    .about = 工具没有在硬性时限之内完成。它被取消，它启动的一切也一并结束。可能已经做了一部分。同样的调用多半还会超时。
+    .user = { $outcome_unknown ->
+        [none] 用时超过了允许的 { $timeout_seconds } 秒，已经终止。助手已得知。
+       *[other] 用时超过了允许的 { $timeout_seconds } 秒，已通知它停止。助手已得知。
+    }
+    .about = 工具没有在硬性时限之内完成。本机的工具被取消，它启动的一切也一并结束。另一台电脑或 MCP 服务器上的工具会收到停止的通知；没有确认时，details 里带有 outcome_unknown，调用可能仍在运行。可能已经做了一部分。同样的调用多半还会超时。
     .check = 如果这件事确实要这么久，就放宽这个工具的时限；否则看看它当时在等什么。
     .rec-1 = 拆成几次较小的调用
     .rec-2 = 继续之前，先看已经做了哪些
@@ -429,7 +438,10 @@ cancelled =
         [none] 已按用户的要求取消。
        *[other] { $state ->
             [not_started] { $tool_name } 在开始之前已按用户的要求取消，什么都没有做。
-           *[none] { $tool_name } 已按用户的要求取消，可能已经做了一部分。
+           *[none] { $outcome_unknown ->
+                [none] { $tool_name } 已按用户的要求取消，可能已经做了一部分。
+               *[other] 已按用户的要求通知 { $tool_name } 停止，但它没有确认。
+            }
         }
     }
     .user = 已取消。
@@ -440,8 +452,8 @@ cancelled =
 
 outcome-unknown =
     .title = 结果不明
-    .model = { $tool_name } 开始运行后程序中断了。它可能做完了，也可能没有。
-    .user = { $tool_name } 运行时程序中断了，不知道有没有做完。助手会去核实。
+    .model = { $tool_name } 开始之后，运行它的程序中断或失联了。它可能做完了，也可能没有，还可能仍在运行。
+    .user = { $tool_name } 运行时程序中断了，不知道有没有做完，也可能仍在运行。助手会去核实。
     .about = 调用正在运行时进程结束了，没有人记下它的结果。由于不能确定这个工具可以安全地重复，所以没有重复：做两次可能有害。模型会被告知先去核实。
     .check = 如果你知道结果，请在会话里说明。如果工具可以安全地重复，把它标为幂等，崩溃之后就会自动重新运行。
     .rec-1 = 先核实事情有没有做成
@@ -518,7 +530,10 @@ mcp-server-failed =
 
 computer-gone =
     .title = 远端电脑已离线
-    .model = 提供这个工具的电脑 { $computer } 已断开。已经开始的调用可能做完了，也可能没有。
+    .model = { $outcome_unknown ->
+        [none] 提供这个工具的电脑 { $computer } 已断开。
+       *[other] 提供这个工具的电脑 { $computer } 已断开。它已经收到这次调用，但没有说明结果。
+    }
     .user = 电脑 { $computer } 已断开，它的工具无法使用。请让它重新上线。
     .about = 提供工具的电脑离开了房间，或者断了线。进行中的调用立即关闭，不必等到超时。它回来之后，工具会重新出现。
     .check = 看看那台电脑是否开机、是否联网，以及它自己最近几分钟的日志。
@@ -1797,6 +1812,8 @@ reason-mode-dont-ask = 当前模式是 `dontAsk`：不询问任何人
 
 ### 调用工具
 
+advice-may-still-run = 这次调用可能仍在运行，也可能已经完成。
+advice-may-still-run-user = 它可能仍在那边运行，也可能已经完成。
 advice-malformed-at = 出错的地方标作 <HERE>：{ $excerpt }
 advice-duplicate-key = 键 { $field } 在同一个对象里出现了两次，只写一次
 advice-ends-early = 参数没有写完就断了：请完整地重新发送，或把工作拆成更小的调用

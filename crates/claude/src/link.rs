@@ -13,7 +13,7 @@ use budao_tools::child::{Line, Lines};
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
-    sync::mpsc,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -26,14 +26,25 @@ use crate::{
 
 /// Lines that may wait to be written.
 const OUTBOX: usize = 1_024;
+/// KiB that may wait to be written.
+const OUTBOX_KIB: usize = 64 * 1_024;
 /// How long a process may live on after its output has ended.
 const OUTLIVE: Duration = Duration::from_secs(2);
+
+/// A line that waits to be written, and its room among them.
+#[derive(Debug)]
+struct Waiting {
+    bytes: Vec<u8>,
+    _room: OwnedSemaphorePermit,
+}
 
 /// One life of the CLI. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) life: u32,
-    outbox: Option<mpsc::Sender<Value>>,
+    outbox: Option<mpsc::Sender<Waiting>>,
+    /// A permit for each KiB that may wait.
+    room: Arc<Semaphore>,
     stop: CancellationToken,
     /// Set when nothing of it is left.
     gone: CancellationToken,
@@ -66,6 +77,7 @@ impl Link {
         let link = Self {
             life,
             outbox: Some(outbox),
+            room: Arc::new(Semaphore::new(OUTBOX_KIB)),
             stop: CancellationToken::new(),
             gone: CancellationToken::new(),
         };
@@ -85,16 +97,23 @@ impl Link {
     /// Hands a line to the writer. A process that reads nothing is no use.
     pub(crate) fn send(&self, line: Value) -> Result<(), Fault> {
         let Some(outbox) = &self.outbox else { return Ok(()) };
-        match outbox.try_send(line) {
+        let full = |name: &'static str, limit: usize| {
+            Fault::new(Kind::CliSilent, Operation::WriteCli)
+                .with(Fact::Program, PROGRAM)
+                .with(Fact::TimeoutMs, Duration::ZERO)
+                .with(Fact::Limit, limit)
+                .with(Fact::LimitName, name)
+        };
+        let mut bytes = line.to_string().into_bytes();
+        bytes.push(b'\n');
+        let kib = (bytes.len() / 1_024 + 1).min(OUTBOX_KIB);
+        let room = Arc::clone(&self.room);
+        let room = room.try_acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX));
+        let room = room.map_err(|_| full("kib_to_write", OUTBOX_KIB))?;
+        match outbox.try_send(Waiting { bytes, _room: room }) {
             // Its end is on its way to whoever wants to know.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                Err(Fault::new(Kind::CliSilent, Operation::WriteCli)
-                    .with(Fact::Program, PROGRAM)
-                    .with(Fact::TimeoutMs, Duration::ZERO)
-                    .with(Fact::Limit, OUTBOX)
-                    .with(Fact::LimitName, "lines_to_write"))
-            }
+            Err(mpsc::error::TrySendError::Full(_)) => Err(full("lines_to_write", OUTBOX)),
         }
     }
 
@@ -111,7 +130,7 @@ async fn live(
     life: u32,
     start: Start,
     around: &Around,
-    lines: mpsc::Receiver<Value>,
+    lines: mpsc::Receiver<Waiting>,
     stop: CancellationToken,
 ) -> Fault {
     let Running { pid, input, output, stop: kill, mut ended } = tokio::select! {
@@ -176,16 +195,37 @@ async fn read(life: u32, output: impl AsyncRead + Unpin, around: &Around) {
 
 /// Writes as long as anybody has something to write. What cannot be written is not told here: the output of
 /// such a process ends too, and that is where its end is told.
-async fn write(mut input: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Value>) {
+async fn write(mut input: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Waiting>) {
     while let Some(line) = lines.recv().await {
-        let mut bytes = line.to_string().into_bytes();
-        bytes.push(b'\n');
         let written = async {
-            input.write_all(&bytes).await?;
+            input.write_all(&line.bytes).await?;
             input.flush().await
         };
         if written.await.is_err() {
             return std::future::pending().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_process_that_reads_nothing_is_bounded_in_bytes() {
+        let (outbox, lines) = mpsc::channel(OUTBOX);
+        let link = Link {
+            life: 1,
+            outbox: Some(outbox),
+            room: Arc::new(Semaphore::new(OUTBOX_KIB)),
+            stop: CancellationToken::new(),
+            gone: CancellationToken::new(),
+        };
+        let line = Value::from("x".repeat(8 << 20));
+        let sent = (0..20).take_while(|_| link.send(line.clone()).is_ok()).count();
+        assert_eq!(sent, 7, "seven lines of 8 MiB and a little more");
+        let fault = link.send(line.clone()).unwrap_err();
+        assert_eq!(fault.detail().text(Fact::LimitName), Some("kib_to_write"));
+        drop(lines);
     }
 }

@@ -11,6 +11,7 @@
 
 mod detail;
 mod kind;
+pub mod repeat;
 mod row;
 pub mod tell;
 pub mod text;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use detail::{Detail, FactValue, Mismatch, Shape};
 pub use kind::{Fact, Kind, Operation};
+pub use repeat::{Progress, Repeat};
 pub use row::{
     Announcement, Category, EditorOutcome, ErrorType, Next, Remedy, Row, Severity, Strategy,
 };
@@ -289,10 +291,10 @@ impl Fault {
     }
 
     /// May the runtime repeat it by itself? Not when its tries are used up: an outer loop must not
-    /// multiply an inner one.
+    /// multiply an inner one. And not when the work may have been done: see [`repeat`].
     #[must_use]
     pub fn may_auto_retry(&self) -> bool {
-        self.row().auto_retry && self.0.attempts.is_none_or(|tries| tries.attempt < tries.max)
+        self.repeat().auto_retry && self.0.attempts.is_none_or(|tries| tries.attempt < tries.max)
     }
 }
 

@@ -75,6 +75,30 @@ fn a_user_is_told_what_a_path_is_that_is_not_a_journal() {
     snapshot("journal_path", &lines.join("\n"));
 }
 
+/// A call that may still be running is told as such, whatever its kind and whoever reads it.
+#[test]
+fn what_nobody_confirmed_is_told_as_unknown_to_everybody() {
+    let unconfirmed = Kind::VARIANTS.iter().map(|kind| faults::sample(*kind).unconfirmed());
+    for fault in unconfirmed {
+        let failure = Failure { fault: fault.clone(), data: None, note: None };
+        let told = tell::to_model(&failure, Lang::En);
+        assert!(!told.retryable && told.next == "stop", "{fault}");
+        assert!(!tell::to_peer(&fault, Lang::En).retryable, "{fault}");
+        assert!(!tell::to_editor(&fault, Lang::En).retryable, "{fault}");
+        assert!(!told.error.contains("was stopped"), "{}", told.error);
+        if fault.kind() != Kind::ToolAbandoned {
+            assert!(told.error.contains("may still be running"), "{}", told.error);
+        }
+    }
+    for lang in Lang::VARIANTS {
+        let lines = faults::unconfirmed().flat_map(|fault| {
+            let advice = text::recommendations(&fault, *lang).join(" | ");
+            [text::for_model(&fault, *lang), text::for_user(&fault, *lang), advice]
+        });
+        snapshot(&format!("unconfirmed_{lang}"), &lines.collect::<Vec<_>>().join("\n"));
+    }
+}
+
 /// Operators read English: log lines are searched, and a search wants one wording.
 #[test]
 fn the_operator_is_told() {

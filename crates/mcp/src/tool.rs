@@ -68,7 +68,7 @@ impl McpTool {
             Ok(None) => {
                 let took = context.world.clock.now().since(began);
                 Err(stopped(took, limit).map_or_else(
-                    || about.fault(Kind::Cancelled).via("mcp_server", about.server),
+                    || about.unconfirmed(Kind::Cancelled).via("mcp_server", about.server),
                     |trouble| trouble.fault(&about),
                 ))
             }

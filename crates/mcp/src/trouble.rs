@@ -11,6 +11,9 @@
 //! | an answer that is too long | `output_too_large` |
 //! | any other error, an answer nobody understands, no connection | `mcp_server_failed` |
 //! | the server was lost while a call ran that must not be repeated | `outcome_unknown` |
+//!
+//! A server never confirms that it stopped, so a call that was told to stop, or whose answer cannot be read, carries the fact
+//! `outcome_unknown` beside its kind.
 
 use std::{borrow::Cow, error::Error, io, time::Duration};
 
@@ -91,9 +94,28 @@ impl About<'_> {
     /// The server was lost after it had the call.
     fn unknown(&self, reason: &'static str) -> Fault {
         if self.tool.is_none() || self.idempotent {
-            return self.failed(reason);
+            return self.doubted(self.failed(reason));
         }
         self.fault(Kind::OutcomeUnknown).because(reason).advise([Advice::known("mcp-server")])
+    }
+
+    /// The server has the call, and its answer does not say what came of it.
+    fn unclear(&self, reason: impl Into<String>) -> Fault {
+        self.doubted(self.failed(reason))
+    }
+
+    /// A fault of this kind about a call that the server has, and of which it did not say how it ended. The protocol has no
+    /// answer to a cancelled request, so a server that was told to stop never confirms it.
+    pub(crate) fn unconfirmed(&self, kind: Kind) -> Fault {
+        self.doubted(self.fault(kind))
+    }
+
+    fn doubted(&self, fault: Fault) -> Fault {
+        match self.tool {
+            None => fault,
+            Some(_) if self.idempotent => fault.unconfirmed_but_safe(),
+            Some(_) => fault.unconfirmed(),
+        }
     }
 }
 
@@ -140,7 +162,7 @@ impl Trouble {
                 .with(Fact::Unit, "calls"),
             Self::Refused(error) => refused(&error, about),
             Self::Unclear(what) => {
-                about.failed("it answered something that cannot be understood").because(what)
+                about.unclear("it answered something that cannot be understood").because(what)
             }
             Self::Asks(what) => about.fault(Kind::UnsupportedOperation).with(Fact::Reason, what),
             Self::Wire(error) => wire(&*error, about),
@@ -151,7 +173,7 @@ impl Trouble {
 
 fn slow(about: &About<'_>, limit: Duration) -> Fault {
     match about.tool {
-        Some(_) => about.fault(Kind::DeadlinePassed).with(Fact::TimeoutMs, limit),
+        Some(_) => about.unconfirmed(Kind::DeadlinePassed).with(Fact::TimeoutMs, limit),
         None => about
             .failed(format!("it did not answer within {} ms", limit.as_millis()))
             .with(Fact::TimeoutMs, limit),
@@ -201,10 +223,11 @@ fn refused(error: &ErrorData, about: &About<'_>) -> Fault {
         URL_NEEDED => sign_in(about, error.data.as_ref()),
         line::TOO_LONG => {
             let bytes = error.message.parse::<u64>().unwrap_or_default();
-            return too_large(about).with(Fact::Actual, bytes);
+            // The tool ran, and what it did is in the answer that was not read.
+            return about.doubted(too_large(about)).with(Fact::Actual, bytes);
         }
         line::UNREADABLE => {
-            let fault = about.failed("it answered something that cannot be understood");
+            let fault = about.unclear("it answered something that cannot be understood");
             return fault.because(said);
         }
         _ => about.failed(said.clone()),
@@ -289,13 +312,16 @@ fn known_wire(error: &(dyn Error + 'static), about: &About<'_>) -> Option<Fault>
             })
         }
         StreamableHttpError::HttpStatus(status) => {
-            let fault = about.failed(format!("it answered with status {}", status.status));
+            let reason = format!("it answered with status {}", status.status);
+            // A request that is refused did not reach a tool; one that failed inside may have.
+            let is_refused = (400..500).contains(&status.status);
+            let fault = if is_refused { about.failed(reason) } else { about.unclear(reason) };
             Some(fault.with(Fact::Status, status.status))
         }
         StreamableHttpError::UnexpectedContentType(_)
         | StreamableHttpError::Deserialize(_)
         | StreamableHttpError::UnexpectedServerResponse(_) => {
-            Some(about.failed("it answered something that cannot be understood"))
+            Some(about.unclear("it answered something that cannot be understood"))
         }
         StreamableHttpError::SessionExpired | StreamableHttpError::ReinitializationFailed(_) => {
             Some(about.failed("it has forgotten our session"))
@@ -361,6 +387,34 @@ mod tests {
     }
 
     #[test]
+    fn only_a_call_that_surely_did_not_begin_looks_repeatable() {
+        let unreadable = || Trouble::Refused(ErrorData::new(line::UNREADABLE, "bad", None));
+        let troubles = |idempotent| {
+            [
+                Trouble::Slow(Duration::from_secs(2)),
+                Trouble::Lost,
+                Trouble::Unclear("odd".into()),
+                unreadable(),
+            ]
+            .map(|trouble| trouble.fault(&about(idempotent)))
+        };
+        for fault in troubles(false) {
+            assert!(fault.is_outcome_unknown() && !fault.repeat().retryable, "{fault}");
+            assert!(!fault.may_auto_retry(), "{fault}");
+        }
+        for fault in troubles(true) {
+            assert!(fault.is_outcome_unknown(), "{fault}");
+            assert_eq!(fault.repeat().retryable, fault.row().retryable, "{fault}");
+        }
+        for fault in [Trouble::Down.fault(&about(false)), Trouble::Busy(4).fault(&about(false))] {
+            assert!(!fault.is_outcome_unknown() && fault.repeat().retryable, "{fault}");
+        }
+        let slow = Trouble::Slow(Duration::from_secs(2)).fault(&about(false));
+        let told = budao_core::fault::text::for_model(&slow, budao_core::Lang::En);
+        assert!(told.contains("may still be running") && !told.contains("was stopped"), "{told}");
+    }
+
+    #[test]
     fn a_status_is_told_for_what_it_is() {
         let status = |error: StreamableHttpError<reqwest::Error>| {
             Trouble::Wire(Box::new(error)).fault(&about(false))
@@ -369,7 +423,10 @@ mod tests {
         let fault = status(limited(429, Some("7".into())).into());
         assert_eq!(fault.kind(), Kind::ServiceRateLimited);
         assert_eq!(fault.retry_hint(), Some(Duration::from_secs(7)));
-        assert_eq!(status(limited(500, None).into()).kind(), Kind::McpServerFailed);
+        let failed = status(limited(500, None).into());
+        assert_eq!(failed.kind(), Kind::McpServerFailed);
+        assert!(failed.is_outcome_unknown(), "it may have failed inside of the tool");
+        assert!(!status(limited(404, None).into()).is_outcome_unknown());
         let refused = AuthRequiredError::new("Bearer".into());
         let fault = status(StreamableHttpError::AuthRequired(refused));
         assert_eq!(fault.kind(), Kind::UpstreamSignInNeeded);

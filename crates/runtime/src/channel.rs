@@ -349,7 +349,7 @@ impl ChannelEvent {
         let error_type: &'static str = row.error_type.into();
         let mut detail = json!({
             "errorType": error_type,
-            "retryable": row.retryable,
+            "retryable": fault.repeat().retryable,
             "recommendations": text::recommendations(fault, lang),
             "code": row.code,
             "kind": row.name,

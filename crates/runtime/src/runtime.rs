@@ -116,7 +116,7 @@ impl TurnResult {
     /// Would sending the same message again make sense?
     #[must_use]
     pub fn retryable(&self) -> bool {
-        self.fault.as_ref().is_some_and(|fault| fault.row().retryable)
+        self.fault.as_ref().is_some_and(|fault| fault.repeat().retryable)
     }
 }
 

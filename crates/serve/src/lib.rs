@@ -47,6 +47,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 pub use auth::{Auth, Who};
@@ -139,12 +140,16 @@ async fn attend(
 ) {
     let place = http_api::Place::new(place);
     // Not a layer: that would build every route anew for every connection.
+    let cut = CancellationToken::new();
+    let token = cut.clone();
     let service = service_fn(move |mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(place.clone());
+        // For what is mounted here and has to end a connection that reads nothing.
+        request.extensions_mut().insert(token.clone());
         router.clone().oneshot(request)
     });
     let limits = &server.config.limits;
-    let line = Patient::new(stream, &server.world.clock, limits.silence);
+    let line = Patient::new(stream, &server.world.clock, limits.silence, cut);
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.request_head)

@@ -14,20 +14,31 @@ use std::{
 use budao_core::seams::Clock;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// A line whose writes wait only so long.
 pub(crate) struct Patient<L> {
     line: L,
     clock: Arc<dyn Clock>,
     limit: Duration,
+    /// Ends the line, whatever is still to be written.
+    cut: CancellationToken,
+    /// Completes when it is cut, for reads that wait.
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Runs while a write waits; most lines never have one.
     waiting: Option<BoxFuture<'static, ()>>,
 }
 
 impl<L> Patient<L> {
-    /// Gives up when a write has waited for `limit`.
-    pub(crate) fn new(line: L, clock: &Arc<dyn Clock>, limit: Duration) -> Self {
-        Self { line, clock: Arc::clone(clock), limit, waiting: None }
+    /// Gives up when a write has waited for `limit`, or when it is `cut`.
+    pub(crate) fn new(
+        line: L,
+        clock: &Arc<dyn Clock>,
+        limit: Duration,
+        cut: CancellationToken,
+    ) -> Self {
+        let ended = Box::pin(cut.clone().cancelled_owned());
+        Self { line, clock: Arc::clone(clock), limit, cut, ended, waiting: None }
     }
 
     fn judge<T>(
@@ -35,12 +46,26 @@ impl<L> Patient<L> {
         context: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        if self.cut.is_cancelled() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the line was cut")));
+        }
         if polled.is_ready() {
             self.waiting = None;
             return polled;
         }
-        let waiting = self.waiting.get_or_insert_with(|| self.clock.sleep(self.limit));
+        let waiting = self.waiting.get_or_insert_with(|| {
+            let (patience, cut) = (self.clock.sleep(self.limit), self.cut.clone());
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = cut.cancelled() => {}
+                    () = patience => {}
+                }
+            })
+        });
         waiting.as_mut().poll(context).map(|()| {
+            // Reads end too: a line on which writes fail and reads do not would lose what is sent in silence.
+            self.cut.cancel();
             Err(io::Error::new(io::ErrorKind::TimedOut, "the peer took nothing for too long"))
         })
     }
@@ -58,6 +83,9 @@ impl<L: AsyncRead + Unpin> AsyncRead for Patient<L> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.ended.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the line was cut")));
+        }
         Pin::new(&mut self.line).poll_read(context, buffer)
     }
 }
@@ -122,7 +150,7 @@ mod tests {
     async fn a_peer_that_takes_nothing_is_given_up_and_one_that_is_slow_is_not() {
         let clock: Arc<dyn Clock> = Arc::new(Paused);
         let (near, mut far) = tokio::io::duplex(64);
-        let mut line = Patient::new(near, &clock, LIMIT);
+        let mut line = Patient::new(near, &clock, LIMIT, CancellationToken::new());
         let slow = async {
             let mut taken = [0; 64];
             for _ in 0..10 {
@@ -135,5 +163,12 @@ mod tests {
         let began = tokio::time::Instant::now();
         let error = line.write_all(&[7; 640]).await.unwrap_err();
         assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
+        assert!(line.read(&mut [0]).await.is_err(), "no half of it goes on");
+
+        let cut = CancellationToken::new();
+        let (near, _far) = tokio::io::duplex(64);
+        let mut line = Patient::new(near, &clock, LIMIT, cut.clone());
+        let (written, ()) = tokio::join!(line.write_all(&[7; 640]), async { cut.cancel() });
+        assert!(written.is_err() && began.elapsed() == LIMIT, "a cut does not wait");
     }
 }

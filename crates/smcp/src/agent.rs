@@ -12,7 +12,7 @@ use std::{
 };
 
 use budao_core::{
-    fault::{Fact, Fault, Kind, Operation},
+    fault::{Fact, Fault, Kind, Operation, Progress},
     seams::World,
 };
 use budao_socketio::{Error, Payload};
@@ -158,8 +158,9 @@ impl Agent {
     pub async fn members(&self) -> Result<Vec<Member>, Fault> {
         let mut request = self.request(&self.new_id());
         request.insert("office_id".into(), self.0.config.place.room.clone().into());
-        let answer =
-            self.exchange(Tell::List.into(), request, self.0.config.place.question).await?;
+        let answer = self
+            .exchange(Tell::List.into(), request, self.0.config.place.question, &not_sent())
+            .await?;
         let answer = reading::checked(answer, Operation::DiscoverTools, &About::default())?;
         let sessions = answer.get("sessions").cloned().unwrap_or_default();
         serde_json::from_value(sessions).map_err(|error| self.garbled("the hub", &error))
@@ -208,7 +209,8 @@ impl Agent {
         request.insert("computer".into(), computer.into());
         request.extend(more);
         let question = self.0.config.place.question + SLACK;
-        let answer = self.exchange(ask.into(), request, question).await.map_err(Fault::from);
+        let answer = self.exchange(ask.into(), request, question, &not_sent()).await;
+        let answer = answer.map_err(Fault::from);
         let about = About { computer, tool: "", agent: &self.0.config.place.name };
         let traced = |fault: Fault| fault.traced(trace_of(&req_id));
         answer
@@ -231,8 +233,9 @@ impl Agent {
         request.insert("tool_name".into(), call.tool.clone().into());
         request.insert("params".into(), call.params.clone());
         request.insert("timeout".into(), call.timeout.as_secs().into());
-        let mut asked =
-            Box::pin(self.exchange(Ask::ToolCall.into(), request, call.timeout + SLACK));
+        let is_sent = AtomicBool::new(false);
+        let asked = self.exchange(Ask::ToolCall.into(), request, call.timeout + SLACK, &is_sent);
+        let mut asked = Box::pin(asked);
         let clock = &self.0.world.clock;
         let ended = tokio::select! {
             biased;
@@ -242,15 +245,15 @@ impl Agent {
         };
         let answer = match ended {
             Some(answer) => answer.map_err(|unanswered| unanswered.of(&call)),
-            None => {
-                let gone = json!({ "agent": self.0.config.place.name, "req_id": req_id });
-                let _ = self.0.office.client().emit(Tell::Cancel.into(), Payload::of(gone)).await;
-                tokio::select! {
-                    biased;
-                    answer = &mut asked => answer.map_err(|unanswered| unanswered.of(&call)),
-                    () = clock.sleep(self.0.config.grace) => Err(over(&call, cancel)),
+            None => tokio::select! {
+                biased;
+                answer = &mut asked => answer.map_err(|unanswered| unanswered.of(&call)),
+                () = self.cancel_and_wait(&req_id) => {
+                    let fault = over(&call, cancel);
+                    let may_have_begun = is_sent.load(Ordering::Relaxed);
+                    Err(if may_have_begun { fault.unconfirmed() } else { fault.not_started() })
                 }
-            }
+            },
         };
         let about =
             About { computer: &call.computer, tool: &call.tool, agent: &self.0.config.place.name };
@@ -260,10 +263,13 @@ impl Agent {
             match fault.kind() {
                 // It was cancelled because its time was over, and that is what counts.
                 Kind::Cancelled if !cancel.is_cancelled() => {
-                    over(&call, cancel).via("computer", call.computer.clone())
+                    let late = over(&call, cancel).via("computer", call.computer.clone());
+                    match fault.progress() {
+                        Progress::Unconfirmed => late.unconfirmed(),
+                        Progress::NotBegun => late.not_started(),
+                        Progress::Ended => late,
+                    }
                 }
-                // The hub has heard nothing of it.
-                Kind::RequestTimedOut => unknown(&call, &fault),
                 _ => fault,
             }
         });
@@ -277,6 +283,21 @@ impl Agent {
         Ok(answer)
     }
 
+    /// Tells the hub that a call is not wanted any more, and completes when its own word about that is overdue.
+    async fn cancel_and_wait(&self, req_id: &str) {
+        let gone = json!({ "agent": self.0.config.place.name, "req_id": req_id });
+        let told = async {
+            let _ = self.0.office.client().emit(Tell::Cancel.into(), Payload::of(gone)).await;
+            std::future::pending::<()>().await;
+        };
+        // A hub that takes nothing does not hold the caller longer than one that says nothing.
+        tokio::select! {
+            biased;
+            () = told => {}
+            () = self.0.world.clock.sleep(self.0.config.grace) => {}
+        }
+    }
+
     fn new_id(&self) -> String {
         self.0.world.trace().to_string()
     }
@@ -288,18 +309,19 @@ impl Agent {
         request
     }
 
-    /// One question and its answer. Waits until we are in the room; all of it within `limit`.
+    /// One question and its answer. Waits until we are in the room; all of it within `limit`. From the moment `is_sent` is
+    /// true the other side may have the question.
     async fn exchange(
         &self,
         event: &'static str,
         request: Map<String, Value>,
         limit: Duration,
+        is_sent: &AtomicBool,
     ) -> Result<Value, Unanswered> {
-        let is_inside = AtomicBool::new(false);
         let exchange = async {
             let inside = self.0.office.inside().await;
             inside.map_err(|fault| Unanswered { fault, may_be_heard: false })?;
-            is_inside.store(true, Ordering::Relaxed);
+            is_sent.store(true, Ordering::Relaxed);
             let payload = Payload::of(Value::Object(request));
             let answer = self.0.office.client().call(event, payload, limit).await;
             answer.map(Payload::into_first).map_err(|error| Unanswered::from(&error))
@@ -311,7 +333,7 @@ impl Agent {
                 let fault = Fault::new(Kind::RequestTimedOut, Operation::RelayCall)
                     .with(Fact::TimeoutMs, limit)
                     .with(Fact::Service, "smcp");
-                Err(Unanswered { fault, may_be_heard: is_inside.load(Ordering::Relaxed) })
+                Err(Unanswered { fault, may_be_heard: is_sent.load(Ordering::Relaxed) })
             }
         }
     }
@@ -349,8 +371,21 @@ impl From<Unanswered> for Fault {
 impl Unanswered {
     /// What a caller of a tool is told: a lost line is mended and asked again, a tool that may have run is not.
     fn of(self, call: &Call) -> Fault {
-        if self.may_be_heard { unknown(call, &self.fault) } else { self.fault }
+        match self.fault.kind() {
+            _ if !self.may_be_heard => self.fault,
+            // The protocol has a code for it, which stays.
+            Kind::RequestTimedOut => {
+                let fault = self.fault.with(Fact::ToolName, call.tool.clone());
+                fault.unconfirmed().via("computer", call.computer.clone())
+            }
+            _ => unknown(call, &self.fault),
+        }
     }
+}
+
+/// For questions that may be asked again in any case.
+fn not_sent() -> AtomicBool {
+    AtomicBool::new(false)
 }
 
 /// A call that a computer may have begun, and nobody can say how it ended.
@@ -361,7 +396,7 @@ fn unknown(call: &Call, why: &Fault) -> Fault {
     fault.via("computer", call.computer.clone())
 }
 
-/// A call that did not even say that it was cancelled.
+/// Why a call was told to stop. Whether it did is for the caller to add.
 fn over(call: &Call, cancel: &CancellationToken) -> Fault {
     if cancel.is_cancelled() {
         return Fault::new(Kind::Cancelled, Operation::ToolCall)

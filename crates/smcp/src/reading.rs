@@ -63,10 +63,22 @@ pub(crate) fn fault_of(answer: &Value, operation: Operation, about: &About<'_>) 
     if !is_reason && !words.is_empty() && words != text::for_user(&fault, Lang::En) {
         fault = fault.because(words);
     }
+    if is_claim_of_a_stranger(answer, &details, operation) {
+        fault = fault.unconfirmed();
+    }
     for (role, name) in hops(&details, about) {
         fault = fault.via(role, name);
     }
     Some(fault.via("agent", about.agent))
+}
+
+/// Other hubs answer a call whose computer dropped out, was silent or talked nonsense with the same codes as one that never
+/// reached it. Such a call may have begun.
+fn is_claim_of_a_stranger(answer: &Value, details: &Value, operation: Operation) -> bool {
+    let is_ours = details.get("retryable").is_some_and(Value::is_boolean);
+    operation == Operation::ToolCall
+        && !is_ours
+        && matches!(error::code_of(answer), Some(404 | 408 | 500))
 }
 
 /// The kind: by its own name if it is one of ours and fits its number, else by the number, else by the marks.
@@ -101,7 +113,8 @@ fn kind(answer: &Value, details: &Value) -> Kind {
 fn facts(details: &Value) -> Vec<(Fact, Value)> {
     let map = details.as_object().into_iter().flatten();
     let known = map.filter_map(|(name, value)| Some((name.parse::<Fact>().ok()?, value.clone())));
-    known.collect()
+    // What a stranger says about its own harmlessness is not believed.
+    known.filter(|(fact, _)| *fact != Fact::SafeToRepeat).collect()
 }
 
 /// What it said, in words.
@@ -209,6 +222,27 @@ mod tests {
         let mut theirs = ours;
         theirs["message"] = "Agent already in room".into();
         assert_eq!(read(&theirs).causes(), ["Agent already in room"]);
+    }
+
+    #[test]
+    fn a_strangers_word_that_a_call_failed_does_not_say_that_it_did_not_begin() {
+        for code in [404, 408, 500] {
+            let flat = json!({ "code": code, "message": "no" });
+            for answer in [flat.clone(), json!({ "error": flat })] {
+                let fault = read(&answer);
+                assert!(fault.is_outcome_unknown() && !fault.repeat().retryable, "{code}");
+            }
+        }
+        let asked = fault_of(&json!({ "code": 404 }), Operation::DiscoverTools, &ABOUT).unwrap();
+        assert!(!asked.is_outcome_unknown(), "what only reads can be asked again");
+        let boast =
+            json!({ "code": 408, "details": { "safe_to_repeat": true, "outcome_unknown": true } });
+        assert!(!read(&boast).repeat().retryable, "a stranger is not believed to be harmless");
+        let told = Fault::new(Kind::RequestTimedOut, Operation::RelayCall);
+        for dialect in [Dialect::V04, Dialect::V02] {
+            assert!(!read(&result(&told, dialect)).is_outcome_unknown(), "our hub knows");
+            assert!(read(&result(&told.clone().unconfirmed(), dialect)).is_outcome_unknown());
+        }
     }
 
     #[test]

@@ -6,9 +6,11 @@
 //! room, the deadline passes, or the hub shuts down.
 
 mod access;
+mod budget;
 mod gate;
 mod handle;
 pub mod line;
+mod listen;
 mod relay;
 pub mod rooms;
 mod send;
@@ -18,20 +20,20 @@ pub mod stats;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, Once, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use axum::Router;
-use budao_core::{scrub::Scrubber, seams::World};
-use serde_json::Value;
-use socketioxide::{
-    SocketIo,
-    extract::{SocketRef, TryData},
-    handler::ConnectHandler as _,
+use budao_core::{
+    fault::{Fault, Kind, Operation},
+    scrub::Scrubber,
+    seams::World,
 };
+use engineioxide::{config::EngineIoConfig, service::EngineIoService};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub use access::{Access, Token};
@@ -39,7 +41,8 @@ pub use handle::Desk;
 pub use rooms::{AgentNow, ComputerNow, Elsewhere, RoomNow};
 pub use stats::Snapshot;
 
-use crate::wire::{Dialect, NAMESPACE};
+use crate::wire::{Dialect, error};
+use budget::{Budget, Over};
 use line::Line;
 use rooms::{Key, Known, Rooms};
 use stats::Stats;
@@ -85,13 +88,17 @@ pub struct Limits {
     pub frame_bytes_max: usize,
     /// Packets waiting for one connection.
     pub queue_max: usize,
+    /// Bytes waiting for one connection. A connection that reaches it is closed; questions to it are refused from half of it.
+    pub queue_bytes_max: usize,
+    /// Bytes waiting for all connections together. When it is reached the slowest connection is closed.
+    pub queue_bytes_total_max: usize,
     /// What a relay waits beyond a call's own timeout.
     pub grace: Duration,
     /// How long a question other than a tool call may take.
     pub question: Duration,
     /// How long a late answer is watched for, to be counted.
     pub late_watch: Duration,
-    /// How long a full queue is waited for before its connection is closed.
+    /// How long a connection may take nothing of what waits for it before it is closed.
     pub send: Duration,
 }
 
@@ -105,6 +112,8 @@ impl Default for Limits {
             answer_bytes_max: 3 << 20,
             frame_bytes_max: 8 << 20,
             queue_max: 4096,
+            queue_bytes_max: 64 << 20,
+            queue_bytes_total_max: 256 << 20,
             grace: Duration::from_secs(5),
             question: Duration::from_secs(30),
             late_watch: Duration::from_secs(60),
@@ -124,10 +133,16 @@ pub(crate) struct Inner {
     pub(crate) scrubber: Scrubber,
     pub(crate) stats: Stats,
     pub(crate) closing: CancellationToken,
+    budget: Budget,
     state: Mutex<State>,
     keys: AtomicU64,
-    io: std::sync::OnceLock<SocketIo>,
+    /// Connections of Engine.IO by their id.
+    engines: Mutex<BTreeMap<String, Weak<socket::Engine>>>,
+    watching: Once,
 }
+
+/// Between two looks at the queues.
+const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is shared by all connections. Locked for moments, never across a wait.
 #[derive(Debug)]
@@ -149,6 +164,44 @@ impl Inner {
     pub(crate) fn next_key(&self) -> Key {
         self.keys.fetch_add(1, Ordering::Relaxed) + 1
     }
+
+    fn engines(&self) -> MutexGuard<'_, BTreeMap<String, Weak<socket::Engine>>> {
+        self.engines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lines(&self) -> Vec<(Key, Arc<dyn Line>)> {
+        self.state().lines.iter().map(|(key, line)| (*key, Arc::clone(line))).collect()
+    }
+
+    /// Lets every queue drop what has been written.
+    fn sweep_queues(&self) {
+        for (_, line) in self.lines() {
+            line.sweep();
+        }
+    }
+
+    /// From now on looks at the queues again and again, and closes connections that take nothing.
+    fn watch_queues(self: &Arc<Self>) {
+        self.watching.call_once(|| {
+            let (hub, clock) = (Arc::downgrade(self), Arc::clone(&self.world.clock));
+            self.world.spawn.spawn(Box::pin(async move {
+                loop {
+                    clock.sleep(SWEEP_PAUSE).await;
+                    let Some(hub) = hub.upgrade() else { return };
+                    hub.close_stalled();
+                }
+            }));
+        });
+    }
+
+    fn close_stalled(self: &Arc<Self>) {
+        let (now, limit) = (self.world.clock.now(), self.config.limits.send);
+        for (key, line) in self.lines() {
+            if line.sweep().is_some_and(|since| now.since(since) >= limit) {
+                send::cut(self, key, &line, Over::Time(limit));
+            }
+        }
+    }
 }
 
 impl Hub {
@@ -160,6 +213,7 @@ impl Hub {
         let secrets = config.access.secrets();
         Self(Arc::new(Inner {
             scrubber: Scrubber::with_secrets(secrets),
+            budget: Budget::new(config.limits.queue_bytes_max, config.limits.queue_bytes_total_max),
             config,
             world,
             stats: Stats::default(),
@@ -172,7 +226,8 @@ impl Hub {
                 unsent: BTreeMap::new(),
             }),
             keys: AtomicU64::new(0),
-            io: std::sync::OnceLock::new(),
+            engines: Mutex::default(),
+            watching: Once::new(),
         }))
     }
 
@@ -181,22 +236,16 @@ impl Hub {
     /// To be called once; a second router would serve the same rooms over another set of connections.
     pub fn router(&self) -> Router {
         let limits = self.0.config.limits;
-        let (layer, io) = SocketIo::builder()
+        let config = EngineIoConfig::builder()
+            .req_path(gate::PATH)
             .max_buffer_size(limits.queue_max)
             .max_payload(limits.frame_bytes_max as u64)
             // The transport cuts without a word. So it takes more than we do, and we say why.
             .ws_max_message_size(limits.frame_bytes_max * 2)
             .ws_max_frame_size(limits.frame_bytes_max * 2)
-            .build_layer();
-        let inner = self.0.clone();
-        // Everything is registered before the client learns that it is connected.
-        let greet = move |wire: socket::Wire, auth: TryData<Value>| {
-            socket::greet(inner.clone(), wire, auth)
-        };
-        io.ns(NAMESPACE, (async |_: SocketRef| {}).with(greet));
-        let _ = self.0.io.set(io);
-        gate::routes(self.0.clone())
-            .layer(layer)
+            .build();
+        let handler = Arc::new(socket::Handler(self.0.clone()));
+        gate::routes(self.0.clone(), EngineIoService::with_config(handler, config))
             .layer(axum::middleware::from_fn_with_state(self.0.clone(), gate::gate))
     }
 
@@ -210,7 +259,7 @@ impl Hub {
         auth: Option<&Value>,
         version: Option<String>,
     ) -> Result<Desk, String> {
-        handle::enter(&self.0, line, auth, version)
+        handle::enter(&self.0, self.0.next_key(), line, auth, version)
     }
 
     /// The counters now.
@@ -234,7 +283,11 @@ impl Hub {
             shutdown.await;
             hub.close().await;
         };
-        axum::serve(listener, router).with_graceful_shutdown(ended).await
+        // Behind the hub's own watch over its queues, which says why.
+        let limit = self.0.config.limits.send + SWEEP_PAUSE * 5;
+        let listener = listen::Guarded::new(listener, &self.0.world.clock, limit);
+        let service = router.into_make_service_with_connect_info::<listen::Cut>();
+        axum::serve(listener, service).with_graceful_shutdown(ended).await
     }
 
     /// Ends what is under way with a fault, and then every connection.
@@ -252,8 +305,21 @@ impl Hub {
             () = is_idle => {}
             () = self.0.world.clock.sleep(Duration::from_secs(2)) => {}
         }
-        if let Some(io) = self.0.io.get() {
-            io.close().await;
+        let why = self.0.finish(Fault::new(Kind::ShuttingDown, Operation::RelayCall), "");
+        let why = error::flat(&why, self.0.config.dialect);
+        let lines = self.0.lines();
+        for (_, line) in &lines {
+            Arc::clone(line).cut(&why);
+        }
+        let are_gone = async {
+            while !lines.iter().all(|(_, line)| line.is_gone()) {
+                self.0.world.clock.sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = are_gone => {}
+            () = self.0.world.clock.sleep(Duration::from_secs(2)) => {}
         }
     }
 }
@@ -268,6 +334,7 @@ impl Inner {
         let mut snapshot = self.stats.snapshot();
         (snapshot.connections, snapshot.rooms, snapshot.computers) = counts;
         (snapshot.calls_under_way, snapshot.present) = (calls_under_way, present);
+        snapshot.queued_bytes = self.budget.bytes();
         snapshot
     }
 }

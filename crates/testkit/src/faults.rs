@@ -31,7 +31,8 @@ pub fn sample(kind: Kind) -> Fault {
         .via("computer", "workbench")
         .because("the other side hung up");
     for fact in row.facts.iter().chain(row.context) {
-        if *fact == Fact::Mismatches {
+        // Whether the outcome is known changes what is told: see `unconfirmed`.
+        if matches!(fact, Fact::Mismatches | Fact::OutcomeUnknown) {
             continue;
         }
         fault = fault.with(*fact, value(kind, *fact));
@@ -43,6 +44,12 @@ pub fn sample(kind: Kind) -> Fault {
         fault = mismatches().into_iter().fold(fault, Fault::mismatch);
     }
     fault
+}
+
+/// The kinds whose texts say that the work may still be running, each with every fact and that one.
+pub fn unconfirmed() -> impl Iterator<Item = Fault> {
+    let tells = |kind: &&Kind| kind.row().facts.contains(&Fact::OutcomeUnknown);
+    Kind::VARIANTS.iter().filter(tells).map(|kind| sample(*kind).unconfirmed())
 }
 
 /// A fault of this kind of which nothing is known but its kind.
@@ -207,6 +214,7 @@ fn usual(fact: Fact) -> FactValue {
         Fact::Reason => "it is on the deny list".into(),
         Fact::Note => "not before Friday".into(),
         Fact::Query => json!({ "q": "weather" }).into(),
+        Fact::OutcomeUnknown | Fact::SafeToRepeat => json!(true).into(),
         Fact::Path => "src/main.rs".into(),
         Fact::NearestPath => "src/lib.rs".into(),
         Fact::RelPath => "templates/report.md".into(),

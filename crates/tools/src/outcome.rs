@@ -85,6 +85,8 @@ pub(crate) fn after_stop(failure: Failure, told: Told, spec: &ToolSpec) -> Failu
         return failure;
     }
     let fault = told.fault(spec).because(failure.fault.to_string());
+    // A tool that runs elsewhere may not know whether it stopped.
+    let fault = if failure.fault.is_outcome_unknown() { fault.unconfirmed() } else { fault };
     Failure { fault, ..failure }
 }
 
@@ -247,6 +249,9 @@ mod tests {
             after_stop(failure(json!({ "ok": false, "error": "aborted" })), told, &spec());
         assert_eq!(stopped.fault.kind(), Kind::DeadlinePassed);
         assert_eq!(stopped.fault.detail().number(Fact::TimeoutMs), Some(200));
+        let far = fault(Kind::RequestTimedOut, &spec()).unconfirmed();
+        let far = after_stop(Failure { fault: far, data: None, note: None }, told, &spec());
+        assert!(far.fault.is_outcome_unknown(), "a tool that runs elsewhere may still be running");
         let own = Failure { fault: fault(Kind::Cancelled, &spec()), data: None, note: None };
         assert_eq!(after_stop(own, told, &spec()).fault.kind(), Kind::Cancelled);
     }

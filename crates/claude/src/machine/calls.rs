@@ -324,7 +324,8 @@ impl Step<'_> {
                 continue;
             }
             let fault = match is_cancelling {
-                true => cancelled(&tool),
+                // The CLI did not say how it ended, so nobody knows whether it stopped.
+                true => cancelled(&tool).unconfirmed(),
                 false => {
                     Fault::new(Kind::OutcomeUnknown, Operation::ToolCall).with(Fact::ToolName, tool)
                 }

@@ -706,7 +706,7 @@ impl Kind {
                 editor: EditorOutcome::ToolCallFailed,
                 context: &[Fact::ToolName],
                 always: &[Fact::TimeoutMs],
-                facts: &[Fact::TimeoutMs, Fact::ToolName, Fact::ElapsedMs],
+                facts: &[Fact::TimeoutMs, Fact::ToolName, Fact::ElapsedMs, Fact::OutcomeUnknown],
                 recommendations: 3,
             },
             Self::ModelRateLimited => &Row {
@@ -1220,7 +1220,7 @@ impl Kind {
                 editor: EditorOutcome::Cancelled,
                 context: &[Fact::ToolName, Fact::LastOperation],
                 always: &[],
-                facts: &[Fact::ToolName, Fact::Reason, Fact::State],
+                facts: &[Fact::ToolName, Fact::Reason, Fact::State, Fact::OutcomeUnknown],
                 recommendations: 2,
             },
             Self::OutcomeUnknown => &Row {
@@ -1420,7 +1420,7 @@ impl Kind {
                 editor: EditorOutcome::ToolCallFailed,
                 context: &[Fact::Computer, Fact::Room, Fact::ToolName],
                 always: &[Fact::Computer],
-                facts: &[Fact::Computer, Fact::ToolName, Fact::Room],
+                facts: &[Fact::Computer, Fact::ToolName, Fact::Room, Fact::OutcomeUnknown],
                 recommendations: 2,
             },
             Self::FileNotFound => &Row {
@@ -3282,7 +3282,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::User,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3307,7 +3307,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3357,7 +3357,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3432,7 +3432,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3507,7 +3507,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3532,7 +3532,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3557,7 +3557,7 @@ impl Kind {
                 category: Category::Validation,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Warn,
@@ -3582,7 +3582,7 @@ impl Kind {
                 category: Category::Transient,
                 remedy: Remedy::Model,
                 next: Next::RetryChanged,
-                retryable: true,
+                retryable: false,
                 recoverable: true,
                 auto_retry: false,
                 severity: Severity::Error,
@@ -4065,6 +4065,10 @@ pub enum Fact {
     Note,
     /// What the tool was asked for.
     Query,
+    /// True if the call may have begun and nobody confirmed its end.
+    OutcomeUnknown,
+    /// True if the tool is trusted to do no harm when it is called twice.
+    SafeToRepeat,
     /// The file or directory.
     Path,
     /// The existing path closest to the one asked for.
@@ -4255,7 +4259,11 @@ impl Fact {
             | Self::Nearest
             | Self::RequiredConfig
             | Self::Supported => Shape::List,
-            Self::ProvidedValue | Self::Example | Self::Query => Shape::Json,
+            Self::ProvidedValue
+            | Self::Example
+            | Self::Query
+            | Self::OutcomeUnknown
+            | Self::SafeToRepeat => Shape::Json,
             _ => Shape::Text,
         }
     }

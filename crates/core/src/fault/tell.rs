@@ -54,14 +54,14 @@ impl ToModel<'_> {
 #[must_use]
 pub fn to_model(failure: &Failure, lang: Lang) -> ToModel<'_> {
     let Failure { fault, data, note } = failure;
-    let row = fault.row();
+    let (row, repeat) = (fault.row(), fault.repeat());
     let words = text::Words::of(fault, lang);
     ToModel {
         ok: false,
         error: words.model(),
         error_type: row.error_type.into(),
-        retryable: row.retryable,
-        next: row.next.into(),
+        retryable: repeat.retryable,
+        next: repeat.next.into(),
         code: row.code,
         data: data.as_ref(),
         note: note.as_deref(),
@@ -129,6 +129,8 @@ pub struct ToPeer {
     pub details: Detail,
     /// Would repeating the same request make sense?
     pub retryable: bool,
+    /// May the work still be running, or be done?
+    pub outcome_unknown: bool,
     /// When to come back.
     pub retry_after_ms: Option<u64>,
     /// For finding the log line, when there is one to find.
@@ -149,7 +151,8 @@ pub fn to_peer(fault: &Fault, lang: Lang) -> ToPeer {
         title: text::of_kind(fault.kind(), "title", lang),
         message: text::for_user(fault, lang),
         details: fault.detail().clone(),
-        retryable: row.retryable,
+        retryable: fault.repeat().retryable,
+        outcome_unknown: fault.is_outcome_unknown(),
         retry_after_ms: fault.retry_hint().and_then(|wait| u64::try_from(wait.as_millis()).ok()),
         trace: Some(fault.trace()).filter(|trace| trace.is_some()),
         hops: fault.hops().to_vec(),
@@ -183,7 +186,7 @@ pub fn to_editor(fault: &Fault, lang: Lang) -> ToEditor {
         json_rpc: row.json_rpc,
         message: words.user(),
         kind: row.name,
-        retryable: row.retryable,
+        retryable: fault.repeat().retryable,
         advice: words.recommendations().into_iter().map(Cow::into_owned).collect(),
     }
 }

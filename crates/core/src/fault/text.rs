@@ -94,13 +94,29 @@ impl<'a> Words<'a> {
     /// What the model reads.
     #[must_use]
     pub fn model(&self) -> String {
-        self.render(&self.texts.model).into_owned()
+        self.with_doubt(&self.texts.model, "advice-may-still-run")
     }
 
     /// What the user reads.
     #[must_use]
     pub fn user(&self) -> String {
-        self.render(&self.texts.user).into_owned()
+        self.with_doubt(&self.texts.user, "advice-may-still-run-user")
+    }
+
+    /// A text, and behind it that the work may still be running if nobody confirmed its end.
+    fn with_doubt(&self, text: &'static Text, doubt: &str) -> String {
+        let text = self.render(text).into_owned();
+        if !self.is_doubtful() {
+            return text;
+        }
+        let space = if self.lang == Lang::En { " " } else { "" };
+        format!("{text}{space}{}", line(doubt, &Detail::new(), self.lang))
+    }
+
+    /// Is the outcome of this fault unknown, which its kind's own texts do not say?
+    fn is_doubtful(&self) -> bool {
+        self.fault.is_outcome_unknown()
+            && !matches!(self.fault.kind(), Kind::OutcomeUnknown | Kind::ToolAbandoned)
     }
 
     /// What to do, specific first, then the catalog's general lines; bounded, nothing said twice.
@@ -112,7 +128,13 @@ impl<'a> Words<'a> {
             }
             Advice::Said(text) => Cow::Borrowed(text.as_str()),
         });
-        let general = self.texts.recommendations.iter().map(|text| self.render(text));
+        // What a kind recommends may be to try again; what may still be running is looked at first.
+        let texts = if self.is_doubtful() && !self.fault.repeat().retryable {
+            Texts::of(Kind::OutcomeUnknown, self.lang)
+        } else {
+            self.texts
+        };
+        let general = texts.recommendations.iter().map(|text| self.render(text));
         let mut lines: Vec<Cow<'a, str>> = Vec::with_capacity(RECOMMENDATIONS_MAX / 2);
         for text in specific.chain(general) {
             if lines.len() < RECOMMENDATIONS_MAX && !lines.contains(&text) {

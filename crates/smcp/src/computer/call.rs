@@ -115,9 +115,9 @@ impl Desk {
         if caller == Caller::Agent {
             tokio::select! {
                 biased;
-                () = context.cancel.cancelled() => return Err(about(Kind::Cancelled)),
+                () = context.cancel.cancelled() => return Err(about(Kind::Cancelled).not_started()),
                 allowed = self.confirmed(offered, &params, &context.call.0) => allowed?,
-                () = clock.sleep(call.timeout) => return Err(slow()),
+                () = clock.sleep(call.timeout) => return Err(slow().not_started()),
             }
         }
         // The question to a person took of the call's time, too.
@@ -130,7 +130,7 @@ impl Desk {
         let result = tokio::select! {
             biased;
             result = offered.tool.call(params, &context) => result,
-            () = clock.sleep(left + GRACE) => return Err(slow()),
+            () = clock.sleep(left + GRACE) => return Err(slow().unconfirmed()),
         };
         match result {
             Ok(value) => self.fitted(rendered(value), offered),

@@ -4,24 +4,34 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
+    body::Body,
     extract::{
         FromRequestParts as _, Request, State, WebSocketUpgrade,
         ws::{CloseFrame, Message},
     },
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
-    routing::{any, get},
+    routing::get,
 };
+use bytes::Bytes;
+use engineioxide::service::EngineIoService;
 
-use super::{Inner, Refusal};
+use super::{
+    Inner, Refusal,
+    budget::Charge,
+    listen::cut_of,
+    rooms::Key,
+    send::{cut, make_room},
+    socket::Handler,
+};
 use crate::wire::{
-    Dialect,
+    Dialect, error,
     version::{self, HEADER, QUERY},
 };
 
 /// Where Socket.IO lives.
-const PATH: &str = "/socket.io";
+pub(super) const PATH: &str = "/socket.io";
 
 /// The code a connection is closed with when its version does not fit; the protocol's own.
 const CLOSE_VERSION: u16 = 4900;
@@ -33,7 +43,10 @@ const FAREWELL: Duration = Duration::from_secs(5);
 pub(super) async fn gate(State(hub): State<Arc<Inner>>, request: Request, next: Next) -> Response {
     let is_socket = request.uri().path().trim_end_matches('/') == PATH;
     let query = request.uri().query().unwrap_or_default();
-    if !is_socket || hub.config.dialect == Dialect::V02 || value(query, "sid").is_some() {
+    if let Some(sid) = value(query, "sid").filter(|_| is_socket) {
+        return of_session(hub, &sid, request, next).await;
+    }
+    if !is_socket || hub.config.dialect == Dialect::V02 {
         return next.run(request).await;
     }
     match version::judge(value(query, QUERY).as_deref()) {
@@ -49,6 +62,65 @@ pub(super) async fn gate(State(hub): State<Arc<Inner>>, request: Request, next: 
                 return closed;
             }
             refused(body, code)
+        }
+    }
+}
+
+/// A request of a session: an answer to a poll counts as waiting until it is written, and an upgrade brings the connection that
+/// is to be cut if nobody reads.
+async fn of_session(hub: Arc<Inner>, sid: &str, request: Request, next: Next) -> Response {
+    let engine = hub.engines().get(sid).and_then(std::sync::Weak::upgrade);
+    let Some(engine) = engine else { return next.run(request).await };
+    let transport = value(request.uri().query().unwrap_or_default(), "transport");
+    if transport.as_deref() == Some("websocket") {
+        if let Some(token) = cut_of(request.extensions()) {
+            engine.data.cut_with(token);
+        }
+        return next.run(request).await;
+    }
+    let is_poll = request.method() == Method::GET;
+    let response = next.run(request).await;
+    match engine.data.session().filter(|_| is_poll) {
+        Some(session) => counted(&hub, session.key(), response).await,
+        None => response,
+    }
+}
+
+/// What a poll is answered with, and what it is charged with.
+struct Counted {
+    bytes: Bytes,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The same answer, charged to its connection until it is written. A client that asks again and again and reads no answer is
+/// closed like any other.
+async fn counted(hub: &Arc<Inner>, key: Key, response: Response) -> Response {
+    let (parts, body) = response.into_parts();
+    // All of it is in memory already.
+    let Ok(bytes) = axum::body::to_bytes(body, usize::MAX).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let line = hub.state().lines.get(&key).cloned();
+    if let Some(line) = &line {
+        line.sweep();
+    }
+    match make_room(hub, key, bytes.len()) {
+        Ok(_charge) => {
+            let body = Body::from(Bytes::from_owner(Counted { bytes, _charge }));
+            Response::from_parts(parts, body)
+        }
+        Err(over) => {
+            if let Some(line) = &line {
+                cut(hub, key, line, over);
+            }
+            let why = error::flat(&hub.finish(over.too_slow(), ""), hub.config.dialect);
+            (StatusCode::BAD_REQUEST, Json(why)).into_response()
         }
     }
 }
@@ -84,14 +156,11 @@ pub(super) fn value(query: &str, name: &str) -> Option<String> {
     found.map(|value| value.replace('+', " ").replace("%2E", ".").replace("%2e", "."))
 }
 
-/// Every route: Socket.IO, which its layer answers before the route is reached, and the counters.
-///
-/// They are routes and not a fallback, so that the hub can be mounted beside others.
-pub(super) fn routes(hub: Arc<Inner>) -> Router {
-    let unreached = || any(async || StatusCode::NOT_FOUND);
+/// Every route: Socket.IO and the counters. They are routes and not a fallback, so that the hub can be mounted beside others.
+pub(super) fn routes(hub: Arc<Inner>, socket: EngineIoService<Handler>) -> Router {
     Router::new()
-        .route(PATH, unreached())
-        .route(&format!("{PATH}/"), unreached())
+        .route_service(PATH, socket.clone())
+        .route_service(&format!("{PATH}/"), socket)
         .route("/smcp/stats", get(stats))
         .route("/smcp/metrics", get(metrics))
         .with_state(hub)

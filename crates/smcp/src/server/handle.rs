@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Inner,
     access::Grant,
+    budget::Over,
     line::Line,
     relay::{self, Asked},
     rooms::{Joined, Key, Member},
@@ -32,6 +33,7 @@ pub struct Desk {
 /// Lets a connection in, or says why not.
 pub(super) fn enter(
     hub: &Arc<Inner>,
+    key: Key,
     line: Arc<dyn Line>,
     auth: Option<&Value>,
     version: Option<String>,
@@ -44,6 +46,10 @@ pub(super) fn enter(
         if hub.is_full(limit) {
             return Err(full("connections_max", limit, Operation::Authenticate));
         }
+        if hub.budget.is_clogged() {
+            let over = Over::Total(hub.config.limits.queue_bytes_total_max);
+            return Err(over.refusal(Operation::Authenticate));
+        }
         Ok(grant)
     });
     let grant = match admitted {
@@ -55,7 +61,6 @@ pub(super) fn enter(
             return Err(format!("{} {}", told.smcp, told.message));
         }
     };
-    let key = hub.next_key();
     {
         let mut state = hub.state();
         state.rooms.connect(key, version);
@@ -85,7 +90,7 @@ impl Desk {
     ///
     /// The line is brought each time: whoever keeps a desk with its connection would otherwise keep both for ever.
     pub fn hear(&self, line: Arc<dyn Line>, text: &str, has_attachments: bool, id: Option<i64>) {
-        let answer = Answer::new(Arc::clone(&line), id);
+        let answer = Answer::new(self.key, Arc::clone(&line), id);
         let limits = self.hub.config.limits;
         let is_usual = !has_attachments && text.len() <= limits.request_bytes_max;
         if let Some(PlainCall { routed, call, text }) =
@@ -135,6 +140,7 @@ impl Desk {
 
     /// The connection is gone.
     pub fn leave(&self) {
+        self.hub.budget.forget(self.key);
         let left = {
             let mut state = self.hub.state();
             state.lines.remove(&self.key);
@@ -279,6 +285,7 @@ impl Inner {
             let gone = state.lines.iter().filter(|(_, line)| !line.is_open());
             let gone: Vec<Key> = gone.map(|(key, _)| *key).collect();
             for key in gone {
+                self.budget.forget(key);
                 state.lines.remove(&key);
                 state.known.forget(key);
                 state.rooms.disconnect(key);

@@ -3,6 +3,7 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
+use budao_core::Timestamp;
 use futures::{FutureExt as _, future::BoxFuture};
 use serde_json::{
     Value,
@@ -14,8 +15,23 @@ pub trait Line: fmt::Debug + Send + Sync {
     /// Can anything still be sent?
     fn is_open(&self) -> bool;
 
+    /// Has it let go of everything?
+    fn is_gone(&self) -> bool {
+        !self.is_open()
+    }
+
     /// Closes it, behind what was sent already.
     fn close(self: Arc<Self>);
+
+    /// Closes it with an error that says why, and does not wait for a client that reads nothing.
+    fn cut(self: Arc<Self>, _why: &Value) {
+        self.close();
+    }
+
+    /// Lets go of what has been written, and says since when the oldest of the rest has waited.
+    fn sweep(&self) -> Option<Timestamp> {
+        None
+    }
 
     /// Sends an event.
     ///

@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Inner,
+    budget::{Charge, Over, Share},
     handle::{Carrier, Desk, full, render},
     line::{Line, PendingText, Unanswered, Unsent},
     rooms::{Key, Way},
@@ -111,6 +112,8 @@ impl Drop for Waiting {
 struct Again {
     text: Box<RawValue>,
     waiting: Option<Waiting>,
+    /// The text counts as waiting for the computer.
+    charge: Mutex<Option<Charge>>,
 }
 
 /// Completes when somebody gives up a call that waits.
@@ -171,10 +174,17 @@ pub(super) fn pass_on(desk: &Desk, asked: Asked<'_>, answer: Answer) {
     // Sent here and now, so that a computer gets questions in the order they were asked.
     let first = question.send(&text);
     // Who has it on its way needs no copy of it.
-    let again = matches!(first, Err(Unsent::Full)).then(|| {
-        let waiting = fence.as_ref().map(Waiting::new);
-        Again { text: text.into_owned(), waiting }
-    });
+    let again = match first {
+        Err(Unsent::Full) => match question.keep(text, fence.as_ref()) {
+            Ok(again) => Some(again),
+            Err(over) => {
+                drop(fence);
+                let fault = over.refusal(Operation::RelayCall);
+                return desk.refuse(&answer, carrier(ask), &question.routed.req_id, fault);
+            }
+        },
+        _ => None,
+    };
     let spawn = question.hub.world.spawn.clone();
     spawn.spawn(Box::pin(question.run(first, again, answer, fence)));
 }
@@ -208,6 +218,13 @@ fn enter(desk: &Desk, asked: &Asked<'_>) -> Result<Entered, Fault> {
 }
 
 impl Question {
+    /// Keeps a question for a computer whose queue has too many packets. A queue with too many bytes takes no more.
+    fn keep(&self, text: Cow<'_, RawValue>, fence: Option<&Fence>) -> Result<Again, Over> {
+        let charge = self.hub.budget.take(self.way.to, text.get().len(), Share::Half)?;
+        let waiting = fence.map(Waiting::new);
+        Ok(Again { text: text.into_owned(), waiting, charge: Mutex::new(Some(charge)) })
+    }
+
     fn send(&self, text: &RawValue) -> Result<PendingText, Unsent> {
         let to = self.to.as_ref().ok_or_else(|| Unsent::Gone("it left".into()))?;
         // Its own clock only has to outlive ours.
@@ -234,7 +251,7 @@ impl Question {
             () = computer.cancelled() => Err(self.unless_closing(self.gone())),
             () = agent.cancelled() => {
                 self.give_up();
-                Err(self.unless_closing(Fault::new(Kind::NotInRoom, Operation::RelayCall)))
+                Err(self.unless_closing(self.unanswered(Kind::NotInRoom)))
             }
             () = self.hub.world.clock.sleep(self.deadline) => Err(self.too_late()),
         };
@@ -303,15 +320,19 @@ impl Question {
             tokio::select! {
                 biased;
                 () = given_up(again.waiting.as_ref()) => {
-                    return Err(Fault::new(Kind::Cancelled, Operation::RelayCall));
+                    return Err(self.unanswered(Kind::Cancelled).not_started());
                 }
                 () = self.hub.world.clock.sleep(PAUSE) => {}
             }
             if self.is_over.load(Ordering::Relaxed) {
                 return Err(self.too_late());
             }
+            // The queue charges for it itself; both at once would be twice.
+            let held = again.charge.lock().unwrap_or_else(PoisonError::into_inner).take();
             match self.send(&again.text) {
-                Err(Unsent::Full) => {}
+                Err(Unsent::Full) => {
+                    *again.charge.lock().unwrap_or_else(PoisonError::into_inner) = held;
+                }
                 sent => return Ok(sent),
             }
         }
@@ -321,30 +342,31 @@ impl Question {
         self.tool.as_ref().map_or("", |call| call.tool_name.as_str())
     }
 
-    fn gone(&self) -> Fault {
-        let fault = Fault::new(Kind::ComputerGone, Operation::RelayCall)
-            .with(Fact::Computer, self.routed.computer.clone());
-        if self.tool_name().is_empty() {
-            fault
-        } else {
-            fault.with(Fact::ToolName, self.tool_name().to_owned())
+    /// A fault that ends the question. A call or an upload that reached its computer, and of which the computer did not say
+    /// how it ended, has an unknown outcome; one that was never sent did not begin.
+    fn unanswered(&self, kind: Kind) -> Fault {
+        let mut fault = Fault::new(kind, Operation::RelayCall);
+        if let Some(call) = &self.tool {
+            fault = fault.with(Fact::ToolName, call.tool_name.clone());
         }
+        // All other questions only read.
+        let changes_something = matches!(self.ask, Ask::ToolCall | Ask::PutBlob);
+        let may_have_begun = changes_something && self.is_sent.load(Ordering::Relaxed);
+        if may_have_begun { fault.unconfirmed() } else { fault }
+    }
+
+    fn gone(&self) -> Fault {
+        self.unanswered(Kind::ComputerGone).with(Fact::Computer, self.routed.computer.clone())
     }
 
     fn too_late(&self) -> Fault {
-        let fault = Fault::new(Kind::RequestTimedOut, Operation::RelayCall)
+        self.unanswered(Kind::RequestTimedOut)
             .with(Fact::TimeoutMs, self.deadline)
-            .with(Fact::Service, self.routed.computer.clone());
-        if self.tool_name().is_empty() {
-            fault
-        } else {
-            fault.with(Fact::ToolName, self.tool_name().to_owned())
-        }
+            .with(Fact::Service, self.routed.computer.clone())
     }
 
     fn garbage(&self) -> Fault {
-        Fault::new(Kind::PeerFailed, Operation::RelayCall)
-            .with(Fact::Computer, self.routed.computer.clone())
+        self.unanswered(Kind::PeerFailed).with(Fact::Computer, self.routed.computer.clone())
     }
 
     fn rubbish(&self) -> Fault {
@@ -372,10 +394,11 @@ impl Question {
         let (bytes, limit) = (text.get().len(), self.hub.config.limits.answer_bytes_max);
         if bytes > limit {
             let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-            let fault = Fault::new(Kind::OutputTooLarge, Operation::RelayCall)
+            // The tool ran, and what it did is in the answer that nobody gets.
+            return Err(self
+                .unanswered(Kind::OutputTooLarge)
                 .with(Fact::Limit, count(limit))
-                .with(Fact::Actual, count(bytes));
-            return Err(fault.with(Fact::ToolName, self.tool_name().to_owned()));
+                .with(Fact::Actual, count(bytes)));
         }
         if self.ask == Ask::ToolCall && plain::is_good_result(text.get()) {
             return Ok(Said::Plain(text));

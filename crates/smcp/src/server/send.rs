@@ -1,25 +1,34 @@
 //! Sending, with nothing lost in silence.
 //!
-//! A connection has a bounded queue. When it is full the send is tried again, and a connection that does not
-//! read for too long is closed: its client comes back and asks anew, which is better than an answer that
-//! never comes.
+//! A connection has a queue with a bound on packets and one on bytes. When it has too many packets the send is tried again, and
+//! its bytes are charged meanwhile. A connection for which too many bytes wait, or which takes nothing for too long, is
+//! closed: its client comes back and asks anew, which is better than an answer that never comes, or no hub.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use serde_json::{Value, value::RawValue};
 
 use super::{
     Inner,
+    budget::{Charge, Over, Share},
     line::{Line, Unsent},
     rooms::Key,
 };
+use crate::wire::error;
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// What a send that is tried again is charged beyond its text: it bounds how many there are.
+const TASK_BYTES: usize = 16 << 10;
+
 /// Where an answer goes.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
+    key: Key,
     line: Arc<dyn Line>,
     id: Option<i64>,
 }
@@ -45,11 +54,18 @@ impl Args {
             Self::Text(text) => Arc::clone(line).answer_text(id, text),
         }
     }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Values(values) => values.iter().map(|value| value.to_string().len()).sum(),
+            Self::Text(text) => text.get().len(),
+        }
+    }
 }
 
 impl Answer {
-    pub(super) fn new(line: Arc<dyn Line>, id: Option<i64>) -> Self {
-        Self { line, id }
+    pub(super) fn new(key: Key, line: Arc<dyn Line>, id: Option<i64>) -> Self {
+        Self { key, line, id }
     }
 
     /// Did the client ask for an answer?
@@ -65,8 +81,8 @@ impl Answer {
             Ok(()) => {}
             Err(Unsent::Gone(error)) => tracing::debug!(%error, "an answer had nowhere to go"),
             Err(Unsent::Full) => {
-                let line = Arc::clone(&self.line);
-                insist(hub, Arc::clone(&line), move || args.send(&line, id));
+                let (line, bytes) = (Arc::clone(&self.line), args.bytes() + TASK_BYTES);
+                insist(hub, self.key, Arc::clone(&line), bytes, move || args.send(&line, id));
             }
         }
     }
@@ -74,37 +90,96 @@ impl Answer {
 
 /// Tells several connections something.
 pub(super) fn notify(hub: &Arc<Inner>, to: &[Key], event: &'static str, payload: &Value) {
-    let lines: Vec<Arc<dyn Line>> = {
+    let lines: Vec<(Key, Arc<dyn Line>)> = {
         let state = hub.state();
-        to.iter().filter_map(|key| state.lines.get(key).cloned()).collect()
+        to.iter().filter_map(|key| Some((*key, state.lines.get(key).cloned()?))).collect()
     };
-    for line in lines {
+    for (key, line) in lines {
         match line.tell(event, payload) {
             Ok(()) => {}
             Err(Unsent::Gone(error)) => {
                 tracing::debug!(%error, event, "a notification had nowhere to go");
             }
             Err(Unsent::Full) => {
-                let payload = payload.clone();
-                insist(hub, Arc::clone(&line), move || line.tell(event, &payload));
+                let (payload, bytes) = (payload.clone(), payload.to_string().len() + TASK_BYTES);
+                insist(hub, key, Arc::clone(&line), bytes, move || line.tell(event, &payload));
             }
         }
     }
 }
 
-/// Sends behind the caller's back until there is room; a line that never has any is closed.
+/// Sends behind the caller's back until there is room; a line that never has any, or for which too much waits, is closed.
 fn insist(
     hub: &Arc<Inner>,
+    key: Key,
     line: Arc<dyn Line>,
+    bytes: usize,
     send: impl Fn() -> Result<(), Unsent> + Send + Sync + 'static,
 ) {
+    let charge = match make_room(hub, key, bytes) {
+        Ok(charge) => charge,
+        Err(over) => return cut(hub, key, &line, over),
+    };
     let hub = Arc::clone(hub);
     let spawn = Arc::clone(&hub.world.spawn);
     spawn.spawn(Box::pin(async move {
-        if !again(&hub, send).await {
-            line.close();
+        let charge = Mutex::new(Some(charge));
+        let sent = again(&hub, || {
+            // The queue charges for it itself; both at once would be twice.
+            let held = charge.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let sent = send();
+            if matches!(sent, Err(Unsent::Full)) {
+                *charge.lock().unwrap_or_else(PoisonError::into_inner) = held;
+            }
+            sent
+        });
+        if !sent.await {
+            cut(&hub, key, &line, Over::Time(hub.config.limits.send));
         }
     }));
+}
+
+/// Room for bytes that cannot be refused. If all connections together have too many, the slowest of them is closed.
+pub(super) fn make_room(hub: &Arc<Inner>, key: Key, bytes: usize) -> Result<Charge, Over> {
+    let take = || hub.budget.take(key, bytes, Share::Whole);
+    match take() {
+        Err(Over::Total(_)) => hub.sweep_queues(),
+        taken => return taken,
+    }
+    loop {
+        let over = match take() {
+            Err(over @ Over::Total(_)) => over,
+            taken => return taken,
+        };
+        let slowest = hub.budget.largest().filter(|slowest| *slowest != key);
+        let Some(slowest) = slowest else { return Err(over) };
+        let line = hub.state().lines.get(&slowest).cloned();
+        match line {
+            Some(line) => cut(hub, slowest, &line, over),
+            None => hub.budget.forget(slowest),
+        }
+    }
+}
+
+/// Closes a connection that reads too slowly, with the limit it reached as the reason.
+pub(super) fn cut(hub: &Arc<Inner>, key: Key, line: &Arc<dyn Line>, over: Over) {
+    // Several sends may find out at once.
+    if !hub.budget.close(key) {
+        return;
+    }
+    hub.stats.count(|all| {
+        all.connections_closed += 1;
+        *all.closed_slow.entry(over.name().to_owned()).or_default() += 1;
+    });
+    tracing::warn!(
+        connection = key,
+        limit_name = over.name(),
+        "closing a connection that does not read"
+    );
+    let why = error::flat(&hub.finish(over.too_slow(), ""), hub.config.dialect);
+    let line = Arc::clone(line);
+    // Not here: its room hears of it, which may close others.
+    hub.world.spawn.spawn(Box::pin(async move { line.cut(&why) }));
 }
 
 /// Tries again until there is room. False if there never was: then the connection is to be closed.
@@ -118,7 +193,5 @@ async fn again(hub: &Inner, send: impl Fn() -> Result<(), Unsent>) -> bool {
             _ => return true,
         }
     }
-    hub.stats.count(|all| all.connections_closed += 1);
-    tracing::warn!("a connection that does not read is closed");
     false
 }

@@ -1,128 +1,388 @@
-//! Socket.IO as a [`Line`].
+//! Socket.IO on Engine.IO, as a [`Line`]: one namespace, events, answers, and a queue whose bytes are counted.
+//!
+//! Engine.IO queues packets per connection and bounds their number, not their size. Here a second handle on each packet is
+//! kept until the transport has let go of its own: as long as there are two, the packet waits.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
-
-use futures::FutureExt as _;
-use serde::Serialize;
-use serde_json::{Value, value::RawValue};
-use socketioxide::{
-    AckError, SendError, SocketError,
-    adapter::LocalAdapter,
-    extract::{AckSender, TryData},
-    handler::{FromConnectParts, FromMessageParts as _, MessageHandler, Value as Data},
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt::{self, Write as _},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
 };
+
+use budao_core::{Timestamp, seams::World};
+use bytes::Bytes;
+use engineioxide::{DisconnectReason, Str, TransportType, handler::EngineIoHandler};
+use futures::FutureExt as _;
+use serde_json::{Value, json, value::RawValue};
+use socketioxide_core::{
+    Value as Data,
+    packet::{Packet, PacketData},
+    parser::{Parse as _, ParseConfig, ParseError, ParserState},
+};
+use socketioxide_parser_common::CommonParser;
+use tokio::sync::{mpsc::error::TrySendError, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    Inner, gate,
+    Inner,
+    budget::{Budget, Charge, Share},
+    gate,
     handle::{Desk, enter},
     line::{Line, Pending, PendingText, Unanswered, Unsent},
+    listen::cut_of,
+    rooms::Key,
 };
-use crate::wire::version::QUERY;
+use crate::wire::{NAMESPACE, event, plain, version::QUERY};
 
-type Socket = socketioxide::socket::Socket<LocalAdapter>;
+/// How long a connection may be in no namespace.
+const CONNECT_MAX: Duration = Duration::from_secs(45);
 
-/// A connection of Socket.IO that is being made.
-pub(super) struct Wire(Arc<Socket>);
+/// How long a connection that is cut has to read why.
+const FAREWELL: Duration = Duration::from_secs(5);
 
-impl FromConnectParts<LocalAdapter> for Wire {
-    type Error = Infallible;
+/// A connection of Engine.IO with what belongs to it.
+pub(super) type Engine = engineioxide::Socket<Slot>;
 
-    fn from_connect_parts(socket: &Arc<Socket>, _: &Option<Data>) -> Result<Self, Infallible> {
-        Ok(Self(Arc::clone(socket)))
+/// What belongs to a connection of Engine.IO.
+#[derive(Default)]
+pub(super) struct Slot {
+    session: Mutex<Option<Arc<Session>>>,
+    parser: ParserState,
+    /// Ends the transport under a WebSocket, also when nobody reads.
+    cut: Mutex<Option<CancellationToken>>,
+}
+
+/// A client in the namespace.
+pub(super) struct Session {
+    desk: Desk,
+    line: Arc<Connection>,
+}
+
+impl Session {
+    pub(super) fn key(&self) -> Key {
+        self.desk.key
     }
 }
 
-/// Lets a connection in, with everything registered, before it learns that it is.
-pub(super) async fn greet(
-    hub: Arc<Inner>,
-    Wire(socket): Wire,
-    TryData(auth): TryData<Value>,
-) -> Result<(), String> {
-    let version = gate::value(socket.req_parts().uri.query().unwrap_or_default(), QUERY);
-    let desk = Arc::new(enter(&hub, socket.clone(), auth.ok().as_ref(), version)?);
-    let leaving = Arc::clone(&desk);
-    socket.on_disconnect(move || {
-        let desk = Arc::clone(&leaving);
-        async move { desk.leave() }
-    });
-    socket.on_fallback(Ear(desk));
-    Ok(())
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hears what comes from one connection.
-struct Ear(Arc<Desk>);
+impl Slot {
+    pub(super) fn session(&self) -> Option<Arc<Session>> {
+        lock(&self.session).clone()
+    }
 
-impl MessageHandler<LocalAdapter, Ear> for Ear {
-    fn call(&self, socket: Arc<Socket>, data: Data, id: Option<i64>) {
-        settled(&socket);
-        let Data::Str(text, attachments) = data else { return };
-        self.0.hear(socket, &text, attachments.is_some(), id);
+    /// The transport goes on over this TCP connection.
+    pub(super) fn cut_with(&self, token: CancellationToken) {
+        *lock(&self.cut) = Some(token);
     }
 }
 
-/// The library tells a client that it is connected a moment before it believes so itself, and until then refuses to send
-/// to it. A client that is quick, and a thread that is interrupted just there, would lose what is sent.
-fn settled(socket: &Socket) {
-    for _ in 0..10_000 {
-        if socket.connected() {
+/// Hears what Engine.IO receives.
+#[derive(Clone, Debug)]
+pub(super) struct Handler(pub(super) Arc<Inner>);
+
+impl EngineIoHandler for Handler {
+    type Data = Slot;
+
+    fn on_connect(self: Arc<Self>, engine: Arc<Engine>) {
+        if engine.transport_type() == TransportType::Websocket
+            && let Some(token) = cut_of(&engine.req_parts.extensions)
+        {
+            engine.data.cut_with(token);
+        }
+        self.0.engines().insert(engine.id.to_string(), Arc::downgrade(&engine));
+        self.0.watch_queues();
+        expect_namespace(&self.0.world, &engine);
+    }
+
+    fn on_disconnect(&self, engine: Arc<Engine>, _: DisconnectReason) {
+        self.0.engines().remove(engine.id.as_str());
+        end_session(&engine);
+    }
+
+    fn on_message(self: &Arc<Self>, text: Str, engine: Arc<Engine>) {
+        let config = ParseConfig::default();
+        self.take(CommonParser.decode_str(&config, &engine.data.parser, text), &engine);
+    }
+
+    fn on_binary(self: &Arc<Self>, bytes: Bytes, engine: Arc<Engine>) {
+        let config = ParseConfig::default();
+        self.take(CommonParser.decode_bin(&config, &engine.data.parser, bytes), &engine);
+    }
+}
+
+/// Closes a connection that stays outside of the namespace for too long.
+fn expect_namespace(world: &World, engine: &Arc<Engine>) {
+    let (weak, patience) = (Arc::downgrade(engine), world.clock.sleep(CONNECT_MAX));
+    world.spawn.spawn(Box::pin(async move {
+        patience.await;
+        if let Some(engine) = weak.upgrade().filter(|engine| engine.data.session().is_none()) {
+            engine.close(DisconnectReason::TransportClose);
+        }
+    }));
+}
+
+/// The client leaves the namespace, or is gone.
+fn end_session(engine: &Engine) {
+    let session = lock(&engine.data.session).take();
+    if let Some(session) = session {
+        session.line.end();
+        session.desk.leave();
+    }
+}
+
+impl Handler {
+    fn take(&self, packet: Result<Packet, ParseError>, engine: &Arc<Engine>) {
+        let packet = match packet {
+            Ok(packet) => packet,
+            Err(ParseError::NeedsMoreBinaryData) => return,
+            Err(error) => {
+                tracing::debug!(%error, "a packet cannot be read");
+                return engine.close(DisconnectReason::PacketParsingError);
+            }
+        };
+        if &*packet.ns != NAMESPACE {
+            if matches!(packet.inner, PacketData::Connect(_)) {
+                refuse(engine, &packet.ns, "Invalid namespace");
+            }
             return;
         }
-        std::thread::yield_now();
-    }
-}
-
-/// Arguments that are sent one by one.
-struct Spread<'a>(&'a [Value]);
-
-impl Serialize for Spread<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeTuple;
-        let mut tuple = serializer.serialize_tuple(self.0.len())?;
-        for value in self.0 {
-            tuple.serialize_element(value)?;
-        }
-        tuple.end()
-    }
-}
-
-impl From<SendError> for Unsent {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::Socket(SocketError::InternalChannelFull) => Self::Full,
-            error => Self::Gone(Box::new(error)),
-        }
-    }
-}
-
-impl From<AckError> for Unanswered {
-    fn from(error: AckError) -> Self {
-        match error {
-            AckError::Decode(_) => Self::Garbage(Box::new(error)),
-            AckError::Timeout => Self::TooLate,
-            AckError::Socket(_) => Self::Gone,
+        let session = engine.data.session();
+        match (packet.inner, session) {
+            (PacketData::Connect(auth), None) => self.greet(engine, auth.as_ref()),
+            (PacketData::Disconnect, Some(_)) => {
+                end_session(engine);
+                expect_namespace(&self.0.world, engine);
+            }
+            (
+                PacketData::Event(Data::Str(text, attachments), id)
+                | PacketData::BinaryEvent(Data::Str(text, attachments), id),
+                Some(session),
+            ) => {
+                let line = Arc::clone(&session.line) as Arc<dyn Line>;
+                session.desk.hear(line, &text, attachments.is_some(), id);
+            }
+            (PacketData::EventAck(Data::Str(text, _), id), Some(session)) => {
+                session.line.answered(id, plain::first(&text));
+            }
+            (PacketData::BinaryAck(_, id), Some(session)) => {
+                session.line.answered(id, Err("an answer with attachments".into()));
+            }
+            _ => {}
         }
     }
+
+    /// Lets a client into the namespace, or says why not.
+    fn greet(&self, engine: &Arc<Engine>, auth: Option<&Data>) {
+        let auth = match auth {
+            Some(Data::Str(text, _)) => serde_json::from_str::<Value>(text).ok(),
+            _ => None,
+        };
+        let version = gate::value(engine.req_parts.uri.query().unwrap_or_default(), QUERY);
+        let line = Arc::new(Connection::new(&self.0, engine));
+        let entered = enter(&self.0, line.key, Arc::clone(&line) as _, auth.as_ref(), version);
+        match entered {
+            Ok(desk) => {
+                *lock(&engine.data.session) = Some(Arc::new(Session { desk, line }));
+                let sid = json!({ "sid": engine.id.to_string() });
+                let _ = engine.emit(format!("0{NAMESPACE},{sid}"));
+            }
+            Err(why) => refuse(engine, NAMESPACE, &why),
+        }
+    }
 }
 
-/// What answers the event with this id.
-fn sender(socket: &Arc<Socket>, id: i64) -> AckSender {
-    let mut nothing = Data::Str("[]".into(), None);
-    let Ok(sender) = AckSender::from_message_parts(socket, &mut nothing, &Some(id));
-    sender
+fn refuse(engine: &Engine, namespace: &str, why: &str) {
+    let why = json!({ "message": why });
+    let text = if namespace == "/" { format!("4{why}") } else { format!("4{namespace},{why}") };
+    // Who does not read why does not get in either.
+    let _ = engine.emit(text);
 }
 
-impl Line for Socket {
+/// What a computer answered, as text; nothing if it is a null.
+type Answer = Result<Option<Box<RawValue>>, String>;
+
+/// A client's connection, as the hub uses it.
+pub(super) struct Connection {
+    key: Key,
+    engine: Weak<Engine>,
+    budget: Budget,
+    world: World,
+    is_ended: AtomicBool,
+    ids: AtomicI64,
+    asked: Arc<Mutex<Asked>>,
+    queue: Mutex<Queue>,
+}
+
+/// Packets that the transport has not let go of, oldest first.
+#[derive(Default)]
+struct Queue {
+    packets: VecDeque<(Bytes, Charge)>,
+    /// When the oldest became the oldest.
+    since: Timestamp,
+}
+
+impl Queue {
+    fn sweep(&mut self, now: Timestamp) {
+        while self.packets.front().is_some_and(|(packet, _)| packet.is_unique()) {
+            self.packets.pop_front();
+            self.since = now;
+        }
+    }
+
+    fn push(&mut self, packet: Bytes, charge: Charge, now: Timestamp) {
+        if self.packets.is_empty() {
+            self.since = now;
+        }
+        self.packets.push_back((packet, charge));
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Questions without an answer.
+type Asked = BTreeMap<i64, oneshot::Sender<Answer>>;
+
+/// A question's place among them; leaves it when nobody waits any more.
+struct Place {
+    asked: Arc<Mutex<Asked>>,
+    id: i64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.asked).remove(&self.id);
+    }
+}
+
+impl Connection {
+    fn new(hub: &Inner, engine: &Arc<Engine>) -> Self {
+        Self {
+            key: hub.next_key(),
+            engine: Arc::downgrade(engine),
+            budget: hub.budget.clone(),
+            world: hub.world.clone(),
+            is_ended: AtomicBool::new(false),
+            ids: AtomicI64::new(0),
+            asked: Arc::default(),
+            queue: Mutex::default(),
+        }
+    }
+
+    /// Nothing is sent or answered over it any more.
+    fn end(&self) {
+        self.is_ended.store(true, Ordering::Relaxed);
+        lock(&self.asked).clear();
+    }
+
+    fn answered(&self, id: i64, answer: Answer) {
+        if let Some(asked) = lock(&self.asked).remove(&id) {
+            let _ = asked.send(answer);
+        }
+    }
+
+    fn engine(&self) -> Option<Arc<Engine>> {
+        self.engine.upgrade().filter(|engine| !engine.is_closed())
+    }
+
+    fn send(&self, text: String, share: Share) -> Result<(), Unsent> {
+        let open = self.engine().filter(|_| !self.is_ended.load(Ordering::Relaxed));
+        let Some(engine) = open else {
+            return Err(Unsent::Gone("the connection is closed".into()));
+        };
+        let packet = Str::from(text);
+        let kept = Bytes::from(packet.clone());
+        let now = self.world.clock.now();
+        let mut queue = lock(&self.queue);
+        queue.sweep(now);
+        let charge = self.budget.take(self.key, kept.len(), share).map_err(|_| Unsent::Full)?;
+        match engine.emit(packet) {
+            Ok(()) => queue.push(kept, charge, now),
+            Err(TrySendError::Full(_)) => return Err(Unsent::Full),
+            Err(TrySendError::Closed(_)) => {
+                return Err(Unsent::Gone("the connection is closed".into()));
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_with(
+        &self,
+        event: &str,
+        payload: &str,
+        patience: Duration,
+    ) -> Result<PendingText, Unsent> {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        // There before the question is out: the answer may be quick.
+        lock(&self.asked).insert(id, sender);
+        let place = Place { asked: Arc::clone(&self.asked), id };
+        self.send(format!("2{NAMESPACE},{id}[\"{event}\",{payload}]"), Share::Half)?;
+        let late = self.world.clock.sleep(patience);
+        Ok(Box::pin(async move {
+            let _place = place;
+            tokio::select! {
+                biased;
+                answer = answer => match answer {
+                    Ok(Ok(text)) => Ok(text),
+                    Ok(Err(why)) => Err(Unanswered::Garbage(why.into())),
+                    Err(_) => Err(Unanswered::Gone),
+                },
+                () = late => Err(Unanswered::TooLate),
+            }
+        }))
+    }
+}
+
+impl Line for Connection {
     fn is_open(&self) -> bool {
-        self.connected()
+        !self.is_ended.load(Ordering::Relaxed) && self.engine().is_some()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.engine().is_none()
     }
 
     fn close(self: Arc<Self>) {
-        // It may be closed already.
-        let _ = self.disconnect();
+        let Some(engine) = self.engine() else { return };
+        let _ = engine.emit(format!("1{NAMESPACE},"));
+        end_session(&engine);
+        expect_namespace(&self.world, &engine);
+    }
+
+    fn cut(self: Arc<Self>, why: &Value) {
+        self.budget.close(self.key);
+        let Some(engine) = self.engine() else { return };
+        let _ = engine.emit(format!("2{NAMESPACE},[\"{}\",{why}]", event::CLOSED));
+        let _ = engine.emit(format!("1{NAMESPACE},"));
+        end_session(&engine);
+        engine.close(DisconnectReason::ClosingServer);
+        let Some(token) = lock(&engine.data.cut).take() else { return };
+        let patience = self.world.clock.sleep(FAREWELL);
+        self.world.spawn.spawn(Box::pin(async move {
+            patience.await;
+            token.cancel();
+        }));
+    }
+
+    fn sweep(&self) -> Option<Timestamp> {
+        let mut queue = lock(&self.queue);
+        queue.sweep(self.world.clock.now());
+        (!queue.packets.is_empty()).then_some(queue.since)
     }
 
     fn tell(&self, event: &'static str, payload: &Value) -> Result<(), Unsent> {
-        Ok(self.emit(event, payload)?)
+        self.send(format!("2{NAMESPACE},[\"{event}\",{payload}]"), Share::Whole)
     }
 
     fn ask(
@@ -131,12 +391,21 @@ impl Line for Socket {
         payload: &Value,
         patience: Duration,
     ) -> Result<Pending, Unsent> {
-        let answer = self.timeout(patience).emit_with_ack::<_, Value>(event, payload)?;
-        Ok(answer.map(|answer| answer.map_err(Unanswered::from)).boxed())
+        let answer = self.ask_with(event, &payload.to_string(), patience)?;
+        let value = |text: Option<Box<RawValue>>| -> Result<Value, Unanswered> {
+            text.map_or(Ok(Value::Null), |text| Ok(serde_json::from_str(text.get())?))
+        };
+        Ok(answer.map(move |answer| answer.and_then(value)).boxed())
     }
 
     fn answer(self: Arc<Self>, id: i64, args: &[Value]) -> Result<(), Unsent> {
-        Ok(sender(&self, id).send(&Spread(args))?)
+        let mut text = format!("3{NAMESPACE},{id}[");
+        for (index, value) in args.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            let _ = write!(text, "{comma}{value}");
+        }
+        text.push(']');
+        self.send(text, Share::Whole)
     }
 
     fn ask_text(
@@ -145,11 +414,10 @@ impl Line for Socket {
         text: &RawValue,
         patience: Duration,
     ) -> Result<PendingText, Unsent> {
-        let answer = self.timeout(patience).emit_with_ack(event, text)?;
-        Ok(answer.map(|answer| answer.map_err(Unanswered::from)).boxed())
+        self.ask_with(event, text.get(), patience)
     }
 
     fn answer_text(self: Arc<Self>, id: i64, text: &RawValue) -> Result<(), Unsent> {
-        Ok(sender(&self, id).send(&(text,))?)
+        self.send(format!("3{NAMESPACE},{id}[{}]", text.get()), Share::Whole)
     }
 }

@@ -61,6 +61,10 @@ pub struct Snapshot {
     pub sends_delayed: u64,
     /// Connections closed because they did not read, or sent too much at once.
     pub connections_closed: u64,
+    /// Those of them that did not read, by the limit they reached.
+    pub closed_slow: BTreeMap<String, u64>,
+    /// Bytes that wait for connections now.
+    pub queued_bytes: usize,
 }
 
 /// How often, and how often in vain.
@@ -205,6 +209,10 @@ impl Snapshot {
         text.counter("scrubbed_total", "", self.scrubbed);
         text.counter("sends_delayed_total", "", self.sends_delayed);
         text.counter("connections_closed_total", "", self.connections_closed);
+        text.gauge("queued_bytes", self.queued_bytes);
+        for (limit, count) in &self.closed_slow {
+            text.counter("connections_closed_slow_total", &label("limit", limit), *count);
+        }
         for (event, count) in &self.events {
             text.counter("events_total", &label("event", event), *count);
         }

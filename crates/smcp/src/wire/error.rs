@@ -50,7 +50,11 @@ fn details(fault: &Fault, hops: &[budao_core::fault::Hop]) -> Value {
     let row = fault.row();
     details.insert("error_code".into(), row.code.into());
     details.insert("message_key".into(), row.name.into());
-    details.insert("retryable".into(), row.retryable.into());
+    let repeat = fault.repeat();
+    details.insert("retryable".into(), repeat.retryable.into());
+    if repeat.outcome_unknown {
+        details.insert("outcome_unknown".into(), true.into());
+    }
     if fault.trace().is_some() {
         details.insert("trace_id".into(), fault.trace().to_string().into());
     }
@@ -70,10 +74,12 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     if fault.trace().is_some() {
         meta.insert("a2c_trace_id".into(), fault.trace().to_string().into());
     }
-    let text = match dialect {
-        Dialect::V02 if is_timeout => "Tool call timeout".to_owned(),
-        _ => words(fault),
-    };
+    // The draft has words of its own for a timeout. They stand first, and what they do not say behind them.
+    let mut texts = vec![words(fault)];
+    if dialect == Dialect::V02 && is_timeout {
+        texts.insert(0, "Tool call timeout".to_owned());
+        texts.truncate(if fault.is_outcome_unknown() { 2 } else { 1 });
+    }
     if is_timeout {
         meta.insert(timeout_mark(dialect).into(), true.into());
     }
@@ -83,7 +89,8 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
     }
     upstream(fault, &mut meta);
     if let Value::Object(error) = &mut error {
-        error.insert("content".into(), json!([{ "type": "text", "text": text }]));
+        let text = |text: String| json!({ "type": "text", "text": text });
+        error.insert("content".into(), texts.into_iter().map(text).collect());
         error.insert("isError".into(), true.into());
         error.insert("meta".into(), meta.into());
     }
@@ -189,6 +196,39 @@ mod tests {
             Fault::new(Kind::RequestTimedOut, Operation::RelayCall).with(Fact::TimeoutMs, 2000);
         insta::assert_json_snapshot!("timeout_04", result(&fault, Dialect::V04));
         insta::assert_json_snapshot!("timeout_02", result(&fault, Dialect::V02));
+    }
+
+    #[test]
+    fn a_call_whose_end_nobody_confirmed_keeps_its_code_and_says_so_in_both_dialects() {
+        let new = |kind| Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, "s__t");
+        let faults = [
+            new(Kind::DeadlinePassed).with(Fact::TimeoutMs, 2000),
+            new(Kind::RequestTimedOut).with(Fact::TimeoutMs, 7000),
+            new(Kind::ComputerGone).with(Fact::Computer, "pc"),
+            new(Kind::NotInRoom),
+            new(Kind::PeerFailed).with(Fact::Computer, "pc"),
+            new(Kind::Cancelled),
+        ];
+        for fault in faults {
+            let (known, unknown) = (fault.clone(), fault.unconfirmed());
+            for dialect in [Dialect::V04, Dialect::V02] {
+                let error = |fault| {
+                    let told = result(fault, dialect);
+                    told.get("error").cloned().unwrap_or(told)
+                };
+                let (known, told) = (error(&known), error(&unknown));
+                assert_eq!(told["code"], known["code"]);
+                assert_eq!(known["details"].get("outcome_unknown"), None);
+                assert_eq!(told["details"]["outcome_unknown"], true, "{told}");
+                assert_eq!(told["details"]["retryable"], false, "{told}");
+                let whole = result(&unknown, dialect).to_string();
+                assert!(whole.contains("may still be running"), "{whole}");
+                assert!(!whole.contains("was stopped"), "{whole}");
+            }
+        }
+        let late = new(Kind::DeadlinePassed).with(Fact::TimeoutMs, 2000).unconfirmed();
+        insta::assert_json_snapshot!("unconfirmed_04", result(&late, Dialect::V04));
+        insta::assert_json_snapshot!("unconfirmed_02", result(&late, Dialect::V02));
     }
 
     #[test]

@@ -109,5 +109,8 @@ impl Tell {
 pub const ENTERED: &str = "notify:enter_office";
 /// Somebody left it.
 pub const LEFT: &str = "notify:leave_office";
+/// The hub closes this connection; the payload is an error that says why. Not in the protocol: who does not know it loses
+/// nothing.
+pub const CLOSED: &str = "notify:connection_closed";
 /// A tool call was given up.
 pub const CANCELLED: &str = "notify:tool_call_cancel";

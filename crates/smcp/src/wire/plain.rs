@@ -79,6 +79,38 @@ pub fn call(event: &str) -> Option<PlainCall<'_>> {
     })
 }
 
+/// The first of the arguments in this list, as text; nothing if there is none, or a null.
+///
+/// # Errors
+/// If it is no list.
+pub fn first(args: &str) -> Result<Option<Box<RawValue>>, String> {
+    let first: First = serde_json::from_str(args).map_err(|error| error.to_string())?;
+    Ok(first.0)
+}
+
+/// The first of a list. The others are passed over, however many there are.
+struct First(Option<Box<RawValue>>);
+
+impl<'de> Deserialize<'de> for First {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = First;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of arguments")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<First, A::Error> {
+                let first = list.next_element::<Option<Box<RawValue>>>()?.flatten();
+                while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
+                Ok(First(first))
+            }
+        }
+        deserializer.deserialize_seq(List)
+    }
+}
+
 /// Is this surely the result of a tool that did what it should?
 #[must_use]
 pub fn is_good_result(answer: &str) -> bool {

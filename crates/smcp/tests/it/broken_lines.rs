@@ -159,6 +159,8 @@ async fn ended(calls: Vec<tokio::task::JoinHandle<Result<Value, Fault>>>, kinds:
     for call in calls {
         let fault = within(call).await.unwrap().unwrap_err();
         assert!(kinds.contains(&fault.kind()), "{fault:?}");
+        // Every one of them had begun.
+        assert!(fault.is_outcome_unknown() && !fault.repeat().retryable, "{fault:?}");
     }
 }
 
@@ -214,7 +216,7 @@ async fn a_computer_that_falls_silent_costs_a_call_its_deadline_and_no_more() {
     let scene = scene().await;
     let calls = scene.under_way(1).await;
     scene.to_computer.cut_all(Ending::Silence);
-    ended(calls, &[Kind::OutcomeUnknown, Kind::DeadlinePassed]).await;
+    ended(calls, &[Kind::RequestTimedOut, Kind::DeadlinePassed]).await;
     scene.nothing_is_left().await;
     scene.computer.shutdown().await;
 }

@@ -19,6 +19,7 @@ mod python;
 mod python_things;
 mod raw_frames;
 mod sign_in;
+mod slow;
 mod sse;
 mod storm;
 mod things;

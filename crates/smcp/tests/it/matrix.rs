@@ -353,7 +353,12 @@ async fn the_first_draft_nests_its_errors_and_marks_timeouts_plainly() {
     assert_eq!(missing["error"]["details"]["computer"], "nobody");
     let late = agent.call("pc", "slow", "r", 1).await;
     assert_eq!(late["meta"]["timeout"], true);
-    assert_eq!(late["content"], json!([{ "type": "text", "text": "Tool call timeout" }]));
+    assert_eq!(late["content"][0], json!({ "type": "text", "text": "Tool call timeout" }));
+    let doubt = late["content"][1]["text"].as_str().unwrap();
+    assert!(doubt.contains("may still be running"), "{late}");
+    assert_eq!(late["error"]["code"], 408);
+    assert_eq!(late["error"]["details"]["outcome_unknown"], true);
+    assert_eq!(late["error"]["details"]["retryable"], false);
     let refused = agent.join("agent", "bot", "b").await;
     assert_eq!(refused[2]["error"]["code"], 403);
     let finder = json!({ "agent": "bot", "req_id": "r", "computer": "pc" });

@@ -1,0 +1,186 @@
+//! May a failed request be repeated? The one rule, for every audience and every protocol.
+//!
+//! Work that certainly did not begin, or whose end is confirmed, may be repeated as far as its kind allows. Work that may
+//! have begun and whose end nobody confirmed must not be repeated, unless its tool is known to be safe to repeat.
+
+use super::{Fact, Fault, Kind, Next};
+
+/// What is known about the work that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
+pub enum Progress {
+    /// It did not begin, for certain.
+    NotBegun,
+    /// It may have begun, and nobody confirmed its end: it may still be running.
+    Unconfirmed,
+    /// It ended, and whoever ran it said so.
+    Ended,
+}
+
+/// What the failure means for a second try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeat {
+    /// Would repeating the same request make sense, and do no harm?
+    pub retryable: bool,
+    /// What a model should do with its call.
+    pub next: Next,
+    /// May the runtime repeat it by itself?
+    pub auto_retry: bool,
+    /// Told to everybody: the work may still be running, or may be done.
+    pub outcome_unknown: bool,
+}
+
+/// The rule. `safe_to_repeat` is true only for tools that are trusted to be idempotent or to change nothing; `reason` is the
+/// fault's reason where the protocol defines a list of them.
+#[must_use]
+pub fn decide(
+    kind: Kind,
+    progress: Progress,
+    safe_to_repeat: bool,
+    reason: Option<&str>,
+) -> Repeat {
+    let row = kind.row();
+    let outcome_unknown = progress == Progress::Unconfirmed;
+    if outcome_unknown && !safe_to_repeat {
+        return Repeat { retryable: false, next: Next::Stop, auto_retry: false, outcome_unknown };
+    }
+    if is_busy(kind, reason) {
+        return Repeat {
+            retryable: true,
+            next: Next::RetrySame,
+            auto_retry: false,
+            outcome_unknown,
+        };
+    }
+    let (retryable, next, auto_retry) = (row.retryable, row.next, row.auto_retry);
+    Repeat { retryable, next, auto_retry, outcome_unknown }
+}
+
+/// The one reason of a refused upload that passes by itself: nothing was begun.
+fn is_busy(kind: Kind, reason: Option<&str>) -> bool {
+    kind == Kind::BlobWriteFailed && reason == Some("busy")
+}
+
+impl Fault {
+    /// Says that the work may have begun and that nobody confirmed its end.
+    #[must_use]
+    pub fn unconfirmed(self) -> Self {
+        self.with(Fact::OutcomeUnknown, serde_json::Value::Bool(true))
+    }
+
+    /// The same for a tool that is trusted to be safe to repeat.
+    #[must_use]
+    pub fn unconfirmed_but_safe(self) -> Self {
+        self.unconfirmed().with(Fact::SafeToRepeat, serde_json::Value::Bool(true))
+    }
+
+    /// What is known about the work that failed.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let is_said = |fact| self.detail().get(fact).is_some_and(|it| it.to_string() == "true");
+        match self.kind() {
+            Kind::OutcomeUnknown | Kind::ToolAbandoned => Progress::Unconfirmed,
+            _ if is_said(Fact::OutcomeUnknown) => Progress::Unconfirmed,
+            _ if self.detail().text(Fact::State) == Some("not_started") => Progress::NotBegun,
+            _ => Progress::Ended,
+        }
+    }
+
+    /// What it means for a second try.
+    #[must_use]
+    pub fn repeat(&self) -> Repeat {
+        let safe = self.detail().get(Fact::SafeToRepeat).is_some_and(|it| it.to_string() == "true");
+        decide(self.kind(), self.progress(), safe, self.detail().text(Fact::Reason))
+    }
+
+    /// May the outcome of the work be other than this fault suggests?
+    #[must_use]
+    pub fn is_outcome_unknown(&self) -> bool {
+        self.progress() == Progress::Unconfirmed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strum::VariantArray as _;
+
+    use super::*;
+    use crate::fault::Operation;
+
+    /// Reasons that peers give, and one that nobody knows.
+    const REASONS: [Option<&str>; 12] = [
+        None,
+        Some("traversal"),
+        Some("forbidden"),
+        Some("not_found"),
+        Some("too_large"),
+        Some("invalid_handle"),
+        Some("gone"),
+        Some("range"),
+        Some("busy"),
+        Some("integrity"),
+        Some("io_error"),
+        Some("something new"),
+    ];
+
+    #[test]
+    fn one_rule_decides_for_every_kind_every_progress_and_every_tool() {
+        for kind in Kind::VARIANTS {
+            for progress in Progress::VARIANTS {
+                for safe in [false, true] {
+                    for reason in REASONS {
+                        let case = format!("{kind} {progress:?} safe={safe} {reason:?}");
+                        let repeat = decide(*kind, *progress, safe, reason);
+                        let is_unknown = *progress == Progress::Unconfirmed;
+                        assert_eq!(repeat.outcome_unknown, is_unknown, "{case}");
+                        let is_forbidden = is_unknown && !safe;
+                        let allowed = kind.row().retryable || is_busy(*kind, reason);
+                        assert_eq!(repeat.retryable, allowed && !is_forbidden, "{case}");
+                        let auto = kind.row().auto_retry && !is_forbidden;
+                        assert_eq!(repeat.auto_retry, auto, "{case}");
+                        assert!(repeat.retryable || repeat.next != Next::RetrySame, "{case}");
+                        assert!(!is_forbidden || repeat.next == Next::Stop, "{case}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_found_or_not_allowed_is_not_there_the_second_time_either() {
+        let never = [
+            Kind::ComputerNotFound,
+            Kind::McpServerNotFound,
+            Kind::SkillNotFound,
+            Kind::SkillResourceUnavailable,
+            Kind::BlobUnavailable,
+            Kind::DocumentNotFound,
+            Kind::ElementNotFound,
+        ];
+        for kind in never {
+            for reason in REASONS {
+                let repeat = decide(kind, Progress::NotBegun, true, reason);
+                assert!(!repeat.retryable, "{kind} {reason:?}");
+            }
+        }
+        for reason in REASONS {
+            let repeat = decide(Kind::BlobWriteFailed, Progress::NotBegun, false, reason);
+            assert_eq!(repeat.retryable, reason == Some("busy"), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_fault_says_of_its_own_progress_survives_being_written_down() {
+        let fault = Fault::new(Kind::RequestTimedOut, Operation::ToolCall);
+        assert!(fault.repeat().retryable && fault.may_auto_retry());
+        let fault = fault.unconfirmed();
+        let text = serde_json::to_string(&fault).unwrap();
+        let read: Fault = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.progress(), Progress::Unconfirmed);
+        assert!(!read.repeat().retryable && !read.may_auto_retry());
+        assert!(read.unconfirmed_but_safe().may_auto_retry());
+        let abandoned = Fault::new(Kind::ToolAbandoned, Operation::ToolCall);
+        assert!(abandoned.is_outcome_unknown());
+        let early = Fault::new(Kind::Cancelled, Operation::ToolCall).not_started();
+        assert_eq!(early.progress(), Progress::NotBegun);
+    }
+}

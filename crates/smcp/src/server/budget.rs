@@ -1,0 +1,235 @@
+//! Bytes that wait for connections: at most so many for one, and so many for all of them.
+//!
+//! Whatever the hub keeps for a connection is charged to it: packets in its queue, sends that found the queue full, answers to
+//! polls that are still being written. A charge is given back when its bytes are.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+
+use super::rooms::Key;
+
+/// The limits, and what is charged. Clones are the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Budget(Arc<Mutex<Book>>);
+
+#[derive(Debug)]
+struct Book {
+    each_max: usize,
+    total_max: usize,
+    accounts: BTreeMap<Key, Account>,
+    /// Bytes of connections that are open.
+    sum: usize,
+    /// Bytes of connections that are closed and not yet written or dropped.
+    releasing: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    bytes: usize,
+    is_closing: bool,
+}
+
+/// How much of a limit may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    /// By questions, which can be refused: the rest is kept for what cannot.
+    Half,
+    /// By answers and notices.
+    Whole,
+}
+
+/// The limit that was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// Bytes for one connection.
+    Connection(usize),
+    /// Bytes for all of them.
+    Total(usize),
+    /// Time in which a connection took nothing.
+    Time(Duration),
+}
+
+impl Over {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Connection(_) => "queue_bytes_max",
+            Self::Total(_) => "queue_bytes_total_max",
+            Self::Time(_) => "send",
+        }
+    }
+
+    /// What a question is refused with. It was not sent, so it may be repeated.
+    pub(super) fn refusal(self, operation: Operation) -> Fault {
+        self.describe(Fault::new(Kind::LimitReached, operation))
+    }
+
+    /// Why a connection is closed.
+    pub(super) fn too_slow(self) -> Fault {
+        self.describe(Fault::new(Kind::ObserverTooSlow, Operation::RelayCall))
+    }
+
+    fn describe(self, fault: Fault) -> Fault {
+        let fault = fault.with(Fact::LimitName, self.name());
+        match self {
+            Self::Connection(limit) | Self::Total(limit) => fault.with(Fact::Limit, limit),
+            Self::Time(limit) => fault.with(Fact::LimitMs, limit),
+        }
+    }
+}
+
+/// Bytes that are charged until this is dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    budget: Budget,
+    key: Key,
+    bytes: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.book().give_back(self.key, self.bytes);
+    }
+}
+
+impl Budget {
+    pub(super) fn new(each_max: usize, total_max: usize) -> Self {
+        let accounts = BTreeMap::new();
+        let book = Book { each_max, total_max, accounts, sum: 0, releasing: 0 };
+        Self(Arc::new(Mutex::new(book)))
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Charges a connection. One for which nothing waits may always be sent one thing.
+    pub(super) fn take(&self, key: Key, bytes: usize, share: Share) -> Result<Charge, Over> {
+        let mut book = self.book();
+        let of = |limit: usize| if share == Share::Half { limit / 2 } else { limit };
+        let account = book.accounts.get(&key).copied().unwrap_or_default();
+        if account.is_closing || (account.bytes > 0 && account.bytes + bytes > of(book.each_max)) {
+            return Err(Over::Connection(book.each_max));
+        }
+        if book.sum > 0 && book.sum + bytes > of(book.total_max) {
+            return Err(Over::Total(book.total_max));
+        }
+        book.sum += bytes;
+        book.accounts.entry(key).or_default().bytes += bytes;
+        Ok(Charge { budget: self.clone(), key, bytes })
+    }
+
+    /// A connection is being closed: it gets nothing more, and what it still holds does not count against the others. False if
+    /// that was known.
+    pub(super) fn close(&self, key: Key) -> bool {
+        let mut book = self.book();
+        let account = book.accounts.entry(key).or_default();
+        if account.is_closing {
+            return false;
+        }
+        account.is_closing = true;
+        let bytes = account.bytes;
+        book.sum -= bytes;
+        book.releasing += bytes;
+        true
+    }
+
+    /// A connection is gone.
+    pub(super) fn forget(&self, key: Key) {
+        self.close(key);
+        let mut book = self.book();
+        if book.accounts.get(&key).is_some_and(|account| account.bytes == 0) {
+            book.accounts.remove(&key);
+        }
+    }
+
+    /// The open connection for which most waits.
+    pub(super) fn largest(&self) -> Option<Key> {
+        let book = self.book();
+        let open = book.accounts.iter().filter(|(_, account)| !account.is_closing);
+        open.max_by_key(|(_, account)| account.bytes).map(|(key, _)| *key)
+    }
+
+    /// Do closed connections hold so much that no new ones are let in?
+    pub(super) fn is_clogged(&self) -> bool {
+        let book = self.book();
+        book.releasing > book.total_max
+    }
+
+    /// All bytes that wait now.
+    pub(super) fn bytes(&self) -> usize {
+        let book = self.book();
+        book.sum + book.releasing
+    }
+}
+
+impl Book {
+    fn give_back(&mut self, key: Key, bytes: usize) {
+        let Some(account) = self.accounts.get_mut(&key) else { return };
+        account.bytes -= bytes;
+        let Account { bytes: left, is_closing } = *account;
+        if is_closing {
+            self.releasing -= bytes;
+        } else {
+            self.sum -= bytes;
+        }
+        if left == 0 {
+            self.accounts.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_connection_and_all_of_them_have_a_limit_each() {
+        let budget = Budget::new(100, 150);
+        let first = budget.take(1, 90, Share::Whole).unwrap();
+        assert_eq!(budget.take(1, 11, Share::Whole).unwrap_err(), Over::Connection(100));
+        assert_eq!(budget.take(2, 61, Share::Whole).unwrap_err(), Over::Total(150));
+        let second = budget.take(2, 60, Share::Whole).unwrap();
+        assert_eq!((budget.bytes(), budget.largest()), (150, Some(1)));
+        drop(first);
+        assert_eq!((budget.bytes(), budget.largest()), (60, Some(2)));
+        drop(second);
+        assert_eq!((budget.bytes(), budget.largest()), (0, None));
+    }
+
+    #[test]
+    fn questions_leave_half_for_what_cannot_be_refused() {
+        let budget = Budget::new(100, 1000);
+        let _question = budget.take(1, 50, Share::Half).unwrap();
+        assert!(budget.take(1, 1, Share::Half).is_err());
+        assert!(budget.take(1, 50, Share::Whole).is_ok());
+    }
+
+    #[test]
+    fn what_is_larger_than_a_limit_passes_alone() {
+        let budget = Budget::new(10, 20);
+        let large = budget.take(1, 1000, Share::Whole).unwrap();
+        assert!(budget.take(1, 1, Share::Whole).is_err());
+        drop(large);
+        assert!(budget.take(1, 1, Share::Whole).is_ok());
+    }
+
+    #[test]
+    fn what_a_closed_connection_still_holds_keeps_new_ones_out_and_not_the_others() {
+        let budget = Budget::new(100, 100);
+        let held = budget.take(1, 90, Share::Whole).unwrap();
+        assert!(budget.close(1) && !budget.close(1));
+        assert!(budget.take(1, 1, Share::Whole).is_err(), "it gets nothing more");
+        let other = budget.take(2, 90, Share::Whole).unwrap();
+        budget.close(2);
+        assert!(budget.is_clogged());
+        drop((held, other));
+        assert_eq!((budget.bytes(), budget.is_clogged()), (0, false));
+        budget.forget(1);
+        assert!(budget.book().accounts.is_empty(), "nothing is kept of who is gone");
+    }
+}

@@ -1,0 +1,203 @@
+//! A listener whose connections end when their peer takes nothing, and when they are cut.
+//!
+//! A WebSocket that is closed still has to write what waits, and a peer that reads nothing, or a byte now and then, would hold
+//! that for ever.
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    extract::{ConnectInfo, connect_info::Connected},
+    http::Extensions,
+    serve::{IncomingStream, Listener},
+};
+use budao_core::seams::Clock;
+use futures::future::BoxFuture;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+/// Ends a TCP connection, whatever is still to be written.
+#[derive(Clone, Debug)]
+pub(super) struct Cut(pub(super) CancellationToken);
+
+/// What ends the TCP connection of a request: ours, or of a server the hub is mounted in, which puts the token itself there.
+pub(super) fn cut_of(extensions: &Extensions) -> Option<CancellationToken> {
+    let ours = extensions.get::<ConnectInfo<Cut>>().map(|ConnectInfo(Cut(token))| token);
+    ours.or_else(|| extensions.get::<CancellationToken>()).cloned()
+}
+
+impl Connected<IncomingStream<'_, Guarded>> for Cut {
+    fn connect_info(stream: IncomingStream<'_, Guarded>) -> Self {
+        Self(stream.io().cut.clone())
+    }
+}
+
+/// Accepts connections that are guarded.
+pub(super) struct Guarded {
+    listener: TcpListener,
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+}
+
+impl Guarded {
+    /// A write of its connections waits for `limit` at most.
+    pub(super) fn new(listener: TcpListener, clock: &Arc<dyn Clock>, limit: Duration) -> Self {
+        Self { listener, clock: Arc::clone(clock), limit }
+    }
+}
+
+impl Listener for Guarded {
+    type Io = Stream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        let (stream, address) = Listener::accept(&mut self.listener).await;
+        (Stream::new(stream, &self.clock, self.limit), address)
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection whose writes wait only so long.
+pub(super) struct Stream<S> {
+    stream: S,
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+    cut: CancellationToken,
+    /// Completes when it is cut, for reads that wait.
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Completes when a write that waits is to be given up.
+    waiting: Option<BoxFuture<'static, ()>>,
+}
+
+impl<S> fmt::Debug for Stream<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl<S> Stream<S> {
+    fn new(stream: S, clock: &Arc<dyn Clock>, limit: Duration) -> Self {
+        let (clock, cut) = (Arc::clone(clock), CancellationToken::new());
+        let ended = Box::pin(cut.clone().cancelled_owned());
+        Self { stream, clock, limit, cut, ended, waiting: None }
+    }
+
+    fn judge<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.cut.is_cancelled() {
+            return Poll::Ready(Err(given_up()));
+        }
+        if polled.is_ready() {
+            self.waiting = None;
+            return polled;
+        }
+        let waiting = self.waiting.get_or_insert_with(|| {
+            let (patience, cut) = (self.clock.sleep(self.limit), self.cut.clone());
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = cut.cancelled() => {}
+                    () = patience => {}
+                }
+            })
+        });
+        waiting.as_mut().poll(context).map(|()| {
+            // Reads end too: a connection on which writes fail and reads do not would lose answers in silence.
+            self.cut.cancel();
+            Err(given_up())
+        })
+    }
+}
+
+fn given_up() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Stream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.ended.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(given_up()));
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Stream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judge(context, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.judge(context, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_flush(context);
+        self.judge(context, polled)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_testkit::world;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_write_that_waits_ends_when_the_connection_is_cut_or_nobody_reads_for_too_long() {
+        let clock = world::seeded(1).clock;
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut stream = Stream::new(near, &clock, Duration::from_secs(600));
+        stream.write_all(&[7; 64]).await.unwrap();
+        let cut = stream.cut.clone();
+        let (written, ()) = tokio::join!(stream.write_all(&[7; 640]), async { cut.cancel() });
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        far.read_exact(&mut [0; 64]).await.unwrap();
+        assert!(stream.write_all(&[7]).await.is_err(), "also when there is room again");
+        assert!(stream.read(&mut [0]).await.is_err(), "and nothing is read any more");
+
+        let (near, _far) = tokio::io::duplex(64);
+        let mut stream = Stream::new(near, &clock, Duration::from_millis(20));
+        let error = stream.write_all(&[7; 640]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(stream.read(&mut [0]).await.is_err(), "no half of it goes on");
+    }
+}
