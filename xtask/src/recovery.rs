@@ -37,13 +37,17 @@ pub(crate) const AREAS: &[Area] = &[
         ],
     },
     Area {
-        name: "tenure",
-        package: "budao-journal",
+        name: "session host",
+        package: "budao-engine",
         files: &[
-            "journal/src/tenure.rs",
-            "journal/src/tenure/lives.rs",
-            "journal/src/tenure/round.rs",
-            "journal/src/tenure/sessions.rs",
+            "engine/src/batch.rs",
+            "engine/src/host.rs",
+            "engine/src/registry.rs",
+            "engine/src/remote.rs",
+            "engine/src/restart.rs",
+            "engine/src/session_task.rs",
+            "engine/src/session_task/run.rs",
+            "engine/src/writer.rs",
         ],
     },
     Area {
@@ -60,7 +64,7 @@ pub(crate) const AREAS: &[Area] = &[
     Area {
         name: "resume",
         package: "budao-runtime",
-        files: &["runtime/src/actor/start.rs", "runtime/src/actor/round.rs"],
+        files: &["runtime/src/decider.rs", "runtime/src/decider/act.rs"],
     },
     Area {
         name: "correlation",

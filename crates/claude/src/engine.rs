@@ -6,30 +6,22 @@ use async_trait::async_trait;
 use budao_core::{
     engine::{Engine, Opening},
     event::{Answer, Command, Record, Seq, SessionId, Settings},
-    fault::{Fault, Kind},
+    fault::Fault,
     limits::Limits,
     scrub::Scrubber,
     seams::World,
 };
-use budao_journal::{
-    Journal, Missing, Stored,
-    tenure::{Census, NoCensus, Sessions, Terms, confirm, gone, hand_in},
-};
+use budao_engine::{HolderLiveness, Host, HostConfig, UnknownLiveness};
+use budao_journal::Journal;
 use dashmap::DashMap;
-use futures::{StreamExt, stream::BoxStream};
+use futures::stream::BoxStream;
 use serde_json::Value;
-use tokio::sync::oneshot;
 
 use crate::{
-    actor::{self, Message},
+    decider::{ClaudeFactory, Signal},
     launch::Launcher,
-    machine::{Patience, check_settings},
+    machine::Patience,
 };
-
-/// How soon a session that another process had is tried again.
-const TAKE_OVER: Duration = Duration::from_secs(1);
-/// And how long we wait at most between two tries.
-const PURSUIT_MAX: Duration = Duration::from_secs(60);
 
 /// The label that says which engine runs a session.
 pub const ENGINE_LABEL: &str = Settings::ENGINE;
@@ -53,8 +45,8 @@ pub struct Config {
     pub scrubber: Scrubber,
     /// Who writes; unique for each run of a program.
     pub holder: String,
-    /// Who is gone.
-    pub census: Arc<dyn Census>,
+    /// Whose leases may be taken before they run out.
+    pub liveness: Arc<dyn HolderLiveness>,
     /// How long an idle session keeps its CLI.
     pub idle_keep: Duration,
     /// Is the CLI started when a session is opened, before anything is asked?
@@ -76,7 +68,7 @@ impl Config {
             patience: Patience::default(),
             scrubber: Scrubber::new(),
             holder,
-            census: Arc::new(NoCensus),
+            liveness: Arc::new(UnknownLiveness),
             idle_keep: Duration::from_secs(15 * 60),
             ahead: false,
             plan_folder: None,
@@ -87,70 +79,56 @@ impl Config {
 /// What all sessions share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) journal: Arc<dyn Journal>,
     pub(crate) world: World,
     pub(crate) launcher: Arc<dyn Launcher>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) patience: Patience,
     pub(crate) scrubber: Scrubber,
-    pub(crate) holder: String,
-    pub(crate) census: Arc<dyn Census>,
-    pub(crate) idle_keep: Duration,
     pub(crate) tool_servers: DashMap<SessionId, Value>,
     ahead: bool,
     pub(crate) plan_folder: Option<PathBuf>,
 }
 
-impl Shared {
-    /// What it is bound to when it writes.
-    pub(crate) fn terms(&self) -> Terms<'_> {
-        Terms {
-            journal: &self.journal,
-            world: &self.world,
-            limits: &self.limits,
-            holder: &self.holder,
-            census: &*self.census,
-        }
-    }
-}
-
 /// The Claude CLI as an engine. Clones are cheap and are the same engine.
 #[derive(Clone, Debug)]
 pub struct Claude {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) sessions: Sessions<Message>,
-    /// Sessions that somebody must finish.
-    pursued: Arc<DashMap<SessionId, ()>>,
+    shared: Arc<Shared>,
+    host: Host<ClaudeFactory>,
 }
 
 impl Claude {
-    /// An engine.
+    /// An engine without loaded sessions.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let Config { journal, world, launcher, limits, patience, scrubber, .. } = config;
-        let Config { holder, census, idle_keep, ahead, plan_folder, .. } = config;
-        let tool_servers = DashMap::new();
-        let shared = Shared {
+        let Config { holder, liveness, idle_keep, ahead, plan_folder, .. } = config;
+        let limits = Arc::new(limits);
+        let host = HostConfig {
             journal,
+            world: world.clone(),
+            limits: Arc::clone(&limits),
+            holder,
+            liveness,
+            idle_keep,
+        };
+        let tool_servers = DashMap::new();
+        let shared = Arc::new(Shared {
             world,
             launcher,
             limits,
             patience,
             scrubber,
-            holder,
-            census,
-            idle_keep,
             tool_servers,
             ahead,
             plan_folder,
-        };
-        Self { shared: Arc::new(shared), sessions: Sessions::default(), pursued: Arc::default() }
+        });
+        Self { host: Host::new(host, ClaudeFactory(Arc::clone(&shared))), shared }
     }
 
     /// The journal it writes.
     #[must_use]
     pub fn journal(&self) -> &Arc<dyn Journal> {
-        &self.shared.journal
+        &self.host.config().journal
     }
 
     /// Hands over MCP servers for a session, as the CLI's `mcpServers` has them; for when its CLI is started
@@ -164,162 +142,25 @@ impl Claude {
         self.shared.tool_servers.remove(&session);
     }
 
-    /// How many sessions are in memory.
+    /// The number of loaded sessions.
     #[must_use]
     pub fn loaded(&self) -> usize {
-        self.sessions.len()
-    }
-
-    /// Takes up every session of this engine that is unfinished and nobody else has: a turn that was cut gets
-    /// its fault, messages that wait are answered.
-    ///
-    /// # Errors
-    /// When the journal cannot be read.
-    pub async fn recover(&self) -> Result<usize, Fault> {
-        let (mut after, mut taken) = (None, 0);
-        loop {
-            let page = self.shared.journal.unfinished(after, 256).await?;
-            let Some(last) = page.last() else { return Ok(taken) };
-            after = Some(last.session);
-            for unfinished in page {
-                if self.is_ours(unfinished.session).await? {
-                    taken += 1;
-                    self.send(unfinished.session, Missing::Refuse, Message::Touch).await?;
-                    self.pursue(unfinished.session);
-                }
-            }
-        }
-    }
-
-    /// Sees to it that somebody finishes a session: touches it again until nothing in it is unfinished, or it is
-    /// here. Whoever had it may be gone without our knowing; then its lease must run out first.
-    pub(crate) fn pursue(&self, session: SessionId) {
-        if self.pursued.insert(session, ()).is_some() {
-            return;
-        }
-        let engine = self.clone();
-        self.shared.world.spawn.spawn(Box::pin(async move {
-            let mut wait = TAKE_OVER;
-            loop {
-                engine.shared.world.clock.sleep(wait).await;
-                if engine.is_in_hand(session).await {
-                    break;
-                }
-                drop(engine.send(session, Missing::Refuse, Message::Touch).await);
-                wait = (wait * 2).min(PURSUIT_MAX);
-            }
-            engine.pursued.remove(&session);
-        }));
-    }
-
-    /// Is a session here, or has it nothing to do?
-    async fn is_in_hand(&self, session: SessionId) -> bool {
-        let journal = &*self.shared.journal;
-        let lease = journal.info(session).await.ok().flatten().and_then(|info| info.lease);
-        let is_held = lease.is_some_and(|lease| lease.holder == self.shared.holder);
-        if is_held && self.sessions.has(session) {
-            return true;
-        }
-        match (budao_journal::fold(journal, session).await, journal.inbox(session).await) {
-            (Ok((state, _)), _) if !is_ours(&state.settings) => true,
-            (Ok((state, _)), Ok(inbox)) => {
-                state.turn.is_none() && state.queue.is_empty() && inbox.is_empty()
-            }
-            (Err(fault), _) => fault.kind() == Kind::UnknownSession,
-            (_, Err(_)) => false,
-        }
-    }
-
-    async fn is_ours(&self, session: SessionId) -> Result<bool, Fault> {
-        let (state, _) = budao_journal::fold(&*self.shared.journal, session).await?;
-        Ok(is_ours(&state.settings))
-    }
-
-    /// Lets turns finish for up to `patience`, then ends them. When this returns no CLI is left.
-    pub async fn shutdown(&self, patience: Duration) {
-        let handles = self.sessions.all();
-        let mut stopped = Vec::new();
-        for handle in handles {
-            let (reply, done) = oneshot::channel();
-            if handle.send(Message::Stop { patience, reply }).await.is_ok() {
-                stopped.push(async move {
-                    drop(done.await);
-                    handle.closed().await;
-                });
-            }
-        }
-        let bound = patience + self.shared.limits.kill_grace * 2 + Duration::from_secs(5);
-        tokio::select! {
-            biased;
-            _ = futures::future::join_all(stopped) => {}
-            () = self.shared.world.clock.sleep(bound) => {
-                tracing::warn!("some sessions did not stop in time");
-            }
-        }
-    }
-
-    /// Hands a message to the session's task, loading it if need be.
-    pub(crate) async fn send(
-        &self,
-        session: SessionId,
-        missing: Missing,
-        message: Message,
-    ) -> Result<(), Fault> {
-        let start = || actor::start(self.clone(), session, missing);
-        self.sessions.send(session, self.shared.limits.sessions, start, message).await
-    }
-
-    /// Another process writes the session: its inbox is the way in. If that process is gone, the session is
-    /// taken over as soon as its lease has run out.
-    async fn submit_elsewhere(
-        &self,
-        session: SessionId,
-        command: Command,
-    ) -> Result<Answer, Fault> {
-        let journal = &*self.shared.journal;
-        let mut handed = match hand_in(journal, session, command).await? {
-            Ok(answer) => return Ok(answer),
-            Err(handed) => handed,
-        };
-        loop {
-            let clock = &*self.shared.world.clock;
-            if let Some(answer) = handed.answer(journal, clock, TAKE_OVER).await? {
-                return Ok(answer);
-            }
-            self.send(session, Missing::Refuse, Message::Touch).await?;
-        }
+        self.host.loaded()
     }
 }
 
 #[async_trait]
 impl Engine for Claude {
     async fn open(&self, opening: Opening) -> Result<SessionId, Fault> {
-        let session = opening.session.unwrap_or_else(|| SessionId(self.shared.world.uuid()));
-        let Opening { mut settings, origin, .. } = opening;
-        check_settings(&settings)?;
-        settings.labels.insert(ENGINE_LABEL.to_owned(), ENGINE_NAME.to_owned());
-        let (reply, opened) = oneshot::channel();
-        let message = Message::Open { settings: Box::new(settings), origin, reply };
-        self.send(session, Missing::Create, message).await?;
-        opened.await.map_err(|_| gone(session))??;
+        let session = self.host.open(opening).await?;
         if self.shared.ahead {
-            self.send(session, Missing::Refuse, Message::Warm).await?;
+            self.host.signal(session, Signal::Warm).await?;
         }
         Ok(session)
     }
 
-    async fn submit(&self, session: SessionId, mut command: Command) -> Result<Answer, Fault> {
-        command.bound_nesting();
-        let (reply, answered) = oneshot::channel();
-        let message = Message::Command { command: Box::new(command.clone()), waits: false, reply };
-        self.send(session, Missing::Refuse, message).await?;
-        match answered.await.unwrap_or_else(|_| Err(gone(session))) {
-            Err(fault) if fault.kind() == Kind::SessionBusy => {
-                self.submit_elsewhere(session, command).await
-            }
-            Err(fault) => confirm(&*self.shared.journal, session, &command.id, fault).await,
-            Ok(answer) => Ok(answer),
-        }
+    async fn submit(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {
+        self.host.submit(session, command).await
     }
 
     async fn follow(
@@ -327,19 +168,18 @@ impl Engine for Claude {
         session: SessionId,
         after: Seq,
     ) -> Result<BoxStream<'static, Result<Record, Fault>>, Fault> {
-        let batches = self.shared.journal.follow(session, after);
-        let records = batches.flat_map(|batch| {
-            let records: Vec<Result<Record, Fault>> = match batch {
-                Ok(batch) => batch.iter().map(Stored::record).collect(),
-                Err(fault) => vec![Err(fault)],
-            };
-            futures::stream::iter(records)
-        });
-        Ok(records.boxed())
+        self.host.follow(session, after).await
     }
-}
 
-/// Is a session with these settings one of this engine's?
-pub(crate) fn is_ours(settings: &Settings) -> bool {
-    settings.labels.get(ENGINE_LABEL).is_some_and(|name| name == ENGINE_NAME)
+    fn touch(&self, session: SessionId) {
+        self.host.touch(session);
+    }
+
+    async fn recover(&self) -> Result<usize, Fault> {
+        self.host.recover().await
+    }
+
+    async fn shutdown(&self, grace: Duration) {
+        self.host.shutdown(grace).await;
+    }
 }

@@ -5,8 +5,8 @@
 //! records and the process. Records are the same domain events as those of the native loop, so every gateway
 //! works with either.
 
-mod actor;
 mod clean;
+mod decider;
 mod draft;
 mod engine;
 pub mod find;
@@ -20,7 +20,7 @@ pub mod probe;
 pub mod say;
 pub mod wire;
 
-pub use budao_journal::tenure::Census;
+pub use budao_engine::HolderLiveness;
 pub use engine::{Claude, Config, ENGINE_LABEL, ENGINE_NAME};
 pub use launch::{Launcher, Program, Running, Start, arguments};
 pub use machine::{Launch, Patience};

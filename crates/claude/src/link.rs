@@ -9,6 +9,7 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     seams::World,
 };
+use budao_engine::SignalSender;
 use budao_tools::child::{Line, Lines};
 use serde_json::Value;
 use tokio::{
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     PROGRAM,
-    actor::Message,
+    decider::Signal,
     launch::{Launcher, Running, Start},
     wire,
 };
@@ -61,7 +62,7 @@ impl Drop for Link {
 pub(crate) struct Around {
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) world: World,
-    pub(crate) actor: mpsc::Sender<Message>,
+    pub(crate) signals: SignalSender<Signal>,
     pub(crate) line_bytes_max: usize,
 }
 
@@ -89,7 +90,7 @@ impl Link {
                 before.cancelled().await;
             }
             let fault = live(life, start, &task, lines, stop).await;
-            drop(task.actor.send(Message::Exited { life, fault }).await);
+            task.signals.send(Signal::Exited { life, fault }).await;
         }));
         link
     }
@@ -187,7 +188,7 @@ async fn read(life: u32, output: impl AsyncRead + Unpin, around: &Around) {
             wire::Line::Other { kind } => tracing::trace!(life, kind, "claude: skipped"),
             _ => {}
         }
-        if around.actor.send(Message::Line { life, line: Box::new(line) }).await.is_err() {
+        if !around.signals.send(Signal::Line { life, line: Box::new(line) }).await {
             return;
         }
     }

@@ -17,6 +17,7 @@ use std::{
 use budao_acp::{Bridge, Choice, ExecutionError, Front, Offer, SignIn, SlashCommand};
 use budao_core::{
     Fault, Lang,
+    engine::Engine as _,
     event::Settings,
     fault::{Fact, Kind, Operation},
     tool::{Mode, Permissions},

@@ -37,7 +37,7 @@ use self::{
 };
 use crate::{
     config::{Config, ConfigArgs},
-    engines::Running,
+    engines::RunningEngine,
     exit::Exit,
     run::{SessionArgs, one_of, session_id, title},
     screen::{self, Look, Screen},
@@ -113,16 +113,16 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let is_claude = engine == Engines::Claude;
     let settings = Settings { model: model(&args.session.model, is_claude), ..settings };
     let claude = is_claude.then_some(args.claude.as_deref());
-    let running = Running::start(claude, &args.journal, config).await?;
+    let running = RunningEngine::start(claude, &args.journal, config).await?;
     let (told, heard) = mpsc::channel(COMMANDS);
     let chat = Chat {
-        engine: running.engine(),
-        journal: running.journal(),
+        engine: Arc::clone(&running.engine),
+        journal: Arc::clone(&running.journal),
         world: world::real(),
         settings,
         session,
         records: None,
-        commands: submitter(running.engine(), told),
+        commands: submitter(Arc::clone(&running.engine), told),
         heard,
         view: View::new(lang),
         hands: Hands::new(),
@@ -247,7 +247,7 @@ impl Chat {
     /// Borrows the screen and talks until somebody leaves. How it ended, and which session it was.
     async fn on_screen(
         mut self,
-        running: &Running,
+        running: &RunningEngine,
         first: Option<&str>,
     ) -> (Result<(), Fault>, Option<SessionId>) {
         for (name, fault) in running.missing() {
@@ -258,7 +258,7 @@ impl Chat {
         let ended = async {
             if let Some(session) = self.session {
                 self.read_up(session).await?;
-                running.take_up(session);
+                running.engine.touch(session);
             }
             if let Some(first) = first {
                 self.send(first.to_owned()).await?;

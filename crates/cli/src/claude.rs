@@ -44,7 +44,7 @@ pub(crate) fn engine(
     config.limits = limits;
     config.scrubber = scrubber;
     config.holder = holder::name();
-    config.census = Arc::new(holder::Processes);
+    config.liveness = Arc::new(holder::Processes);
     config.ahead = ahead;
     config.plan_folder = config_folder().map(|folder| folder.join("plans"));
     Claude::new(config)

@@ -1,9 +1,8 @@
-//! Who does the work: our own loop, or the Claude CLI.
+//! Starts the engine a command asked for: the native loop, or the Claude CLI.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use budao_claude::Claude;
-use budao_core::{Fault, engine::Engine, event::SessionId};
+use budao_core::{Fault, engine::Engine};
 use budao_journal::Journal;
 
 use crate::{
@@ -13,71 +12,44 @@ use crate::{
     wiring::{self, JournalArgs, Wired},
 };
 
-/// An engine, and what it stands on.
-pub(crate) enum Running {
-    Native(Box<Wired>),
-    Claude(Claude),
+/// A started engine and the parts it stands on.
+pub(crate) struct RunningEngine {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) journal: Arc<dyn Journal>,
+    /// Tool servers and shells; the Claude CLI has its own.
+    pub(crate) native: Option<Box<Wired>>,
 }
 
-impl Running {
-    /// Starts one: with `claude`, the CLI, at the place that was named if one was.
+impl RunningEngine {
+    /// Starts one. `claude` asks for the Claude CLI, at this path if one is given.
     pub(crate) async fn start(
         claude: Option<Option<&Path>>,
         journal: &JournalArgs,
         file: Config,
     ) -> Result<Self, Fault> {
-        let Some(named) = claude else {
-            let wired = wiring::wire(journal, file).await?;
-            return Ok(Self::Native(Box::new(wired)));
+        let Some(path) = claude else {
+            let wired = Box::new(wiring::wire(journal, file).await?);
+            let journal = Arc::clone(wired.runtime.journal());
+            let engine = Arc::new(wired.runtime.clone());
+            return Ok(Self { engine, journal, native: Some(wired) });
         };
         let (world, limits) = (traces::world(), file.limits);
-        let program = claude::program(named.map(Path::to_owned))?;
+        let program = claude::program(path.map(Path::to_owned))?;
         let journal = journal.open(&world).await?;
-        Ok(Self::Claude(claude::engine(program, journal, &world, limits, false)))
+        let engine = claude::engine(program, Arc::clone(&journal) as _, &world, limits, false);
+        Ok(Self { engine: Arc::new(engine), journal, native: None })
     }
 
-    /// MCP servers and rooms that are not there yet, and why.
+    /// MCP servers and rooms that have not started yet, with the reason.
     pub(crate) fn missing(&self) -> &[(String, Fault)] {
-        match self {
-            Self::Native(wired) => &wired.missing,
-            Self::Claude(_) => &[],
-        }
+        self.native.as_ref().map_or(&[], |wired| &wired.missing)
     }
 
-    /// Lets whatever is unfinished in a session go on.
-    pub(crate) fn take_up(&self, session: SessionId) {
-        match self {
-            Self::Native(wired) => wired.runtime.touch(session),
-            // It takes a session up when it is spoken to.
-            Self::Claude(_) => {}
-        }
-    }
-
-    pub(crate) fn engine(&self) -> Arc<dyn Engine> {
-        match self {
-            Self::Native(wired) => Arc::new(wired.runtime.clone()),
-            Self::Claude(engine) => Arc::new(engine.clone()),
-        }
-    }
-
-    pub(crate) fn journal(&self) -> Arc<dyn Journal> {
-        match self {
-            Self::Native(wired) => Arc::clone(wired.runtime.journal()),
-            Self::Claude(engine) => Arc::clone(engine.journal()),
-        }
-    }
-
-    pub(crate) async fn recover(&self) -> Result<usize, Fault> {
-        match self {
-            Self::Native(wired) => wired.runtime.recover().await,
-            Self::Claude(engine) => engine.recover().await,
-        }
-    }
-
+    /// Stops the engine and everything it started.
     pub(crate) async fn close(&self) {
-        match self {
-            Self::Native(wired) => wired.close().await,
-            Self::Claude(engine) => engine.shutdown(Duration::ZERO).await,
+        match &self.native {
+            Some(wired) => wired.close().await,
+            None => self.engine.shutdown(Duration::ZERO).await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Who we are to a journal, and whether others still are: a process, by number, birth and boot.
 
-use budao_runtime::Census;
+use budao_runtime::HolderLiveness;
 
 /// The name this process takes leases under.
 pub(crate) fn name() -> String {
@@ -12,8 +12,8 @@ pub(crate) fn name() -> String {
 #[derive(Debug)]
 pub(crate) struct Processes;
 
-impl Census for Processes {
-    fn is_gone(&self, holder: &str) -> bool {
+impl HolderLiveness for Processes {
+    fn is_dead(&self, holder: &str) -> bool {
         is_gone(holder).unwrap_or(false)
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn when_in_doubt_nobody_is_gone() {
         for holder in ["", "somebody", "pid:x:1:y", "pid:1:1:", "pid:1:1:another-boot"] {
-            assert!(!Processes.is_gone(holder), "{holder}");
+            assert!(!Processes.is_dead(holder), "{holder}");
         }
     }
 }

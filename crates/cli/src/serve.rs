@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::ConfigArgs,
-    engines::Running,
+    engines::RunningEngine,
     exit::Exit,
     port,
     smcp::{Door, HubArgs, Room, Rooms},
@@ -155,11 +155,11 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     config.meters.install();
 
     let claude = args.is_claude()?.then_some(args.claude.as_deref());
-    let engine = Running::start(claude, &args.journal, file).await?;
-    for (name, fault) in engine.missing() {
+    let running = RunningEngine::start(claude, &args.journal, file).await?;
+    for (name, fault) in running.missing() {
         terminal.say(&format!("✗ {}: {}", terminal.name(name), text::for_user(fault, lang)));
     }
-    let resumed = engine.recover().await?;
+    let resumed = running.engine.recover().await?;
     if resumed > 0 {
         let words = say(lang, "Sessions that go on from before", "继续运行的会话");
         terminal.say(&format!("{words}: {resumed}"));
@@ -173,12 +173,12 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         }
         _ => own_rooms,
     };
-    if let Running::Native(wired) = &engine {
+    if let Some(wired) = &running.native {
         tokio::spawn(enter(Arc::clone(&wired.rooms), own_rooms));
     }
-    let (runs, journal) = (engine.engine(), engine.journal());
+    let (engine, journal) = (Arc::clone(&running.engine), Arc::clone(&running.journal));
     let stopped = stop.clone().cancelled_owned();
-    let serving = budao_serve::serve(listener, config, runs, journal, traces::world(), stopped);
+    let serving = budao_serve::serve(listener, config, engine, journal, traces::world(), stopped);
     // Sessions and rooms end at the same time: neither keeps the other's clients waiting.
     let ending = async {
         told.await;
@@ -189,7 +189,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         Ok(())
     };
     tokio::try_join!(serving, ending)?;
-    engine.close().await;
+    running.close().await;
     Ok(Exit::Fine)
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use budao_core::{
+    engine::Engine as _,
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     scrub::Scrubber,
@@ -212,7 +213,7 @@ pub(crate) async fn wire_within(
             .limits(limits)
             .scrubber(scrubber)
             .holder(holder::name())
-            .census(Arc::new(holder::Processes))
+            .liveness(Arc::new(holder::Processes))
             .build()?;
     Ok(Wired { runtime, shells, servers, handed, rooms, missing })
 }

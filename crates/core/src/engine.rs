@@ -2,12 +2,14 @@
 //!
 //! An engine runs sessions. It is asked by commands and heard through records; nothing else crosses.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
 use crate::{
     event::{Answer, Command, Origin, Record, Seq, SessionId, Settings},
-    fault::Fault,
+    fault::{Fact, Fault, Kind, Operation},
 };
 
 /// What a new session is opened with.
@@ -19,6 +21,14 @@ pub struct Opening {
     pub settings: Settings,
     /// Where it comes from, if not from a person.
     pub origin: Option<Origin>,
+}
+
+/// The fault that says that a session belongs to another engine.
+#[must_use]
+pub fn wrong_engine(session: SessionId, settings: &Settings) -> Fault {
+    Fault::new(Kind::WrongEngine, Operation::OpenSession)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::Engine, settings.engine().to_owned())
 }
 
 /// Runs sessions.
@@ -46,4 +56,18 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         session: SessionId,
         after: Seq,
     ) -> Result<BoxStream<'static, Result<Record, Fault>>, Fault>;
+
+    /// Loads a session, so that unfinished work in it goes on. If another process holds its lease, the engine waits
+    /// until the session is finished there or the lease has run out.
+    fn touch(&self, session: SessionId);
+
+    /// Touches every unfinished session of this engine and returns their number. Called when a process starts.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    async fn recover(&self) -> Result<usize, Fault>;
+
+    /// Lets turns finish for up to `grace`, then stops what is left; the next start resumes it. When this returns,
+    /// no work of the engine runs, unless a bound that is logged was exceeded.
+    async fn shutdown(&self, grace: Duration);
 }

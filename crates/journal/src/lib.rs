@@ -13,12 +13,10 @@ mod faults;
 mod fold;
 mod follow;
 mod keep;
-mod log;
 mod memory;
 #[doc(hidden)]
 pub mod probe;
 mod sqlite;
-pub mod tenure;
 mod views;
 
 pub use contract::{

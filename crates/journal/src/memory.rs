@@ -25,7 +25,6 @@ use crate::{
     },
     encoded, faults,
     follow::{self, Pages},
-    log::Faults,
 };
 
 use self::state::State;
@@ -86,7 +85,6 @@ impl Journal for Memory {
     async fn append(&self, mut append: Append) -> Result<Seq, AppendError> {
         let session = append.session;
         let is_answer = !append.answers.is_empty();
-        let faults = Faults::of(&append);
         // All sessions wait for the one lock: what can be done before is.
         let encoded = encoded::encode(std::mem::take(&mut append.entries));
         let (head, batch) = self.with(|state, _| state.append(append, &encoded))?;
@@ -94,7 +92,6 @@ impl Journal for Memory {
         if is_answer {
             self.shared.bell.answered(session);
         }
-        faults.log();
         Ok(head)
     }
 

@@ -20,8 +20,11 @@ use rustix::{
 use support::{append, lease, open, options, read_all, session, world};
 use tempfile::TempDir;
 
+/// Path, mode, inode, owner and content of a file.
+type FileState = (PathBuf, u32, u64, u32, Option<Vec<u8>>);
+
 /// Everything about a directory and what is in it that a program could alter by mistake.
-fn state(directory: &Path) -> Vec<(PathBuf, u32, u64, u32, Option<Vec<u8>>)> {
+fn state(directory: &Path) -> Vec<FileState> {
     let mut found = vec![directory.to_owned()];
     let mut at = 0;
     while at < found.len() {

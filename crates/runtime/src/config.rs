@@ -10,10 +10,8 @@ use budao_core::{
     scrub::Scrubber,
     seams::World,
 };
-use budao_journal::{
-    Journal,
-    tenure::{Census, NoCensus},
-};
+use budao_engine::{HolderLiveness, HostConfig, UnknownLiveness};
+use budao_journal::Journal;
 use budao_models::Model;
 use budao_tools::{Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 
@@ -98,7 +96,7 @@ pub struct Builder {
     pub(crate) scrubber: Scrubber,
     pub(crate) clean_ups: Vec<Arc<dyn CleanUp>>,
     pub(crate) holder: Option<String>,
-    pub(crate) census: Arc<dyn Census>,
+    pub(crate) liveness: Arc<dyn HolderLiveness>,
     pub(crate) idle_keep: Duration,
     pub(crate) stages: Stages,
     pub(crate) sub_agents: Option<SubAgents>,
@@ -125,7 +123,7 @@ impl Builder {
             scrubber: Scrubber::new(),
             clean_ups: Vec::new(),
             holder: None,
-            census: Arc::new(NoCensus),
+            liveness: Arc::new(UnknownLiveness),
             idle_keep: Duration::from_secs(5),
             stages: Stages::default(),
             sub_agents: None,
@@ -183,10 +181,10 @@ impl Builder {
         self
     }
 
-    /// Who knows which other holders are gone.
+    /// Knows which other lease holders have died.
     #[must_use]
-    pub fn census(mut self, census: Arc<dyn Census>) -> Self {
-        self.census = census;
+    pub fn liveness(mut self, liveness: Arc<dyn HolderLiveness>) -> Self {
+        self.liveness = liveness;
         self
     }
 
@@ -232,25 +230,32 @@ impl Builder {
     pub fn build(self) -> Result<Runtime, Fault> {
         check_limits(&self.limits)?;
         let holder = self.holder.unwrap_or_else(|| self.world.uuid().to_string());
-        Ok(Runtime::new(Shared {
+        let limits = Arc::new(self.limits);
+        let host = HostConfig {
+            journal: Arc::clone(&self.journal),
+            world: self.world.clone(),
+            limits: Arc::clone(&limits),
+            holder,
+            liveness: self.liveness,
+            idle_keep: self.idle_keep,
+        };
+        let shared = Shared {
             journal: self.journal,
             models: self.models,
             tools: self.tools,
             hooks: self.hooks,
             model_hooks: self.model_hooks,
             world: self.world,
-            limits: Arc::new(self.limits),
+            limits,
             scrubber: self.scrubber,
             clean_ups: self.clean_ups,
             providers: Providers::default(),
-            holder,
-            census: self.census,
-            idle_keep: self.idle_keep,
             stages: self.stages,
             sub_agents: self.sub_agents,
             pool: self.pool.unwrap_or_else(|| Arc::new(Pool::threads())),
             policy: self.policy,
-        }))
+        };
+        Ok(Runtime::new(host, shared))
     }
 }
 

@@ -1,10 +1,9 @@
 //! Performs what the turn decides: model calls, tool calls, retries, permissions, resume.
 //!
 //! [`Runtime`] is the native engine. Each loaded session is one task that owns its state
-//! (`actor`): inputs come in through one bounded channel, `budao_core::turn` decides, the journal makes
+//! (`decider`, on the host of `budao-engine`): inputs come in through one bounded channel, `budao_core::turn` decides, the journal makes
 //! it durable, and only then is it acted on. Work runs beside it (`work`) and reports back as inputs.
 
-mod actor;
 mod agent;
 pub mod channel;
 mod check;
@@ -12,6 +11,7 @@ mod child;
 mod clean;
 mod compact;
 mod config;
+mod decider;
 mod history;
 mod listen;
 mod model;
@@ -26,7 +26,7 @@ mod work;
 pub mod world;
 
 pub use agent::{Agent, AgentBuilder};
-pub use budao_journal::tenure::Census;
+pub use budao_engine::HolderLiveness;
 pub use config::{Builder, CleanUp, ModelSource, OneModel, ToolSource};
 pub use listen::Listening;
 pub use model_hooks::{Change, ModelHook};

@@ -16,32 +16,18 @@ use budao_core::{
     session::Session,
     trace::Trace,
 };
-use budao_journal::{
-    Info, Journal, Missing, PageLimits, Stored, fold,
-    tenure::{Census, Sessions, Terms, confirm, gone, hand_in},
-};
+use budao_engine::{Host, HostConfig};
+use budao_journal::{Journal, PageLimits, Stored, fold};
 use budao_tools::{hooks::Hooks, policy::Policy, pool::Pool};
-use dashmap::DashMap;
 use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
-use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    CleanUp, ModelSource, Providers, Stages, SubAgents, ToolSource,
-    actor::{self, Message},
-    model_hooks::ModelHooks,
-    question::Question,
+    CleanUp, ModelSource, Providers, Stages, SubAgents, ToolSource, decider::NativeFactory,
+    model_hooks::ModelHooks, question::Question,
 };
-
-/// How long an answer of another process is waited for at a time; it does not end the wait.
-const REMOTE_ANSWER: Duration = Duration::from_secs(30);
-/// How soon a session that should go on is looked at again, at first and at last.
-const PURSUIT: Duration = Duration::from_millis(250);
-const PURSUIT_MAX: Duration = Duration::from_secs(5);
-/// Sessions looked at together when a process starts.
-const RECOVERY_PAGE: usize = 256;
 
 /// What all sessions of a runtime share.
 #[derive(Debug)]
@@ -56,35 +42,17 @@ pub(crate) struct Shared {
     pub(crate) scrubber: Scrubber,
     pub(crate) clean_ups: Vec<Arc<dyn CleanUp>>,
     pub(crate) providers: Providers,
-    pub(crate) holder: String,
-    pub(crate) census: Arc<dyn Census>,
-    pub(crate) idle_keep: Duration,
     pub(crate) stages: Stages,
     pub(crate) sub_agents: Option<SubAgents>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) policy: Option<Arc<dyn Policy>>,
 }
 
-impl Shared {
-    /// What it is bound to when it writes.
-    pub(crate) fn terms(&self) -> Terms<'_> {
-        Terms {
-            journal: &self.journal,
-            world: &self.world,
-            limits: &self.limits,
-            holder: &self.holder,
-            census: &*self.census,
-        }
-    }
-}
-
 /// The native engine. Clones are cheap and are the same engine.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) sessions: Sessions<Message>,
-    /// Sessions that are being looked after until they are finished.
-    pursued: Arc<DashMap<SessionId, ()>>,
+    pub(crate) host: Host<NativeFactory>,
 }
 
 /// How a turn ended, or why it has not.
@@ -121,8 +89,9 @@ impl TurnResult {
 }
 
 impl Runtime {
-    pub(crate) fn new(shared: Shared) -> Self {
-        Self { shared: Arc::new(shared), sessions: Sessions::default(), pursued: Arc::default() }
+    pub(crate) fn new(config: HostConfig, shared: Shared) -> Self {
+        let shared = Arc::new(shared);
+        Self { host: Host::new(config, NativeFactory(Arc::clone(&shared))), shared }
     }
 
     /// The journal it writes.
@@ -248,152 +217,18 @@ impl Runtime {
         Err(Fault::new(Kind::ShuttingDown, Operation::RunTurn))
     }
 
-    /// The session as it is now, read from its records.
+    /// The session's state, folded from its records.
     ///
     /// # Errors
-    /// When there is no such session or its records cannot be read.
+    /// When the session is unknown or its records cannot be read.
     pub async fn state(&self, session: SessionId) -> Result<Session, Fault> {
-        fold(&*self.shared.journal, session).await.map(|(state, _)| state)
+        self.host.state(session).await
     }
 
-    /// How many sessions are in memory.
+    /// The number of loaded sessions.
     #[must_use]
     pub fn loaded(&self) -> usize {
-        self.sessions.len()
-    }
-
-    /// Loads a session so that whatever is unfinished goes on.
-    ///
-    /// If another process has it, that one's lease is waited for.
-    pub fn touch(&self, session: SessionId) {
-        drop(self.handle(session, Missing::Refuse));
-        self.pursue(session);
-    }
-
-    /// Sees to it that somebody finishes a session: looks again until nothing in it is unfinished or a
-    /// living process has it. One pursuit a session.
-    pub(crate) fn pursue(&self, session: SessionId) {
-        if self.pursued.insert(session, ()).is_some() {
-            return;
-        }
-        let runtime = self.clone();
-        self.shared.world.spawn.spawn(Box::pin(async move {
-            let mut wait = PURSUIT;
-            while !runtime.is_in_hand(session).await {
-                runtime.shared.world.clock.sleep(wait).await;
-                wait = (wait * 2).min(PURSUIT_MAX);
-                drop(runtime.handle(session, Missing::Refuse));
-            }
-            runtime.pursued.remove(&session);
-            // Whoever gave it up a moment ago thought that it was still being pursued.
-            if !runtime.is_in_hand(session).await {
-                runtime.pursue(session);
-            }
-        }));
-    }
-
-    /// Is the session here, or finished, or gone?
-    async fn is_in_hand(&self, session: SessionId) -> bool {
-        if self.sessions.has(session) {
-            // It may just be finding out that it cannot have the lease.
-            tokio::task::yield_now().await;
-        }
-        match self.shared.journal.info(session).await {
-            Ok(None) => true,
-            // A lease of ours that nobody here knows of is left from a write the disk did not confirm.
-            Ok(Some(Info { lease: Some(lease), .. }))
-                if lease.holder == self.shared.holder && self.sessions.has(session) =>
-            {
-                true
-            }
-            Ok(Some(_)) => match self.state(session).await {
-                Ok(state) if state.settings.is_foreign() => true,
-                Ok(state) => {
-                    let waits = self.shared.journal.inbox(session).await;
-                    state.turn.is_none()
-                        && state.queue.is_empty()
-                        && waits.is_ok_and(|inbox| inbox.is_empty())
-                }
-                Err(fault) => fault.kind() == Kind::UnknownSession,
-            },
-            Err(_) => false,
-        }
-    }
-
-    /// Takes up every session whose turn is unfinished or whose commands wait, and nobody else has.
-    ///
-    /// # Errors
-    /// When the journal cannot be read.
-    pub async fn recover(&self) -> Result<usize, Fault> {
-        let (mut after, mut taken) = (None, 0);
-        loop {
-            let page = self.shared.journal.unfinished(after, RECOVERY_PAGE).await?;
-            let Some(last) = page.last() else { return Ok(taken) };
-            after = Some(last.session);
-            for unfinished in page {
-                let state = self.state(unfinished.session).await;
-                if !state.is_ok_and(|state| state.settings.is_foreign()) {
-                    taken += 1;
-                    self.touch(unfinished.session);
-                }
-            }
-        }
-    }
-
-    /// Lets turns finish for up to `patience`, then parks what is left: it resumes at the next start.
-    pub async fn shutdown(&self, patience: Duration) {
-        let clock = &self.shared.world.clock;
-        let handles = self.sessions.all();
-        let stop = |handle: mpsc::Sender<Message>| async move {
-            let (reply, done) = oneshot::channel();
-            if handle.send(Message::Stop { patience, reply }).await.is_ok() {
-                drop(done.await);
-            }
-        };
-        // Together: one that has no room for the message keeps nobody else waiting.
-        let all = futures::future::join_all(handles.into_iter().map(stop));
-        let bound = patience + self.shared.limits.kill_grace * 2 + Duration::from_secs(5);
-        tokio::select! {
-            biased;
-            _ = all => {}
-            () = clock.sleep(bound) => tracing::warn!("some sessions did not stop in time"),
-        }
-    }
-
-    pub(crate) fn handle(&self, session: SessionId, missing: Missing) -> mpsc::Sender<Message> {
-        self.sessions.handle(session, || actor::start(self.clone(), session, missing))
-    }
-
-    /// Hands a message to the session's task, loading it if need be.
-    pub(crate) async fn send(
-        &self,
-        session: SessionId,
-        missing: Missing,
-        message: Message,
-    ) -> Result<(), Fault> {
-        let start = || actor::start(self.clone(), session, missing);
-        self.sessions.send(session, self.shared.limits.sessions, start, message).await
-    }
-
-    /// Another process writes the session: its inbox is the way in.
-    async fn submit_elsewhere(
-        &self,
-        session: SessionId,
-        command: Command,
-    ) -> Result<Answer, Fault> {
-        let journal = &*self.shared.journal;
-        let mut handed = match hand_in(journal, session, command).await? {
-            Ok(answer) => return Ok(answer),
-            Err(handed) => handed,
-        };
-        // Whoever has it may be gone; then it is taken over as soon as the lease has run out.
-        self.pursue(session);
-        loop {
-            let clock = &*self.shared.world.clock;
-            if let Some(answer) = handed.answer(journal, clock, REMOTE_ANSWER).await? {
-                return Ok(answer);
-            }
-        }
+        self.host.loaded()
     }
 }
 
@@ -457,34 +292,11 @@ fn advance(
 #[async_trait]
 impl Engine for Runtime {
     async fn open(&self, opening: Opening) -> Result<SessionId, Fault> {
-        let session = opening.session.unwrap_or_else(|| SessionId(self.shared.world.uuid()));
-        if opening.settings.is_foreign() {
-            return Err(Fault::new(Kind::ConfigurationWrong, Operation::OpenSession)
-                .with(Fact::ConfigKey, "labels.engine")
-                .with(Fact::Expected, "no such label, which is for sessions of other engines")
-                .with(Fact::Received, "a label"));
-        }
-        self.shared.models.model(&opening.settings.model)?;
-        let (reply, opened) = oneshot::channel();
-        let Opening { settings, origin, .. } = opening;
-        let message = Message::Open { settings: Box::new(settings), origin, reply };
-        self.send(session, Missing::Create, message).await?;
-        opened.await.map_err(|_| gone(session))??;
-        Ok(session)
+        self.host.open(opening).await
     }
 
-    async fn submit(&self, session: SessionId, mut command: Command) -> Result<Answer, Fault> {
-        command.bound_nesting();
-        let (reply, answered) = oneshot::channel();
-        let message = Message::Command { command: Box::new(command.clone()), waits: false, reply };
-        self.send(session, Missing::Refuse, message).await?;
-        match answered.await.unwrap_or_else(|_| Err(gone(session))) {
-            Err(fault) if fault.kind() == Kind::SessionBusy => {
-                self.submit_elsewhere(session, command).await
-            }
-            Err(fault) => confirm(&*self.shared.journal, session, &command.id, fault).await,
-            Ok(answer) => Ok(answer),
-        }
+    async fn submit(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {
+        self.host.submit(session, command).await
     }
 
     async fn follow(
@@ -492,8 +304,18 @@ impl Engine for Runtime {
         session: SessionId,
         after: Seq,
     ) -> Result<BoxStream<'static, Result<Record, Fault>>, Fault> {
-        let batches = self.shared.journal.follow(session, after);
-        let records = batches.flat_map(|batch| stream::iter(each(batch)));
-        Ok(records.map(|stored| stored?.record()).boxed())
+        self.host.follow(session, after).await
+    }
+
+    fn touch(&self, session: SessionId) {
+        self.host.touch(session);
+    }
+
+    async fn recover(&self) -> Result<usize, Fault> {
+        self.host.recover().await
+    }
+
+    async fn shutdown(&self, grace: Duration) {
+        self.host.shutdown(grace).await;
     }
 }

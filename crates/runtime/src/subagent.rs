@@ -13,7 +13,6 @@ use budao_core::{
     tool::{Failure, Source, ToolSpec},
     turn::Input,
 };
-use budao_journal::Missing;
 use budao_tools::{CallContext, Note, Options, Tool, ToolResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,8 +20,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     Runtime,
-    actor::Message,
     child::{self, Child, Heard, Rest, Wanted},
+    decider::Signal,
     work::Desk,
 };
 
@@ -177,8 +176,8 @@ impl Office {
         let Rest { end, usage } = worked.map_err(failure)?;
         let (call, stage, task) = (Some(context.call.clone()), None, None);
         let event = Event::ChildEnded { child: child.id, call, stage, task, usage };
-        let noted = Message::Aside(Box::new(Input::Noted { turn: context.turn, event }));
-        drop(self.runtime.send(self.parent, Missing::Refuse, noted).await);
+        let ended = Signal::External(Box::new(Input::Noted { turn: context.turn, event }));
+        drop(self.runtime.host.signal(self.parent, ended).await);
         match end {
             TaskEnd::Completed { output } => Ok(Value::String(output)),
             TaskEnd::Failed { fault } => Err(failure(fault)),

@@ -18,6 +18,7 @@ use budao_core::{
     tool::Todo,
     turn::{Input, Verdict, Work},
 };
+use budao_engine::SignalSender;
 use budao_journal::Digest;
 use budao_tools::{Blobs, CallContext, Memory, Note, Notes, Toolbox, call::Ready};
 use bytes::Bytes;
@@ -26,8 +27,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    actor::{Message, Running},
-    check, compact, model, pipeline,
+    check, compact,
+    decider::{Running, Signal},
+    model, pipeline,
     runtime::{Runtime, Shared},
 };
 
@@ -43,9 +45,9 @@ pub(crate) struct Desk {
     pub(crate) session: SessionId,
     /// How deep below a person's session it is.
     pub(crate) depth: u32,
-    pub(crate) sender: mpsc::Sender<Message>,
-    /// In which life of the session.
-    pub(crate) life: u32,
+    pub(crate) signals: SignalSender<Signal>,
+    /// The generation of the session that starts the work.
+    pub(crate) generation: u32,
     pub(crate) known: Arc<Mutex<Known>>,
     /// Room for calls that run at once.
     pub(crate) slots: Arc<tokio::sync::Semaphore>,
@@ -57,9 +59,8 @@ impl Desk {
         self.send(None, Box::new(input)).await;
     }
 
-    async fn send(&self, over: Option<Work>, input: Box<Input>) {
-        let message = Message::Report { life: self.life, over, input };
-        drop(self.sender.send(message).await);
+    async fn send(&self, ended: Option<Work>, input: Box<Input>) {
+        self.signals.send(Signal::Work { generation: self.generation, ended, input }).await;
     }
 }
 

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use budao_core::{limits::Limits, seams::Spawn as _};
-use budao_runtime::{Builder, Census, OneModel, Runtime};
+use budao_core::{engine::Engine as _, limits::Limits, seams::Spawn as _};
+use budao_runtime::{Builder, HolderLiveness, OneModel, Runtime};
 use budao_tools::pool::Pool;
 use tokio::sync::oneshot;
 
@@ -57,8 +57,8 @@ pub(crate) struct Process {
 #[derive(Debug, Default)]
 struct Living(Mutex<BTreeSet<String>>);
 
-impl Census for Living {
-    fn is_gone(&self, holder: &str) -> bool {
+impl HolderLiveness for Living {
+    fn is_dead(&self, holder: &str) -> bool {
         !self.0.lock().expect("nobody panics with it").contains(holder)
     }
 }
@@ -109,7 +109,7 @@ impl Machine {
         .holder(holder.clone());
         if let Some(living) = &self.census {
             living.0.lock().expect("nobody panics with it").insert(holder.clone());
-            builder = builder.census(Arc::clone(living) as _);
+            builder = builder.liveness(Arc::clone(living) as _);
         }
         let runtime = builder.build().expect("the simulator's limits make sense");
         #[cfg(feature = "gateways")]

@@ -13,11 +13,11 @@ use agent_client_protocol::{
     },
 };
 use budao_core::{
-    engine::Opening,
+    engine::{Opening, wrong_engine},
     event::{Event, Seq, SessionId},
     fault::{Fact, Fault, Kind, Operation},
 };
-use budao_journal::{Info, PageLimits, Stored, tenure::wrong_engine};
+use budao_journal::{Info, PageLimits, Stored};
 
 use super::{Attendant, Job, Reply};
 use crate::{

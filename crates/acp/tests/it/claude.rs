@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use budao_acp::{Bridge, Choice, ExecutionError, NoHost, Offer};
 use budao_claude::{Claude, Config};
-use budao_core::{Lang, event::Settings, limits::Limits};
+use budao_core::{Lang, engine::Engine as _, event::Settings, limits::Limits};
 use budao_journal::{Journal, Memory};
 use budao_testkit::{
     claude::{Age, answer},

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use budao_core::{
+    engine::Engine as _,
     event::{Ask, Decision, Event, Settings},
     session::Session,
 };

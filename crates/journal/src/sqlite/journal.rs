@@ -25,7 +25,6 @@ use crate::{
     },
     faults,
     follow::{self, Pages},
-    log::Faults,
 };
 
 #[async_trait]
@@ -65,7 +64,6 @@ impl Journal for Sqlite {
     }
 
     async fn append(&self, append: Append) -> Result<Seq, AppendError> {
-        let faults = Faults::of(&append);
         let prepared = Prepared::new(append);
         let (limit, size) = (self.shared.options.append_bytes, prepared.bytes());
         if size > limit {
@@ -73,10 +71,7 @@ impl Journal for Sqlite {
             return Err(faults::limit(operation, "append_bytes", "bytes", limit, size).into());
         }
         match self.write(Ask::Append(prepared)).await? {
-            Done::Head(head) => {
-                faults.log();
-                Ok(head)
-            }
+            Done::Head(head) => Ok(head),
             done => Err(mixed_up(Operation::AppendRecords, &done).into()),
         }
     }

@@ -25,6 +25,9 @@ pub(crate) enum Trouble {
     Lost(Fault),
     /// It was done, but the answer never came back.
     Unanswered(Fault),
+    /// It is never done and never answered.
+    #[allow(dead_code, reason = "not every test that includes this file plans it")]
+    Hung,
 }
 
 #[derive(Debug)]
@@ -62,6 +65,7 @@ impl Flaky {
         match self.next(call) {
             None => done.await,
             Some(Trouble::Lost(fault)) => Err(fault),
+            Some(Trouble::Hung) => std::future::pending().await,
             Some(Trouble::Unanswered(fault)) => {
                 done.await?;
                 Err(fault)
@@ -76,6 +80,7 @@ impl Journal for Flaky {
         match self.next("append") {
             None => self.inner.append(append).await,
             Some(Trouble::Lost(fault)) => Err(fault.into()),
+            Some(Trouble::Hung) => std::future::pending().await,
             Some(Trouble::Unanswered(fault)) => {
                 self.inner.append(append).await?;
                 Err(fault.into())

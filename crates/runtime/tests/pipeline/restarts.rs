@@ -2,7 +2,10 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use budao_core::event::{Ask, Event, StopReason, TaskId};
+use budao_core::{
+    engine::Engine as _,
+    event::{Ask, Event, StopReason, TaskId},
+};
 use budao_models::script::{Script, Step};
 use serde_json::json;
 

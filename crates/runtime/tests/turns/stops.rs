@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     Fault, Kind,
+    engine::Engine as _,
     event::{Ask, Event, Settings, Thinking},
     fault::Operation,
     limits::Limits,

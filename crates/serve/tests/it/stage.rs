@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use budao_core::{
+    engine::Engine as _,
     event::Settings,
     limits::Limits,
     seams::World,

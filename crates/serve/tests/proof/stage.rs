@@ -11,6 +11,7 @@ use std::{
 
 use budao_client::{Client, Create, Event, Events, Session};
 use budao_core::{
+    engine::Engine as _,
     event::Settings,
     limits::Limits as CoreLimits,
     retry::Policy,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use budao_claude::Launch;
+use budao_core::engine::Engine as _;
 use budao_testkit::claude::Age;
 
 use super::{AGES, Stage};

@@ -1,6 +1,7 @@
 //! Sessions of the CLI, left and found again.
 
 use budao_claude::Launch;
+use budao_core::engine::Engine as _;
 use budao_testkit::claude::{Age, answer};
 use serde_json::json;
 

@@ -2,14 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-#[path = "tenure/begin.rs"]
-mod begin;
-#[path = "tenure/commit.rs"]
+#[path = "writer/commit.rs"]
 mod commit;
-#[path = "support/flaky.rs"]
+#[path = "../../journal/tests/support/flaky.rs"]
 mod flaky;
-#[path = "tenure/lives.rs"]
-mod lives;
+#[path = "writer/restart.rs"]
+mod restart;
+#[path = "writer/start.rs"]
+mod start;
+#[path = "../../journal/tests/support/mod.rs"]
 mod support;
 
 use std::{
@@ -31,11 +32,11 @@ use budao_core::{
     time::Timestamp,
     trace::Trace,
 };
-use budao_journal::{
-    Entry, Journal, Memory, Missing,
-    conformance::stage::manual_world,
-    tenure::{Census, Committed, Exit, NoRoom, Room, Round, Tenure, Terms},
+use budao_engine::{
+    Batch, CommitResult, HolderLiveness, NoReclaimer, SessionWriter, SpaceReclaimer, WriterConfig,
+    WriterExit,
 };
+use budao_journal::{Entry, Journal, Memory, Missing, conformance::stage::manual_world};
 use flaky::{Flaky, Trouble};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -68,8 +69,8 @@ impl Clock for Settable {
 #[derive(Debug)]
 struct Gone(&'static str);
 
-impl Census for Gone {
-    fn is_gone(&self, holder: &str) -> bool {
+impl HolderLiveness for Gone {
+    fn is_dead(&self, holder: &str) -> bool {
         holder == self.0
     }
 }
@@ -92,7 +93,7 @@ impl Spans for Collected {
 }
 
 /// A journal that may fail, and everything that a writer of it is bound to.
-struct House {
+struct Fixture {
     world: World,
     clock: Arc<Settable>,
     flaky: Arc<Flaky>,
@@ -102,7 +103,7 @@ struct House {
     spans: Arc<Collected>,
 }
 
-impl House {
+impl Fixture {
     fn new() -> Self {
         let offset = AtomicI64::new(0);
         let clock = Arc::new(Settable { began: tokio::time::Instant::now(), offset });
@@ -115,50 +116,59 @@ impl House {
     }
 
     /// Becomes the writer, under this name.
-    async fn begin(&self, holder: &str, census: &dyn Census) -> Result<(Tenure, Session), Fault> {
-        self.begin_if(holder, census, Missing::Create).await
+    async fn begin(
+        &self,
+        holder: &str,
+        liveness: &dyn HolderLiveness,
+    ) -> Result<(SessionWriter, Session), Fault> {
+        self.begin_if(holder, liveness, Missing::Create).await
     }
 
     async fn begin_if(
         &self,
         holder: &str,
-        census: &dyn Census,
+        liveness: &dyn HolderLiveness,
         missing: Missing,
-    ) -> Result<(Tenure, Session), Fault> {
+    ) -> Result<(SessionWriter, Session), Fault> {
         let (journal, world, limits) = (&self.journal, &self.world, &self.limits);
-        Tenure::begin(Terms { journal, world, limits, holder, census }, self.id, missing).await
+        SessionWriter::start(
+            WriterConfig { journal, world, limits, holder, liveness },
+            self.id,
+            missing,
+        )
+        .await
     }
 
     /// A writer of an opened session.
-    async fn opened(&self) -> (Tenure, Session) {
-        let (mut tenure, mut session) = self.begin("ada", &Gone("nobody")).await.unwrap();
+    async fn opened(&self) -> (SessionWriter, Session) {
+        let (mut writer, mut session) = self.begin("ada", &Gone("nobody")).await.unwrap();
         let (reply, heard) = oneshot::channel();
-        let mut round = Round::default();
-        assert!(tenure.opens(&session, reply, &mut round));
-        self.tell(&mut round, &mut session, opened());
-        tenure.commit(round, &session, &NoRoom).await.unwrap();
+        let mut batch = Batch::default();
+        assert!(writer.admit_opening(&session, reply, &mut batch));
+        self.tell(&mut batch, &mut session, opened());
+        writer.commit(batch, &session, &NoReclaimer).await.unwrap();
         heard.await.unwrap().unwrap();
-        (tenure, session)
+        (writer, session)
     }
 
-    /// Puts an event into a round and applies it.
-    fn tell(&self, round: &mut Round, session: &mut Session, event: Event) {
+    /// Puts an event into a batch and applies it.
+    fn tell(&self, batch: &mut Batch, session: &mut Session, event: Event) {
         let (at, trace) = (self.world.clock.now(), Trace::from_random(7));
         session.apply(&event, at, trace);
-        round.entries.push(Entry { at, trace, turn: session.turns, event: event.into() });
+        batch.entries.push(Entry { at, trace, turn: session.turns, event: event.into() });
     }
 
     /// Commits one note, and whether it is durable.
     async fn note(
         &self,
-        tenure: &mut Tenure,
+        writer: &mut SessionWriter,
         session: &mut Session,
-        room: &dyn Room,
-    ) -> Result<Committed, Exit> {
-        let mut round = Round::default();
+        room: &dyn SpaceReclaimer,
+    ) -> Result<CommitResult, WriterExit> {
+        let mut batch = Batch::default();
         let data = serde_json::json!({"n": session.head});
-        self.tell(&mut round, session, Event::Noted { topic: "test".into(), data });
-        tenure.commit(round, session, room).await
+        self.tell(&mut batch, session, Event::Noted { topic: "test".into(), data });
+        writer.commit(batch, session, room).await
     }
 
     async fn head(&self) -> u64 {
@@ -179,26 +189,26 @@ fn command(id: impl Into<CommandId>, text: &str) -> Command {
     Command { id: id.into(), by: "ada".into(), trace: Trace::NONE, ask }
 }
 
-/// Takes a command up as an engine does. The answer comes when the round is committed.
+/// Takes a command up as an engine does. The answer comes when the batch is committed.
 async fn take(
-    tenure: &Tenure,
+    writer: &SessionWriter,
     session: &Session,
-    round: &mut Round,
+    batch: &mut Batch,
     command: &Command,
     waits: bool,
 ) -> (bool, oneshot::Receiver<Result<Answer, Fault>>) {
     let (reply, heard) = oneshot::channel();
-    let admitted = tenure.admit(session, command, waits, reply, round).await;
+    let admitted = writer.admit(session, command, waits, reply, batch).await;
     let is_new = admitted.is_some();
     if let Some(admitted) = admitted {
-        round.answer(admitted, command.id.clone(), Answer::Accepted { at: session.head });
+        batch.answer(admitted, command.id.clone(), Answer::Accepted { at: session.head });
     }
     (is_new, heard)
 }
 
-fn kind_of(exit: Result<Committed, Exit>) -> Kind {
+fn kind_of(exit: Result<CommitResult, WriterExit>) -> Kind {
     match exit {
-        Err(Exit::Failed(fault)) => fault.kind(),
+        Err(WriterExit::Failed(fault)) => fault.kind(),
         other => panic!("{other:?}"),
     }
 }

@@ -1,41 +1,43 @@
 //! From one reading of a session to the next, and the ways in to its task.
 
 use budao_core::retry::Policy;
-use budao_journal::tenure::{After, Handed, Lives, Sessions, hand_in};
+use budao_engine::{RemoteCommand, RestartDecision, RestartPolicy, SessionRegistry, submit_remote};
 use tokio::sync::mpsc;
 
 use super::*;
 
 const ID: SessionId = SessionId(uuid::Uuid::from_u128(7));
 
-fn failed(kind: Kind) -> Result<Exit, Box<dyn std::any::Any + Send>> {
-    Ok(Exit::Failed(Fault::new(kind, Operation::AppendRecords)))
+fn failed(kind: Kind) -> Result<WriterExit, Box<dyn std::any::Any + Send>> {
+    Ok(WriterExit::Failed(Fault::new(kind, Operation::AppendRecords)))
 }
 
 #[test]
 fn a_life_that_ended_by_itself_leaves_an_answer_for_whoever_comes_next() {
     let policy = Policy::default();
-    let after = |exit| match Lives::new(ID).after(Ok(exit), &policy) {
-        After::End(told) => told.err().map(|fault| fault.kind()),
+    let after = |exit| match RestartPolicy::new(ID).decide(Ok(exit), &policy) {
+        RestartDecision::End(told) => told.err().map(|fault| fault.kind()),
         other => panic!("{other:?}"),
     };
-    assert_eq!(after(Exit::Idle), None);
-    assert_eq!(after(Exit::Stopped), Some(Kind::ShuttingDown));
-    assert_eq!(after(Exit::Fenced), Some(Kind::SessionBusy));
+    assert_eq!(after(WriterExit::Idle), None);
+    assert_eq!(after(WriterExit::Stopped), Some(Kind::ShuttingDown));
+    assert_eq!(after(WriterExit::Fenced), Some(Kind::SessionBusy));
 }
 
 #[test]
 fn a_session_whose_journal_failed_is_read_back_four_times_and_then_left() {
     let policy = Policy::default();
-    let mut lives = Lives::new(ID);
+    let mut restarts = RestartPolicy::new(ID);
     for attempt in 1..5 {
-        let After::Again(wait) = lives.after(failed(Kind::JournalBusy), &policy) else {
+        let RestartDecision::Restart(wait) = restarts.decide(failed(Kind::JournalBusy), &policy)
+        else {
             panic!("given up at {attempt}");
         };
         assert_eq!(wait, policy.delay(attempt, 0.0));
-        assert_eq!(lives.halt(), None);
+        assert_eq!(restarts.take_abort(), None);
     }
-    let After::GivenUp(fault) = lives.after(failed(Kind::JournalBusy), &policy) else {
+    let RestartDecision::Abandon(fault) = restarts.decide(failed(Kind::JournalBusy), &policy)
+    else {
         panic!("never given up");
     };
     assert_eq!(fault.kind(), Kind::JournalBusy);
@@ -43,68 +45,71 @@ fn a_session_whose_journal_failed_is_read_back_four_times_and_then_left() {
 
 #[test]
 fn after_a_full_disk_the_next_life_ends_its_turn_with_that() {
-    let mut lives = Lives::new(ID);
-    let after = lives.after(failed(Kind::JournalFull), &Policy::default());
-    assert!(matches!(after, After::Again(_)), "{after:?}");
-    assert_eq!(lives.halt().map(|fault| fault.kind()), Some(Kind::JournalFull));
-    assert_eq!(lives.halt(), None, "once");
+    let mut restarts = RestartPolicy::new(ID);
+    let after = restarts.decide(failed(Kind::JournalFull), &Policy::default());
+    assert!(matches!(after, RestartDecision::Restart(_)), "{after:?}");
+    assert_eq!(restarts.take_abort().map(|fault| fault.kind()), Some(Kind::JournalFull));
+    assert_eq!(restarts.take_abort(), None, "once");
 }
 
 #[test]
 fn a_command_that_came_before_costs_no_life() {
-    let mut lives = Lives::new(ID);
+    let mut restarts = RestartPolicy::new(ID);
     for _ in 0..100 {
-        let after = lives.after(failed(Kind::CommandRepeated), &Policy::default());
-        assert!(matches!(after, After::Again(Duration::ZERO)), "{after:?}");
+        let after = restarts.decide(failed(Kind::CommandRepeated), &Policy::default());
+        assert!(matches!(after, RestartDecision::Restart(Duration::ZERO)), "{after:?}");
     }
 }
 
 #[test]
 fn what_does_not_pass_is_given_up_at_once() {
     for kind in [Kind::UnknownSession, Kind::JournalDamaged, Kind::JournalNewer] {
-        let after = Lives::new(ID).after(failed(kind), &Policy::default());
-        assert!(matches!(&after, After::GivenUp(fault) if fault.kind() == kind), "{after:?}");
+        let after = RestartPolicy::new(ID).decide(failed(kind), &Policy::default());
+        assert!(
+            matches!(&after, RestartDecision::Abandon(fault) if fault.kind() == kind),
+            "{after:?}"
+        );
     }
 }
 
 #[test]
 fn a_panic_is_a_life_that_failed() {
-    let mut lives = Lives::new(ID);
+    let mut restarts = RestartPolicy::new(ID);
     for _ in 1..5 {
-        let after = lives.after(Err(Box::new("boom")), &Policy::default());
-        assert!(matches!(after, After::Again(_)), "{after:?}");
+        let after = restarts.decide(Err(Box::new("boom")), &Policy::default());
+        assert!(matches!(after, RestartDecision::Restart(_)), "{after:?}");
     }
-    let after = lives.after(Err(Box::new("boom")), &Policy::default());
-    let After::GivenUp(fault) = after else { panic!("{after:?}") };
+    let after = restarts.decide(Err(Box::new("boom")), &Policy::default());
+    let RestartDecision::Abandon(fault) = after else { panic!("{after:?}") };
     assert_eq!(fault.kind(), Kind::Bug);
     assert!(fault.to_string().contains("panicked"), "{fault}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_reaches_the_task_that_runs_or_the_one_that_takes_over() {
-    let sessions: Sessions<u32> = Sessions::default();
-    assert!(sessions.is_empty() && !sessions.has(ID));
+    let sessions: SessionRegistry<u32> = SessionRegistry::default();
+    assert!(sessions.is_empty() && !sessions.contains(ID));
     let (sender, mut task) = mpsc::channel(4);
     sessions.send(ID, 1, || sender.clone(), 1).await.unwrap();
     sessions.send(ID, 1, || unreachable!("one runs"), 2).await.unwrap();
     assert_eq!((task.recv().await, task.recv().await), (Some(1), Some(2)));
-    assert!(sessions.has(ID) && sessions.clone().len() == 1);
+    assert!(sessions.contains(ID) && sessions.clone().len() == 1);
 
     drop(task);
-    assert!(!sessions.has(ID), "it is just ending");
+    assert!(!sessions.contains(ID), "it is just ending");
     let (next, mut taken_over) = mpsc::channel(4);
     sessions.send(ID, 1, || next.clone(), 3).await.unwrap();
     assert_eq!(taken_over.recv().await, Some(3));
 
-    sessions.leave(ID, &sender);
+    sessions.remove(ID, &sender);
     assert_eq!(sessions.len(), 1, "the first one's place is another's");
-    sessions.leave(ID, &next);
+    sessions.remove(ID, &next);
     assert!(sessions.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn tasks_that_end_as_fast_as_they_are_started_are_given_up() {
-    let sessions: Sessions<u32> = Sessions::default();
+    let sessions: SessionRegistry<u32> = SessionRegistry::default();
     let starts = std::cell::Cell::new(0);
     let start = || {
         starts.set(starts.get() + 1);
@@ -117,7 +122,7 @@ async fn tasks_that_end_as_fast_as_they_are_started_are_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_sessions_are_loaded_than_may_be_and_all_are_told_oldest_first() {
-    let sessions: Sessions<u32> = Sessions::default();
+    let sessions: SessionRegistry<u32> = SessionRegistry::default();
     let other = SessionId(uuid::Uuid::from_u128(3));
     let (first, _kept) = mpsc::channel(1);
     let (second, _also) = mpsc::channel(1);
@@ -130,36 +135,36 @@ async fn no_more_sessions_are_loaded_than_may_be_and_all_are_told_oldest_first()
     assert!(all[0].same_channel(&second) && all[1].same_channel(&first));
 }
 
-async fn handed(house: &House) -> Handed {
-    hand_in(&*house.journal, house.id, command("c1", "x")).await.unwrap().unwrap_err()
+async fn handed(fixture: &Fixture) -> RemoteCommand {
+    submit_remote(&*fixture.journal, fixture.id, command("c1", "x")).await.unwrap().unwrap_err()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_command_handed_to_another_process_is_waited_for_in_pieces() {
-    let house = House::new();
-    let (mut tenure, session) = house.opened().await;
-    let mut handed = handed(&house).await;
+    let fixture = Fixture::new();
+    let (mut writer, session) = fixture.opened().await;
+    let mut handed = handed(&fixture).await;
     let wait = Duration::from_secs(1);
-    let answer = handed.answer(&*house.journal, &*house.clock, wait).await.unwrap();
+    let answer = handed.wait(&*fixture.journal, &*fixture.clock, wait).await.unwrap();
     assert_eq!(answer, None, "not yet");
-    let mut round = Round::default();
-    let (_, _heard) = take(&tenure, &session, &mut round, &command("c1", "x"), true).await;
-    tenure.commit(round, &session, &NoRoom).await.unwrap();
-    let answer = handed.answer(&*house.journal, &*house.clock, wait).await.unwrap();
+    let mut batch = Batch::default();
+    let (_, _heard) = take(&writer, &session, &mut batch, &command("c1", "x"), true).await;
+    writer.commit(batch, &session, &NoReclaimer).await.unwrap();
+    let answer = handed.wait(&*fixture.journal, &*fixture.clock, wait).await.unwrap();
     assert_eq!(answer, Some(Answer::Accepted { at: 1 }));
-    let again = hand_in(&*house.journal, house.id, command("c1", "x")).await.unwrap();
+    let again = submit_remote(&*fixture.journal, fixture.id, command("c1", "x")).await.unwrap();
     assert_eq!(again.unwrap(), Answer::Accepted { at: 1 }, "and is answered at once after that");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_command_nobody_answers_is_given_up_after_half_a_minute() {
-    let house = House::new();
-    let (_tenure, _) = house.opened().await;
-    let mut handed = handed(&house).await;
+    let fixture = Fixture::new();
+    let (_tenure, _) = fixture.opened().await;
+    let mut handed = handed(&fixture).await;
     let began = tokio::time::Instant::now();
     let fault = loop {
         let wait = Duration::from_secs(7);
-        match handed.answer(&*house.journal, &*house.clock, wait).await {
+        match handed.wait(&*fixture.journal, &*fixture.clock, wait).await {
             Ok(None) => {}
             Ok(Some(answer)) => panic!("{answer:?}"),
             Err(fault) => break fault,
@@ -167,7 +172,7 @@ async fn a_command_nobody_answers_is_given_up_after_half_a_minute() {
     };
     assert_eq!(fault.kind(), Kind::RequestTimedOut);
     assert_eq!(began.elapsed(), Duration::from_secs(35));
-    house.flaky.plan("submit", Trouble::Lost(house.fault(Kind::JournalBusy)));
-    let fault = hand_in(&*house.journal, house.id, command("c2", "x")).await.unwrap_err();
+    fixture.flaky.plan("submit", Trouble::Lost(fixture.fault(Kind::JournalBusy)));
+    let fault = submit_remote(&*fixture.journal, fixture.id, command("c2", "x")).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::JournalBusy);
 }

@@ -1,4 +1,4 @@
-//! What follows from a round once it is durable: work that starts, work that stops.
+//! Starts the work that is due once a batch is durable, and stops work that no longer is.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -8,25 +8,23 @@ use budao_core::{
     session::{CallState, Session},
     turn::{self, Input, Work},
 };
-use budao_journal::tenure::Round;
+use budao_engine::Batch;
 use tokio::sync::oneshot;
 
-use super::{Actor, Running};
+use super::{NativeDecider, Running};
 use crate::{check, runtime::Shared, work};
 
-impl Actor {
+impl NativeDecider {
     /// Starts what is due, stops what no longer is.
-    pub(super) fn act(&mut self) {
+    pub(super) fn start_due_work(&mut self) {
         let due = turn::due(&self.session, &self.shared.limits);
         self.running.retain(|(work, running)| running.is_call || due.contains(work));
         self.running.retain(|(work, _)| !is_over(work, &self.session));
-        let parking = self.is_parking();
-        self.parked |= parking;
-        if parking || self.session.turn.as_ref().is_some_and(|turn| turn.cancelling) {
+        if self.is_parked || self.session.turn.as_ref().is_some_and(|turn| turn.cancelling) {
             let calls = self.running.iter().filter(|(_, running)| running.is_call);
             calls.for_each(|(_, call)| call.cancel.cancel());
         }
-        if parking {
+        if self.is_parked {
             return;
         }
         for work in due {
@@ -41,10 +39,10 @@ impl Actor {
         self.running.iter().any(|(known, _)| known == work)
     }
 
-    /// Checks calls in the round that brought them, if that needs no waiting: one append less.
-    pub(super) fn check_at_once(&mut self, round: &mut Round) {
+    /// Checks calls in the batch that requested them, if no check has to wait: that saves an append.
+    pub(super) fn check_at_once(&mut self, batch: &mut Batch) {
         let asks_others = !self.shared.hooks.is_empty() || self.shared.policy.is_some();
-        if asks_others || self.is_parking() {
+        if asks_others || self.is_parked {
             return;
         }
         let due = turn::due(&self.session, &self.shared.limits);
@@ -55,7 +53,7 @@ impl Actor {
         let checked = AssertUnwindSafe(|| check::at_once(shared, tools, session, &calls));
         // What cannot be checked here, or breaks, is work like any other.
         if let Ok(Some(verdicts)) = std::panic::catch_unwind(checked) {
-            self.step(Input::Checked { turn, verdicts }, round);
+            self.step(Input::Checked { turn, verdicts }, batch);
         }
     }
 
@@ -70,8 +68,8 @@ impl Actor {
             runtime: self.runtime.clone(),
             session: self.id,
             depth: self.session.depth(),
-            sender: self.sender.clone(),
-            life: self.life,
+            signals: self.signals.clone(),
+            generation: self.generation,
             known: Arc::clone(&self.known),
             slots: Arc::clone(&self.slots),
         }
@@ -113,15 +111,15 @@ impl Shared {
         }
     }
 
-    /// Lets the tools go that a session had.
-    pub(super) fn let_go_of_tools(self: &Arc<Self>, session: SessionId) {
+    /// Tells the tool source that a session ended, so that it can stop what its tools left running.
+    pub(super) fn release_tools(self: &Arc<Self>, session: SessionId) {
         let shared = Arc::clone(self);
         self.world.spawn.spawn(Box::pin(async move {
             tokio::select! {
                 biased;
                 () = shared.tools.session_ended(session) => {}
                 () = shared.world.clock.sleep(shared.limits.tool_deadline) => {
-                    tracing::warn!(%session, "the tools of an ended session take long to let go");
+                    tracing::warn!(%session, "tool source is slow to release an ended session");
                 }
             }
         }));

@@ -1,0 +1,227 @@
+//! The Claude CLI as a decider: the pure machine decides, this module starts, feeds and ends the CLI's process.
+//!
+//! If an append fails, nothing of the batch has happened: the host drops the decider, which ends the CLI, and the
+//! session that is loaded next gives the turn its fault.
+
+use std::sync::Arc;
+
+use budao_core::{
+    event::{Answer, CommandId, SessionId, Settings},
+    fault::Fault,
+    session::Session,
+    time::Timestamp,
+};
+use budao_engine::{
+    Batch, Decider, DeciderFactory, Input as HostInput, NoReclaimer, SessionContext, SpaceReclaimer,
+};
+use budao_journal::Entry;
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    engine::{ENGINE_LABEL, ENGINE_NAME, Shared},
+    launch::Start,
+    link::{Around, Link},
+    machine::{self, Action, Env, Input, Machine, check_settings},
+    wire::Line,
+};
+
+/// What the CLI's process reports to its session.
+#[derive(Debug)]
+pub(crate) enum Signal {
+    /// Start the CLI although no prompt is waiting.
+    Warm,
+    Line {
+        life: u32,
+        line: Box<Line>,
+    },
+    Exited {
+        life: u32,
+        fault: Fault,
+    },
+}
+
+/// Makes the deciders of this engine.
+#[derive(Debug)]
+pub(crate) struct ClaudeFactory(pub(crate) Arc<Shared>);
+
+impl DeciderFactory for ClaudeFactory {
+    type Decider = ClaudeDecider;
+
+    fn owns(&self, settings: &Settings) -> bool {
+        settings.labels.get(ENGINE_LABEL).is_some_and(|name| name == ENGINE_NAME)
+    }
+
+    fn prepare(&self, settings: &mut Settings) -> Result<(), Fault> {
+        check_settings(settings)?;
+        settings.labels.insert(ENGINE_LABEL.to_owned(), ENGINE_NAME.to_owned());
+        Ok(())
+    }
+
+    fn load(&self, context: SessionContext<Self>, state: Session) -> ClaudeDecider {
+        let shared = Arc::clone(&self.0);
+        let around = Around {
+            launcher: Arc::clone(&shared.launcher),
+            world: shared.world.clone(),
+            signals: context.signals,
+            line_bytes_max: shared.limits.frame_bytes_hard,
+        };
+        ClaudeDecider {
+            session: context.session,
+            machine: Machine::new(context.session, state).plan_folder(shared.plan_folder.clone()),
+            around,
+            link: None,
+            ending: None,
+            flush_at: None,
+            actions: Vec::new(),
+            shared,
+        }
+    }
+
+    fn reclaimer(&self) -> &dyn SpaceReclaimer {
+        &NoReclaimer
+    }
+}
+
+/// One loaded session of this engine.
+pub(crate) struct ClaudeDecider {
+    shared: Arc<Shared>,
+    session: SessionId,
+    machine: Machine,
+    around: Around,
+    link: Option<Link>,
+    /// Cancelled when the process before the current one has ended.
+    ending: Option<CancellationToken>,
+    /// When text that arrived is recorded.
+    flush_at: Option<Timestamp>,
+    /// Decided, and due after the next commit.
+    actions: Vec<Action>,
+}
+
+impl ClaudeDecider {
+    /// Lets the machine decide. Its events are applied to the state and added to the batch.
+    fn step(&mut self, input: Input, batch: &mut Batch) -> Option<(CommandId, Answer)> {
+        let world = &self.shared.world;
+        let env = Env {
+            now: world.clock.now(),
+            uuid: world.uuid(),
+            trace: world.trace(),
+            limits: &self.shared.limits,
+            patience: &self.shared.patience,
+            scrubber: &self.shared.scrubber,
+        };
+        let decided = machine::step(&mut self.machine, input, &env);
+        batch.entries.extend(decided.entries.into_iter().map(|entry| Entry {
+            at: entry.at,
+            trace: entry.trace,
+            turn: entry.turn,
+            event: entry.event.into(),
+        }));
+        self.actions.extend(decided.actions);
+        self.flush_at = match (self.machine.has_words(), self.flush_at) {
+            (false, _) => None,
+            (true, Some(at)) => Some(at),
+            (true, None) => Some(env.now.after(self.shared.limits.delta_window)),
+        };
+        decided.answer
+    }
+
+    fn fire_timers(&mut self, batch: &mut Batch) {
+        let now = self.shared.world.clock.now();
+        if self.flush_at.is_some_and(|at| at <= now) {
+            self.step(Input::Flush, batch);
+        }
+        if self.machine.wake(&self.shared.patience).is_some_and(|at| at <= now) {
+            self.step(Input::Woke, batch);
+        }
+    }
+
+    /// Starts a process, once the one before it has ended.
+    fn start_process(&mut self, life: u32, launch: machine::Launch, settings: Settings) {
+        let mcp_servers = self.shared.tool_servers.get(&self.session);
+        let mcp_servers = mcp_servers.map(|servers| servers.value().clone());
+        let start = Start { session: self.session, launch, settings, mcp_servers };
+        self.drop_link();
+        self.link = Some(Link::start(life, start, &self.around, self.ending.take()));
+    }
+
+    fn drop_link(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.ending = Some(link.end());
+        }
+    }
+
+    fn link(&self, life: u32) -> Option<&Link> {
+        self.link.as_ref().filter(|link| link.life == life)
+    }
+}
+
+impl Decider for ClaudeDecider {
+    type Signal = Signal;
+
+    fn state(&self) -> &Session {
+        self.machine.session()
+    }
+
+    fn decide(
+        &mut self,
+        input: HostInput<Signal>,
+        batch: &mut Batch,
+    ) -> Option<(CommandId, Answer)> {
+        let input = match input {
+            HostInput::Open { settings, origin } => Input::Opened { settings, origin },
+            HostInput::Resumed => Input::Resumed,
+            HostInput::Aborted(fault) => Input::Halted { fault },
+            HostInput::Command(command) => Input::Command(command),
+            HostInput::Signal(Signal::Warm) => Input::Warm,
+            HostInput::Signal(Signal::Line { life, line }) => Input::Line { life, line },
+            HostInput::Signal(Signal::Exited { life, fault }) => Input::Exited { life, fault },
+            HostInput::Parked(fault) => Input::Parked { fault },
+            HostInput::TimerFired => {
+                self.fire_timers(batch);
+                return None;
+            }
+        };
+        self.step(input, batch)
+    }
+
+    fn act(&mut self, failed: &mut Batch) {
+        let mut broken = None;
+        for action in std::mem::take(&mut self.actions) {
+            match action {
+                Action::Start { life, launch, settings } => {
+                    self.start_process(life, launch, *settings);
+                }
+                Action::Send { life, line } => {
+                    if let Some(Err(fault)) = self.link(life).map(|link| link.send(line)) {
+                        broken = Some((life, fault));
+                    }
+                }
+                Action::Kill { life } => {
+                    if self.link(life).is_some() {
+                        self.drop_link();
+                    }
+                }
+            }
+        }
+        if let Some((life, fault)) = broken {
+            self.step(Input::Broken { life, fault }, failed);
+        }
+    }
+
+    fn wake_at(&self) -> Option<Timestamp> {
+        let times = [self.flush_at, self.machine.wake(&self.shared.patience)];
+        times.into_iter().flatten().min()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.machine.is_idle()
+    }
+
+    /// Ends the CLI: the next writer may start one on the same conversation.
+    fn close(&mut self) -> Option<BoxFuture<'static, ()>> {
+        self.drop_link();
+        let ending = self.ending.take()?;
+        Some(Box::pin(async move { ending.cancelled().await }))
+    }
+}

@@ -1,0 +1,72 @@
+//! Shutdown of an engine with several sessions.
+
+use std::{sync::Arc, time::Duration};
+
+use budao_claude::{Claude, Config};
+use budao_core::{
+    engine::{Engine as _, Opening},
+    event::{Ask, Command, CommandId, SessionId, StopReason},
+    fault::Kind,
+    limits::Limits,
+    message::Block,
+    trace::Trace,
+};
+use budao_journal::Memory;
+use budao_testkit::{claude::Age, world};
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    common::{Desk, patience},
+    flaky::{Flaky, Trouble},
+    played::Played,
+};
+
+fn message(id: CommandId, text: &str) -> Command {
+    let ask = Ask::Message { content: vec![Block::Text(text.into())] };
+    Command { id, by: "test".into(), trace: Trace::NONE, ask }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_stop_never_extends_the_grace_period() {
+    for (first, second) in [(60, 2), (2, 60)] {
+        let desk = Desk::open(Age::Current).await;
+        desk.say("A @silent").await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let began = Instant::now();
+        let stop = |seconds| desk.engine.shutdown(Duration::from_secs(seconds));
+        tokio::join!(stop(first), stop(second));
+        assert!(began.elapsed() < Duration::from_secs(8), "{first} {second} {:?}", began.elapsed());
+    }
+}
+
+/// Method: one session's append never returns and its queue is full. The other session must still be stopped, and the
+/// shutdown must return.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_hangs_does_not_keep_the_others_from_stopping() {
+    let world = world::seeded(1);
+    let journal = Flaky::new(Arc::new(Memory::new(world.clone(), Limits::default())));
+    let played = Played::new(Age::Current);
+    let mut config = Config::new(journal.clone(), world.clone(), played.clone());
+    config.patience = patience();
+    let engine = Claude::new(config);
+    let hung = engine.open(Opening::default()).await.unwrap();
+    let other = engine.open(Opening::default()).await.unwrap();
+    engine.submit(other, message("b".into(), "B @silent")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    journal.plan("append", Trouble::Hung);
+    for _ in 0..400 {
+        let (engine, id) = (engine.clone(), CommandId::own(world.uuid()));
+        tokio::spawn(async move { engine.submit(hung, message(id, "A")).await });
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    timeout(Duration::from_secs(60), engine.shutdown(Duration::ZERO)).await.unwrap();
+    assert_eq!(stopped(&*journal, other).await, (StopReason::Failed, Some(Kind::ShuttingDown)));
+}
+
+async fn stopped(journal: &Flaky, session: SessionId) -> (StopReason, Option<Kind>) {
+    let (state, _) = budao_journal::fold(journal, session).await.unwrap();
+    let last = state.last.expect("a turn ended");
+    (last.stop, last.fault.map(|fault| fault.kind()))
+}

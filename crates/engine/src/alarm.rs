@@ -1,0 +1,22 @@
+//! A timer that survives the loop's iterations: waking too early costs one look, a new timer for each message costs
+//! more.
+
+use budao_core::{seams::Clock, time::Timestamp};
+use futures::future::BoxFuture;
+
+/// The next time a session's task wakes by itself.
+#[derive(Default)]
+pub(crate) struct Alarm(Option<(Timestamp, BoxFuture<'static, ()>)>);
+
+impl Alarm {
+    /// Waits until `at`, or less.
+    pub(crate) async fn wait_until(&mut self, at: Timestamp, now: Timestamp, clock: &dyn Clock) {
+        if self.0.as_ref().is_none_or(|(kept, _)| *kept > at) {
+            self.0 = Some((at, clock.sleep(at.since(now))));
+        }
+        if let Some((_, sleep)) = &mut self.0 {
+            sleep.await;
+        }
+        self.0 = None;
+    }
+}

@@ -1,0 +1,149 @@
+//! A batch: the events and answers decided together, and the callers that wait for them.
+
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
+
+use budao_core::{
+    event::{Answer, Ask, Command, CommandId, Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+};
+use budao_journal::{Append, Entry, Token};
+use tokio::sync::oneshot;
+
+/// The channel to a caller that waits for a result.
+pub type Reply<T> = oneshot::Sender<Result<T, Fault>>;
+
+/// Events and answers that become durable in one append, and the callers to answer afterwards.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The events to append, in order.
+    pub entries: Vec<Entry>,
+    /// Answers to commands of the journal's inbox.
+    inbox_answers: Vec<(CommandId, Answer)>,
+    /// Commands that arrived directly with a caller's id, recorded so that a repetition gets the same answer.
+    direct_answers: Vec<(Command, Answer)>,
+    /// Every answer of the batch, for repetitions that arrive soon.
+    known: Vec<KnownAnswer>,
+    replies: Vec<(Reply<Answer>, Answer)>,
+    openings: Vec<Reply<()>>,
+}
+
+/// The answer to an earlier command, kept for repetitions of its id.
+#[derive(Debug)]
+pub(crate) struct KnownAnswer {
+    id: CommandId,
+    /// Hash of the command's body: the same id with another body is refused.
+    body: u64,
+    answer: Answer,
+}
+
+/// A command that is new and must be decided.
+#[derive(Debug)]
+pub struct AdmittedCommand {
+    pub(crate) body: u64,
+    pub(crate) recorded: Option<Command>,
+    pub(crate) from_inbox: bool,
+    pub(crate) reply: Reply<Answer>,
+}
+
+impl Batch {
+    /// Adds the answer to an admitted command.
+    pub fn answer(&mut self, admitted: AdmittedCommand, id: CommandId, answer: Answer) {
+        let AdmittedCommand { body, recorded, from_inbox, reply } = admitted;
+        match recorded {
+            Some(command) => self.direct_answers.push((command, answer.clone())),
+            None if from_inbox => self.inbox_answers.push((id.clone(), answer.clone())),
+            None => {}
+        }
+        self.known.push(KnownAnswer { id, body, answer: answer.clone() });
+        self.replies.push((reply, answer));
+    }
+
+    /// Rejects a command of the journal's inbox.
+    pub(crate) fn reject(&mut self, id: CommandId, fault: Fault) {
+        self.inbox_answers.push((id, Answer::Rejected { fault }));
+    }
+
+    pub(crate) fn add_opening(&mut self, reply: Reply<()>) {
+        self.openings.push(reply);
+    }
+
+    /// Answers a command whose id is known. For a new command it returns the reply channel and the body's hash.
+    pub(crate) fn answer_known(
+        &mut self,
+        session: SessionId,
+        command: &Command,
+        reply: Reply<Answer>,
+        remembered: &VecDeque<KnownAnswer>,
+    ) -> Option<(Reply<Answer>, u64)> {
+        let body = hash(&command.ask);
+        let mut known = self.known.iter().chain(remembered);
+        match known.find(|known| known.id == command.id) {
+            Some(known) if known.body == body => self.replies.push((reply, known.answer.clone())),
+            Some(known) => drop(reply.send(Err(command_repeated(session, &known.id)))),
+            None => return Some((reply, body)),
+        }
+        None
+    }
+
+    /// Has the batch nothing to append?
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.inbox_answers.is_empty() && self.direct_answers.is_empty()
+    }
+
+    /// The append that makes the batch durable; `head` is the position of its last entry.
+    pub(crate) fn append(
+        &self,
+        session: SessionId,
+        token: Token,
+        head: Seq,
+        snapshot: Option<Vec<u8>>,
+    ) -> Append {
+        Append {
+            session,
+            token,
+            expected: head - self.entries.len() as Seq,
+            entries: self.entries.clone(),
+            answers: self.inbox_answers.clone(),
+            taken: self.direct_answers.clone(),
+            snapshot,
+        }
+    }
+
+    /// Sends the fault to every caller: the batch was not appended.
+    pub(crate) fn refuse(self, fault: &Fault) {
+        self.replies.into_iter().for_each(|(reply, _)| drop(reply.send(Err(fault.clone()))));
+        self.openings.into_iter().for_each(|reply| drop(reply.send(Err(fault.clone()))));
+    }
+
+    /// Answers every caller and remembers the answers: the batch is durable. Returns its entries.
+    pub(crate) fn answer_all(
+        self,
+        remembered: &mut VecDeque<KnownAnswer>,
+        limit: usize,
+    ) -> Vec<Entry> {
+        for known in self.known {
+            remembered.push_back(known);
+            if remembered.len() > limit {
+                remembered.pop_front();
+            }
+        }
+        self.replies.into_iter().for_each(|(reply, answer)| drop(reply.send(Ok(answer))));
+        self.openings.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
+        self.entries
+    }
+}
+
+fn hash(body: &Ask) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_vec(body).unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
+}
+
+fn command_repeated(session: SessionId, command: &CommandId) -> Fault {
+    Fault::new(Kind::CommandRepeated, Operation::SubmitCommand)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::CommandId, command.to_string())
+}

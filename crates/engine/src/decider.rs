@@ -1,0 +1,153 @@
+//! What an engine implements: a decider for each loaded session, and a factory that makes deciders.
+//!
+//! The host calls a decider from one task only, so a decider needs no locks. Deciding is synchronous and does no I/O:
+//! it turns an input into events. The host makes the events durable, then calls [`Decider::act`], which starts the
+//! work that is due. Work runs on tasks of its own and reports back through a [`SignalSender`].
+
+use std::fmt;
+
+use budao_core::{
+    event::{Answer, Command, CommandId, Origin, SessionId, Settings},
+    fault::Fault,
+    session::Session,
+    time::Timestamp,
+};
+use budao_journal::Entry;
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use crate::{batch::Batch, host::Host, session_task::Message, writer::SpaceReclaimer};
+
+/// Everything that a decider decides about. `S` is the engine's own signal type.
+#[derive(Debug)]
+pub enum Input<S> {
+    /// The session has no records and is to be opened.
+    Open {
+        /// The settings it starts with.
+        settings: Box<Settings>,
+        /// The session or pipeline that created it; `None` for a user's session.
+        origin: Option<Origin>,
+    },
+    /// A new writer has loaded a session that has records.
+    Resumed,
+    /// The journal had no space left: the turn must end with this fault.
+    Aborted(Fault),
+    /// A command that was not answered before.
+    Command(Command),
+    /// A report of the engine's own work.
+    Signal(S),
+    /// The time that [`Decider::wake_at`] asked for has come.
+    TimerFired,
+    /// The grace period of a shutdown is over: leave unfinished work for the next writer.
+    Parked(Fault),
+}
+
+/// Decides for one loaded session.
+pub trait Decider: Send + 'static {
+    /// What the engine's own work reports.
+    type Signal: Send + fmt::Debug + 'static;
+
+    /// The session's state, with every event of the current batch applied.
+    fn state(&self) -> &Session;
+
+    /// Decides about one input: applies the events to the state and adds them to the batch. Returns the answer to a
+    /// command.
+    fn decide(
+        &mut self,
+        input: Input<Self::Signal>,
+        batch: &mut Batch,
+    ) -> Option<(CommandId, Answer)>;
+
+    /// Adds what follows from the batch without waiting, so that it shares the batch's sync.
+    fn before_commit(&mut self, batch: &mut Batch) {
+        let _ = batch;
+    }
+
+    /// Receives the entries of a durable batch.
+    fn after_commit(&mut self, entries: &[Entry]) {
+        let _ = entries;
+    }
+
+    /// Starts the work that is due and stops what no longer is. Whatever fails at once goes into `failed`, which is
+    /// committed next. Called after every commit; must not start the same work twice.
+    fn act(&mut self, failed: &mut Batch);
+
+    /// When the decider wants [`Input::TimerFired`].
+    fn wake_at(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Has the session no turn and no running work?
+    fn is_idle(&self) -> bool;
+
+    /// May the session be unloaded? Called when it is idle.
+    fn can_unload(&self) -> bool {
+        true
+    }
+
+    /// After [`Input::Parked`]: is work still stopping that should be waited for?
+    fn is_winding_down(&self) -> bool {
+        false
+    }
+
+    /// Releases what the session holds outside of this process. The host waits for the future, up to a bound, before
+    /// it releases the lease.
+    fn close(&mut self) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+}
+
+/// Makes the deciders of one engine.
+pub trait DeciderFactory: fmt::Debug + Send + Sync + Sized + 'static {
+    /// The engine's decider.
+    type Decider: Decider;
+
+    /// Does this engine run sessions with these settings?
+    fn owns(&self, settings: &Settings) -> bool;
+
+    /// Checks and completes the settings of a new session.
+    ///
+    /// # Errors
+    /// When the engine cannot run a session with these settings.
+    fn prepare(&self, settings: &mut Settings) -> Result<(), Fault>;
+
+    /// Makes the decider of a session that was just loaded. It must start no work: the host calls
+    /// [`Decider::act`] when the inbox has been read.
+    fn load(&self, context: SessionContext<Self>, state: Session) -> Self::Decider;
+
+    /// Frees space when an append fails for lack of it.
+    fn reclaimer(&self) -> &dyn SpaceReclaimer;
+}
+
+/// The signal type of an engine.
+pub type SignalOf<F> = <<F as DeciderFactory>::Decider as Decider>::Signal;
+
+/// What a decider knows of its place in the host.
+#[derive(Debug)]
+pub struct SessionContext<F: DeciderFactory> {
+    /// The session's id.
+    pub session: SessionId,
+    /// How often this task has loaded the session, from 1. Signals of an earlier generation are stale.
+    pub generation: u32,
+    /// Where the session's work reports.
+    pub signals: SignalSender<SignalOf<F>>,
+    /// The host, for work that runs sessions of its own.
+    pub host: Host<F>,
+}
+
+/// Sends signals to one session's task.
+#[derive(Debug)]
+pub struct SignalSender<S>(pub(crate) mpsc::Sender<Message<S>>);
+
+impl<S> Clone for SignalSender<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<S> SignalSender<S> {
+    /// Sends a signal; waits while the session's queue is full. Returns `false` if the task has ended.
+    pub async fn send(&self, signal: S) -> bool {
+        self.0.send(Message::Signal(signal)).await.is_ok()
+    }
+}

@@ -1,0 +1,308 @@
+//! The session host: loads sessions when they are used, routes commands to them, and finishes what others left.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use budao_core::{
+    engine::{Engine, Opening},
+    event::{Answer, Command, Record, Seq, SessionId},
+    fault::{Fault, Kind},
+    limits::Limits,
+    seams::World,
+    session::Session,
+};
+use budao_journal::{Info, Journal, Missing, Stored, fold};
+use dashmap::DashMap;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    decider::{DeciderFactory, SignalOf},
+    registry::SessionRegistry,
+    remote::{REMOTE_ANSWER, confirm_failure, submit_remote},
+    session_task::{Message, SessionTask},
+    writer::{HolderLiveness, WriterConfig, task_gone},
+};
+
+/// First and longest wait between two looks at a session that must go on.
+const PURSUIT: Duration = Duration::from_millis(250);
+const PURSUIT_MAX: Duration = Duration::from_secs(5);
+/// Unfinished sessions read at a time when a process starts.
+const RECOVERY_PAGE: usize = 256;
+
+/// What a host is started with.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// The journal that holds the sessions.
+    pub journal: Arc<dyn Journal>,
+    /// Clock, randomness and task spawning.
+    pub world: World,
+    /// The bounds.
+    pub limits: Arc<Limits>,
+    /// The name under which leases are taken; unique for each process run.
+    pub holder: String,
+    /// Whose leases may be taken before they run out.
+    pub liveness: Arc<dyn HolderLiveness>,
+    /// How long an idle session stays loaded.
+    pub idle_keep: Duration,
+}
+
+impl HostConfig {
+    pub(crate) fn writer(&self) -> WriterConfig<'_> {
+        WriterConfig {
+            journal: &self.journal,
+            world: &self.world,
+            limits: &self.limits,
+            holder: &self.holder,
+            liveness: &*self.liveness,
+        }
+    }
+}
+
+/// Hosts the sessions of one engine. Clones are cheap and share the same sessions.
+#[derive(Debug)]
+pub struct Host<F: DeciderFactory>(Arc<HostState<F>>);
+
+struct HostState<F: DeciderFactory> {
+    config: HostConfig,
+    factory: F,
+    registry: SessionRegistry<Message<SignalOf<F>>>,
+    /// Sessions with a pursuit task.
+    pursued: DashMap<SessionId, ()>,
+}
+
+impl<F: DeciderFactory> fmt::Debug for HostState<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let loaded = self.registry.len();
+        f.debug_struct("Host").field("factory", &self.factory).field("loaded", &loaded).finish()
+    }
+}
+
+impl<F: DeciderFactory> Clone for Host<F> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<F: DeciderFactory> Host<F> {
+    /// A host without loaded sessions.
+    #[must_use]
+    pub fn new(config: HostConfig, factory: F) -> Self {
+        let (registry, pursued) = (SessionRegistry::default(), DashMap::new());
+        Self(Arc::new(HostState { config, factory, registry, pursued }))
+    }
+
+    /// What the host was started with.
+    #[must_use]
+    pub fn config(&self) -> &HostConfig {
+        &self.0.config
+    }
+
+    /// The engine's factory.
+    #[must_use]
+    pub fn factory(&self) -> &F {
+        &self.0.factory
+    }
+
+    /// The number of loaded sessions.
+    #[must_use]
+    pub fn loaded(&self) -> usize {
+        self.0.registry.len()
+    }
+
+    pub(crate) fn registry(&self) -> &SessionRegistry<Message<SignalOf<F>>> {
+        &self.0.registry
+    }
+
+    /// The session's state, folded from its records.
+    ///
+    /// # Errors
+    /// When the session is unknown or its records cannot be read.
+    pub async fn state(&self, session: SessionId) -> Result<Session, Fault> {
+        fold(&*self.config().journal, session).await.map(|(state, _)| state)
+    }
+
+    /// Sends a signal to a session's task, loading the session if need be.
+    ///
+    /// # Errors
+    /// When too many sessions are loaded.
+    pub async fn signal(&self, session: SessionId, signal: SignalOf<F>) -> Result<(), Fault> {
+        self.send(session, Missing::Refuse, Message::Signal(signal)).await
+    }
+
+    /// Finishes a session: looks at it again until nothing in it is unfinished or it is loaded here. One pursuit runs
+    /// for each session.
+    pub(crate) fn pursue(&self, session: SessionId) {
+        if self.0.pursued.insert(session, ()).is_some() {
+            return;
+        }
+        let host = self.clone();
+        self.config().world.spawn.spawn(Box::pin(async move {
+            let mut wait = PURSUIT;
+            while !host.is_settled(session).await {
+                host.config().world.clock.sleep(wait).await;
+                wait = (wait * 2).min(PURSUIT_MAX);
+                drop(host.load(session));
+            }
+            host.0.pursued.remove(&session);
+            // A task that abandoned the session a moment ago saw this pursuit and started none.
+            if !host.is_settled(session).await {
+                host.pursue(session);
+            }
+        }));
+    }
+
+    /// Is the session loaded here, finished, another engine's, or deleted?
+    async fn is_settled(&self, session: SessionId) -> bool {
+        let journal = &self.config().journal;
+        if self.0.registry.contains(session) {
+            // Its task may just be finding out that another process holds the lease.
+            tokio::task::yield_now().await;
+        }
+        match journal.info(session).await {
+            Ok(None) => true,
+            // A lease of ours without a task is left from a write that the disk did not confirm.
+            Ok(Some(Info { lease: Some(lease), .. }))
+                if lease.holder == self.config().holder && self.0.registry.contains(session) =>
+            {
+                true
+            }
+            Ok(Some(_)) => match self.state(session).await {
+                Ok(state) if state.head > 0 && !self.factory().owns(&state.settings) => true,
+                Ok(state) => {
+                    let inbox = journal.inbox(session).await;
+                    state.turn.is_none()
+                        && state.queue.is_empty()
+                        && inbox.is_ok_and(|inbox| inbox.is_empty())
+                }
+                Err(fault) => fault.kind() == Kind::UnknownSession,
+            },
+            Err(_) => false,
+        }
+    }
+
+    /// Loads a session without a message.
+    fn load(&self, session: SessionId) -> mpsc::Sender<Message<SignalOf<F>>> {
+        let start = || SessionTask::start(self.clone(), session, Missing::Refuse);
+        self.0.registry.get_or_start(session, start)
+    }
+
+    /// Sends a message to a session's task, loading the session if need be.
+    pub(crate) async fn send(
+        &self,
+        session: SessionId,
+        missing: Missing,
+        message: Message<SignalOf<F>>,
+    ) -> Result<(), Fault> {
+        let start = || SessionTask::start(self.clone(), session, missing);
+        self.0.registry.send(session, self.config().limits.sessions, start, message).await
+    }
+
+    /// Submits a command through the inbox of a session that another process writes.
+    async fn submit_remotely(&self, session: SessionId, command: Command) -> Result<Answer, Fault> {
+        let HostConfig { journal, world, .. } = self.config();
+        let mut remote = match submit_remote(&**journal, session, command).await? {
+            Ok(answer) => return Ok(answer),
+            Err(remote) => remote,
+        };
+        // The other process may have died; its session is loaded here when the lease has run out.
+        self.pursue(session);
+        loop {
+            if let Some(answer) = remote.wait(&**journal, &*world.clock, REMOTE_ANSWER).await? {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl<F: DeciderFactory> Engine for Host<F> {
+    async fn open(&self, opening: Opening) -> Result<SessionId, Fault> {
+        let session = opening.session.unwrap_or_else(|| SessionId(self.config().world.uuid()));
+        let Opening { mut settings, origin, .. } = opening;
+        self.factory().prepare(&mut settings)?;
+        let (reply, opened) = oneshot::channel();
+        let message = Message::Open { settings: Box::new(settings), origin, reply };
+        self.send(session, Missing::Create, message).await?;
+        opened.await.map_err(|_| task_gone(session))??;
+        Ok(session)
+    }
+
+    async fn submit(&self, session: SessionId, mut command: Command) -> Result<Answer, Fault> {
+        command.bound_nesting();
+        let (reply, answered) = oneshot::channel();
+        let copy = Box::new(command.clone());
+        let message = Message::Command { command: copy, from_inbox: false, reply };
+        self.send(session, Missing::Refuse, message).await?;
+        match answered.await.unwrap_or_else(|_| Err(task_gone(session))) {
+            Err(fault) if fault.kind() == Kind::SessionBusy => {
+                self.submit_remotely(session, command).await
+            }
+            Err(fault) => {
+                confirm_failure(&*self.config().journal, session, &command.id, fault).await
+            }
+            Ok(answer) => Ok(answer),
+        }
+    }
+
+    async fn follow(
+        &self,
+        session: SessionId,
+        after: Seq,
+    ) -> Result<BoxStream<'static, Result<Record, Fault>>, Fault> {
+        let batches = self.config().journal.follow(session, after);
+        let records = batches.flat_map(|batch| {
+            let records: Vec<Result<Record, Fault>> = match batch {
+                Ok(batch) => batch.iter().map(Stored::record).collect(),
+                Err(fault) => vec![Err(fault)],
+            };
+            stream::iter(records)
+        });
+        Ok(records.boxed())
+    }
+
+    fn touch(&self, session: SessionId) {
+        drop(self.load(session));
+        self.pursue(session);
+    }
+
+    async fn recover(&self) -> Result<usize, Fault> {
+        let (mut after, mut recovered) = (None, 0);
+        loop {
+            let page = self.config().journal.unfinished(after, RECOVERY_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(recovered) };
+            after = Some(last.session);
+            for unfinished in page {
+                let state = self.state(unfinished.session).await;
+                let is_foreign =
+                    |state: &Session| state.head > 0 && !self.factory().owns(&state.settings);
+                if !state.is_ok_and(|state| is_foreign(&state)) {
+                    recovered += 1;
+                    self.touch(unfinished.session);
+                }
+            }
+        }
+    }
+
+    async fn shutdown(&self, grace: Duration) {
+        let stop = |task: mpsc::Sender<Message<SignalOf<F>>>| async move {
+            let (reply, stopped) = oneshot::channel();
+            if task.send(Message::Stop { grace, reply }).await.is_ok() {
+                drop(stopped.await);
+                task.closed().await;
+            }
+        };
+        // All at once: a session whose queue is full must not delay the others.
+        let all = futures::future::join_all(self.0.registry.all().into_iter().map(stop));
+        let config = self.config();
+        let bound = grace + config.limits.kill_grace * 2 + Duration::from_secs(5);
+        tokio::select! {
+            biased;
+            _ = all => {}
+            () = config.world.clock.sleep(bound) => tracing::warn!("sessions did not stop in time"),
+        }
+    }
+}

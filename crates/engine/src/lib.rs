@@ -1,0 +1,32 @@
+//! The session host every engine runs on.
+//!
+//! [`Host`] owns what all engines do alike: the registry of loaded sessions, the lease and its renewal, the inbox,
+//! batches that are durable before they are answered, restart after the journal failed, take-over of sessions whose
+//! process died, shutdown and follow. It implements [`budao_core::engine::Engine`].
+//!
+//! An engine implements [`Decider`] (input in, events out, then start the work that is due) and [`DeciderFactory`]. A
+//! complete engine is about 60 lines: `tests/echo_engine.rs` is one. The native loop (`budao-runtime`) and the Claude
+//! CLI (`budao-claude`) are the two that ship.
+
+mod alarm;
+mod batch;
+mod decider;
+mod fault_log;
+mod host;
+mod registry;
+mod remote;
+mod restart;
+mod session_task;
+mod subscribers;
+mod writer;
+
+pub use batch::{AdmittedCommand, Batch, Reply};
+pub use decider::{Decider, DeciderFactory, Input, SessionContext, SignalOf, SignalSender};
+pub use host::{Host, HostConfig};
+pub use registry::SessionRegistry;
+pub use remote::{REMOTE_ANSWER, RemoteCommand, confirm_failure, submit_remote};
+pub use restart::{RestartDecision, RestartPolicy, WriterExit};
+pub use writer::{
+    CommitResult, HolderLiveness, NoReclaimer, SessionWriter, SpaceReclaimer, UnknownLiveness,
+    WriterConfig, session_busy, task_gone,
+};

@@ -1,0 +1,100 @@
+//! Decides whether a session's task loads its session again after the writer stopped.
+
+use std::{any::Any, time::Duration};
+
+use budao_core::{
+    event::SessionId,
+    fault::{Category, Fact, Fault, Kind, Operation},
+    retry::Policy,
+};
+
+use crate::writer::{session_busy, task_gone};
+
+/// Times a session is loaded again in a row after its journal failed.
+const RESTARTS: u32 = 5;
+
+/// Why a writer stopped.
+#[derive(Debug)]
+pub enum WriterExit {
+    /// The session was idle for long enough.
+    Idle,
+    /// The host shuts down.
+    Stopped,
+    /// Another writer holds the lease.
+    Fenced,
+    /// The journal failed.
+    Failed(Fault),
+}
+
+/// What a session's task does after its writer stopped.
+#[derive(Debug)]
+pub enum RestartDecision {
+    /// Load the session again after this wait.
+    Restart(Duration),
+    /// End. Messages that are still queued go to the next task, or are refused with the fault.
+    End(Result<(), Fault>),
+    /// End although work may be unfinished; the host must look at the session again later.
+    Abandon(Fault),
+}
+
+/// Counts the restarts of one session's task.
+#[derive(Debug)]
+pub struct RestartPolicy {
+    session: SessionId,
+    attempt: u32,
+    abort_with: Option<Fault>,
+}
+
+impl RestartPolicy {
+    /// A policy with no restart counted.
+    #[must_use]
+    pub fn new(session: SessionId) -> Self {
+        Self { session, attempt: 0, abort_with: None }
+    }
+
+    /// The fault the restarted session must end its turn with, because the journal had no space left.
+    /// Returned once.
+    pub fn take_abort(&mut self) -> Option<Fault> {
+        self.abort_with.take()
+    }
+
+    /// Decides after a writer stopped; `Err` is a panic of the session's code.
+    pub fn decide(
+        &mut self,
+        exit: Result<WriterExit, Box<dyn Any + Send>>,
+        retry: &Policy,
+    ) -> RestartDecision {
+        self.attempt += 1;
+        match exit.unwrap_or_else(|_| WriterExit::Failed(panicked(self.session))) {
+            // The journal works; a command turned out to be a repetition, so the batch is void.
+            WriterExit::Failed(fault) if fault.kind() == Kind::CommandRepeated => {
+                self.attempt = 0;
+                RestartDecision::Restart(Duration::ZERO)
+            }
+            // Another engine runs the session: a restart cannot help.
+            WriterExit::Failed(fault) if fault.kind() == Kind::WrongEngine => {
+                RestartDecision::End(Err(fault))
+            }
+            WriterExit::Failed(fault) if self.attempt < RESTARTS && is_transient(&fault) => {
+                tracing::error!(session = %self.session, %fault, "journal failed, reloading session");
+                self.abort_with = (fault.row().category == Category::Resource).then_some(fault);
+                RestartDecision::Restart(retry.delay(self.attempt, 0.0))
+            }
+            WriterExit::Failed(fault) => RestartDecision::Abandon(fault),
+            WriterExit::Fenced => RestartDecision::End(Err(session_busy(self.session))),
+            WriterExit::Idle => RestartDecision::End(Ok(())),
+            WriterExit::Stopped => RestartDecision::End(Err(task_gone(self.session))),
+        }
+    }
+}
+
+/// Can loading the session again, or repeating the append, succeed?
+pub(crate) fn is_transient(fault: &Fault) -> bool {
+    !matches!(fault.kind(), Kind::UnknownSession | Kind::JournalDamaged | Kind::JournalNewer)
+}
+
+fn panicked(session: SessionId) -> Fault {
+    Fault::new(Kind::Bug, Operation::RunTurn)
+        .with(Fact::Session, session.to_string())
+        .because("the code that runs the session panicked")
+}

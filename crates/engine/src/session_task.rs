@@ -1,0 +1,195 @@
+//! The task of one session: takes the lease, loads the session, runs it, and starts over when the journal failed.
+//!
+//! The task owns the session's message channel across restarts, so no message is lost between two loads.
+
+mod run;
+
+use std::{panic::AssertUnwindSafe, time::Duration};
+
+use budao_core::{
+    event::{Answer, Command, Origin, SessionId, Settings},
+    fault::{Fault, Kind},
+    time::Timestamp,
+};
+use budao_journal::Missing;
+use futures::FutureExt;
+use tokio::sync::{mpsc, oneshot};
+
+use self::run::LoadedSession;
+use crate::{
+    batch::Reply,
+    decider::{DeciderFactory, SignalOf},
+    host::Host,
+    restart::{RestartDecision, RestartPolicy, WriterExit},
+};
+
+/// Messages that may wait for one session.
+pub(crate) const QUEUE: usize = 256;
+
+/// A message to a session's task.
+#[derive(Debug)]
+pub(crate) enum Message<S> {
+    Open {
+        settings: Box<Settings>,
+        origin: Option<Origin>,
+        reply: Reply<()>,
+    },
+    Command {
+        command: Box<Command>,
+        /// Was it read from the journal's inbox?
+        from_inbox: bool,
+        reply: Reply<Answer>,
+    },
+    /// A report of the engine's own work.
+    Signal(S),
+    /// Finish the turn within the grace period, then end. `reply` is dropped when the task has stopped.
+    Stop {
+        grace: Duration,
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// A requested shutdown. It survives restarts of the session.
+#[derive(Debug, Default)]
+pub(crate) struct StopRequest {
+    /// Turns may run until then.
+    pub(crate) deadline: Option<Timestamp>,
+    /// Dropped with the task: the callers wait for that.
+    callers: Vec<oneshot::Sender<()>>,
+}
+
+impl StopRequest {
+    /// Adds a caller. A second request can shorten the grace period but never extend it.
+    pub(crate) fn add(&mut self, deadline: Timestamp, caller: oneshot::Sender<()>) {
+        self.callers.push(caller);
+        self.deadline = Some(self.deadline.map_or(deadline, |before| before.min(deadline)));
+    }
+}
+
+/// A session's task, loaded or not.
+pub(crate) struct SessionTask<F: DeciderFactory> {
+    pub(crate) host: Host<F>,
+    pub(crate) session: SessionId,
+    pub(crate) missing: Missing,
+    pub(crate) sender: mpsc::Sender<Message<SignalOf<F>>>,
+    pub(crate) messages: mpsc::Receiver<Message<SignalOf<F>>>,
+    /// How often the session was loaded.
+    pub(crate) generation: u32,
+    pub(crate) stop: StopRequest,
+}
+
+impl<F: DeciderFactory> SessionTask<F> {
+    /// Starts the task of a session and returns its channel.
+    pub(crate) fn start(
+        host: Host<F>,
+        session: SessionId,
+        missing: Missing,
+    ) -> mpsc::Sender<Message<SignalOf<F>>> {
+        let (sender, messages) = mpsc::channel(QUEUE);
+        let spawn = std::sync::Arc::clone(&host.config().world.spawn);
+        let task = Self {
+            host,
+            session,
+            missing,
+            sender: sender.clone(),
+            messages,
+            generation: 0,
+            stop: StopRequest::default(),
+        };
+        spawn.spawn(Box::pin(task.run()));
+        sender
+    }
+
+    async fn run(mut self) {
+        let host = self.host.clone();
+        let config = host.config();
+        let mut restarts = RestartPolicy::new(self.session);
+        let mut is_abandoned = false;
+        let end = loop {
+            let exit = AssertUnwindSafe(self.run_once(restarts.take_abort())).catch_unwind().await;
+            match restarts.decide(exit, &config.limits.retry) {
+                RestartDecision::Restart(wait) if wait.is_zero() => {}
+                RestartDecision::Restart(wait) => config.world.clock.sleep(wait).await,
+                RestartDecision::End(end) => break end,
+                RestartDecision::Abandon(fault) => {
+                    is_abandoned = true;
+                    break Err(fault);
+                }
+            }
+        };
+        let session = self.session;
+        self.leave(end).await;
+        if is_abandoned {
+            // Only after the task has left the registry: until then the session counts as loaded.
+            host.pursue(session);
+        }
+    }
+
+    /// Takes the lease, loads the session and runs it until there is a reason to stop.
+    async fn run_once(&mut self, abort: Option<Fault>) -> WriterExit {
+        self.generation += 1;
+        let mut loaded = match LoadedSession::load(self).await {
+            Ok(loaded) => loaded,
+            Err(fault) if fault.kind() == Kind::SessionBusy => return WriterExit::Fenced,
+            Err(fault) => return WriterExit::Failed(fault),
+        };
+        let result = loaded.run(&mut self.messages, &mut self.stop, abort).await;
+        let exit = result.unwrap_or_else(|exit| exit);
+        self.close(&mut loaded).await;
+        if !matches!(exit, WriterExit::Fenced) {
+            loaded.writer.release().await;
+        }
+        exit
+    }
+
+    /// Waits until the decider has released what it holds: the next writer may start the same thing again.
+    async fn close(&mut self, loaded: &mut LoadedSession<F>) {
+        use crate::decider::Decider as _;
+        let Some(mut closed) = loaded.decider.close() else { return };
+        let config = self.host.config();
+        let bound = config.limits.kill_grace * 2 + Duration::from_secs(5);
+        let mut timeout = config.world.clock.sleep(bound);
+        let mut kept = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut closed => break,
+                () = &mut timeout => break,
+                // A full queue must not keep the work from ending: its last signals are dropped.
+                Some(message) = self.messages.recv(), if kept.len() < QUEUE => match message {
+                    Message::Signal(_) => {}
+                    other => kept.push(other),
+                },
+            }
+        }
+        for message in kept {
+            let sender = self.sender.clone();
+            config.world.spawn.spawn(Box::pin(async move {
+                drop(sender.send(message).await);
+            }));
+        }
+    }
+
+    /// Leaves the registry. Queued messages go to the next task, or are refused with the fault.
+    pub(crate) async fn leave(mut self, end: Result<(), Fault>) {
+        self.host.registry().remove(self.session, &self.sender);
+        self.messages.close();
+        while let Some(message) = self.messages.recv().await {
+            match (message, &end) {
+                (Message::Signal(_), _) => {}
+                (Message::Stop { reply, .. }, _) => drop(reply.send(())),
+                (Message::Open { reply, .. }, Err(fault)) => drop(reply.send(Err(fault.clone()))),
+                (Message::Command { reply, .. }, Err(fault)) => {
+                    drop(reply.send(Err(fault.clone())));
+                }
+                (message, Ok(())) => {
+                    let (host, session) = (self.host.clone(), self.session);
+                    let forward = async move {
+                        drop(host.send(session, Missing::Refuse, message).await);
+                    };
+                    self.host.config().world.spawn.spawn(Box::pin(forward));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! A loaded session: collects messages into a batch, decides, commits, answers, acts.
+//!
+//! Messages that gathered during the last commit are decided together and share one append. If the append fails,
+//! nothing of the batch has happened: the state is dropped and loaded again.
+
+use std::{sync::Arc, time::Duration};
+
+use budao_core::{
+    engine::wrong_engine,
+    fault::{Fault, Kind, Operation},
+    time::Timestamp,
+};
+use budao_journal::Entry;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Message, QUEUE, SessionTask, StopRequest};
+use crate::{
+    alarm::Alarm,
+    batch::Batch,
+    decider::{Decider, DeciderFactory, Input, SessionContext, SignalOf, SignalSender},
+    host::Host,
+    restart::WriterExit,
+    writer::SessionWriter,
+};
+
+/// Loaded sessions up to which each idle one stays for the whole of `idle_keep`; above, the time shrinks.
+const ROOMY: u32 = 64;
+
+/// A session between load and unload.
+pub(super) struct LoadedSession<F: DeciderFactory> {
+    host: Host<F>,
+    pub(super) writer: SessionWriter,
+    pub(super) decider: F::Decider,
+    idle_since: Timestamp,
+    /// The decider has been told that the grace period is over.
+    is_parked: bool,
+}
+
+impl<F: DeciderFactory> LoadedSession<F> {
+    pub(super) async fn load(task: &SessionTask<F>) -> Result<Self, Fault> {
+        let host = task.host.clone();
+        let config = host.config();
+        let (writer, state) =
+            SessionWriter::start(config.writer(), task.session, task.missing).await?;
+        if state.head > 0 && !host.factory().owns(&state.settings) {
+            writer.release().await;
+            return Err(wrong_engine(task.session, &state.settings));
+        }
+        let context = SessionContext {
+            session: task.session,
+            generation: task.generation,
+            signals: SignalSender(task.sender.clone()),
+            host: host.clone(),
+        };
+        let decider = host.factory().load(context, state);
+        let idle_since = config.world.clock.now();
+        Ok(Self { writer, decider, idle_since, is_parked: false, host })
+    }
+
+    /// Runs until there is a reason to stop.
+    pub(super) async fn run(
+        &mut self,
+        messages: &mut mpsc::Receiver<Message<SignalOf<F>>>,
+        stop: &mut StopRequest,
+        abort: Option<Fault>,
+    ) -> Result<WriterExit, WriterExit> {
+        self.resume(abort).await?;
+        let clock = Arc::clone(&self.host.config().world.clock);
+        let mut alarm = Alarm::default();
+        loop {
+            let now = clock.now();
+            if let Some(exit) = self.reason_to_stop(now, stop).await? {
+                return Ok(exit);
+            }
+            if self.writer.renew(now).await? {
+                self.take_inbox(stop).await?;
+            }
+            self.fire_timer(now).await?;
+            let wake_at = self.next_wake(now, stop);
+            tokio::select! {
+                biased;
+                Some(first) = messages.recv() => {
+                    let mut batch = vec![first];
+                    while batch.len() < QUEUE && let Ok(next) = messages.try_recv() {
+                        batch.push(next);
+                    }
+                    self.take(batch, stop).await?;
+                }
+                () = self.writer.inbox_changed() => self.take_inbox(stop).await?,
+                () = alarm.wait_until(wake_at, now, &*clock) => {}
+            }
+        }
+    }
+
+    /// The first batches of a loaded session. Work starts only when the inbox has been read: a cancel may wait there.
+    async fn resume(&mut self, abort: Option<Fault>) -> Result<(), WriterExit> {
+        let mut batch = Batch::default();
+        match abort {
+            // The end of the turn is all that fits on a full disk.
+            Some(fault) => drop(self.decider.decide(Input::Aborted(fault), &mut batch)),
+            None if self.decider.state().head > 0 => {
+                drop(self.decider.decide(Input::Resumed, &mut batch));
+            }
+            None => {}
+        }
+        self.commit(batch).await?;
+        self.take_inbox(&mut StopRequest::default()).await
+    }
+
+    /// Takes the commands that other processes submitted.
+    async fn take_inbox(&mut self, stop: &mut StopRequest) -> Result<(), WriterExit> {
+        let messages = self.writer.read_inbox().await.into_iter().map(|command| {
+            let (reply, _) = oneshot::channel();
+            Message::Command { command: Box::new(command), from_inbox: true, reply }
+        });
+        self.take(messages.collect(), stop).await
+    }
+
+    /// One batch: decide, commit, answer, act.
+    async fn take(
+        &mut self,
+        messages: Vec<Message<SignalOf<F>>>,
+        stop: &mut StopRequest,
+    ) -> Result<(), WriterExit> {
+        let mut batch = Batch::default();
+        for message in messages {
+            self.decide(message, &mut batch, stop).await;
+        }
+        self.commit_and_act(batch).await
+    }
+
+    async fn decide(
+        &mut self,
+        message: Message<SignalOf<F>>,
+        batch: &mut Batch,
+        stop: &mut StopRequest,
+    ) {
+        match message {
+            Message::Signal(signal) => drop(self.decider.decide(Input::Signal(signal), batch)),
+            Message::Open { settings, origin, reply } => {
+                if self.writer.admit_opening(self.decider.state(), reply, batch) {
+                    self.decider.decide(Input::Open { settings, origin }, batch);
+                }
+            }
+            Message::Command { command, from_inbox, reply } => {
+                let state = self.decider.state();
+                let admitted = self.writer.admit(state, &command, from_inbox, reply, batch).await;
+                let Some(admitted) = admitted else { return };
+                if let Some((id, answer)) = self.decider.decide(Input::Command(*command), batch) {
+                    batch.answer(admitted, id, answer);
+                }
+            }
+            Message::Stop { grace, reply } => {
+                stop.add(self.host.config().world.clock.now().after(grace), reply);
+            }
+        }
+    }
+
+    async fn fire_timer(&mut self, now: Timestamp) -> Result<(), WriterExit> {
+        if self.decider.wake_at().is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        self.decider.decide(Input::TimerFired, &mut batch);
+        self.commit_and_act(batch).await
+    }
+
+    async fn commit_and_act(&mut self, mut batch: Batch) -> Result<(), WriterExit> {
+        self.decider.before_commit(&mut batch);
+        self.commit(batch).await?;
+        loop {
+            let mut failed = Batch::default();
+            self.decider.act(&mut failed);
+            if failed.is_empty() {
+                return Ok(());
+            }
+            self.commit(failed).await?;
+        }
+    }
+
+    async fn commit(&mut self, batch: Batch) -> Result<Vec<Entry>, WriterExit> {
+        let reclaimer = self.host.factory().reclaimer();
+        let result = self.writer.commit(batch, self.decider.state(), reclaimer).await?;
+        if result.wrote {
+            self.idle_since = self.host.config().world.clock.now();
+        }
+        self.decider.after_commit(&result.entries);
+        Ok(result.entries)
+    }
+
+    async fn reason_to_stop(
+        &mut self,
+        now: Timestamp,
+        stop: &StopRequest,
+    ) -> Result<Option<WriterExit>, WriterExit> {
+        let is_idle = self.decider.is_idle();
+        match stop.deadline {
+            Some(_) if is_idle => Ok(Some(WriterExit::Stopped)),
+            Some(deadline) if now >= deadline => {
+                self.park().await?;
+                let may_wait = self.decider.is_winding_down() && now < self.kill_time(deadline);
+                Ok((!may_wait).then_some(WriterExit::Stopped))
+            }
+            None if self.can_unload() && now.since(self.idle_since) >= self.idle_keep() => {
+                Ok(Some(WriterExit::Idle))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Tells the decider once that the grace period is over.
+    async fn park(&mut self) -> Result<(), WriterExit> {
+        if std::mem::replace(&mut self.is_parked, true) {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        let fault = Fault::new(Kind::ShuttingDown, Operation::RunTurn);
+        self.decider.decide(Input::Parked(fault), &mut batch);
+        self.commit_and_act(batch).await
+    }
+
+    fn can_unload(&self) -> bool {
+        self.decider.is_idle() && self.decider.can_unload()
+    }
+
+    /// How long an idle session stays loaded: less when many are.
+    fn idle_keep(&self) -> Duration {
+        let keep = self.host.config().idle_keep;
+        match u32::try_from(self.host.registry().len()).unwrap_or(u32::MAX) {
+            0..=ROOMY => keep,
+            loaded => keep * ROOMY / loaded,
+        }
+    }
+
+    /// When parked work is no longer waited for.
+    fn kill_time(&self, deadline: Timestamp) -> Timestamp {
+        deadline.after(self.host.config().limits.kill_grace * 2)
+    }
+
+    fn next_wake(&self, now: Timestamp, stop: &StopRequest) -> Timestamp {
+        let mut wake = self.writer.renew_at(now);
+        if let Some(at) = self.decider.wake_at() {
+            wake = wake.min(at);
+        }
+        match stop.deadline {
+            Some(deadline) if now < deadline => wake = wake.min(deadline),
+            Some(deadline) => wake = wake.min(self.kill_time(deadline)),
+            None if self.can_unload() => wake = wake.min(self.idle_since.after(self.idle_keep())),
+            None => {}
+        }
+        wake.max(now.after(Duration::from_millis(1)))
+    }
+}

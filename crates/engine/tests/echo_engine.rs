@@ -1,0 +1,277 @@
+//! A complete engine that repeats what it is told, and the host's promises tested on it.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+#[path = "../../journal/tests/support/flaky.rs"]
+#[allow(dead_code, reason = "shared with tests that plan more")]
+mod flaky;
+
+use std::{sync::Arc, time::Duration};
+
+use budao_core::{
+    engine::{Engine as _, Opening},
+    event::{Answer, Ask, Command, CommandId, Event, SessionId, Settings, StopReason},
+    fault::{Fault, Kind, Operation},
+    limits::Limits,
+    message::{Block, Usage},
+    seams::World,
+    session::Session,
+    trace::Trace,
+};
+use budao_engine::{
+    Batch, Decider, DeciderFactory, Host, HostConfig, Input, NoReclaimer, SessionContext,
+    SignalSender, SpaceReclaimer, UnknownLiveness,
+};
+use budao_journal::{Entry, Memory};
+use flaky::{Flaky, Trouble};
+use tokio::{sync::Semaphore, time::Instant};
+
+/// Makes echo deciders. An echo waits for a permit, so that a test decides when a turn may end.
+#[derive(Debug)]
+struct EchoFactory {
+    world: World,
+    permits: Arc<Semaphore>,
+}
+
+impl DeciderFactory for EchoFactory {
+    type Decider = EchoDecider;
+
+    fn owns(&self, settings: &Settings) -> bool {
+        !settings.is_foreign()
+    }
+
+    fn prepare(&self, _settings: &mut Settings) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn load(&self, context: SessionContext<Self>, state: Session) -> EchoDecider {
+        let (world, permits) = (self.world.clone(), Arc::clone(&self.permits));
+        EchoDecider { world, permits, state, signals: context.signals, is_echoing: false }
+    }
+
+    fn reclaimer(&self) -> &dyn SpaceReclaimer {
+        &NoReclaimer
+    }
+}
+
+struct EchoDecider {
+    world: World,
+    permits: Arc<Semaphore>,
+    state: Session,
+    signals: SignalSender<()>,
+    is_echoing: bool,
+}
+
+impl EchoDecider {
+    fn emit(&mut self, event: Event, batch: &mut Batch) {
+        let (at, trace) = (self.world.clock.now(), Trace::from_random(7));
+        self.state.apply(&event, at, trace);
+        batch.entries.push(Entry { at, trace, turn: self.state.turns, event: event.into() });
+    }
+
+    /// Begins the turn of the next message that waits.
+    fn begin(&mut self, batch: &mut Batch) {
+        if let (None, Some(next)) = (&self.state.turn, self.state.queue.front()) {
+            let message = next.command.clone();
+            self.emit(Event::TurnStarted { message }, batch);
+        }
+    }
+
+    fn end(&mut self, fault: Option<Fault>, batch: &mut Batch) {
+        self.is_echoing = false;
+        let (stop, usage) = (StopReason::EndTurn, Usage::default());
+        self.emit(Event::TurnEnded { stop, fault, steps: 1, usage }, batch);
+        self.begin(batch);
+    }
+}
+
+impl Decider for EchoDecider {
+    type Signal = ();
+
+    fn state(&self) -> &Session {
+        &self.state
+    }
+
+    fn decide(&mut self, input: Input<()>, batch: &mut Batch) -> Option<(CommandId, Answer)> {
+        match input {
+            Input::Open { settings, origin } => {
+                self.emit(Event::SessionOpened { settings: *settings, origin }, batch);
+            }
+            Input::Command(Command { id, ask: Ask::Message { content }, .. }) => {
+                let at = self.state.head;
+                self.emit(Event::MessageAccepted { command: id.clone(), content }, batch);
+                self.begin(batch);
+                return Some((id, Answer::Accepted { at }));
+            }
+            Input::Command(command) => {
+                let fault = Fault::new(Kind::BadRequest, Operation::SubmitCommand);
+                return Some((command.id, Answer::Rejected { fault }));
+            }
+            Input::Signal(()) if self.state.turn.is_some() => self.end(None, batch),
+            Input::Aborted(fault) if self.state.turn.is_some() => self.end(Some(fault), batch),
+            _ => {}
+        }
+        None
+    }
+
+    fn act(&mut self, _failed: &mut Batch) {
+        if self.state.turn.is_none() || std::mem::replace(&mut self.is_echoing, true) {
+            return;
+        }
+        let (signals, permits) = (self.signals.clone(), Arc::clone(&self.permits));
+        self.world.spawn.spawn(Box::pin(async move {
+            permits.acquire().await.unwrap().forget();
+            signals.send(()).await;
+        }));
+    }
+
+    fn is_idle(&self) -> bool {
+        self.state.turn.is_none()
+    }
+}
+
+struct Fixture {
+    host: Host<EchoFactory>,
+    permits: Arc<Semaphore>,
+    flaky: Arc<Flaky>,
+    world: World,
+}
+
+impl Fixture {
+    fn new(permits: usize) -> Self {
+        let world = budao_testkit::world::seeded(1);
+        let inner = Arc::new(Memory::new(world.clone(), Limits::default()));
+        Self::on(Flaky::new(inner), world, "first", permits)
+    }
+
+    fn on(flaky: Arc<Flaky>, world: World, holder: &str, permits: usize) -> Self {
+        let config = HostConfig {
+            journal: flaky.clone(),
+            world: world.clone(),
+            limits: Arc::new(Limits::default()),
+            holder: holder.to_owned(),
+            liveness: Arc::new(UnknownLiveness),
+            idle_keep: Duration::from_secs(5),
+        };
+        let permits = Arc::new(Semaphore::new(permits));
+        let factory = EchoFactory { world: world.clone(), permits: Arc::clone(&permits) };
+        Self { host: Host::new(config, factory), permits, flaky, world }
+    }
+
+    async fn open(&self) -> SessionId {
+        self.host.open(Opening::default()).await.unwrap()
+    }
+
+    async fn say(&self, session: SessionId, id: &str) -> Result<Answer, Fault> {
+        let ask = Ask::Message { content: vec![Block::Text("hello".into())] };
+        let command = Command { id: id.into(), by: "ada".into(), trace: Trace::NONE, ask };
+        self.host.submit(session, command).await
+    }
+
+    /// Waits until the session has no turn and no queue.
+    async fn settle(&self, session: SessionId) {
+        loop {
+            let state = self.host.state(session).await.unwrap();
+            if state.turn.is_none() && state.queue.is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+fn journal_fault() -> Fault {
+    Fault::new(Kind::JournalBusy, Operation::AppendRecords)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_accepted_message_is_answered_in_order() {
+    let fixture = Fixture::new(3);
+    let session = fixture.open().await;
+    for id in ["a", "b", "c"] {
+        assert!(matches!(fixture.say(session, id).await.unwrap(), Answer::Accepted { .. }));
+    }
+    fixture.settle(session).await;
+    assert_eq!(fixture.host.state(session).await.unwrap().turns, 3);
+    let again = fixture.say(session, "b").await.unwrap();
+    assert!(matches!(again, Answer::Accepted { .. }), "a repetition has no second effect");
+    assert_eq!(fixture.host.state(session).await.unwrap().turns, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_session_is_unloaded_and_loads_again() {
+    let fixture = Fixture::new(1);
+    let session = fixture.open().await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(fixture.host.loaded(), 0);
+    fixture.say(session, "a").await.unwrap();
+    assert_eq!(fixture.host.loaded(), 1);
+    fixture.settle(session).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_sessions_stop_at_once() {
+    let fixture = Fixture::new(0);
+    for index in 0..20 {
+        let session = fixture.open().await;
+        fixture.say(session, &format!("m{index}")).await.unwrap();
+    }
+    let began = Instant::now();
+    fixture.host.shutdown(Duration::from_secs(3)).await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(fixture.host.loaded(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_stop_shortens_the_grace_period_and_never_extends_it() {
+    for (first, second) in [(60, 2), (2, 60)] {
+        let fixture = Fixture::new(0);
+        let session = fixture.open().await;
+        fixture.say(session, "a").await.unwrap();
+        let began = Instant::now();
+        let stop = |seconds| fixture.host.shutdown(Duration::from_secs(seconds));
+        tokio::join!(stop(first), stop(second));
+        assert!(began.elapsed() < Duration::from_secs(3), "{first} {second} {:?}", began.elapsed());
+    }
+}
+
+/// Method: the journal fails until the task abandons the session, at every moment of a pursuit that is under way.
+#[tokio::test(start_paused = true)]
+async fn an_abandoned_session_is_finished_when_the_journal_works_again() {
+    for delay in [0, 100, 249, 250, 251, 500, 1_000, 5_000, 20_000] {
+        let fixture = Fixture::new(1);
+        let session = fixture.open().await;
+        fixture.permits.forget_permits(1);
+        fixture.say(session, "a").await.unwrap();
+        fixture.host.touch(session);
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+        for _ in 0..24 {
+            fixture.flaky.plan("append", Trouble::Lost(journal_fault()));
+        }
+        fixture.permits.add_permits(64);
+        tokio::time::timeout(Duration::from_secs(600), fixture.settle(session)).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_process_died_is_finished_by_another() {
+    let first = Fixture::new(0);
+    let session = first.open().await;
+    first.say(session, "a").await.unwrap();
+    // The first host never answers and renews no lease after this: its task is stuck in the world it lost.
+    first.host.shutdown(Duration::ZERO).await;
+    let second = Fixture::on(Arc::clone(&first.flaky), first.world.clone(), "second", 1);
+    assert_eq!(second.host.recover().await.unwrap(), 1);
+    tokio::time::timeout(Duration::from_secs(60), second.settle(session)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_reaches_the_process_that_holds_the_lease() {
+    let first = Fixture::new(2);
+    let session = first.open().await;
+    let second = Fixture::on(Arc::clone(&first.flaky), first.world.clone(), "second", 0);
+    let answer = second.say(session, "from the second").await.unwrap();
+    assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
+    first.settle(session).await;
+    assert_eq!(first.host.state(session).await.unwrap().turns, 1);
+}

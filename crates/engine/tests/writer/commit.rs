@@ -1,0 +1,257 @@
+//! Rounds: durable before they are answered, once, whatever the journal says.
+
+use async_trait::async_trait;
+
+use super::*;
+
+fn heard_kind(heard: Result<Answer, Fault>) -> Kind {
+    heard.unwrap_err().kind()
+}
+
+/// Makes room, or not, and counts.
+struct Cellar {
+    has_room: bool,
+    asked: Mutex<u32>,
+}
+
+impl Cellar {
+    fn new(has_room: bool) -> Self {
+        Self { has_room, asked: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl SpaceReclaimer for Cellar {
+    async fn reclaim(&self, fault: &Fault) -> bool {
+        assert_eq!(fault.kind(), Kind::JournalFull);
+        *self.asked.lock().unwrap() += 1;
+        self.has_room
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passes_is_tried_again_with_growing_waits() {
+    let fixture = Fixture::new();
+    let (mut writer, mut session) = fixture.opened().await;
+    for _ in 0..3 {
+        fixture.flaky.plan("append", Trouble::Lost(fixture.fault(Kind::JournalBusy)));
+    }
+    let began = tokio::time::Instant::now();
+    fixture.note(&mut writer, &mut session, &NoReclaimer).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::from_millis(100 + 200 + 300));
+    assert_eq!(fixture.head().await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_answer_was_lost_is_there_once() {
+    let fixture = Fixture::new();
+    let (mut writer, mut session) = fixture.opened().await;
+    fixture.flaky.plan("append", Trouble::Unanswered(fixture.fault(Kind::JournalBusy)));
+    fixture.note(&mut writer, &mut session, &NoReclaimer).await.unwrap();
+    assert_eq!(fixture.head().await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_four_tries_whoever_waits_is_told_and_nothing_is_remembered() {
+    let fixture = Fixture::new();
+    let (mut writer, session) = fixture.opened().await;
+    for _ in 0..4 {
+        fixture.flaky.plan("append", Trouble::Lost(fixture.fault(Kind::JournalBusy)));
+    }
+    let mut batch = Batch::default();
+    let (_, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    let exit = writer.commit(batch, &session, &NoReclaimer).await;
+    assert_eq!(kind_of(exit), Kind::JournalBusy);
+    assert_eq!(heard_kind(heard.await.unwrap()), Kind::JournalBusy);
+    assert!(fixture.flaky.is_through());
+    let mut batch = Batch::default();
+    let (is_new, _) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    assert!(is_new, "it never happened");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_opening_that_fails_is_told() {
+    let fixture = Fixture::new();
+    let (mut writer, mut session) = fixture.begin("ada", &Gone("nobody")).await.unwrap();
+    let (reply, heard) = oneshot::channel();
+    let mut batch = Batch::default();
+    assert!(writer.admit_opening(&session, reply, &mut batch));
+    fixture.tell(&mut batch, &mut session, opened());
+    fixture.flaky.plan("append", Trouble::Lost(fixture.fault(Kind::JournalDamaged)));
+    let began = tokio::time::Instant::now();
+    assert_eq!(kind_of(writer.commit(batch, &session, &NoReclaimer).await), Kind::JournalDamaged);
+    assert_eq!(began.elapsed(), Duration::ZERO, "damage does not pass");
+    assert_eq!(heard.await.unwrap().unwrap_err().kind(), Kind::JournalDamaged);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_gets_one_more_try_if_room_was_made() {
+    let fixture = Fixture::new();
+    let (mut writer, mut session) = fixture.opened().await;
+    let full = || Trouble::Lost(fixture.fault(Kind::JournalFull));
+    fixture.flaky.plan("append", full());
+    let cellar = Cellar::new(true);
+    fixture.note(&mut writer, &mut session, &cellar).await.unwrap();
+    assert_eq!((fixture.head().await, *cellar.asked.lock().unwrap()), (2, 1));
+
+    fixture.flaky.plan("append", full());
+    fixture.flaky.plan("append", full());
+    let cellar = Cellar::new(true);
+    let exit = fixture.note(&mut writer, &mut session, &cellar).await;
+    assert_eq!((kind_of(exit), *cellar.asked.lock().unwrap()), (Kind::JournalFull, 1));
+    assert!(fixture.flaky.is_through());
+
+    let (mut writer, mut session) = fixture.begin("ada", &Gone("ada")).await.unwrap();
+    fixture.flaky.plan("append", full());
+    let exit = fixture.note(&mut writer, &mut session, &NoReclaimer).await;
+    assert_eq!(kind_of(exit), Kind::JournalFull);
+    assert!(fixture.flaky.is_through(), "no room, no other try");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_is_not_ours_fails_the_round() {
+    let fixture = Fixture::new();
+    let (mut writer, mut session) = fixture.opened().await;
+    fixture.tell(&mut Batch::default(), &mut session, opened());
+    let exit = fixture.note(&mut writer, &mut session, &NoReclaimer).await;
+    assert_eq!(kind_of(exit), Kind::Fenced);
+    assert_eq!(fixture.head().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_comes_again_gets_the_answer_it_had() {
+    let fixture = Fixture::new();
+    let (mut writer, session) = fixture.opened().await;
+    let mut batch = Batch::default();
+    let (is_new, first) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    assert!(is_new);
+    let (is_new, twice) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    assert!(!is_new, "in the same batch");
+    let (is_new, other) = take(&writer, &session, &mut batch, &command("c1", "y"), false).await;
+    assert!(!is_new);
+    assert_eq!(
+        heard_kind(other.await.unwrap()),
+        Kind::CommandRepeated,
+        "the same id for other words"
+    );
+    let committed = writer.commit(batch, &session, &NoReclaimer).await.unwrap();
+    assert!(committed.wrote, "its answer is kept");
+    assert_eq!(first.await.unwrap().unwrap(), Answer::Accepted { at: 1 });
+    assert_eq!(twice.await.unwrap().unwrap(), Answer::Accepted { at: 1 });
+
+    let mut batch = Batch::default();
+    let (is_new, again) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    assert!(!is_new, "in a later batch");
+    let committed = writer.commit(batch, &session, &NoReclaimer).await.unwrap();
+    assert!(!committed.wrote, "there is nothing new");
+    assert_eq!(again.await.unwrap().unwrap(), Answer::Accepted { at: 1 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_from_longer_ago_than_is_remembered_is_asked_for_at_the_inbox() {
+    let fixture = Fixture::new();
+    let (mut writer, session) = fixture.opened().await;
+    for number in 0..65 {
+        let mut batch = Batch::default();
+        let command = command(format!("c{number}"), "x");
+        let (is_new, _) = take(&writer, &session, &mut batch, &command, false).await;
+        assert!(is_new);
+        writer.commit(batch, &session, &NoReclaimer).await.unwrap();
+    }
+    let mut batch = Batch::default();
+    let (is_new, heard) = take(&writer, &session, &mut batch, &command("c0", "x"), false).await;
+    assert!(!is_new);
+    assert_eq!(heard_kind(heard.await.unwrap()), Kind::SessionBusy);
+    let (is_new, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    assert!(!is_new);
+    writer.commit(batch, &session, &NoReclaimer).await.unwrap();
+    assert_eq!(heard.await.unwrap().unwrap(), Answer::Accepted { at: 1 }, "64 are remembered");
+
+    // In doubt whether it came before, it is not taken up.
+    fixture.flaky.plan("answer", Trouble::Lost(fixture.fault(Kind::JournalBusy)));
+    let mut batch = Batch::default();
+    let (is_new, _) = take(&writer, &session, &mut batch, &command("new", "x"), false).await;
+    assert!(!is_new);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_somebody_else_took_meanwhile_sends_whoever_waits_to_the_inbox() {
+    let fixture = Fixture::new();
+    let (mut writer, session) = fixture.opened().await;
+    let mut batch = Batch::default();
+    let (is_new, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    assert!(is_new);
+    fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
+    let exit = writer.commit(batch, &session, &NoReclaimer).await;
+    assert_eq!(kind_of(exit), Kind::CommandRepeated);
+    assert_eq!(heard_kind(heard.await.unwrap()), Kind::SessionBusy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_of_the_inbox_is_answered_there_and_one_of_our_own_is_not_kept() {
+    let fixture = Fixture::new();
+    let (mut writer, session) = fixture.opened().await;
+    fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
+    let waiting = writer.read_inbox().await;
+    let mut batch = Batch::default();
+    let (_, heard) = take(&writer, &session, &mut batch, &waiting[0], true).await;
+    writer.commit(batch, &session, &NoReclaimer).await.unwrap();
+    heard.await.unwrap().unwrap();
+    assert_eq!(writer.read_inbox().await, []);
+    let answer = fixture.journal.answer(fixture.id, &"c1".into()).await.unwrap();
+    assert_eq!(answer, Some(Answer::Accepted { at: 1 }));
+
+    let own = CommandId::own(fixture.world.uuid());
+    let mut batch = Batch::default();
+    let (_, heard) = take(&writer, &session, &mut batch, &command(own, "x"), false).await;
+    let committed = writer.commit(batch, &session, &NoReclaimer).await.unwrap();
+    assert!(!committed.wrote);
+    heard.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_something_of_a_session_that_was_never_opened_is_told() {
+    let fixture = Fixture::new();
+    let (mut writer, session) = fixture.begin("ada", &Gone("nobody")).await.unwrap();
+    fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
+    let mut batch = Batch::default();
+    let (is_new, heard) = take(&writer, &session, &mut batch, &command("c2", "x"), false).await;
+    assert!(!is_new);
+    assert_eq!(heard_kind(heard.await.unwrap()), Kind::UnknownSession);
+    let (_, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), true).await;
+    assert_eq!(heard_kind(heard.await.unwrap()), Kind::UnknownSession);
+    assert!(writer.commit(batch, &session, &NoReclaimer).await.unwrap().wrote);
+    let answer = fixture.journal.answer(fixture.id, &"c1".into()).await.unwrap();
+    assert!(matches!(answer, Some(Answer::Rejected { .. })), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_collects_traces_is_told_what_is_over_once_it_is_durable() {
+    let fixture = Fixture::new();
+    let (mut writer, mut session) = fixture.opened().await;
+    fixture.spans.is_on.store(true, Ordering::SeqCst);
+    let message = CommandId::from("c1");
+    let mut batch = Batch::default();
+    let content = vec![Block::Text("x".into())];
+    fixture.tell(
+        &mut batch,
+        &mut session,
+        Event::MessageAccepted { command: message.clone(), content },
+    );
+    fixture.tell(&mut batch, &mut session, Event::TurnStarted { message });
+    writer.commit(batch, &session, &NoReclaimer).await.unwrap();
+    let mut batch = Batch::default();
+    fixture.tell(
+        &mut batch,
+        &mut session,
+        Event::TurnEnded {
+            stop: budao_core::event::StopReason::EndTurn,
+            fault: None,
+            steps: 0,
+            usage: Default::default(),
+        },
+    );
+    assert!(fixture.spans.spans.lock().unwrap().is_empty());
+    writer.commit(batch, &session, &NoReclaimer).await.unwrap();
+    assert_eq!(fixture.spans.spans.lock().unwrap().len(), 1);
+}

@@ -1,0 +1,220 @@
+//! The lease: had once, taken over from who is gone, renewed in time.
+
+use budao_engine::UnknownLiveness;
+use budao_journal::LeaseRequest;
+use futures::FutureExt as _;
+
+use super::*;
+
+fn kind<T: std::fmt::Debug>(done: Result<T, Fault>) -> Kind {
+    done.unwrap_err().kind()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_opened_once_and_its_inbox_is_read_only_then() {
+    let fixture = Fixture::new();
+    let (mut writer, mut session) = fixture.begin("ada", &UnknownLiveness).await.unwrap();
+    assert_eq!(session, Session::default());
+    fixture.journal.submit(fixture.id, command("c1", "early")).await.unwrap();
+    assert_eq!(writer.read_inbox().await, [], "nobody can be answered yet");
+    let (reply, heard) = oneshot::channel();
+    let mut batch = Batch::default();
+    assert!(writer.admit_opening(&session, reply, &mut batch));
+    fixture.tell(&mut batch, &mut session, opened());
+    let committed = writer.commit(batch, &session, &NoReclaimer).await.unwrap();
+    assert!(committed.wrote && committed.entries.len() == 1);
+    heard.await.unwrap().unwrap();
+    // What came before the opening is looked at now, without another sign.
+    writer.inbox_changed().now_or_never().unwrap();
+    assert_eq!(writer.read_inbox().await, [command("c1", "early")]);
+
+    let (reply, heard) = oneshot::channel();
+    assert!(!writer.admit_opening(&session, reply, &mut Batch::default()));
+    assert_eq!(kind(heard.await.unwrap()), Kind::CommandRepeated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_writer_reads_what_was_committed_from_its_last_snapshot_on() {
+    let mut fixture = Fixture::new();
+    fixture.limits.snapshot_records = 4;
+    let (mut writer, mut session) = fixture.opened().await;
+    let mut snapshots = Vec::new();
+    for _ in 0..20 {
+        fixture.note(&mut writer, &mut session, &NoReclaimer).await.unwrap();
+        let snapshot = fixture.journal.snapshot(fixture.id).await.unwrap();
+        snapshots.extend(snapshot.map(|snapshot| snapshot.seq));
+    }
+    snapshots.dedup();
+    // The longer the history, the rarer.
+    assert_eq!(snapshots, [4, 8, 12, 18]);
+    writer.release().await;
+    let (_, read) = fixture.begin("bob", &UnknownLiveness).await.unwrap();
+    assert_eq!(read, session);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_somebody_holds_is_busy() {
+    let fixture = Fixture::new();
+    let (_tenure, _) = fixture.opened().await;
+    assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::SessionBusy);
+    let unknown = Fixture { id: SessionId(fixture.world.uuid()), ..Fixture::new() };
+    let refused = unknown.begin_if("bob", &UnknownLiveness, Missing::Refuse).await;
+    assert_eq!(kind(refused), Kind::UnknownSession);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_holder_is_gone_is_taken_over_and_the_old_writer_is_fenced() {
+    let fixture = Fixture::new();
+    let (mut writer, mut session) = fixture.opened().await;
+    let (_next, read) = fixture.begin("bob", &Gone("ada")).await.unwrap();
+    assert_eq!(read, session);
+    let now = fixture.clock.now().after(fixture.limits.lease_renewal);
+    assert!(matches!(writer.renew(now).await, Err(WriterExit::Fenced)));
+
+    let mut batch = Batch::default();
+    let (is_new, heard) = take(&writer, &session, &mut batch, &command("c1", "x"), false).await;
+    assert!(is_new);
+    fixture.tell(
+        &mut batch,
+        &mut session,
+        Event::Noted { topic: "test".into(), data: Default::default() },
+    );
+    let exit = writer.commit(batch, &session, &NoReclaimer).await.unwrap_err();
+    assert!(matches!(exit, WriterExit::Fenced), "{exit:?}");
+    assert_eq!(kind(heard.await.unwrap()), Kind::SessionBusy, "the inbox knows every answer");
+    assert_eq!(fixture.head().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_given_back_while_we_are_refused_is_no_reason_to_force_it() {
+    let fixture = Fixture::new();
+    let (writer, _) = fixture.opened().await;
+    writer.release().await;
+    fixture.flaky.plan("take_lease", Trouble::Lost(fixture.fault(Kind::SessionBusy)));
+    assert_eq!(kind(fixture.begin("bob", &Gone("ada")).await), Kind::SessionBusy);
+    fixture.begin("bob", &UnknownLiveness).await.unwrap();
+}
+
+/// Ada's lease, given before the clock was set back by so much.
+async fn held_from_the_future(fixture: &Fixture, ttl: Duration) -> budao_journal::Lease {
+    let request = LeaseRequest {
+        session: fixture.id,
+        holder: "ada".into(),
+        ttl,
+        missing: Missing::Create,
+        instead_of: None,
+    };
+    fixture.journal.take_lease(request).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_longer_than_leases_run_is_taken_over_when_nobody_renews_it() {
+    let fixture = Fixture::new();
+    held_from_the_future(&fixture, Duration::from_secs(61)).await;
+    let began = tokio::time::Instant::now();
+    fixture.begin("bob", &UnknownLiveness).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::from_secs(15), "as long as whoever lives renews it in");
+
+    let fixture = Fixture::new();
+    held_from_the_future(&fixture, Duration::from_secs(60)).await;
+    assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::SessionBusy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_longer_than_leases_run_that_is_renewed_is_somebodys() {
+    let fixture = Fixture::new();
+    let lease = held_from_the_future(&fixture, Duration::from_secs(3_600)).await;
+    let journal = fixture.journal.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        journal.renew(&lease, Duration::from_secs(3_600)).await.unwrap();
+    });
+    assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::SessionBusy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_look_whose_the_lease_is_takes_nothing() {
+    let fixture = Fixture::new();
+    let (_tenure, _) = fixture.opened().await;
+    fixture.flaky.plan("info", Trouble::Lost(fixture.fault(Kind::JournalBusy)));
+    assert_eq!(kind(fixture.begin("bob", &Gone("ada")).await), Kind::JournalBusy);
+    let fixture = Fixture::new();
+    held_from_the_future(&fixture, Duration::from_secs(3_600)).await;
+    let (journal, fault) = (fixture.flaky.clone(), fixture.fault(Kind::JournalBusy));
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        journal.plan("info", Trouble::Lost(fault));
+    });
+    assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::JournalBusy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_cannot_be_read_is_not_begun() {
+    let fixture = Fixture::new();
+    let (writer, _) = fixture.opened().await;
+    writer.release().await;
+    fixture.flaky.plan("read", Trouble::Lost(fixture.fault(Kind::JournalBusy)));
+    assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::JournalBusy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_renewed_when_it_is_time_and_when_the_clock_was_set_back() {
+    let fixture = Fixture::new();
+    let (mut writer, _) = fixture.opened().await;
+    let renewal = fixture.limits.lease_renewal;
+    let expires =
+        async || fixture.journal.info(fixture.id).await.unwrap().unwrap().lease.unwrap().expires;
+    let first = expires().await;
+    assert_eq!(writer.renew_at(fixture.clock.now()), fixture.clock.now().after(renewal));
+    tokio::time::advance(renewal - Duration::from_millis(1)).await;
+    assert!(!writer.renew(fixture.clock.now()).await.unwrap());
+    assert_eq!(expires().await, first, "not yet");
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert!(!writer.renew(fixture.clock.now()).await.unwrap());
+    assert_eq!(expires().await, first.after(renewal));
+
+    fixture.clock.set_back(Duration::from_secs(3_600));
+    let now = fixture.clock.now();
+    assert_eq!(writer.renew_at(now), now.after(renewal), "soon, not in an hour");
+    writer.renew(now).await.unwrap();
+    assert_eq!(expires().await, now.after(fixture.limits.lease));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_fails_is_tried_again_at_its_next_time() {
+    let fixture = Fixture::new();
+    let (mut writer, _) = fixture.opened().await;
+    tokio::time::advance(fixture.limits.lease_renewal).await;
+    fixture.flaky.plan("renew", Trouble::Lost(fixture.fault(Kind::JournalBusy)));
+    let now = fixture.clock.now();
+    assert!(!writer.renew(now).await.unwrap());
+    assert!(fixture.flaky.is_through());
+    assert_eq!(writer.renew_at(now), now.after(fixture.limits.lease_renewal));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inbox_that_could_not_be_read_is_looked_at_again_with_the_next_renewal() {
+    let fixture = Fixture::new();
+    let (mut writer, _) = fixture.opened().await;
+    writer.inbox_changed().await;
+    fixture.journal.submit(fixture.id, command("c1", "x")).await.unwrap();
+    writer.inbox_changed().await;
+    fixture.flaky.plan("inbox", Trouble::Lost(fixture.fault(Kind::JournalBusy)));
+    assert_eq!(writer.read_inbox().await, []);
+    tokio::time::advance(fixture.limits.lease_renewal).await;
+    assert!(writer.renew(fixture.clock.now()).await.unwrap());
+    assert_eq!(writer.read_inbox().await, [command("c1", "x")]);
+    tokio::time::advance(fixture.limits.lease_renewal).await;
+    assert!(!writer.renew(fixture.clock.now()).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_could_not_be_given_back_runs_out() {
+    let fixture = Fixture::new();
+    let (writer, _) = fixture.opened().await;
+    fixture.flaky.plan("release", Trouble::Lost(fixture.fault(Kind::JournalBusy)));
+    writer.release().await;
+    assert_eq!(kind(fixture.begin("bob", &UnknownLiveness).await), Kind::SessionBusy);
+    tokio::time::advance(fixture.limits.lease).await;
+    fixture.begin("bob", &UnknownLiveness).await.unwrap();
+}

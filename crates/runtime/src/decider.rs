@@ -1,0 +1,253 @@
+//! The native loop as a decider: `budao_core::turn` decides, this module performs the work that is due.
+
+mod act;
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use budao_core::{
+    event::{self as core, Answer, CommandId, Event, SessionId, Settings},
+    fault::{Fact, Fault, Kind, Operation},
+    session::Session,
+    turn::{self, Env, Input, Work},
+};
+use budao_engine::{
+    Batch, Decider, DeciderFactory, Input as HostInput, SessionContext, SignalSender,
+    SpaceReclaimer,
+};
+use budao_journal::Entry;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clean,
+    model_hooks::Teller,
+    runtime::{Runtime, Shared},
+    work::{self, Known},
+};
+
+/// What a session's work reports to its decider.
+#[derive(Debug)]
+pub(crate) enum Signal {
+    /// An event that no work of this session produced, such as the end of a child session.
+    External(Box<Input>),
+    /// A report of a piece of work.
+    Work {
+        /// The generation of the session that started the work; reports of an earlier one are stale.
+        generation: u32,
+        /// The work that ends with this report.
+        ended: Option<Work>,
+        /// The report. Boxed: inputs are large, and a channel reserves room for many messages.
+        input: Box<Input>,
+    },
+}
+
+/// Makes the deciders of the native engine.
+#[derive(Debug)]
+pub(crate) struct NativeFactory(pub(crate) Arc<Shared>);
+
+impl DeciderFactory for NativeFactory {
+    type Decider = NativeDecider;
+
+    fn owns(&self, settings: &Settings) -> bool {
+        !settings.is_foreign()
+    }
+
+    fn prepare(&self, settings: &mut Settings) -> Result<(), Fault> {
+        if settings.is_foreign() {
+            return Err(Fault::new(Kind::ConfigurationWrong, Operation::OpenSession)
+                .with(Fact::ConfigKey, "labels.engine")
+                .with(Fact::Expected, "no such label, which is for sessions of other engines")
+                .with(Fact::Received, "a label"));
+        }
+        self.0.models.model(&settings.model).map(drop)
+    }
+
+    fn load(&self, context: SessionContext<Self>, state: Session) -> NativeDecider {
+        NativeDecider::new(Arc::clone(&self.0), context, state)
+    }
+
+    fn reclaimer(&self) -> &dyn SpaceReclaimer {
+        &*self.0
+    }
+}
+
+/// One loaded session of the native engine.
+pub(crate) struct NativeDecider {
+    shared: Arc<Shared>,
+    generation: u32,
+    /// For work that runs sessions of its own.
+    runtime: Runtime,
+    id: SessionId,
+    signals: SignalSender<Signal>,
+    session: Session,
+    /// In start order: few pieces at a time, and a stop must not depend on a map's order.
+    running: Vec<(Work, Running)>,
+    known: Arc<Mutex<Known>>,
+    tools: work::Tools,
+    slots: Arc<tokio::sync::Semaphore>,
+    teller: Teller,
+    /// The grace period of a shutdown is over: running calls are asked to stop and nothing new starts.
+    is_parked: bool,
+}
+
+/// A piece of work under way. Dropping it stops what can be stopped.
+pub(crate) struct Running {
+    /// Asks a call to stop; drops any other work.
+    pub(crate) cancel: CancellationToken,
+    /// A call runs to its end; other work is dropped when it is no longer due.
+    pub(crate) is_call: bool,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+impl NativeDecider {
+    fn new(shared: Arc<Shared>, context: SessionContext<NativeFactory>, session: Session) -> Self {
+        let SessionContext { session: id, generation, signals, host } = context;
+        Self {
+            generation,
+            runtime: Runtime { shared: Arc::clone(&shared), host },
+            id,
+            signals,
+            known: Arc::new(Mutex::new(Known::of(&session))),
+            tools: work::Tools::default(),
+            slots: Arc::new(tokio::sync::Semaphore::new(shared.limits.parallel_calls)),
+            teller: Teller::new(&shared.model_hooks, &session.history),
+            session,
+            running: Vec::new(),
+            is_parked: false,
+            shared,
+        }
+    }
+
+    /// Takes a report of work. Reports of an earlier generation are stale, except that calls count once they ran.
+    fn take_report(
+        &mut self,
+        generation: u32,
+        ended: Option<Work>,
+        input: Input,
+        batch: &mut Batch,
+    ) {
+        let is_current = generation == self.generation;
+        if let (true, Some(work)) = (is_current, ended) {
+            self.running.retain(|(known, _)| *known != work);
+        }
+        let is_call = matches!(input, Input::CallEnded { .. });
+        // A call that was stopped only by the shutdown keeps its state: the next writer runs it again or seals it.
+        let is_ours_to_leave = self.is_parked && was_stopped(&input);
+        if (is_current && !is_ours_to_leave) || (!is_current && is_call) {
+            self.step(input, batch);
+        }
+    }
+
+    /// Lets the turn decide. Its events are applied to the state and added to the batch.
+    fn step(&mut self, input: Input, batch: &mut Batch) -> Option<(CommandId, Answer)> {
+        let world = &self.shared.world;
+        let now = world.clock.now();
+        let may_retry = || {
+            let provider = self.tools.provider.lock().expect("no code panics while holding this");
+            self.shared.providers.take_retry(&provider, now)
+        };
+        let env = Env {
+            now,
+            jitter: world.jitter(),
+            may_retry: &may_retry,
+            trace: world.trace(),
+            limits: &self.shared.limits,
+        };
+        // Scrubbed before the decision, so that the state in memory is the fold of the records.
+        let input = clean::input(input, &self.shared.scrubber, self.shared.limits.json_depth);
+        let decided = turn::step(&mut self.session, input, &env);
+        for entry in decided.entries {
+            self.known.lock().expect("no code panics while holding this").apply(&entry.event);
+            if let Event::SettingsChanged { .. } = entry.event {
+                // A request under way still belongs to the old provider.
+                let provider = Arc::clone(&self.tools.provider);
+                self.tools = work::Tools { provider, ..work::Tools::default() };
+            }
+            let core::Entry { at, trace, turn, event } = entry;
+            batch.entries.push(Entry { at, trace, turn, event: event.into() });
+        }
+        decided.answer.map(|(id, answer)| (id, clean::answer(answer, &self.shared.scrubber)))
+    }
+}
+
+impl Decider for NativeDecider {
+    type Signal = Signal;
+
+    fn state(&self) -> &Session {
+        &self.session
+    }
+
+    fn decide(
+        &mut self,
+        input: HostInput<Signal>,
+        batch: &mut Batch,
+    ) -> Option<(CommandId, Answer)> {
+        match input {
+            HostInput::Command(command) => return self.step(Input::Command(command), batch),
+            HostInput::Open { settings, origin } => {
+                let event = Event::SessionOpened { settings: *settings, origin };
+                self.step(Input::Noted { turn: 0, event }, batch);
+            }
+            HostInput::Resumed => drop(self.step(Input::Resumed, batch)),
+            HostInput::Aborted(fault) => drop(self.step(Input::Halted { fault }, batch)),
+            HostInput::Signal(Signal::External(input)) => drop(self.step(*input, batch)),
+            HostInput::Signal(Signal::Work { generation, ended, input }) => {
+                self.take_report(generation, ended, *input, batch);
+            }
+            // Unfinished work stays as it is recorded; the next writer resumes it.
+            HostInput::Parked(_) => self.is_parked = true,
+            // Waits of a turn are work of their own.
+            HostInput::TimerFired => {}
+        }
+        None
+    }
+
+    fn before_commit(&mut self, batch: &mut Batch) {
+        self.check_at_once(batch);
+    }
+
+    fn after_commit(&mut self, entries: &[Entry]) {
+        if entries.iter().any(|entry| matches!(*entry.event, Event::SessionEnded { .. })) {
+            self.shared.release_tools(self.id);
+        }
+        let mut teller = std::mem::take(&mut self.teller);
+        teller.tell(|| self.desk(), entries, &self.session.history);
+        self.teller = teller;
+    }
+
+    fn act(&mut self, _failed: &mut Batch) {
+        self.start_due_work();
+    }
+
+    fn is_idle(&self) -> bool {
+        self.session.turn.is_none() && self.running.is_empty()
+    }
+
+    /// A hook that is still running may fail, and its failure must be recorded.
+    fn can_unload(&self) -> bool {
+        !self.teller.is_busy()
+    }
+
+    fn is_winding_down(&self) -> bool {
+        self.running.iter().any(|(_, running)| running.is_call)
+    }
+}
+
+/// Is this a call that ended because it was stopped?
+fn was_stopped(input: &Input) -> bool {
+    let Input::CallEnded { outcome, .. } = input else { return false };
+    outcome.fault().is_some_and(|fault| fault.kind() == Kind::Cancelled)
+}
+
+#[async_trait]
+impl SpaceReclaimer for Shared {
+    async fn reclaim(&self, fault: &Fault) -> bool {
+        self.clean_up(fault).await;
+        true
+    }
+}
