@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use budao_acp::{Bridge, Offer};
 use budao_claude::{Claude, Config};
 use budao_core::{
+    engine::Engine as _,
     event::{Ask, Command, Event, SessionId},
     fault::Kind,
     message::Block,
