@@ -402,7 +402,7 @@ impl Actor {
                 }
                 Action::Send { life, line } => {
                     if let Some(link) = self.link.as_ref().filter(|link| link.life == life)
-                        && let Err(fault) = link.send(line)
+                        && let Err(fault) = link.send(&line)
                     {
                         failed = Some((life, fault));
                     }
