@@ -185,22 +185,22 @@ deadline-passed =
     .title = Deadline passed
     .model = { $tool_name ->
         [none] { $outcome_unknown ->
-            [none] Stopped after { $timeout_seconds } s: the deadline had passed.
-           *[other] No answer within { $timeout_seconds } s: the deadline has passed.
+            [true] No answer within { $timeout_seconds } s: the deadline has passed.
+           *[none] Stopped after { $timeout_seconds } s: the deadline had passed.
         }
        *[other] { $outcome_unknown ->
-            [none] { $tool_name } was stopped after { $timeout_seconds } s: its deadline had passed.
-           *[other] { $tool_name } did not answer within { $timeout_seconds } s, its deadline. It was told to stop and did not confirm that it did.
+            [true] { $tool_name } did not answer within { $timeout_seconds } s, its deadline. It was told to stop and did not confirm that it did.
+           *[none] { $tool_name } was stopped after { $timeout_seconds } s: its deadline had passed.
         }
     }
     .user = { $outcome_unknown ->
-        [none] { $timeout_seconds ->
-            [one] This took longer than the allowed { $timeout_seconds } second and was stopped. The assistant has been told.
-           *[other] This took longer than the allowed { $timeout_seconds } seconds and was stopped. The assistant has been told.
-        }
-       *[other] { $timeout_seconds ->
+        [true] { $timeout_seconds ->
             [one] This took longer than the allowed { $timeout_seconds } second and was told to stop. The assistant has been told.
            *[other] This took longer than the allowed { $timeout_seconds } seconds and was told to stop. The assistant has been told.
+        }
+       *[none] { $timeout_seconds ->
+            [one] This took longer than the allowed { $timeout_seconds } second and was stopped. The assistant has been told.
+           *[other] This took longer than the allowed { $timeout_seconds } seconds and was stopped. The assistant has been told.
         }
     }
     .about = A tool did not finish by its hard deadline. A local tool was cancelled, and everything it had started was ended with it. A tool on another computer or of an MCP server was told to stop; without its confirmation the details carry outcome_unknown, and the call may still be running. Part of the work may already be done. The same call would most likely run into the same deadline.
@@ -450,8 +450,8 @@ cancelled =
        *[other] { $state ->
             [not_started] { $tool_name } was cancelled at the user's request before it started. Nothing of it was done.
            *[none] { $outcome_unknown ->
-                [none] { $tool_name } was cancelled at the user's request. Part of its work may be done.
-               *[other] { $tool_name } was told to stop at the user's request, and did not confirm that it did.
+                [true] { $tool_name } was told to stop at the user's request, and did not confirm that it did.
+               *[none] { $tool_name } was cancelled at the user's request. Part of its work may be done.
             }
         }
     }
@@ -542,8 +542,8 @@ mcp-server-failed =
 computer-gone =
     .title = Remote computer is gone
     .model = { $outcome_unknown ->
-        [none] The computer { $computer }, which offers this tool, is no longer connected.
-       *[other] The computer { $computer }, which offers this tool, is no longer connected. It had the call, and did not say how it ended.
+        [true] The computer { $computer }, which offers this tool, is no longer connected. It had the call, and did not say how it ended.
+       *[none] The computer { $computer }, which offers this tool, is no longer connected.
     }
     .user = The computer { $computer } is no longer connected, so its tools cannot be used. Please bring it back online.
     .about = The computer whose tools are used has left its room or lost its connection. Calls in flight are closed at once instead of running into their time limit. When it comes back its tools appear again.

@@ -183,17 +183,17 @@ deadline-passed =
     .title = 超过时限
     .model = { $tool_name ->
         [none] { $outcome_unknown ->
-            [none] 运行 { $timeout_seconds } 秒后被终止：已超过时限。
-           *[other] { $timeout_seconds } 秒内没有回应：已超过时限。
+            [true] { $timeout_seconds } 秒内没有回应：已超过时限。
+           *[none] 运行 { $timeout_seconds } 秒后被终止：已超过时限。
         }
        *[other] { $outcome_unknown ->
-            [none] { $tool_name } 运行 { $timeout_seconds } 秒后被终止：已超过时限。
-           *[other] { $tool_name } 在 { $timeout_seconds } 秒的时限内没有回应。已通知它停止，但它没有确认。
+            [true] { $tool_name } 在 { $timeout_seconds } 秒的时限内没有回应。已通知它停止，但它没有确认。
+           *[none] { $tool_name } 运行 { $timeout_seconds } 秒后被终止：已超过时限。
         }
     }
     .user = { $outcome_unknown ->
-        [none] 用时超过了允许的 { $timeout_seconds } 秒，已经终止。助手已得知。
-       *[other] 用时超过了允许的 { $timeout_seconds } 秒，已通知它停止。助手已得知。
+        [true] 用时超过了允许的 { $timeout_seconds } 秒，已通知它停止。助手已得知。
+       *[none] 用时超过了允许的 { $timeout_seconds } 秒，已经终止。助手已得知。
     }
     .about = 工具没有在硬性时限之内完成。本机的工具被取消，它启动的一切也一并结束。另一台电脑或 MCP 服务器上的工具会收到停止的通知；没有确认时，details 里带有 outcome_unknown，调用可能仍在运行。可能已经做了一部分。同样的调用多半还会超时。
     .check = 如果这件事确实要这么久，就放宽这个工具的时限；否则看看它当时在等什么。
@@ -439,8 +439,8 @@ cancelled =
        *[other] { $state ->
             [not_started] { $tool_name } 在开始之前已按用户的要求取消，什么都没有做。
            *[none] { $outcome_unknown ->
-                [none] { $tool_name } 已按用户的要求取消，可能已经做了一部分。
-               *[other] 已按用户的要求通知 { $tool_name } 停止，但它没有确认。
+                [true] 已按用户的要求通知 { $tool_name } 停止，但它没有确认。
+               *[none] { $tool_name } 已按用户的要求取消，可能已经做了一部分。
             }
         }
     }
@@ -531,8 +531,8 @@ mcp-server-failed =
 computer-gone =
     .title = 远端电脑已离线
     .model = { $outcome_unknown ->
-        [none] 提供这个工具的电脑 { $computer } 已断开。
-       *[other] 提供这个工具的电脑 { $computer } 已断开。它已经收到这次调用，但没有说明结果。
+        [true] 提供这个工具的电脑 { $computer } 已断开。它已经收到这次调用，但没有说明结果。
+       *[none] 提供这个工具的电脑 { $computer } 已断开。
     }
     .user = 电脑 { $computer } 已断开，它的工具无法使用。请让它重新上线。
     .about = 提供工具的电脑离开了房间，或者断了线。进行中的调用立即关闭，不必等到超时。它回来之后，工具会重新出现。

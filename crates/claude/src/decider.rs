@@ -193,7 +193,7 @@ impl Decider for ClaudeDecider {
                     self.start_process(life, launch, *settings);
                 }
                 Action::Send { life, line } => {
-                    if let Some(Err(fault)) = self.link(life).map(|link| link.send(line)) {
+                    if let Some(Err(fault)) = self.link(life).map(|link| link.send(&line)) {
                         broken = Some((life, fault));
                     }
                 }

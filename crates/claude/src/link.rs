@@ -96,7 +96,7 @@ impl Link {
     }
 
     /// Hands a line to the writer. A process that reads nothing is no use.
-    pub(crate) fn send(&self, line: Value) -> Result<(), Fault> {
+    pub(crate) fn send(&self, line: &Value) -> Result<(), Fault> {
         let Some(outbox) = &self.outbox else { return Ok(()) };
         let full = |name: &'static str, limit: usize| {
             Fault::new(Kind::CliSilent, Operation::WriteCli)
@@ -223,9 +223,9 @@ mod tests {
             gone: CancellationToken::new(),
         };
         let line = Value::from("x".repeat(8 << 20));
-        let sent = (0..20).take_while(|_| link.send(line.clone()).is_ok()).count();
+        let sent = (0..20).take_while(|_| link.send(&line).is_ok()).count();
         assert_eq!(sent, 7, "seven lines of 8 MiB and a little more");
-        let fault = link.send(line.clone()).unwrap_err();
+        let fault = link.send(&line).unwrap_err();
         assert_eq!(fault.detail().text(Fact::LimitName), Some("kib_to_write"));
         drop(lines);
     }

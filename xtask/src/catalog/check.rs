@@ -373,6 +373,7 @@ fn shape(catalog: &Catalog, place: &str, used: &Use, problems: &mut Vec<String>)
         let is_literal = key.parse::<f64>().is_ok();
         let fits = match key.as_str() {
             "none" | "other" => true,
+            "true" | "false" => fact.shape == "json",
             _ => is_number == (is_plural || is_literal) && fact.shape != "json",
         };
         if !fits {
