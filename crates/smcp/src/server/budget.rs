@@ -34,7 +34,7 @@ struct Account {
     is_closing: bool,
 }
 
-/// How much of a limit may be used.
+/// How much of a connection's limit may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     /// By questions, which can be refused: the rest is kept for what cannot.
@@ -115,7 +115,7 @@ impl Budget {
         if account.is_closing || (account.bytes > 0 && account.bytes + bytes > of(book.each_max)) {
             return Err(Over::Connection(book.each_max));
         }
-        if book.sum > 0 && book.sum + bytes > of(book.total_max) {
+        if book.sum > 0 && book.sum + bytes > book.total_max {
             return Err(Over::Total(book.total_max));
         }
         book.sum += bytes;

@@ -19,7 +19,7 @@ use engineioxide::service::EngineIoService;
 
 use super::{
     Inner, Refusal,
-    budget::Charge,
+    budget::{Charge, Share},
     listen::cut_of,
     rooms::Key,
     send::{cut, make_room},
@@ -110,7 +110,7 @@ async fn counted(hub: &Arc<Inner>, key: Key, response: Response) -> Response {
     if let Some(line) = &line {
         line.sweep();
     }
-    match make_room(hub, key, bytes.len()) {
+    match make_room(hub, key, bytes.len(), Share::Whole) {
         Ok(_charge) => {
             let body = Body::from(Bytes::from_owner(Counted { bytes, _charge }));
             Response::from_parts(parts, body)

@@ -8,7 +8,7 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -69,8 +69,11 @@ impl Listener for Guarded {
     }
 }
 
+/// What is read of a connection when it ends, at most.
+const REST_MAX: usize = 1 << 20;
+
 /// A connection whose writes wait only so long.
-pub(super) struct Stream<S> {
+pub(super) struct Stream<S: AsyncRead + Unpin> {
     stream: S,
     clock: Arc<dyn Clock>,
     limit: Duration,
@@ -81,13 +84,27 @@ pub(super) struct Stream<S> {
     waiting: Option<BoxFuture<'static, ()>>,
 }
 
-impl<S> fmt::Debug for Stream<S> {
+impl<S: AsyncRead + Unpin> Drop for Stream<S> {
+    /// Reads what has come: a connection that is closed with something unread is reset, and its peer loses the last words.
+    fn drop(&mut self) {
+        let (mut room, mut context) = ([0; 4096], Context::from_waker(Waker::noop()));
+        for _ in 0..REST_MAX / room.len() {
+            let mut buffer = ReadBuf::new(&mut room);
+            let polled = Pin::new(&mut self.stream).poll_read(&mut context, &mut buffer);
+            if !matches!(polled, Poll::Ready(Ok(()))) || buffer.filled().is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> fmt::Debug for Stream<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
-impl<S> Stream<S> {
+impl<S: AsyncRead + Unpin> Stream<S> {
     fn new(stream: S, clock: &Arc<dyn Clock>, limit: Duration) -> Self {
         let (clock, cut) = (Arc::clone(clock), CancellationToken::new());
         let ended = Box::pin(cut.clone().cancelled_owned());
@@ -141,7 +158,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Stream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -28,7 +28,7 @@ use super::{
     handle::{Carrier, Desk, full, render},
     line::{Line, PendingText, Unanswered, Unsent},
     rooms::{Key, Way},
-    send::{Answer, Args, notify},
+    send::{Answer, Args, make_room, notify},
     stats::Answered,
 };
 use crate::wire::{
@@ -220,7 +220,7 @@ fn enter(desk: &Desk, asked: &Asked<'_>) -> Result<Entered, Fault> {
 impl Question {
     /// Keeps a question for a computer whose queue has too many packets. A queue with too many bytes takes no more.
     fn keep(&self, text: Cow<'_, RawValue>, fence: Option<&Fence>) -> Result<Again, Over> {
-        let charge = self.hub.budget.take(self.way.to, text.get().len(), Share::Half)?;
+        let charge = make_room(&self.hub, self.way.to, text.get().len(), Share::Half)?;
         let waiting = fence.map(Waiting::new);
         Ok(Again { text: text.into_owned(), waiting, charge: Mutex::new(Some(charge)) })
     }

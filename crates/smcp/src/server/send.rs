@@ -116,7 +116,7 @@ fn insist(
     bytes: usize,
     send: impl Fn() -> Result<(), Unsent> + Send + Sync + 'static,
 ) {
-    let charge = match make_room(hub, key, bytes) {
+    let charge = match make_room(hub, key, bytes, Share::Whole) {
         Ok(charge) => charge,
         Err(over) => return cut(hub, key, &line, over),
     };
@@ -139,9 +139,14 @@ fn insist(
     }));
 }
 
-/// Room for bytes that cannot be refused. If all connections together have too many, the slowest of them is closed.
-pub(super) fn make_room(hub: &Arc<Inner>, key: Key, bytes: usize) -> Result<Charge, Over> {
-    let take = || hub.budget.take(key, bytes, Share::Whole);
+/// Room for bytes. If all connections together have too many, the slowest of the others is closed.
+pub(super) fn make_room(
+    hub: &Arc<Inner>,
+    key: Key,
+    bytes: usize,
+    share: Share,
+) -> Result<Charge, Over> {
+    let take = || hub.budget.take(key, bytes, share);
     match take() {
         Err(Over::Total(_)) => hub.sweep_queues(),
         taken => return taken,
