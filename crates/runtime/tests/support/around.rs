@@ -70,6 +70,15 @@ impl<A: Appends> Journal for Around<A> {
         done
     }
 
+    async fn withdraw(
+        &self,
+        session: SessionId,
+        command: Command,
+        fault: Fault,
+    ) -> Result<Answer, Fault> {
+        self.inner.withdraw(session, command, fault).await
+    }
+
     async fn inbox(&self, session: SessionId) -> Result<Vec<Command>, Fault> {
         self.inner.inbox(session).await
     }
