@@ -8,7 +8,7 @@
 
 mod chart;
 mod ratio;
-mod written;
+mod report;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -54,7 +54,7 @@ pub(crate) struct Args {
 
 /// One number as a bench program reports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Line {
+struct BenchLine {
     bench: String,
     value: f64,
     unit: String,
@@ -85,7 +85,7 @@ enum Verdict {
     NoBar,
 }
 
-/// A program that prints [`Line`]s.
+/// A program that prints [`BenchLine`]s.
 #[derive(Debug)]
 struct Program {
     name: String,
@@ -101,7 +101,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let file = metadata.target_directory.join("bench.json");
     if args.last {
         let run = Run::read(&file)?;
-        written::write(&root, &run.benches, &run.circumstances)?;
+        report::write(&root, &run.benches, &run.circumstances)?;
         return Ok(ExitCode::SUCCESS);
     }
     let load_before = load();
@@ -134,7 +134,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let run = Run { circumstances: Circumstances::of(&root, args, load_before), benches: rows };
     run.save(&file)?;
     if args.write {
-        written::write(&root, &run.benches, &run.circumstances)?;
+        report::write(&root, &run.benches, &run.circumstances)?;
     }
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -198,11 +198,11 @@ struct ArtifactTarget {
 }
 
 /// Runs a program once, or once for each filter; a number that several of them let through counts once.
-fn measure_all(program: &Program, filters: &[String]) -> Result<Vec<Line>> {
+fn measure_all(program: &Program, filters: &[String]) -> Result<Vec<BenchLine>> {
     if filters.is_empty() {
         return measure(program, None);
     }
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<BenchLine> = Vec::new();
     for filter in filters {
         for line in measure(program, Some(filter.as_str()))? {
             if lines.iter().all(|heard| heard.bench != line.bench) {
@@ -214,7 +214,7 @@ fn measure_all(program: &Program, filters: &[String]) -> Result<Vec<Line>> {
 }
 
 /// Runs a program once. Lines of its standard output that are no numbers are shown to the reader.
-fn measure(program: &Program, filter: Option<&str>) -> Result<Vec<Line>> {
+fn measure(program: &Program, filter: Option<&str>) -> Result<Vec<BenchLine>> {
     let mut command: Command = process::command(&program.path.to_string_lossy(), &program.dir);
     command.args(&program.args).arg("--bench").args(filter);
     let deadline = Some(std::time::Instant::now() + PROGRAM_LIMIT);
@@ -235,7 +235,7 @@ fn measure(program: &Program, filter: Option<&str>) -> Result<Vec<Line>> {
 }
 
 /// A line of the protocol, or none if the line is only talk.
-fn understand(line: &str) -> Option<Result<Line>> {
+fn understand(line: &str) -> Option<Result<BenchLine>> {
     if !line.starts_with('{') {
         return None;
     }
@@ -243,16 +243,17 @@ fn understand(line: &str) -> Option<Result<Line>> {
 }
 
 /// One row per bench, in the order first heard: the median over the rounds, and the widest spread.
-fn merge(lines: &[Line]) -> Vec<Line> {
-    let mut rows: Vec<Line> = Vec::new();
+fn merge(lines: &[BenchLine]) -> Vec<BenchLine> {
+    let mut rows: Vec<BenchLine> = Vec::new();
     for line in lines {
         if rows.iter().any(|row| row.bench == line.bench) {
             continue;
         }
-        let same: Vec<&Line> = lines.iter().filter(|other| other.bench == line.bench).collect();
+        let same: Vec<&BenchLine> =
+            lines.iter().filter(|other| other.bench == line.bench).collect();
         let lows = same.iter().map(|line| line.low.unwrap_or(line.value));
         let highs = same.iter().map(|line| line.high.unwrap_or(line.value));
-        rows.push(Line {
+        rows.push(BenchLine {
             value: median(same.iter().map(|line| line.value).collect()),
             low: lows.reduce(f64::min),
             high: highs.reduce(f64::max),
@@ -272,7 +273,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-fn judge(line: &Line) -> Verdict {
+fn judge(line: &BenchLine) -> Verdict {
     let Some(bar) = line.bar else { return Verdict::NoBar };
     let beyond = match line.better {
         Better::Lower => line.value - bar,
@@ -296,7 +297,7 @@ fn number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-fn report(rows: &[Line], broken: &[String], profile: &str) -> String {
+fn report(rows: &[BenchLine], broken: &[String], profile: &str) -> String {
     let head = [
         ("bench", Align::Left),
         ("value", Align::Right),
@@ -358,7 +359,7 @@ fn report(rows: &[Line], broken: &[String], profile: &str) -> String {
 struct Run {
     #[serde(flatten)]
     circumstances: Circumstances,
-    benches: Vec<Line>,
+    benches: Vec<BenchLine>,
 }
 
 impl Run {
@@ -433,8 +434,8 @@ fn cpu_model() -> String {
 mod tests {
     use super::*;
 
-    fn line(bench: &str, value: f64, bar: Option<f64>, better: Better) -> Line {
-        Line {
+    fn line(bench: &str, value: f64, bar: Option<f64>, better: Better) -> BenchLine {
+        BenchLine {
             bench: bench.to_owned(),
             value,
             unit: "µs CPU".to_owned(),
@@ -463,7 +464,7 @@ mod tests {
 
     #[test]
     fn rounds_become_one_row_with_their_median() {
-        let mut lines: Vec<Line> =
+        let mut lines: Vec<BenchLine> =
             [3.0, 1.0, 2.0].map(|value| line("a", value, None, Better::Lower)).to_vec();
         lines.insert(1, line("b", 9.0, None, Better::Lower));
         let rows = merge(&lines);

@@ -3,10 +3,10 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::built::{self, Which};
+use crate::test_programs::{self, TestProgram};
 
 /// The tests that are storms: program, name, and who is in it.
-const STORMS: [(Which, &str, &str); 3] = [
+const STORMS: [(TestProgram, &str, &str); 3] = [
     (
         ("budao-serve", Some("proof")),
         "chaos::a_storm_of_disconnects_loses_nothing_and_repeats_nothing",
@@ -30,7 +30,7 @@ const STORMS: [(Which, &str, &str); 3] = [
 /// When an event was lost, repeated or out of order, or a call has no end or that of another.
 pub(crate) fn run(minutes: u32, seed: Option<u64>) -> Result<()> {
     let seconds = u64::from(minutes) * 60 / STORMS.len() as u64;
-    let tests = built::tests(STORMS.map(|(which, ..)| which))?;
+    let tests = test_programs::tests(STORMS.map(|(which, ..)| which))?;
     for (which, test, who) in STORMS {
         println!("\n{who}, for {seconds} s");
         let mut command = tests.command(which)?;
@@ -39,7 +39,7 @@ pub(crate) fn run(minutes: u32, seed: Option<u64>) -> Result<()> {
         if let Some(seed) = seed {
             command.env("BUDAO_SEED", seed.to_string());
         }
-        built::run(&mut command)
+        test_programs::run(&mut command)
             .context("the storm found something; `--seed` with the seed above repeats its cuts")?;
     }
     Ok(())

@@ -6,13 +6,13 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::built::{self, Which};
+use crate::test_programs::{self, TestProgram};
 
 /// What makes the tests below kill more often than in a usual run.
 const DEEP: &str = "BUDAO_CRASH_DEEP";
 
 /// The test program, the tests in it, and what is killed.
-const OTHERS: [(Which, &str, &str); 6] = [
+const OTHERS: [(TestProgram, &str, &str); 6] = [
     (
         ("budao-journal", Some("crash")),
         "in_the_middle_of_a_checkpoint",
@@ -42,7 +42,7 @@ const OTHERS: [(Which, &str, &str); 6] = [
 /// # Errors
 /// When something acknowledged is lost, doubled or half.
 pub(crate) fn run(kills: u32) -> Result<()> {
-    let mut victim = built::example("journal-victim")?;
+    let mut victim = test_programs::example("journal-victim")?;
     let status = victim.arg(kills.to_string()).status().context("cannot run the victim")?;
     ensure!(status.success(), "a killed journal broke its promise; the line above has the seed");
     Ok(())
@@ -53,14 +53,14 @@ pub(crate) fn run(kills: u32) -> Result<()> {
 /// # Errors
 /// When a promise does not hold.
 pub(crate) fn everywhere(kills: u32) -> Result<()> {
-    let tests = built::tests(OTHERS.map(|(which, ..)| which))?;
+    let tests = test_programs::tests(OTHERS.map(|(which, ..)| which))?;
     println!("\na process that writes a journal, at random");
     run(kills)?;
     for (which, names, what) in OTHERS {
         println!("\n{what}");
         let mut command = tests.command(which)?;
         command.args([names, "--nocapture"]).env(DEEP, "1");
-        built::run(&mut command)
+        test_programs::run(&mut command)
             .with_context(|| format!("what was killed did not get up as it should: {what}"))?;
     }
     Ok(())

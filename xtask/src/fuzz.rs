@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{built, process, repo};
+use crate::{process, repo, test_programs};
 
 /// Read by the program itself, which has no library: its target is a test of the program.
 const CONFIG: &str = "config";
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn mutated(targets: &[&String], args: &Args) -> Result<()> {
-    let mut hostile = built::bin("budao-hostile")?;
+    let mut hostile = test_programs::bin("budao-hostile")?;
     hostile.args(targets).args(["--seconds", &(args.minutes * 60).to_string()]);
     hostile.args(["--seed", &args.seed.to_string()]);
     if let Some(input) = &args.input {

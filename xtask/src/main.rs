@@ -9,7 +9,6 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to its terminal")]
 
 mod bench;
-mod built;
 mod catalog;
 mod chaos;
 mod coverage;
@@ -19,7 +18,6 @@ mod metadata;
 mod mutants;
 mod page;
 mod peers;
-mod planted;
 mod probes;
 mod process;
 mod record;
@@ -27,9 +25,11 @@ mod recovery;
 mod repo;
 mod security;
 mod sim;
+mod sim_mutants;
 mod steps;
 mod table;
 mod test;
+mod test_programs;
 mod tidy;
 mod tools;
 

@@ -55,7 +55,7 @@ pub(crate) struct Args {
 /// How a mistake ended, kept from one run to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum End {
+enum MutantOutcome {
     Noticed,
     Hung,
     Missed,
@@ -65,7 +65,7 @@ enum End {
     Apart,
 }
 
-type Ends = BTreeMap<String, End>;
+type MutantOutcomes = BTreeMap<String, MutantOutcome>;
 
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let root = repo::root();
@@ -78,7 +78,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     };
     let target = Metadata::load(&root)?.target_directory;
     let kept = target.join("mistakes/ends.json");
-    let mut ends: Ends = fs::read_to_string(&kept)
+    let mut ends: MutantOutcomes = fs::read_to_string(&kept)
         .ok()
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();
@@ -92,11 +92,12 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let is_tried = |name: &&&str| wanted.iter().any(|mistake| mistake.package == **name);
     let tried: Vec<&str> = packages.iter().filter(is_tried).copied().collect();
     let numbers = mistakes.iter().enumerate();
-    let known = numbers.filter(|(_, one)| ends.get(&one.name) == Some(&End::Unviable));
+    let known = numbers.filter(|(_, one)| ends.get(&one.name) == Some(&MutantOutcome::Unviable));
     let known = known.map(|(number, _)| number).collect();
     // What does not compile is kept at once: to find it is half of the time.
     let keep = |unviable: &BTreeSet<usize>| {
-        let names = unviable.iter().map(|number| (mistakes[*number].name.clone(), End::Unviable));
+        let names =
+            unviable.iter().map(|number| (mistakes[*number].name.clone(), MutantOutcome::Unviable));
         save(&kept, &ends.clone().into_iter().chain(names).collect())
     };
     let copy = copy::make(&root, &target, &mistakes, &tried, known, keep)?;
@@ -105,7 +106,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     println!("{} tests, {} mistakes", tests.len(), copy.functions.len());
     let is_open = |number: &usize| {
         let mistake = &mistakes[*number];
-        let is_undecided = matches!(ends.get(&mistake.name), None | Some(End::Missed));
+        let is_undecided = matches!(ends.get(&mistake.name), None | Some(MutantOutcome::Missed));
         is_wanted(mistake) && (is_undecided || !args.again)
     };
     let planted: Vec<(usize, usize, &str)> = copy
@@ -116,7 +117,11 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         .collect();
     for (number, mistake) in mistakes.iter().enumerate() {
         let is_in = copy.functions.contains_key(&number);
-        let end = if copy.unviable.contains(&number) { End::Unviable } else { End::Apart };
+        let end = if copy.unviable.contains(&number) {
+            MutantOutcome::Unviable
+        } else {
+            MutantOutcome::Apart
+        };
         if !is_in {
             ends.insert(mistake.name.clone(), end);
         }
@@ -126,11 +131,11 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     trial::all(&copy.programs, &tests, &planted, patience, |number, verdict| {
         let name = mistakes[number].name.clone();
         let end = match verdict {
-            Verdict::Noticed => End::Noticed,
-            Verdict::Hung => End::Hung,
+            Verdict::Noticed => MutantOutcome::Noticed,
+            Verdict::Hung => MutantOutcome::Hung,
             Verdict::Missed(tried) => {
                 println!("not noticed by {tried} tests: {name}");
-                End::Missed
+                MutantOutcome::Missed
             }
         };
         let mut ends = ends.lock().expect("nobody panics with it");
@@ -140,12 +145,12 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         }
     });
     let ends = ends.into_inner().expect("nobody panics with it");
-    print!("\n{}", told(&wanted, &ends));
+    print!("\n{}", render_report(&wanted, &ends));
     save(&kept, &ends)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn save(file: &Path, ends: &Ends) -> Result<()> {
+fn save(file: &Path, ends: &MutantOutcomes) -> Result<()> {
     let text = serde_json::to_string_pretty(ends).context("write how they ended")?;
     fs::write(file, text).with_context(|| format!("write `{}`", file.display()))
 }
@@ -175,7 +180,7 @@ fn listed(root: &Path) -> Result<Vec<Mistake>> {
 }
 
 /// A row for each area: of the mistakes that compile, the part which some test noticed.
-fn told(mistakes: &[&Mistake], ends: &Ends) -> String {
+fn render_report(mistakes: &[&Mistake], ends: &MutantOutcomes) -> String {
     let head = [
         ("area", Align::Left),
         ("package", Align::Left),
@@ -195,17 +200,19 @@ fn told(mistakes: &[&Mistake], ends: &Ends) -> String {
         }
     }
     rows.push(row("all", "", mistakes, ends));
-    let missed = mistakes.iter().filter(|one| ends.get(&one.name) == Some(&End::Missed));
+    let missed = mistakes.iter().filter(|one| ends.get(&one.name) == Some(&MutantOutcome::Missed));
     let missed: String = missed.map(|one| format!("not noticed: {}\n", one.name)).collect();
     format!("{missed}\n{}", table::render(&head, &rows))
 }
 
-fn row(area: &str, package: &str, of: &[&Mistake], ends: &Ends) -> Vec<String> {
-    let count = |end: End| of.iter().filter(|one| ends.get(&one.name) == Some(&end)).count();
-    let noticed = count(End::Noticed) + count(End::Hung);
-    let all = noticed + count(End::Missed);
+fn row(area: &str, package: &str, of: &[&Mistake], ends: &MutantOutcomes) -> Vec<String> {
+    let count =
+        |end: MutantOutcome| of.iter().filter(|one| ends.get(&one.name) == Some(&end)).count();
+    let noticed = count(MutantOutcome::Noticed) + count(MutantOutcome::Hung);
+    let all = noticed + count(MutantOutcome::Missed);
     let part = 100.0 * noticed as f64 / all.max(1) as f64;
-    let numbers = [count(End::Hung), count(End::Unviable), count(End::Apart)];
+    let numbers =
+        [count(MutantOutcome::Hung), count(MutantOutcome::Unviable), count(MutantOutcome::Apart)];
     let mut row = vec![area.to_owned(), package.to_owned(), all.to_string(), noticed.to_string()];
     row.push(format!("{part:.1}"));
     row.extend(numbers.map(|number| number.to_string()));

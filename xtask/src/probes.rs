@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::metadata::Metadata;
-use crate::{built, page, peers, process, repo};
+use crate::{page, peers, process, repo, test_programs};
 
 /// A probe that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -53,7 +53,7 @@ struct Subject {
 
 /// What was seen in probe A, over all kills.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Batch {
+struct BatchProbe {
     name: String,
     kills: usize,
     /// Effects that had taken place when the process was killed.
@@ -66,7 +66,7 @@ struct Batch {
 
 /// What was seen in probe B.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Endless {
+struct EndlessProbe {
     name: String,
     model_calls: u64,
     ended: String,
@@ -74,22 +74,22 @@ struct Endless {
 
 /// What was seen in probe C.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Secret {
+struct SecretProbe {
     name: String,
     model_saw: String,
     escaped: String,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Seen {
-    batches: Vec<Batch>,
-    endless: Vec<Endless>,
-    secrets: Vec<Secret>,
+struct ProbeResults {
+    batches: Vec<BatchProbe>,
+    endless: Vec<EndlessProbe>,
+    secrets: Vec<SecretProbe>,
 }
 
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let wanted = |name: &str| args.filter.as_ref().is_none_or(|filter| name.contains(filter));
-    let mut seen = Seen::default();
+    let mut seen = ProbeResults::default();
     let mut failed = 0;
     for subject in subjects(&wanted)? {
         if let Err(error) = probe(&subject, args.times, &mut seen) {
@@ -135,7 +135,7 @@ fn subjects(wanted: &impl Fn(&str) -> bool) -> Result<Vec<Subject>> {
     if wanted("budao") {
         subjects.push(Subject {
             name: "budao".to_owned(),
-            program: built::only_example("failure-probe")?,
+            program: test_programs::only_example("failure-probe")?,
             args: Vec::new(),
             batch: vec![
                 ("**budao**", &[]),
@@ -151,10 +151,10 @@ fn subjects(wanted: &impl Fn(&str) -> bool) -> Result<Vec<Subject>> {
     Ok(subjects)
 }
 
-fn probe(subject: &Subject, times: u32, seen: &mut Seen) -> Result<()> {
+fn probe(subject: &Subject, times: u32, seen: &mut ProbeResults) -> Result<()> {
     for (name, more) in &subject.batch {
         println!("{}: probe A, {} kills", subject.name, times as usize * CALLS);
-        let mut batch = Batch { name: (*name).to_owned(), ..Batch::default() };
+        let mut batch = BatchProbe { name: (*name).to_owned(), ..BatchProbe::default() };
         for after in (0..CALLS).cycle().take(times as usize * CALLS) {
             kill(subject, more, after, &mut batch)?;
         }
@@ -162,7 +162,7 @@ fn probe(subject: &Subject, times: u32, seen: &mut Seen) -> Result<()> {
     }
     println!("{}: probe B", subject.name);
     let said = ask(subject, &["b"])?;
-    seen.endless.push(Endless {
+    seen.endless.push(EndlessProbe {
         name: subject.fails[0].0.to_owned(),
         model_calls: said["model_calls"].as_u64().context("no count of model calls")?,
         ended: said["ended"].as_str().unwrap_or_default().to_owned(),
@@ -172,13 +172,13 @@ fn probe(subject: &Subject, times: u32, seen: &mut Seen) -> Result<()> {
         let said = ask(subject, &[&["c", TEXT], *more].concat())?;
         let text = |field: &str| said[field].as_str().unwrap_or_default().to_owned();
         let (model_saw, escaped) = (text("model_saw"), text("escaped"));
-        seen.secrets.push(Secret { name: (*name).to_owned(), model_saw, escaped });
+        seen.secrets.push(SecretProbe { name: (*name).to_owned(), model_saw, escaped });
     }
     Ok(())
 }
 
 /// One life that ends right after an effect, one that goes on; then the ledger is read.
-fn kill(subject: &Subject, more: &[&str], after: usize, batch: &mut Batch) -> Result<()> {
+fn kill(subject: &Subject, more: &[&str], after: usize, batch: &mut BatchProbe) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("budao-probe-{}", std::process::id()));
     fs::create_dir_all(&folder).context("make a folder for the probe")?;
     let done = two_lives(subject, more, after, &folder, batch);
@@ -191,7 +191,7 @@ fn two_lives(
     more: &[&str],
     after: usize,
     folder: &Path,
-    batch: &mut Batch,
+    batch: &mut BatchProbe,
 ) -> Result<()> {
     let place = folder.to_string_lossy();
     let point = after.to_string();

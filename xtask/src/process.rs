@@ -32,7 +32,7 @@ pub(crate) enum Stream {
 
 /// Everything a child said, and how it ended.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ProcessOutput {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -195,7 +195,7 @@ fn attend(
 }
 
 /// Runs a command to its end and returns all it said.
-pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<Said> {
+pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<ProcessOutput> {
     let (mut stdout, mut stderr) = (String::new(), String::new());
     let status = follow(command, Some(Instant::now() + limit), |stream, line| {
         let text = match stream {
@@ -205,32 +205,32 @@ pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<Said> {
         text.push_str(line);
         text.push('\n');
     })?;
-    Ok(Said { status, stdout, stderr })
+    Ok(ProcessOutput { status, stdout, stderr })
 }
 
 /// How a command ended that nobody listens to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Well,
-    Badly,
+pub(crate) enum ExitKind {
+    Success,
+    Failure,
     /// It had to be killed.
-    Late,
+    TimedOut,
 }
 
 /// Runs a command whose words interest nobody.
-pub(crate) fn silently(command: &mut Command, limit: Duration) -> Ended {
+pub(crate) fn silently(command: &mut Command, limit: Duration) -> ExitKind {
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let Ok(mut child) = spawn(command) else { return Ended::Badly };
+    let Ok(mut child) = spawn(command) else { return ExitKind::Failure };
     let deadline = Some(Instant::now() + limit);
     loop {
         match child.try_wait() {
-            Ok(Some(status)) if status.success() => return Ended::Well,
-            Ok(Some(_)) | Err(_) => return Ended::Badly,
+            Ok(Some(status)) if status.success() => return ExitKind::Success,
+            Ok(Some(_)) | Err(_) => return ExitKind::Failure,
             Ok(None) => {}
         }
         if is_past(deadline) {
             kill_tree(&mut child);
-            return Ended::Late;
+            return ExitKind::TimedOut;
         }
         thread::sleep(POLL / 10);
     }

@@ -33,7 +33,7 @@ pub(crate) struct Args {
 #[derive(Debug)]
 struct Row {
     at: Duration,
-    runs: Vec<picture::Stretch>,
+    runs: Vec<picture::StyledRun>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {

@@ -33,7 +33,7 @@ pub(crate) const AREAS: &[Area] = &[
             "journal/src/sqlite/open.rs",
             "journal/src/sqlite/reserve.rs",
             "journal/src/sqlite/salvage.rs",
-            "journal/src/sqlite/witness.rs",
+            "journal/src/sqlite/watermark.rs",
         ],
     },
     Area {
@@ -53,7 +53,11 @@ pub(crate) const AREAS: &[Area] = &[
     Area {
         name: "reconnect",
         package: "budao-client",
-        files: &["client/src/follow.rs", "client/src/line.rs", "client/src/pending.rs"],
+        files: &[
+            "client/src/cursor_tracker.rs",
+            "client/src/connection_task.rs",
+            "client/src/pending.rs",
+        ],
     },
     Area { name: "reconnect", package: "budao-socketio", files: &["socketio/src/session.rs"] },
     Area {
@@ -73,7 +77,7 @@ pub(crate) const AREAS: &[Area] = &[
             "claude/src/machine.rs",
             "claude/src/machine/answers.rs",
             "claude/src/machine/calls.rs",
-            "claude/src/machine/ends.rs",
+            "claude/src/machine/turn_end.rs",
             "claude/src/machine/lines.rs",
             "claude/src/machine/process.rs",
         ],

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 
 use crate::{
-    built::{self, Which},
     process,
+    test_programs::{self, TestProgram},
 };
 
 /// What a suite's line begins with; its number follows.
@@ -16,7 +16,7 @@ const MARK: &str = "security T";
 /// A suite: its number, and where its tests are.
 struct Suite {
     number: u32,
-    which: Which,
+    which: TestProgram,
     filter: &'static str,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<String> {
     let wanted = |suite: &&Suite| args.suites.is_empty() || args.suites.contains(&suite.number);
     let suites: Vec<&Suite> = SUITES.iter().filter(wanted).collect();
     ensure!(!suites.is_empty(), "there are no such suites");
-    let tests = built::tests(suites.iter().map(|suite| suite.which))?;
+    let tests = test_programs::tests(suites.iter().map(|suite| suite.which))?;
     let mut said = Vec::new();
     for suite in suites {
         let mut command = tests.command(suite.which)?;

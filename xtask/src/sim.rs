@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{built, planted};
+use crate::{sim_mutants, test_programs};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -57,10 +57,11 @@ impl Args {
 /// When a promise does not hold in one of the seeds; what was printed says how to see it again.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(name) = &args.mutants {
-        return planted::run(name, args.from);
+        return sim_mutants::run(name, args.from);
     }
     let name = "budao-sim";
-    let mut sim = if args.release { built::optimised(name)? } else { built::bin(name)? };
+    let mut sim =
+        if args.release { test_programs::optimised(name)? } else { test_programs::bin(name)? };
     match &args.script {
         Some(file) => sim.arg("--script").arg(file),
         None => sim.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]),

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{catalog, crash, peers, planted, process, security, sim, tidy};
+use crate::{catalog, crash, peers, process, security, sim, sim_mutants, tidy};
 
 /// One check.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ pub(crate) struct Step {
     pub(crate) about: &'static str,
     /// What it may take on two cores from a cold start. Over it is a warning, not a failure.
     pub(crate) budget: Duration,
-    pub(crate) when: When,
+    pub(crate) when: StepScope,
     pub(crate) needs: &'static [Need],
-    pub(crate) run: fn(&Run) -> Result<Done>,
+    pub(crate) run: fn(&StepContext) -> Result<StepResult>,
 }
 
 /// Whether a step belongs to every run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
+pub(crate) enum StepScope {
     Always,
     /// Only with `--full`, or when asked for by name.
     Full,
@@ -51,7 +51,7 @@ pub(crate) enum Need {
 
 /// How a step that did not fail ended.
 #[derive(Debug)]
-pub(crate) enum Done {
+pub(crate) enum StepResult {
     /// With a word on what was checked, such as a count.
     Passed(String),
     /// There was nothing to check, or an optional tool is absent. Never a failure.
@@ -60,7 +60,7 @@ pub(crate) enum Done {
 
 /// What a step gets to know.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct StepContext {
     pub(crate) root: PathBuf,
     pub(crate) is_ci: bool,
     /// When everything must be over.
@@ -74,11 +74,11 @@ const KILLS: u32 = 300;
 const SEEDS: u64 = 20_000;
 
 /// Fetches what tests talk to. Where somebody watches, a peer that cannot be had is said and skipped.
-fn peers(run: &Run) -> Result<Done> {
+fn peers(run: &StepContext) -> Result<StepResult> {
     match peers::ensure_for_tests() {
-        Ok(found) => Ok(Done::Passed(format!("{} here", found.len()))),
+        Ok(found) => Ok(StepResult::Passed(format!("{} here", found.len()))),
         Err(error) if run.is_ci => Err(error),
-        Err(error) => Ok(Done::Skipped(format!("{error:#}"))),
+        Err(error) => Ok(StepResult::Skipped(format!("{error:#}"))),
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "format",
         about: "rustfmt has nothing to change",
         budget: Duration::from_secs(20),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: cargo::format,
     },
@@ -99,15 +99,15 @@ pub(crate) static STEPS: &[Step] = &[
         name: "generated",
         about: "the files made from the fault catalog are up to date",
         budget: Duration::from_secs(10),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
-        run: |_| catalog::generate(true).map(|()| Done::Passed(String::new())),
+        run: |_| catalog::generate(true).map(|()| StepResult::Passed(String::new())),
     },
     Step {
         name: "peers",
         about: "the programs of others that tests talk to are here",
         budget: minutes(2),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: peers,
     },
@@ -115,7 +115,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "clippy",
         about: "no warning in any target",
         budget: minutes(5),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: cargo::clippy,
     },
@@ -123,7 +123,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "tests",
         about: "unit and integration tests",
         budget: minutes(14),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: cargo::tests,
     },
@@ -131,15 +131,15 @@ pub(crate) static STEPS: &[Step] = &[
         name: "crash",
         about: "a process that writes a journal, killed 300 times",
         budget: minutes(2),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
-        run: |_| crash::run(KILLS).map(|()| Done::Passed(format!("{KILLS} kills"))),
+        run: |_| crash::run(KILLS).map(|()| StepResult::Passed(format!("{KILLS} kills"))),
     },
     Step {
         name: "editors",
         about: "both Claude CLIs and an editor of others, with the bridge between them",
         budget: Duration::from_secs(90),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[
             Need::Tool("node"),
             Need::Peer("acp-sdk"),
@@ -152,19 +152,19 @@ pub(crate) static STEPS: &[Step] = &[
         name: "sim",
         about: "the runtime on virtual time, 20 000 seeds of faults and kills",
         budget: minutes(3),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: |run| {
-            let planted = planted::check(&run.root)?;
+            let planted = sim_mutants::check(&run.root)?;
             sim::run(&sim::Args::first(SEEDS))?;
-            Ok(Done::Passed(format!("{SEEDS} seeds; {planted} bugs to plant fit the code")))
+            Ok(StepResult::Passed(format!("{SEEDS} seeds; {planted} bugs to plant fit the code")))
         },
     },
     Step {
         name: "node",
         about: "the TypeScript client compiles and keeps its promises in Node",
         budget: Duration::from_secs(80),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web")],
         run: clients::node,
     },
@@ -172,7 +172,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "browser",
         about: "the TypeScript client and the web page keep their promises in Chromium",
         budget: minutes(3),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[Need::Tool("node"), Need::Peer("web")],
         run: clients::browser,
     },
@@ -180,7 +180,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "doctests",
         about: "the examples in the documentation work",
         budget: minutes(1),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: cargo::doctests,
     },
@@ -188,7 +188,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "docs",
         about: "rustdoc has no warning",
         budget: minutes(1),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: cargo::docs,
     },
@@ -196,7 +196,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "examples",
         about: "every example builds; those in xtask/examples.toml do what they say",
         budget: minutes(1),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: examples::run,
     },
@@ -204,7 +204,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "dependencies",
         about: "lock file, banned crates, the purity of core, fences",
         budget: Duration::from_secs(30),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: dependencies::run,
     },
@@ -212,15 +212,15 @@ pub(crate) static STEPS: &[Step] = &[
         name: "tidy",
         about: "paths, module headers, unfinished work, links",
         budget: Duration::from_secs(20),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[Need::Tool("git")],
-        run: |run| Ok(Done::Passed(tidy::check(&run.root)?)),
+        run: |run| Ok(StepResult::Passed(tidy::check(&run.root)?)),
     },
     Step {
         name: "deploy",
         about: "alert rules, dashboard, Dockerfile and systemd unit, read by the programs they are for",
         budget: Duration::from_secs(20),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: deploy::run,
     },
@@ -228,7 +228,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "release",
         about: "the release binary builds",
         budget: minutes(7),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: release::build,
     },
@@ -236,7 +236,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "smoke",
         about: "every command README and the guides show, on the release binary (xtask/smoke.toml)",
         budget: minutes(1),
-        when: When::Always,
+        when: StepScope::Always,
         needs: &[],
         run: smoke::run,
     },
@@ -244,7 +244,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "acks",
         about: "a million answers per Socket.IO server, a hundred thousand calls through the hub",
         budget: minutes(30),
-        when: When::Full,
+        when: StepScope::Full,
         needs: &[Need::Peer("socketio-js"), Need::Peer("a2c-smcp")],
         run: cargo::acks,
     },
@@ -252,7 +252,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "interleavings",
         about: "a hundred thousand random lives of the Claude CLI, conversations with an editor",
         budget: minutes(30),
-        when: When::Full,
+        when: StepScope::Full,
         needs: &[],
         run: cargo::interleavings,
     },
@@ -260,15 +260,15 @@ pub(crate) static STEPS: &[Step] = &[
         name: "security",
         about: "every case of the security suites; a share of them is in `tests`",
         budget: minutes(60),
-        when: When::Full,
+        when: StepScope::Full,
         needs: &[],
-        run: |_| security::run(&security::Args::full()).map(Done::Passed),
+        run: |_| security::run(&security::Args::full()).map(StepResult::Passed),
     },
     Step {
         name: "pairs",
         about: "agents and computers of three makers, each with each, through the hub",
         budget: minutes(10),
-        when: When::Full,
+        when: StepScope::Full,
         needs: &[Need::Peer("a2c-smcp")],
         run: cargo::pairs,
     },
@@ -276,7 +276,7 @@ pub(crate) static STEPS: &[Step] = &[
         name: "llama",
         about: "a real llama.cpp with a model file made on the spot",
         budget: minutes(20),
-        when: When::Full,
+        when: StepScope::Full,
         needs: &[Need::Tool("python3"), Need::Tool("g++")],
         run: cargo::llama,
     },
@@ -284,13 +284,13 @@ pub(crate) static STEPS: &[Step] = &[
         name: "deny",
         about: "licences, advisories, bans and sources (deny.toml)",
         budget: minutes(2),
-        when: When::Full,
+        when: StepScope::Full,
         needs: &[],
         run: cargo::deny,
     },
 ];
 
-impl Run {
+impl StepContext {
     /// Runs a cargo command whose output is for the reader.
     fn cargo(&self, args: &[&str]) -> Result<()> {
         process::run(process::cargo(&self.root).args(args), self.deadline)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::steps::{Done, Need, Run, STEPS, Step, When};
+use crate::steps::{Need, STEPS, Step, StepContext, StepResult, StepScope};
 use crate::table::{self, Align};
 use crate::{peers, repo};
 
@@ -38,11 +38,11 @@ struct Row {
     name: &'static str,
     budget: Duration,
     took: Duration,
-    end: End,
+    end: StepOutcome,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+enum StepOutcome {
     /// With a word on what was checked, for the table.
     Passed(String),
     Failed(String),
@@ -55,7 +55,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let steps = choose(args)?;
-    let run = Run {
+    let run = StepContext {
         root: repo::root(),
         is_ci: repo::is_ci(),
         deadline: (repo::is_ci() && !args.full).then(|| Instant::now() + HARD_LIMIT),
@@ -70,7 +70,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let took = started.elapsed();
     let is_late = run.deadline.is_some() && took > TOTAL_LIMIT;
     print!("\n{}", report(&rows, took, is_late));
-    let is_green = !rows.iter().any(|row| matches!(row.end, End::Failed(_)));
+    let is_green = !rows.iter().any(|row| matches!(row.end, StepOutcome::Failed(_)));
     Ok(if is_green { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -82,7 +82,7 @@ fn choose(args: &Args) -> Result<Vec<&'static Step>> {
     // Asking for a heavy step by name is asking for it.
     let wanted = |step: &&Step| {
         if args.only.is_empty() {
-            args.full || step.when == When::Always
+            args.full || step.when == StepScope::Always
         } else {
             args.only.iter().any(|name| name == step.name)
         }
@@ -95,8 +95,8 @@ fn listing() -> String {
         .iter()
         .map(|step| {
             let when = match step.when {
-                When::Always => "every run",
-                When::Full => "--full",
+                StepScope::Always => "every run",
+                StepScope::Full => "--full",
             };
             let needs: Vec<String> = step.needs.iter().map(ToString::to_string).collect();
             vec![
@@ -112,36 +112,39 @@ fn listing() -> String {
     table::render(&head, &rows)
 }
 
-fn perform(step: &'static Step, run: &Run, number: usize, total: usize) -> Row {
+fn perform(step: &'static Step, run: &StepContext, number: usize, total: usize) -> Row {
     println!("\n━━ {number}/{total} {}: {}", step.name, step.about);
     let started = Instant::now();
     let end = attempt(step, run);
     let row = Row { name: step.name, budget: step.budget, took: started.elapsed(), end };
     let (word, rest) = match &row.end {
-        End::Passed(note) if note.is_empty() => ("passed", String::new()),
-        End::Passed(note) => ("passed", format!(": {note}")),
-        End::Failed(why) => ("FAILED", format!(": {why}")),
-        End::Skipped(why) => ("SKIPPED", format!(": {why}")),
+        StepOutcome::Passed(note) if note.is_empty() => ("passed", String::new()),
+        StepOutcome::Passed(note) => ("passed", format!(": {note}")),
+        StepOutcome::Failed(why) => ("FAILED", format!(": {why}")),
+        StepOutcome::Skipped(why) => ("SKIPPED", format!(": {why}")),
     };
     let took = table::duration(row.took);
     println!("── {} {word} after {took} of {}{rest}", row.name, budget(&row));
     row
 }
 
-fn attempt(step: &Step, run: &Run) -> End {
+fn attempt(step: &Step, run: &StepContext) -> StepOutcome {
     if run.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-        return End::Failed(format!("not started: {} are over", table::duration(HARD_LIMIT)));
+        return StepOutcome::Failed(format!(
+            "not started: {} are over",
+            table::duration(HARD_LIMIT)
+        ));
     }
     let missing: Vec<String> =
         step.needs.iter().filter(|need| !is_there(need)).map(Need::remedy).collect();
     if !missing.is_empty() {
         let why = format!("missing: {}", missing.join("; "));
-        return if run.is_ci { End::Failed(why) } else { End::Skipped(why) };
+        return if run.is_ci { StepOutcome::Failed(why) } else { StepOutcome::Skipped(why) };
     }
     match (step.run)(run) {
-        Ok(Done::Passed(note)) => End::Passed(note),
-        Ok(Done::Skipped(why)) => End::Skipped(why),
-        Err(error) => End::Failed(format!("{error:#}")),
+        Ok(StepResult::Passed(note)) => StepOutcome::Passed(note),
+        Ok(StepResult::Skipped(why)) => StepOutcome::Skipped(why),
+        Err(error) => StepOutcome::Failed(format!("{error:#}")),
     }
 }
 
@@ -170,9 +173,9 @@ fn report(rows: &[Row], took: Duration, is_late: bool) -> String {
         .iter()
         .map(|row| {
             let (result, note) = match &row.end {
-                End::Passed(note) => ("passed", note.as_str()),
-                End::Failed(_) => ("FAILED", ""),
-                End::Skipped(_) => ("skipped", ""),
+                StepOutcome::Passed(note) => ("passed", note.as_str()),
+                StepOutcome::Failed(_) => ("FAILED", ""),
+                StepOutcome::Skipped(_) => ("skipped", ""),
             };
             vec![
                 row.name.to_owned(),
@@ -186,11 +189,11 @@ fn report(rows: &[Row], took: Duration, is_late: bool) -> String {
     let mut text = table::render(&head, &cells);
     let mut say = |line: String| writeln!(text, "{line}").expect("a string takes all");
 
-    let reasons = |pick: fn(&End) -> Option<&String>| {
+    let reasons = |pick: fn(&StepOutcome) -> Option<&String>| {
         rows.iter().filter_map(move |row| Some((row.name, pick(&row.end)?))).collect::<Vec<_>>()
     };
-    let failed = reasons(|end| if let End::Failed(why) = end { Some(why) } else { None });
-    let skipped = reasons(|end| if let End::Skipped(why) = end { Some(why) } else { None });
+    let failed = reasons(|end| if let StepOutcome::Failed(why) = end { Some(why) } else { None });
+    let skipped = reasons(|end| if let StepOutcome::Skipped(why) = end { Some(why) } else { None });
     for (title, list) in [("FAILED", &failed), ("SKIPPED, so not checked", &skipped)] {
         if !list.is_empty() {
             say(format!("\n!! {title}:"));
@@ -226,7 +229,7 @@ fn report(rows: &[Row], took: Duration, is_late: bool) -> String {
 pub(crate) fn needed_peers(full: bool) -> Vec<&'static str> {
     let mut names: Vec<&str> = STEPS
         .iter()
-        .filter(|step| full || step.when == When::Always)
+        .filter(|step| full || step.when == StepScope::Always)
         .flat_map(|step| step.needs)
         .filter_map(|need| if let Need::Peer(name) = need { Some(*name) } else { None })
         .collect();
@@ -239,17 +242,17 @@ pub(crate) fn needed_peers(full: bool) -> Vec<&'static str> {
 mod tests {
     use super::*;
 
-    fn row(name: &'static str, took_s: u64, end: End) -> Row {
+    fn row(name: &'static str, took_s: u64, end: StepOutcome) -> Row {
         Row { name, budget: Duration::from_secs(60), took: Duration::from_secs(took_s), end }
     }
 
     #[test]
     fn a_report_tells_what_passed_failed_was_skipped_and_was_slow() {
         let rows = [
-            row("format", 10, End::Passed(String::new())),
-            row("clippy", 90, End::Failed("`cargo clippy` failed\nexit 101".to_owned())),
-            row("tests", 30, End::Passed("12 tests".to_owned())),
-            row("deny", 0, End::Skipped("cargo-deny is not installed".to_owned())),
+            row("format", 10, StepOutcome::Passed(String::new())),
+            row("clippy", 90, StepOutcome::Failed("`cargo clippy` failed\nexit 101".to_owned())),
+            row("tests", 30, StepOutcome::Passed("12 tests".to_owned())),
+            row("deny", 0, StepOutcome::Skipped("cargo-deny is not installed".to_owned())),
         ];
         let text = report(&rows, Duration::from_secs(130), false);
         assert_eq!(
@@ -279,7 +282,7 @@ xtask test: 2 steps passed, 1 failed, 1 skipped in 2 min 10 s
 
     #[test]
     fn a_green_report_ends_in_its_two_lines() {
-        let rows = [row("format", 1, End::Passed(String::new()))];
+        let rows = [row("format", 1, StepOutcome::Passed(String::new()))];
         let text = report(&rows, Duration::from_secs(1), false);
         assert!(
             text.ends_with(
@@ -291,7 +294,7 @@ xtask test: 2 steps passed, 1 failed, 1 skipped in 2 min 10 s
 
     #[test]
     fn being_late_is_said() {
-        let rows = [row("format", 1, End::Passed(String::new()))];
+        let rows = [row("format", 1, StepOutcome::Passed(String::new()))];
         let text = report(&rows, TOTAL_LIMIT + Duration::from_secs(60), true);
         assert!(text.contains("!! TOO SLOW: the whole run may take 45 min."), "{text}");
         assert!(text.ends_with("in 46 min, which is too slow\n"), "{text}");
@@ -303,27 +306,27 @@ xtask test: 2 steps passed, 1 failed, 1 skipped in 2 min 10 s
             name: "imagined",
             about: "needs what nobody has",
             budget: Duration::ZERO,
-            when: When::Always,
+            when: StepScope::Always,
             needs: &[Need::Tool("no-such-tool-anywhere")],
             run: |_| bail!("must not run"),
         };
-        let run = |is_ci| Run { root: repo::root(), is_ci, deadline: None };
+        let run = |is_ci| StepContext { root: repo::root(), is_ci, deadline: None };
         let why = "missing: the program `no-such-tool-anywhere` is not on the path".to_owned();
-        assert_eq!(attempt(&STEP, &run(false)), End::Skipped(why.clone()));
-        assert_eq!(attempt(&STEP, &run(true)), End::Failed(why));
+        assert_eq!(attempt(&STEP, &run(false)), StepOutcome::Skipped(why.clone()));
+        assert_eq!(attempt(&STEP, &run(true)), StepOutcome::Failed(why));
     }
 
     #[test]
     fn no_step_starts_after_the_limit() {
-        let run = Run { root: repo::root(), is_ci: true, deadline: Some(Instant::now()) };
+        let run = StepContext { root: repo::root(), is_ci: true, deadline: Some(Instant::now()) };
         let end = attempt(&STEPS[0], &run);
         let over = format!("not started: {} are over", table::duration(HARD_LIMIT));
-        assert_eq!(end, End::Failed(over));
+        assert_eq!(end, StepOutcome::Failed(over));
     }
 
     #[test]
     fn the_usual_budgets_fit_into_the_limit() {
-        let usual = STEPS.iter().filter(|step| step.when == When::Always);
+        let usual = STEPS.iter().filter(|step| step.when == StepScope::Always);
         assert!(usual.map(|step| step.budget).sum::<Duration>() <= TOTAL_LIMIT);
     }
 

@@ -9,11 +9,11 @@ use budao_core::{
     event::{SessionId, Settings},
     fault::Fault,
     limits::Limits,
-    seams::World,
+    world::World,
 };
 use budao_journal::Journal;
 
-use crate::offer::Offer;
+use crate::editor_options::EditorOptions;
 
 /// The bridge between one editor and an engine.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Bridge {
     /// The bounds.
     pub limits: Limits,
     /// What the editor may choose from.
-    pub offer: Offer,
+    pub offer: EditorOptions,
     /// What new sessions are set to; the editor adds its directory.
     pub settings: Settings,
     /// The language people are spoken to in.
@@ -40,9 +40,9 @@ pub struct Bridge {
 
 /// What an editor is told before anything is open: so it need not wait for a journal to be greeted.
 #[derive(Clone, Debug)]
-pub struct Front {
+pub struct InitializeContext {
     /// What the editor may choose from.
-    pub offer: Offer,
+    pub offer: EditorOptions,
     /// Time, chance and tasks.
     pub world: World,
     /// The bounds.
@@ -54,10 +54,10 @@ pub struct Front {
 impl Bridge {
     /// What this bridge tells an editor first.
     #[must_use]
-    pub fn front(&self) -> Front {
+    pub fn front(&self) -> InitializeContext {
         let Self { offer, world, limits, lang, .. } = self;
         let (offer, world, limits) = (offer.clone(), world.clone(), limits.clone());
-        Front { offer, world, limits, lang: *lang }
+        InitializeContext { offer, world, limits, lang: *lang }
     }
 }
 
@@ -120,12 +120,12 @@ pub struct ToolServer {
     /// Its name, as the editor has it.
     pub name: String,
     /// How it is reached.
-    pub reach: Reach,
+    pub reach: ServerTransport,
 }
 
 /// How a tool server is reached. Values of variables and headers are secrets and are not shown.
 #[derive(Clone)]
-pub enum Reach {
+pub enum ServerTransport {
     /// A program that speaks on its standard input and output.
     Stdio {
         /// The program.
@@ -151,7 +151,7 @@ pub enum Reach {
     },
 }
 
-impl fmt::Debug for Reach {
+impl fmt::Debug for ServerTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = |pairs: &[(String, String)]| {
             pairs.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()

@@ -25,16 +25,16 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    bridge::{Bridge, Front},
-    desk::{Desk, respond},
+    bridge::{Bridge, InitializeContext},
+    editor_options::EditorOptions,
     faults,
-    lines::{self, Gauge},
-    offer::Offer,
-    project::Abilities,
+    lines::{self, OutputBacklog},
+    project::EditorCapabilities,
+    request_handler::{RequestHandler, respond},
 };
 
 /// How long what is left may take once the editor is gone.
-const FAREWELL: Duration = Duration::from_millis(400);
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(400);
 
 impl Bridge {
     /// Serves one editor until it is gone. Input and output carry the protocol and nothing else.
@@ -50,7 +50,7 @@ impl Bridge {
     }
 }
 
-impl Front {
+impl InitializeContext {
     /// Serves one editor until it is gone, and greets it while the bridge is still being opened. If that
     /// fails, the editor is told at whatever it asks next.
     ///
@@ -62,31 +62,34 @@ impl Front {
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Result<(), Fault> {
-        let (gauge, over) = (Arc::new(Gauge::default()), CancellationToken::new());
+        let (backlog, over) = (Arc::new(OutputBacklog::default()), CancellationToken::new());
         let incoming = lines::incoming(input, self.limits.frame_bytes_hard, over.clone());
-        let (outgoing, writing) = lines::outgoing(output, Arc::clone(&gauge));
+        let (outgoing, writing) = lines::outgoing(output, Arc::clone(&backlog));
         let world = self.world.clone();
-        let attendants = TaskTracker::new();
-        let lobby =
-            Arc::new(Lobby { front: self, abilities: Arc::default(), desk: SetOnce::new() });
-        world.spawn.spawn(Box::pin(attendants.track_future(writing)));
-        let opened = Arc::clone(&lobby).open(opening, Arc::clone(&gauge), attendants.clone());
-        world.spawn.spawn(Box::pin(attendants.track_future(opened)));
+        let session_tasks = TaskTracker::new();
+        let lobby = Arc::new(StartupHandler {
+            front: self,
+            editor_capabilities: Arc::default(),
+            desk: SetOnce::new(),
+        });
+        world.spawn.spawn(Box::pin(session_tasks.track_future(writing)));
+        let opened = Arc::clone(&lobby).open(opening, Arc::clone(&backlog), session_tasks.clone());
+        world.spawn.spawn(Box::pin(session_tasks.track_future(opened)));
         let talking = talk(Arc::clone(&lobby), Lines::new(outgoing, incoming));
         let ended = tokio::select! {
             biased;
             ended = talking => ended,
             // An editor that stopped reading must not keep us once it is gone.
-            () = async { over.cancelled().await; world.clock.sleep(FAREWELL).await } => Ok(()),
+            () = async { over.cancelled().await; world.clock.sleep(SHUTDOWN_GRACE).await } => Ok(()),
         };
         let opened = lobby.close();
-        attendants.close();
+        session_tasks.close();
         tokio::select! {
             biased;
-            () = attendants.wait() => {}
-            () = world.clock.sleep(FAREWELL) => tracing::warn!("some sessions were left in the middle"),
+            () = session_tasks.wait() => {}
+            () = world.clock.sleep(SHUTDOWN_GRACE) => tracing::warn!("some sessions were left in the middle"),
         }
-        tracing::info!(most_queued_bytes = gauge.most(), "the editor is gone");
+        tracing::info!(most_queued_bytes = backlog.most(), "the editor is gone");
         opened?;
         ended.map_err(|error| {
             Fault::new(Kind::ConnectionLost, Operation::TalkToEditor).caused_by(&error)
@@ -95,24 +98,29 @@ impl Front {
 }
 
 /// Where an editor is greeted, and waits until there is somebody at the desk.
-struct Lobby {
-    front: Front,
-    abilities: Arc<Mutex<Abilities>>,
-    desk: SetOnce<Result<Arc<Desk>, Fault>>,
+struct StartupHandler {
+    front: InitializeContext,
+    editor_capabilities: Arc<Mutex<EditorCapabilities>>,
+    desk: SetOnce<Result<Arc<RequestHandler>, Fault>>,
 }
 
-impl Lobby {
+impl StartupHandler {
     async fn open(
         self: Arc<Self>,
         opening: impl Future<Output = Result<Bridge, Fault>> + Send,
-        gauge: Arc<Gauge>,
-        attendants: TaskTracker,
+        backlog: Arc<OutputBacklog>,
+        session_tasks: TaskTracker,
     ) {
         // Whoever waits for the desk must hear of a panic too.
         let opened = AssertUnwindSafe(opening).catch_unwind().await;
         let panicked = |_| Err(Fault::new(Kind::Bug, Operation::TalkToEditor));
         let opened = opened.unwrap_or_else(panicked).map(|bridge| {
-            Arc::new(Desk::new(bridge, gauge, Arc::clone(&self.abilities), attendants))
+            Arc::new(RequestHandler::new(
+                bridge,
+                backlog,
+                Arc::clone(&self.editor_capabilities),
+                session_tasks,
+            ))
         });
         if let Err(fault) = &opened {
             tracing::error!(%fault, "the editor cannot be served");
@@ -122,7 +130,7 @@ impl Lobby {
     }
 
     /// Who answers what comes after the greeting.
-    async fn desk(&self) -> Result<&Arc<Desk>, Error> {
+    async fn desk(&self) -> Result<&Arc<RequestHandler>, Error> {
         self.desk.wait().await.as_ref().map_err(|fault| faults::error(fault, self.front.lang))
     }
 
@@ -138,11 +146,12 @@ impl Lobby {
 
     fn greet(&self, request: &InitializeRequest) -> InitializeResponse {
         let session = request.client_capabilities.session.as_ref();
-        let abilities = Abilities {
+        let editor_capabilities = EditorCapabilities {
             notices: session.is_some_and(|session| session.notices.is_some()),
             compaction: session.is_some_and(|session| session.compaction.is_some()),
         };
-        *self.abilities.lock().expect("no code panics while holding this") = abilities;
+        *self.editor_capabilities.lock().expect("no code panics while holding this") =
+            editor_capabilities;
         if let Some(info) = &request.client_info {
             tracing::info!(editor = info.name, version = info.version, "an editor connected");
         }
@@ -162,7 +171,7 @@ impl Lobby {
     }
 }
 
-async fn talk<O, I>(lobby: Arc<Lobby>, transport: Lines<O, I>) -> Result<(), Error>
+async fn talk<O, I>(lobby: Arc<StartupHandler>, transport: Lines<O, I>) -> Result<(), Error>
 where
     O: futures::Sink<String, Error = std::io::Error> + Send + 'static,
     I: futures::Stream<Item = std::io::Result<String>> + Send + 'static,
@@ -214,7 +223,7 @@ where
         .await
 }
 
-fn capabilities(offer: &Offer) -> AgentCapabilities {
+fn capabilities(offer: &EditorOptions) -> AgentCapabilities {
     let directories =
         offer.directories.is_some().then(SessionAdditionalDirectoriesCapabilities::new);
     AgentCapabilities::new()

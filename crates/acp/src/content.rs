@@ -8,7 +8,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use budao_core::message::Block;
 
 use crate::{
-    bridge::{Reach, ToolServer},
+    bridge::{ServerTransport, ToolServer},
     faults::invalid,
 };
 
@@ -104,16 +104,19 @@ pub(crate) fn servers(servers: Vec<McpServer>) -> Result<Vec<ToolServer>, Error>
                 return Err(invalid("mcpServers.command", "valid UTF-8"));
             };
             let env = stdio.env.into_iter().map(|pair| (pair.name, pair.value)).collect();
-            let reach = Reach::Stdio { command, args: stdio.args, env };
+            let reach = ServerTransport::Stdio { command, args: stdio.args, env };
             Ok(ToolServer { name: stdio.name, reach })
         }
         McpServer::Http(http) => {
             let headers = http.headers.into_iter().map(|pair| (pair.name, pair.value)).collect();
-            Ok(ToolServer { name: http.name, reach: Reach::Http { url: http.url, headers } })
+            Ok(ToolServer {
+                name: http.name,
+                reach: ServerTransport::Http { url: http.url, headers },
+            })
         }
         McpServer::Sse(sse) => {
             let headers = sse.headers.into_iter().map(|pair| (pair.name, pair.value)).collect();
-            Ok(ToolServer { name: sse.name, reach: Reach::Sse { url: sse.url, headers } })
+            Ok(ToolServer { name: sse.name, reach: ServerTransport::Sse { url: sse.url, headers } })
         }
         _ => Err(invalid("mcpServers", "reached by stdio, http or sse")),
     };

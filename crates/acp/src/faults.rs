@@ -3,13 +3,13 @@
 use agent_client_protocol::{Error, ErrorCode};
 use budao_core::{
     Lang,
-    fault::{Fact, Fault, tell},
+    fault::{Fact, Fault, render},
 };
 use serde_json::{Value, json};
 
 /// A fault as a JSON-RPC error: its sentence, and what a program or a person can do with it.
 pub(crate) fn error(fault: &Fault, lang: Lang) -> Error {
-    let told = tell::to_editor(fault, lang);
+    let told = render::render_for_editor(fault, lang);
     let mut data = json!({
         "kind": told.kind,
         // The name other agents use for the same thing.

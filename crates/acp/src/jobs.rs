@@ -12,12 +12,12 @@ use agent_client_protocol::v1::{
     },
 };
 use budao_core::{
-    event::{Answer, Ask, CommandId, Settings},
+    event::{Answer, CommandBody, CommandId, Settings},
     fault::Fault,
 };
 use futures::future::BoxFuture;
 
-use crate::offer::Change;
+use crate::editor_options::SettingsChange;
 
 /// One thing to ask.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) enum Job {
     /// The prompt that is being answered.
     Message {
         command: CommandId,
-        ask: Ask,
+        ask: CommandBody,
     },
     /// Take a message back that its prompt no longer waits for.
     Withdraw {
@@ -33,43 +33,43 @@ pub(crate) enum Job {
     },
     Cancel,
     Decide {
-        ask: Ask,
+        ask: CommandBody,
     },
     Settings {
-        change: Change,
-        reply: Reply,
+        change: SettingsChange,
+        reply: SettingsResponder,
         made: Option<Box<Settings>>,
     },
     /// End the session; afterwards it is let go.
     Close,
     /// Have the session taken up, so that what is unfinished goes on.
-    TakeUp,
+    Resume,
 }
 
 /// Who wants to know that a setting was changed.
 #[derive(Debug)]
-pub(crate) enum Reply {
-    Nobody,
+pub(crate) enum SettingsResponder {
+    None,
     Mode(Responder<SetSessionModeResponse>),
     Option(Responder<SetSessionConfigOptionResponse>),
 }
 
 /// Who wants to know that the session was let go.
 #[derive(Debug)]
-pub(crate) enum Leave {
+pub(crate) enum LeaveResponder {
     Close(Responder<CloseSessionResponse>),
     Delete(Responder<DeleteSessionResponse>),
 }
 
-type Asking = BoxFuture<'static, Result<Answer, Fault>>;
+type PendingAnswer = BoxFuture<'static, Result<Answer, Fault>>;
 
 #[derive(Default)]
-pub(crate) struct Jobs {
+pub(crate) struct JobQueue {
     waiting: VecDeque<Job>,
-    doing: Option<(Job, Asking)>,
+    doing: Option<(Job, PendingAnswer)>,
 }
 
-impl Jobs {
+impl JobQueue {
     pub(crate) fn push(&mut self, job: Job) {
         self.waiting.push_back(job);
     }
@@ -80,7 +80,7 @@ impl Jobs {
     }
 
     /// This one is being done.
-    pub(crate) fn start(&mut self, job: Job, asking: Asking) {
+    pub(crate) fn start(&mut self, job: Job, asking: PendingAnswer) {
         self.doing = Some((job, asking));
     }
 

@@ -5,16 +5,14 @@
 //! writes what comes of them, updates first, the answer of the prompt last. Nothing else writes for that
 //! session, so nothing of a turn can come after its end. The protocol crate is seen nowhere else.
 
-mod attendant;
 mod bridge;
 mod connection;
 mod content;
-mod desk;
+mod editor_options;
 mod faults;
 mod jobs;
 mod lines;
 mod list;
-mod offer;
 mod outbox;
 mod outcome;
 mod permission;
@@ -22,7 +20,11 @@ mod permission;
 pub mod probe;
 mod project;
 mod prompts;
-mod words;
+mod request_handler;
+mod session_task;
+mod texts;
 
-pub use bridge::{Bridge, ExecutionError, Front, Host, NoHost, Reach, ToolServer};
-pub use offer::{Choice, Offer, OwnMode, SignIn, SlashCommand};
+pub use bridge::{
+    Bridge, ExecutionError, Host, InitializeContext, NoHost, ServerTransport, ToolServer,
+};
+pub use editor_options::{EditorOptions, EngineMode, ModelChoice, SignIn, SlashCommand};

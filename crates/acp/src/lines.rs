@@ -3,7 +3,7 @@
 //! The protocol crate queues without bound in both directions. Incoming lines are short work, so their
 //! queue does not grow; outgoing ones wait for the editor. So we count: an update is weighed when it is
 //! queued and taken off the scale when its line was written, and whoever produces updates asks the
-//! [`Gauge`] before it makes more.
+//! [`OutputBacklog`] before it makes more.
 
 use std::{
     collections::VecDeque,
@@ -37,13 +37,13 @@ pub(crate) const TOO_LONG: &str = "_budao/line_too_long";
 
 /// How much waits for the editor.
 #[derive(Debug, Default)]
-pub(crate) struct Gauge {
-    waiting: Mutex<Waiting>,
+pub(crate) struct OutputBacklog {
+    waiting: Mutex<BacklogState>,
     lighter: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct BacklogState {
     /// Updates that were queued and not written, oldest first.
     weights: VecDeque<usize>,
     bytes: usize,
@@ -53,7 +53,7 @@ struct Waiting {
     most: usize,
 }
 
-impl Gauge {
+impl OutputBacklog {
     /// An update goes into the queue.
     pub(crate) fn queued(&self, weight: usize) {
         let mut waiting = self.waiting.lock().expect("no code panics while holding this");
@@ -105,7 +105,7 @@ pub(crate) fn incoming(
     most: usize,
     over: CancellationToken,
 ) -> impl Stream<Item = io::Result<String>> + Send + 'static {
-    let lines = FramedRead::new(input, Bounded::new(most));
+    let lines = FramedRead::new(input, BoundedLineCodec::new(most));
     // However reading ends, whoever waits for the end hears of it.
     let guard = over.drop_guard();
     lines
@@ -118,7 +118,7 @@ pub(crate) fn incoming(
 }
 
 /// Splits into lines. What is longer than it may be is replaced by a short line that says so.
-pub(crate) struct Bounded {
+pub(crate) struct BoundedLineCodec {
     most: usize,
     /// Bytes searched for an end of line.
     searched: usize,
@@ -126,13 +126,13 @@ pub(crate) struct Bounded {
     skipping: Option<String>,
 }
 
-impl Bounded {
+impl BoundedLineCodec {
     pub(crate) fn new(most: usize) -> Self {
         Self { most, searched: 0, skipping: None }
     }
 }
 
-impl Decoder for Bounded {
+impl Decoder for BoundedLineCodec {
     type Item = String;
     type Error = io::Error;
 
@@ -234,7 +234,7 @@ fn end_of_string(text: &str) -> Option<usize> {
 /// Where lines go, and the task that writes them. One write takes what has gathered.
 pub(crate) fn outgoing(
     mut output: impl AsyncWrite + Send + Unpin + 'static,
-    gauge: Arc<Gauge>,
+    backlog: Arc<OutputBacklog>,
 ) -> (impl Sink<String, Error = io::Error> + Send + 'static, impl Future<Output = ()> + Send) {
     let (sender, mut lines) = mpsc::channel::<String>(LINES);
     let writing = async move {
@@ -253,7 +253,7 @@ pub(crate) fn outgoing(
                 tracing::warn!(%error, "the editor takes nothing any more");
                 return;
             }
-            gauge.wrote(&batch);
+            backlog.wrote(&batch);
             batch.clear();
             bytes.shrink_to(QUEUE_BYTES);
         }

@@ -8,12 +8,12 @@ use budao_core::{
     event::{SessionId, engine_of},
     time::Timestamp,
 };
-use budao_journal::{Filter, Summary};
+use budao_journal::{Filter, SessionSummary};
 
 use crate::{
     bridge::Bridge,
+    editor_options::CWD,
     faults::{self, invalid},
-    offer::CWD,
 };
 
 /// Sessions on one page.
@@ -49,14 +49,14 @@ pub(crate) async fn page(
     Ok(ListSessionsResponse::new(ours.map(info).collect()).next_cursor(next))
 }
 
-fn info(summary: Summary) -> SessionInfo {
+fn info(summary: SessionSummary) -> SessionInfo {
     let cwd = summary.labels.get(CWD).cloned().unwrap_or_default();
     SessionInfo::new(summary.session.to_string(), cwd)
         .title(summary.title)
         .updated_at(summary.updated_at.to_string())
 }
 
-fn cursor(last: &Summary) -> String {
+fn cursor(last: &SessionSummary) -> String {
     format!("{}.{}", last.updated_at.as_micros(), last.session)
 }
 

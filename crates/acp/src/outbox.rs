@@ -17,7 +17,7 @@ use agent_client_protocol::{
     },
 };
 
-use crate::lines::Gauge;
+use crate::lines::OutputBacklog;
 
 /// How much may be joined into one update.
 const JOIN_BYTES: usize = 64 * 1024;
@@ -26,7 +26,7 @@ const JOIN_BYTES: usize = 64 * 1024;
 pub(crate) struct Outbox {
     connection: ConnectionTo<Client>,
     session: SessionId,
-    gauge: Arc<Gauge>,
+    backlog: Arc<OutputBacklog>,
     held: Option<SessionUpdate>,
     /// Is what is told history? Then nobody waits for each word, and all of a message is joined.
     is_history: bool,
@@ -38,10 +38,10 @@ impl Outbox {
     pub(crate) fn new(
         connection: ConnectionTo<Client>,
         session: budao_core::event::SessionId,
-        gauge: Arc<Gauge>,
+        backlog: Arc<OutputBacklog>,
     ) -> Self {
         let session = SessionId::new(session.to_string());
-        Self { connection, session, gauge, held: None, is_history: false, updates: 0 }
+        Self { connection, session, backlog, held: None, is_history: false, updates: 0 }
     }
 
     pub(crate) fn connection(&self) -> &ConnectionTo<Client> {
@@ -58,7 +58,7 @@ impl Outbox {
         } else {
             self.held = Some(update);
         }
-        if self.gauge.has_room() && !self.is_history {
+        if self.backlog.has_room() && !self.is_history {
             self.flush();
         }
     }
@@ -85,7 +85,7 @@ impl Outbox {
         let Some(update) = self.held.take() else { return };
         let weight = weigh(&update);
         self.updates += 1;
-        self.gauge.queued(weight);
+        self.backlog.queued(weight);
         let notification = SessionNotification::new(self.session.clone(), update);
         if let Err(error) = self.connection.send_notification(notification) {
             tracing::debug!(%error, "nobody is there to be told");
@@ -102,13 +102,13 @@ impl Outbox {
     pub(crate) fn takes_more(&self) -> bool {
         match &self.held {
             None => true,
-            Some(held) => can_grow(held) || (self.is_history && self.gauge.has_room()),
+            Some(held) => can_grow(held) || (self.is_history && self.backlog.has_room()),
         }
     }
 
     /// Waits until the editor has taken enough.
     pub(crate) async fn room(&self) {
-        self.gauge.room().await;
+        self.backlog.room().await;
     }
 }
 

@@ -12,11 +12,11 @@ use budao_core::{
 };
 use serde_json::json;
 
-use crate::{bridge::ExecutionError, faults, words::say};
+use crate::{bridge::ExecutionError, faults, texts::localize};
 
 /// A turn that ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended<'a> {
+pub(crate) struct EndedTurn<'a> {
     pub(crate) turn: TurnNumber,
     pub(crate) trace: Trace,
     pub(crate) stop: StopReason,
@@ -27,7 +27,7 @@ pub(crate) struct Ended<'a> {
 
 /// What the editor is answered.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct PromptAnswer {
     pub(crate) answer: Result<PromptResponse, Error>,
     /// A sentence that has to stand before the answer, where the answer itself says too little.
     pub(crate) before: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Told {
 }
 
 /// The first rule that fits decides.
-pub(crate) fn tell(ended: &Ended<'_>, how: ExecutionError, lang: Lang) -> Told {
+pub(crate) fn tell(ended: &EndedTurn<'_>, how: ExecutionError, lang: Lang) -> PromptAnswer {
     if ended.cancelled {
         return stopped(ended, Stop::Cancelled, None);
     }
@@ -52,8 +52,8 @@ pub(crate) fn tell(ended: &Ended<'_>, how: ExecutionError, lang: Lang) -> Told {
             told
         }
         (StopReason::Refusal, _) | (StopReason::Failed, Some(EditorOutcome::Refusal)) => {
-            let said = ended.fault.map(|fault| text::for_user(fault, lang));
-            let general = say(lang, "The model declined to answer.", "模型拒绝回答。");
+            let said = ended.fault.map(|fault| text::user_text(fault, lang));
+            let general = localize(lang, "The model declined to answer.", "模型拒绝回答。");
             stopped(ended, Stop::Refusal, Some(said.unwrap_or_else(|| general.to_owned())))
         }
         (StopReason::MaxTokens, _) | (StopReason::Failed, Some(EditorOutcome::MaxTokens)) => {
@@ -68,38 +68,38 @@ pub(crate) fn tell(ended: &Ended<'_>, how: ExecutionError, lang: Lang) -> Told {
     }
 }
 
-fn stopped(ended: &Ended<'_>, stop: Stop, before: Option<String>) -> Told {
+fn stopped(ended: &EndedTurn<'_>, stop: Stop, before: Option<String>) -> PromptAnswer {
     let mut meta = serde_json::Map::new();
     meta.insert("turn".to_owned(), ended.turn.into());
     if ended.trace.is_some() {
         meta.insert("trace".to_owned(), ended.trace.to_string().into());
     }
     let word = serde_json::to_value(stop).ok().and_then(|value| value.as_str().map(str::to_owned));
-    Told {
+    PromptAnswer {
         answer: Ok(PromptResponse::new(stop).meta(meta)),
         before,
         word: word.unwrap_or_default(),
     }
 }
 
-fn failed(ended: &Ended<'_>, how: ExecutionError, lang: Lang) -> Told {
+fn failed(ended: &EndedTurn<'_>, how: ExecutionError, lang: Lang) -> PromptAnswer {
     use budao_core::fault::{Kind, Operation};
     let unnamed =
-        || Fault::new(Kind::Bug, Operation::RunTurn).because("a turn failed without a fault");
-    let fault = ended.fault.cloned().unwrap_or_else(unnamed).traced(ended.trace);
+        || Fault::new(Kind::Bug, Operation::RunTurn).with_cause("a turn failed without a fault");
+    let fault = ended.fault.cloned().unwrap_or_else(unnamed).with_trace(ended.trace);
     let mut error = faults::error(&fault, lang);
     let word = fault.row().code.to_owned();
     // Who is not signed in must be told so, or the editor cannot offer it.
     if how == ExecutionError::Refusal
         && error.code != agent_client_protocol::ErrorCode::AUTH_REQUIRED
     {
-        let before = Some(text::for_user(&fault, lang));
-        return Told { word, ..stopped(ended, Stop::Refusal, before) };
+        let before = Some(text::user_text(&fault, lang));
+        return PromptAnswer { word, ..stopped(ended, Stop::Refusal, before) };
     }
     if let Some(data) = error.data.as_mut() {
         data["turn"] = json!(ended.turn);
     }
-    Told { answer: Err(error), before: None, word }
+    PromptAnswer { answer: Err(error), before: None, word }
 }
 
 #[cfg(test)]
@@ -108,11 +108,11 @@ mod tests {
 
     use super::*;
 
-    fn ended(stop: StopReason, fault: Option<&Fault>) -> Ended<'_> {
-        Ended { turn: 3, trace: Trace::NONE, stop, fault, cancelled: false }
+    fn ended(stop: StopReason, fault: Option<&Fault>) -> EndedTurn<'_> {
+        EndedTurn { turn: 3, trace: Trace::NONE, stop, fault, cancelled: false }
     }
 
-    fn word(ended: &Ended<'_>, how: ExecutionError) -> String {
+    fn word(ended: &EndedTurn<'_>, how: ExecutionError) -> String {
         match tell(ended, how, Lang::En).answer {
             Ok(response) => format!("{:?}", response.stop_reason),
             Err(error) => error.code.value().to_string(),
@@ -154,7 +154,7 @@ mod tests {
     fn a_turn_the_editor_stopped_is_cancelled_however_it_ended() {
         let fault = Fault::new(Kind::CliTurnFailed, Operation::RunTurn);
         for stop in [StopReason::EndTurn, StopReason::Failed, StopReason::Cancelled] {
-            let ended = Ended { cancelled: true, ..ended(stop, Some(&fault)) };
+            let ended = EndedTurn { cancelled: true, ..ended(stop, Some(&fault)) };
             assert_eq!(word(&ended, ExecutionError::Error), "Cancelled");
             assert_eq!(word(&ended, ExecutionError::Refusal), "Cancelled");
         }

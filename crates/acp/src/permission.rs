@@ -12,7 +12,7 @@ use budao_core::{
     event::{Decision, SessionId},
 };
 
-use crate::{offer::Change, project::Ask, words::say};
+use crate::{editor_options::SettingsChange, project::PermissionRequest, texts::localize};
 
 const ALLOW: &str = "allow";
 const ALLOW_ALWAYS: &str = "allow_always";
@@ -20,12 +20,20 @@ const REJECT: &str = "reject";
 const REJECT_ALWAYS: &str = "reject_always";
 
 /// The request for a question.
-pub(crate) fn request(session: SessionId, ask: &Ask, lang: Lang) -> RequestPermissionRequest {
+pub(crate) fn request(
+    session: SessionId,
+    ask: &PermissionRequest,
+    lang: Lang,
+) -> RequestPermissionRequest {
     let mut options = vec![
-        PermissionOption::new(ALLOW, say(lang, "Allow", "允许"), PermissionOptionKind::AllowOnce),
+        PermissionOption::new(
+            ALLOW,
+            localize(lang, "Allow", "允许"),
+            PermissionOptionKind::AllowOnce,
+        ),
         PermissionOption::new(
             REJECT,
-            say(lang, "Reject", "拒绝"),
+            localize(lang, "Reject", "拒绝"),
             PermissionOptionKind::RejectOnce,
         ),
     ];
@@ -53,15 +61,18 @@ pub(crate) fn request(session: SessionId, ask: &Ask, lang: Lang) -> RequestPermi
 
 /// What was answered: the decision, the rule the user made of it, and a word for the model.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct PermissionAnswer {
     pub(crate) decision: Decision,
-    pub(crate) rule: Option<Change>,
+    pub(crate) rule: Option<SettingsChange>,
     pub(crate) note: Option<&'static str>,
 }
 
 /// Everything that is not clearly a yes is a no.
-pub(crate) fn read(answer: &Result<RequestPermissionResponse, Error>, tool: &str) -> Answer {
-    let deny = |note| Answer { decision: Decision::Deny, rule: None, note: Some(note) };
+pub(crate) fn read(
+    answer: &Result<RequestPermissionResponse, Error>,
+    tool: &str,
+) -> PermissionAnswer {
+    let deny = |note| PermissionAnswer { decision: Decision::Deny, rule: None, note: Some(note) };
     let chosen = match answer {
         Ok(RequestPermissionResponse {
             outcome: RequestPermissionOutcome::Selected(selected),
@@ -70,14 +81,14 @@ pub(crate) fn read(answer: &Result<RequestPermissionResponse, Error>, tool: &str
         Ok(_) => return deny("the question was withdrawn in the editor"),
         Err(_) => return deny("the editor could not ask anybody"),
     };
-    let allow = |rule| Answer { decision: Decision::Allow, rule, note: None };
+    let allow = |rule| PermissionAnswer { decision: Decision::Allow, rule, note: None };
     match chosen {
         ALLOW => allow(None),
-        ALLOW_ALWAYS => allow(Some(Change::AllowTool(tool.to_owned()))),
-        REJECT => Answer { decision: Decision::Deny, rule: None, note: None },
-        REJECT_ALWAYS => Answer {
+        ALLOW_ALWAYS => allow(Some(SettingsChange::AllowTool(tool.to_owned()))),
+        REJECT => PermissionAnswer { decision: Decision::Deny, rule: None, note: None },
+        REJECT_ALWAYS => PermissionAnswer {
             decision: Decision::Deny,
-            rule: Some(Change::DenyTool(tool.to_owned())),
+            rule: Some(SettingsChange::DenyTool(tool.to_owned())),
             note: None,
         },
         _ => deny("the editor's answer is none of those that were offered"),
@@ -100,7 +111,7 @@ mod tests {
         assert_eq!(selected(ALLOW).decision, Decision::Allow);
         assert_eq!(selected(ALLOW).rule, None);
         let always = selected(ALLOW_ALWAYS);
-        assert_eq!(always.rule, Some(Change::AllowTool("bash_run".into())));
+        assert_eq!(always.rule, Some(SettingsChange::AllowTool("bash_run".into())));
         for no in [REJECT, REJECT_ALWAYS, "", "yes", "Allow"] {
             assert_eq!(selected(no).decision, Decision::Deny, "{no}");
         }

@@ -7,7 +7,7 @@ use tokio_util::codec::Decoder as _;
 
 use crate::{
     content,
-    lines::{Bounded, HEAD},
+    lines::{BoundedLineCodec, HEAD},
 };
 
 /// The longest line here: longer than what is looked at of one that is too long.
@@ -32,7 +32,7 @@ pub fn lines(bytes: &[u8]) {
 }
 
 fn split(bytes: &[u8], size: usize) -> Vec<String> {
-    let mut lines = Bounded::new(MOST);
+    let mut lines = BoundedLineCodec::new(MOST);
     let (mut waiting, mut all) = (BytesMut::new(), Vec::new());
     for piece in bytes.chunks(size.min(bytes.len().max(1))) {
         waiting.extend_from_slice(piece);

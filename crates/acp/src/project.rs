@@ -4,10 +4,10 @@
 //! only what is live by nature (notices, own prompts that are not echoed) differs.
 
 mod call;
-mod strand;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod text_deduplicator;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,13 +30,13 @@ use budao_core::{
 use serde_json::Value;
 
 use self::{
-    call::Look,
-    strand::{Shown, Strand},
+    call::CallView,
     tasks::Tasks,
+    text_deduplicator::{TextChange, TextDeduplicator},
 };
 use crate::{
-    offer::{self, Offer},
-    words::say,
+    editor_options::{self, EditorOptions},
+    texts::localize,
 };
 
 /// What of a running call's output is shown.
@@ -45,18 +45,18 @@ const OUTPUT_TAIL: usize = 4 * 1024;
 /// What is to be done for the editor.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are updates")]
-pub(crate) enum Show {
+pub(crate) enum EditorAction {
     /// Tell it this.
     Update(SessionUpdate),
     /// Ask it this.
-    Ask(Box<Ask>),
+    AskPermission(Box<PermissionRequest>),
     /// This question is no longer open.
-    Unask(QuestionId),
+    WithdrawQuestion(QuestionId),
 }
 
 /// A question for the editor's user.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ask {
+pub(crate) struct PermissionRequest {
     pub(crate) question: QuestionId,
     /// What the answer is bound to.
     pub(crate) digest: String,
@@ -68,7 +68,7 @@ pub(crate) struct Ask {
 
 /// What the editor can show.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Abilities {
+pub(crate) struct EditorCapabilities {
     pub(crate) notices: bool,
     pub(crate) compaction: bool,
 }
@@ -76,9 +76,9 @@ pub(crate) struct Abilities {
 /// The fold behind the projection.
 #[derive(Debug)]
 pub(crate) struct Projector {
-    offer: Arc<Offer>,
+    offer: Arc<EditorOptions>,
     lang: Lang,
-    abilities: Abilities,
+    editor_capabilities: EditorCapabilities,
     /// Is this happening now, or is it history?
     live: bool,
     pub(crate) settings: Settings,
@@ -88,19 +88,19 @@ pub(crate) struct Projector {
     waiting: BTreeMap<CommandId, Vec<Block>>,
     /// The turn that runs.
     pub(crate) turn: Option<TurnNumber>,
-    text: Strand,
-    thought: Strand,
+    text: TextDeduplicator,
+    thought: TextDeduplicator,
     /// Names of the messages that text and thought are parts of now.
-    message: Names,
-    calls: BTreeMap<CallId, Open>,
+    message: MessageIds,
+    calls: BTreeMap<CallId, OpenCall>,
     tasks: Tasks,
     /// What the turn has shown so far.
-    pub(crate) counts: Counts,
+    pub(crate) counts: TurnCounts,
 }
 
 /// What a turn has shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct TurnCounts {
     pub(crate) text_bytes: usize,
     pub(crate) calls: usize,
     pub(crate) retries: usize,
@@ -108,7 +108,7 @@ pub(crate) struct Counts {
 
 /// A call without an outcome.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenCall {
     question: Option<QuestionId>,
     output: String,
     has_differences: bool,
@@ -116,7 +116,7 @@ struct Open {
 
 /// The names of messages: one per step and part, the same whenever it is projected.
 #[derive(Debug, Default)]
-struct Names {
+struct MessageIds {
     turn: TurnNumber,
     step: u32,
     part: u32,
@@ -124,7 +124,7 @@ struct Names {
     thought: Option<MessageId>,
 }
 
-impl Names {
+impl MessageIds {
     fn step(&mut self, turn: TurnNumber, step: u32) {
         if (self.turn, self.step) != (turn, step) {
             *self = Self { turn, step, ..Self::default() };
@@ -150,22 +150,26 @@ impl Names {
 }
 
 impl Projector {
-    pub(crate) fn new(offer: Arc<Offer>, lang: Lang, abilities: Abilities) -> Self {
+    pub(crate) fn new(
+        offer: Arc<EditorOptions>,
+        lang: Lang,
+        editor_capabilities: EditorCapabilities,
+    ) -> Self {
         Self {
             offer,
             lang,
-            abilities,
+            editor_capabilities,
             live: false,
             settings: Settings::default(),
             own: BTreeSet::new(),
             waiting: BTreeMap::new(),
             turn: None,
-            text: Strand::default(),
-            thought: Strand::default(),
-            message: Names::default(),
+            text: TextDeduplicator::default(),
+            thought: TextDeduplicator::default(),
+            message: MessageIds::default(),
             calls: BTreeMap::new(),
             tasks: Tasks::default(),
-            counts: Counts::default(),
+            counts: TurnCounts::default(),
         }
     }
 
@@ -180,13 +184,13 @@ impl Projector {
     }
 
     /// One record of the projection.
-    pub(crate) fn project(&mut self, record: &Record) -> Vec<Show> {
+    pub(crate) fn project(&mut self, record: &Record) -> Vec<EditorAction> {
         let mut shows = Vec::new();
         match &record.event {
             Event::SessionOpened { settings, .. } => self.settings = settings.clone(),
             Event::SettingsChanged { settings } => self.settings_changed(settings, &mut shows),
             Event::SessionResumed { .. } => {
-                let title = say(self.lang, "The session was taken up again", "会话已恢复");
+                let title = localize(self.lang, "The session was taken up again", "会话已恢复");
                 self.remark(NoticeSeverity::Info, title.to_owned(), record.seq, &mut shows);
             }
             Event::MessageAccepted { command, content } => {
@@ -199,7 +203,7 @@ impl Projector {
             Event::TurnEnded { fault, .. } => {
                 self.turn_ended(&mut shows);
                 if let Some(fault) = fault.as_ref().filter(|_| !self.live) {
-                    let said = text::for_user(fault, self.lang);
+                    let said = text::user_text(fault, self.lang);
                     shows.push(self.aside(&said, record.seq));
                 }
             }
@@ -216,14 +220,14 @@ impl Projector {
     }
 
     /// What the model and the tools do.
-    fn work(&mut self, event: &Event, record: &Record, shows: &mut Vec<Show>) {
+    fn work(&mut self, event: &Event, record: &Record, shows: &mut Vec<EditorAction>) {
         match event {
             Event::StepStarted { step, .. } => self.message.step(record.turn, *step),
-            Event::TextCame { text, .. } => {
+            Event::TextDelta { text, .. } => {
                 let shown = self.text.came(text);
                 self.show_text(shown, shows);
             }
-            Event::ThoughtCame { text, .. } => {
+            Event::ThinkingDelta { text, .. } => {
                 let shown = self.thought.came(text);
                 self.show_thought(shown, shows);
             }
@@ -235,32 +239,32 @@ impl Projector {
                 self.message.step(record.turn, *step);
                 self.answered(content, *usage, shows);
             }
-            Event::QuestionAsked { .. } => self.asked(event, shows),
+            Event::QuestionAsked { .. } => self.on_question(event, shows),
             Event::QuestionAnswered { question, call, .. }
             | Event::QuestionExpired { question, call } => {
                 if let Some(open) = self.calls.get_mut(call) {
                     open.question = None;
                 }
-                shows.push(Show::Unask(question.clone()));
+                shows.push(EditorAction::WithdrawQuestion(question.clone()));
             }
-            Event::CallStarted { call, tool, arguments, .. } => {
+            Event::ToolCallStarted { call, tool, arguments, .. } => {
                 self.call(call, tool, arguments, ToolCallStatus::InProgress, shows);
             }
-            Event::OutputCame { call, text } => self.output(call, text, shows),
-            Event::CallEnded { call, tool, outcome, .. } => {
+            Event::ToolOutputDelta { call, text } => self.output(call, text, shows),
+            Event::ToolCallEnded { call, tool, outcome, .. } => {
                 self.call_ended(call, tool, outcome, shows);
             }
             Event::TodosChanged { todos } => {
-                shows.push(Show::Update(SessionUpdate::Plan(tasks::of_todos(todos))));
+                shows.push(EditorAction::Update(SessionUpdate::Plan(tasks::of_todos(todos))));
             }
-            Event::Noted { topic, data } => self.noted(topic, data, record.seq, shows),
+            Event::Annotated { topic, data } => self.noted(topic, data, record.seq, shows),
             other => {
                 if let Some(plan) = self.tasks.take_up(other) {
-                    shows.push(Show::Update(SessionUpdate::Plan(Plan::new(plan))));
+                    shows.push(EditorAction::Update(SessionUpdate::Plan(Plan::new(plan))));
                 }
                 if let Some(answer) = tasks::answer(other) {
                     self.message.next_part();
-                    self.show_text(Shown::More(answer.to_owned()), shows);
+                    self.show_text(TextChange::Append(answer.to_owned()), shows);
                 }
             }
         }
@@ -268,13 +272,13 @@ impl Projector {
 
     /// An engine's own facts, by the last part of their topic: commands it understands, and what it said
     /// beside its turns.
-    fn noted(&mut self, topic: &str, data: &Value, seq: Seq, shows: &mut Vec<Show>) {
+    fn noted(&mut self, topic: &str, data: &Value, seq: Seq, shows: &mut Vec<EditorAction>) {
         match topic.rsplit('.').next() {
             Some("commands") => {
                 let commands = data["commands"].as_array().map(Vec::as_slice).unwrap_or_default();
-                let commands = commands.iter().filter_map(offer::noted_command).collect();
+                let commands = commands.iter().filter_map(editor_options::noted_command).collect();
                 let update = AvailableCommandsUpdate::new(commands);
-                shows.push(Show::Update(SessionUpdate::AvailableCommandsUpdate(update)));
+                shows.push(EditorAction::Update(SessionUpdate::AvailableCommandsUpdate(update)));
             }
             Some("aside") => {
                 if let Some(text) = data["text"].as_str() {
@@ -285,29 +289,34 @@ impl Projector {
         }
     }
 
-    fn settings_changed(&mut self, settings: &Settings, shows: &mut Vec<Show>) {
+    fn settings_changed(&mut self, settings: &Settings, shows: &mut Vec<EditorAction>) {
         let before = std::mem::replace(&mut self.settings, settings.clone());
         if before.title != settings.title {
             let title = settings.title.clone().unwrap_or_default();
             let info = SessionInfoUpdate::new().title(title);
-            shows.push(Show::Update(SessionUpdate::SessionInfoUpdate(info)));
+            shows.push(EditorAction::Update(SessionUpdate::SessionInfoUpdate(info)));
         }
         let mode = self.offer.mode_id(settings);
         if self.offer.mode_id(&before) != mode {
             let update = CurrentModeUpdate::new(mode.to_owned());
-            shows.push(Show::Update(SessionUpdate::CurrentModeUpdate(update)));
+            shows.push(EditorAction::Update(SessionUpdate::CurrentModeUpdate(update)));
         }
         let options = self.offer.options(settings, self.lang);
         if options != self.offer.options(&before, self.lang) {
             let update = ConfigOptionUpdate::new(options);
-            shows.push(Show::Update(SessionUpdate::ConfigOptionUpdate(update)));
+            shows.push(EditorAction::Update(SessionUpdate::ConfigOptionUpdate(update)));
         }
     }
 
-    fn turn_started(&mut self, message: &CommandId, record: &Record, shows: &mut Vec<Show>) {
+    fn turn_started(
+        &mut self,
+        message: &CommandId,
+        record: &Record,
+        shows: &mut Vec<EditorAction>,
+    ) {
         self.turn = Some(record.turn);
         self.message.step(record.turn, 0);
-        self.counts = Counts::default();
+        self.counts = TurnCounts::default();
         let content = self.waiting.remove(message);
         if self.own.remove(message) && self.live {
             return;
@@ -322,23 +331,23 @@ impl Projector {
                 _ => continue,
             };
             let chunk = ContentChunk::new(block).message_id(id.clone());
-            shows.push(Show::Update(SessionUpdate::UserMessageChunk(chunk)));
+            shows.push(EditorAction::Update(SessionUpdate::UserMessageChunk(chunk)));
         }
     }
 
     /// Nothing of it stays open, whatever the records said.
-    fn turn_ended(&mut self, shows: &mut Vec<Show>) {
+    fn turn_ended(&mut self, shows: &mut Vec<EditorAction>) {
         self.turn = None;
-        self.text = Strand::default();
-        self.thought = Strand::default();
+        self.text = TextDeduplicator::default();
+        self.thought = TextDeduplicator::default();
         for (call, open) in std::mem::take(&mut self.calls) {
-            shows.extend(open.question.map(Show::Unask));
+            shows.extend(open.question.map(EditorAction::WithdrawQuestion));
             let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
             shows.push(update(&call, fields));
         }
     }
 
-    fn answered(&mut self, content: &[Block], usage: Usage, shows: &mut Vec<Show>) {
+    fn answered(&mut self, content: &[Block], usage: Usage, shows: &mut Vec<EditorAction>) {
         let thought: String = content
             .iter()
             .filter_map(|block| match block {
@@ -359,16 +368,16 @@ impl Projector {
         let used = usage.input_tokens.saturating_add(usage.output_tokens);
         if used > 0 && self.offer.context_tokens > 0 {
             let usage = UsageUpdate::new(used, self.offer.context_tokens);
-            shows.push(Show::Update(SessionUpdate::UsageUpdate(usage)));
+            shows.push(EditorAction::Update(SessionUpdate::UsageUpdate(usage)));
         }
         self.message.next_part();
     }
 
-    fn show_text(&mut self, shown: Shown, shows: &mut Vec<Show>) {
+    fn show_text(&mut self, shown: TextChange, shows: &mut Vec<EditorAction>) {
         let text = match shown {
-            Shown::Nothing => return,
-            Shown::More(text) => text,
-            Shown::Anew(text) => {
+            TextChange::None => return,
+            TextChange::Append(text) => text,
+            TextChange::Replace(text) => {
                 self.message.next_part();
                 self.begins_again(shows);
                 text
@@ -376,32 +385,33 @@ impl Projector {
         };
         self.counts.text_bytes += text.len();
         let chunk = ContentChunk::new(text.into()).message_id(self.message.text());
-        shows.push(Show::Update(SessionUpdate::AgentMessageChunk(chunk)));
+        shows.push(EditorAction::Update(SessionUpdate::AgentMessageChunk(chunk)));
     }
 
-    fn show_thought(&mut self, shown: Shown, shows: &mut Vec<Show>) {
+    fn show_thought(&mut self, shown: TextChange, shows: &mut Vec<EditorAction>) {
         let text = match shown {
-            Shown::Nothing => return,
-            Shown::More(text) => text,
-            Shown::Anew(text) => {
+            TextChange::None => return,
+            TextChange::Append(text) => text,
+            TextChange::Replace(text) => {
                 self.message.next_part();
                 text
             }
         };
         let chunk = ContentChunk::new(text.into()).message_id(self.message.thought());
-        shows.push(Show::Update(SessionUpdate::AgentThoughtChunk(chunk)));
+        shows.push(EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk)));
     }
 
     /// What was shown of an answer is void, and another one follows.
-    fn begins_again(&mut self, shows: &mut Vec<Show>) {
-        let title = say(self.lang, "The answer broke off and begins again", "回答中断，重新开始");
-        if self.abilities.notices && self.live {
+    fn begins_again(&mut self, shows: &mut Vec<EditorAction>) {
+        let title =
+            localize(self.lang, "The answer broke off and begins again", "回答中断，重新开始");
+        if self.editor_capabilities.notices && self.live {
             let notice = Notice::new(NoticeSeverity::Warning, title);
-            shows.push(Show::Update(SessionUpdate::Notice(notice)));
+            shows.push(EditorAction::Update(SessionUpdate::Notice(notice)));
         } else {
             let chunk =
                 ContentChunk::new(format!("{title}\n").into()).message_id(self.message.thought());
-            shows.push(Show::Update(SessionUpdate::AgentThoughtChunk(chunk)));
+            shows.push(EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk)));
         }
     }
 
@@ -412,9 +422,9 @@ impl Projector {
         tool: &str,
         arguments: &Value,
         status: ToolCallStatus,
-        shows: &mut Vec<Show>,
+        shows: &mut Vec<EditorAction>,
     ) {
-        let look = Look { tool, arguments, workspace: self.settings.workspace.as_deref() };
+        let look = CallView { tool, arguments, workspace: self.settings.workspace.as_deref() };
         let (kind, title) = (look.kind(), look.title());
         let (locations, content) = (look.locations(), look.content());
         let input = Some(arguments).filter(|arguments| !arguments.is_null()).cloned();
@@ -430,7 +440,7 @@ impl Projector {
                 .content(content)
                 .locations(locations)
                 .raw_input(input);
-            shows.push(Show::Update(SessionUpdate::ToolCall(shown)));
+            shows.push(EditorAction::Update(SessionUpdate::ToolCall(shown)));
             return;
         }
         let fields = ToolCallUpdateFields::new().status(status).title(title).raw_input(input);
@@ -439,7 +449,7 @@ impl Projector {
         shows.push(update(call, fields));
     }
 
-    fn asked(&mut self, event: &Event, shows: &mut Vec<Show>) {
+    fn on_question(&mut self, event: &Event, shows: &mut Vec<EditorAction>) {
         let Event::QuestionAsked { question, call, tool, arguments, digest, reason, .. } = event
         else {
             return;
@@ -448,7 +458,7 @@ impl Projector {
         if let Some(open) = self.calls.get_mut(call) {
             open.question = Some(question.clone());
         }
-        let look = Look { tool, arguments, workspace: self.settings.workspace.as_deref() };
+        let look = CallView { tool, arguments, workspace: self.settings.workspace.as_deref() };
         let mut content = look.content();
         content.push(text::reason(reason, self.lang).into_owned().into());
         let fields = ToolCallUpdateFields::new()
@@ -459,7 +469,7 @@ impl Projector {
             .content(content)
             .locations(look.locations())
             .raw_input(arguments.clone());
-        shows.push(Show::Ask(Box::new(Ask {
+        shows.push(EditorAction::AskPermission(Box::new(PermissionRequest {
             question: question.clone(),
             digest: digest.clone(),
             tool: tool.clone(),
@@ -468,7 +478,7 @@ impl Projector {
         })));
     }
 
-    fn output(&mut self, call: &CallId, text: &str, shows: &mut Vec<Show>) {
+    fn output(&mut self, call: &CallId, text: &str, shows: &mut Vec<EditorAction>) {
         let Some(open) = self.calls.get_mut(call) else { return };
         if !self.live {
             return;
@@ -479,12 +489,18 @@ impl Projector {
         shows.push(update(call, ToolCallUpdateFields::new().content(content)));
     }
 
-    fn call_ended(&mut self, call: &CallId, tool: &str, outcome: &Outcome, shows: &mut Vec<Show>) {
+    fn call_ended(
+        &mut self,
+        call: &CallId,
+        tool: &str,
+        outcome: &Outcome,
+        shows: &mut Vec<EditorAction>,
+    ) {
         if !self.calls.contains_key(call) {
             self.call(call, tool, &Value::Null, ToolCallStatus::Pending, shows);
         }
         let open = self.calls.remove(call).unwrap_or_default();
-        shows.extend(open.question.map(Show::Unask));
+        shows.extend(open.question.map(EditorAction::WithdrawQuestion));
         let (status, content) = call::over(outcome, open.has_differences, self.lang);
         let output = match outcome {
             Outcome::Done(output) => Some(output.data.clone()).filter(|data| !data.is_null()),
@@ -494,18 +510,18 @@ impl Projector {
         shows.push(update(call, fields));
     }
 
-    fn compacted(&mut self, summary: &str, record: &Record, shows: &mut Vec<Show>) {
-        if self.abilities.compaction {
+    fn compacted(&mut self, summary: &str, record: &Record, shows: &mut Vec<EditorAction>) {
+        if self.editor_capabilities.compaction {
             let id = format!("{}.{}", record.epoch, record.seq);
             let update = CompactionUpdate::new(
                 agent_client_protocol::v1::schema::CompactionId::new(id),
                 CompactionStatus::Completed,
             )
             .summary(vec![ContentBlock::from(summary)]);
-            shows.push(Show::Update(SessionUpdate::CompactionUpdate(update)));
+            shows.push(EditorAction::Update(SessionUpdate::CompactionUpdate(update)));
             return;
         }
-        let title = say(
+        let title = localize(
             self.lang,
             "Older messages were summarised for the model",
             "较早的消息已为模型做了摘要",
@@ -514,27 +530,36 @@ impl Projector {
     }
 
     /// Something a person should know now: a notice where there are any, else a line of thought.
-    fn remark(&mut self, severity: NoticeSeverity, title: String, seq: Seq, shows: &mut Vec<Show>) {
+    fn remark(
+        &mut self,
+        severity: NoticeSeverity,
+        title: String,
+        seq: Seq,
+        shows: &mut Vec<EditorAction>,
+    ) {
         if !self.live {
             return;
         }
-        shows.push(if self.abilities.notices {
-            Show::Update(SessionUpdate::Notice(Notice::new(severity, title)))
+        shows.push(if self.editor_capabilities.notices {
+            EditorAction::Update(SessionUpdate::Notice(Notice::new(severity, title)))
         } else {
             self.aside(&title, seq)
         });
     }
 
     /// A line that is no part of the answer.
-    fn aside(&self, said: &str, seq: Seq) -> Show {
+    fn aside(&self, said: &str, seq: Seq) -> EditorAction {
         let id = MessageId::new(format!("{seq}.aside"));
         let chunk = ContentChunk::new(format!("{said}\n").into()).message_id(id);
-        Show::Update(SessionUpdate::AgentThoughtChunk(chunk))
+        EditorAction::Update(SessionUpdate::AgentThoughtChunk(chunk))
     }
 }
 
-fn update(call: &CallId, fields: ToolCallUpdateFields) -> Show {
-    Show::Update(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(Arc::clone(&call.0), fields)))
+fn update(call: &CallId, fields: ToolCallUpdateFields) -> EditorAction {
+    EditorAction::Update(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(
+        Arc::clone(&call.0),
+        fields,
+    )))
 }
 
 fn retry_words(lang: Lang, what: &str, next: u32, most: u32, wait_ms: u64) -> String {

@@ -16,13 +16,13 @@ use std::time::Duration;
 
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
-    let clock = budao::world::real().clock;
+    let clock = budao::world::system().clock;
     // The first model is overloaded once, then fails for good; the second one answers.
     let first = Script::new().fail(Kind::ModelOverloaded).fail(Kind::ModelQuota).forever();
     let second = Script::new().say("Here I am.");
     let model = Fallback::new(vec![
-        Arc::new(first.model(Arc::clone(&clock)).named("first")),
-        Arc::new(second.model(clock).named("second")),
+        Arc::new(first.into_model(Arc::clone(&clock)).named("first")),
+        Arc::new(second.into_model(clock).named("second")),
     ]);
     let mut limits = Limits::default();
     limits.retry.base = Duration::from_millis(20);

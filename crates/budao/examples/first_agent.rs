@@ -30,7 +30,8 @@ async fn main() -> Result<(), Fault> {
         .call("weather", json!({"town": "Ghent"}))
         .call("weather", json!({"city": "Ghent"}))
         .say("Take an umbrella.");
-    let agent = Agent::builder(model.model(budao::world::real().clock)).tool(weather).build()?;
+    let agent =
+        Agent::builder(model.into_model(budao::world::system().clock)).tool(weather).build()?;
     let session = agent.session().await?;
     let answer = session.run("What is the weather in Ghent?").await?;
 

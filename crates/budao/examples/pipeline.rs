@@ -11,7 +11,7 @@ use budao::{
     engine::Engine,
     event::TaskEnd,
     fault::Operation,
-    message::{Block, ModelStop, Piece, Request, Usage, text_of},
+    message::{Block, ModelRequest, ModelStop, Piece, Usage, text_of},
     models::{Model, PieceStream},
 };
 use futures::StreamExt;
@@ -31,7 +31,7 @@ impl Model for Cast {
         "cast"
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let asked: String = request.messages.iter().map(|m| text_of(&m.content)).collect();
         let text = if asked.contains("Count the plums") && !asked.contains("Task 1") {
             // A service that never comes back: this task fails, the others do not.

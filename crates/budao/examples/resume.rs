@@ -9,8 +9,8 @@ use std::{path::Path, sync::Arc, time::Duration};
 use budao::{
     Agent, Fault,
     event::SessionId,
-    journal::{Options, Sqlite},
-    models::{Script, Scripted, script::Order},
+    journal::{Sqlite, SqliteOptions},
+    models::{Script, ScriptedModel, script::StepOrder},
     tool,
 };
 use serde_json::json;
@@ -28,15 +28,15 @@ async fn pay(
     format!("paid {amount}")
 }
 
-fn model() -> Scripted {
+fn model() -> ScriptedModel {
     let script =
         Script::new().call("pay", json!({"amount": 5})).say("I would check the account first.");
-    script.order(Order::History).model(budao::world::real().clock)
+    script.order(StepOrder::History).into_model(budao::world::system().clock)
 }
 
 async fn agent(journal: &Path) -> Result<Agent, Fault> {
-    let world = budao::world::real();
-    let journal = Sqlite::open(journal, world, Options::default()).await?;
+    let world = budao::world::system();
+    let journal = Sqlite::open(journal, world, SqliteOptions::default()).await?;
     let permissions = serde_json::from_value(json!({"mode": "auto"})).expect("a mode");
     Agent::builder(model()).tool(pay).permissions(permissions).journal(Arc::new(journal)).build()
 }

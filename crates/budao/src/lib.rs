@@ -35,17 +35,23 @@
 
 pub use budao_core::{
     Event, Fault, Kind, Lang, Record, Timestamp, engine, event, fault, limits, message, retry,
-    scrub, seams, session, trace,
+    scrub, session, trace,
 };
 pub use budao_derive::tool;
 pub use budao_journal as journal;
 pub use budao_mcp as mcp;
 pub use budao_models as models;
 pub use budao_runtime::{
-    Agent, AgentBuilder, Builder, Change, Listening, ModelHook, ModelSource, OneModel, Question,
-    Reply, Runtime, Session, ToolSource, TurnResult, channel, world,
+    Agent, AgentBuilder, Builder, ListenerHandle, ModelHook, ModelSource, OneModel, Question,
+    QuestionReply, RequestChange, Runtime, Session, ToolSource, TurnResult, channel,
 };
 pub use budao_tools as tools;
+
+/// Clock, randomness and task spawning, which are handed to everything that needs them.
+pub mod world {
+    pub use budao_core::world::*;
+    pub use budao_runtime::world::*;
+}
 pub use budao_tools::{CallContext, Tool, ToolError, Toolbox};
 
 /// What a tool may do, and how a call ends.

@@ -6,7 +6,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use budao_testkit::claude::{Age, End, play};
+use budao_testkit::claude::{CliExit, CliVersion, play};
 
 #[expect(clippy::print_stderr, reason = "it is a program that complains as the real one does")]
 #[tokio::main(flavor = "current_thread")]
@@ -37,11 +37,12 @@ async fn main() -> ExitCode {
     {
         return ExitCode::FAILURE;
     }
-    let age = if args.iter().any(|arg| arg == "--old") { Age::Old } else { Age::Current };
+    let age =
+        if args.iter().any(|arg| arg == "--old") { CliVersion::Old } else { CliVersion::Current };
     match play(age, &id, tokio::io::stdin(), tokio::io::stdout()).await {
         // The runtime would wait for a read of standard input that never ends.
-        End::Closed => std::process::exit(0),
-        End::Died => {
+        CliExit::Closed => std::process::exit(0),
+        CliExit::Died => {
             eprintln!("fake claude: as told, I die");
             std::process::exit(7)
         }

@@ -19,11 +19,11 @@ use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::{ENGINE_LABEL, ENGINE_NAME, Shared},
-    launch::Start,
-    link::{Around, Link},
+    cli_process::{CliProcess, ProcessContext},
+    engine::{ClaudeShared, ENGINE_LABEL, ENGINE_NAME},
+    launch::LaunchSpec,
     machine::{self, Action, Env, Input, Machine, check_settings},
-    wire::Line,
+    wire::CliLine,
 };
 
 /// What the CLI's process reports to its session.
@@ -33,7 +33,7 @@ pub(crate) enum Signal {
     Warm,
     Line {
         life: u32,
-        line: Box<Line>,
+        line: Box<CliLine>,
     },
     Exited {
         life: u32,
@@ -43,7 +43,7 @@ pub(crate) enum Signal {
 
 /// Makes the deciders of this engine.
 #[derive(Debug)]
-pub(crate) struct ClaudeFactory(pub(crate) Arc<Shared>);
+pub(crate) struct ClaudeFactory(pub(crate) Arc<ClaudeShared>);
 
 impl DeciderFactory for ClaudeFactory {
     type Decider = ClaudeDecider;
@@ -60,7 +60,7 @@ impl DeciderFactory for ClaudeFactory {
 
     fn load(&self, context: SessionContext<Self>, state: Session) -> ClaudeDecider {
         let shared = Arc::clone(&self.0);
-        let around = Around {
+        let around = ProcessContext {
             launcher: Arc::clone(&shared.launcher),
             world: shared.world.clone(),
             signals: context.signals,
@@ -85,11 +85,11 @@ impl DeciderFactory for ClaudeFactory {
 
 /// One loaded session of this engine.
 pub(crate) struct ClaudeDecider {
-    shared: Arc<Shared>,
+    shared: Arc<ClaudeShared>,
     session: SessionId,
     machine: Machine,
-    around: Around,
-    link: Option<Link>,
+    around: ProcessContext,
+    link: Option<CliProcess>,
     /// Cancelled when the process before the current one has ended.
     ending: Option<CancellationToken>,
     /// When text that arrived is recorded.
@@ -107,7 +107,7 @@ impl ClaudeDecider {
             uuid: world.uuid(),
             trace: world.trace(),
             limits: &self.shared.limits,
-            patience: &self.shared.patience,
+            timeouts: &self.shared.timeouts,
             scrubber: &self.shared.scrubber,
         };
         let decided = machine::step(&mut self.machine, input, &env);
@@ -131,8 +131,8 @@ impl ClaudeDecider {
         if self.flush_at.is_some_and(|at| at <= now) {
             self.step(Input::Flush, batch);
         }
-        if self.machine.wake(&self.shared.patience).is_some_and(|at| at <= now) {
-            self.step(Input::Woke, batch);
+        if self.machine.wake(&self.shared.timeouts).is_some_and(|at| at <= now) {
+            self.step(Input::TimerFired, batch);
         }
     }
 
@@ -140,9 +140,9 @@ impl ClaudeDecider {
     fn start_process(&mut self, life: u32, launch: machine::Launch, settings: Settings) {
         let mcp_servers = self.shared.tool_servers.get(&self.session);
         let mcp_servers = mcp_servers.map(|servers| servers.value().clone());
-        let start = Start { session: self.session, launch, settings, mcp_servers };
+        let start = LaunchSpec { session: self.session, launch, settings, mcp_servers };
         self.drop_link();
-        self.link = Some(Link::start(life, start, &self.around, self.ending.take()));
+        self.link = Some(CliProcess::start(life, start, &self.around, self.ending.take()));
     }
 
     fn drop_link(&mut self) {
@@ -151,7 +151,7 @@ impl ClaudeDecider {
         }
     }
 
-    fn link(&self, life: u32) -> Option<&Link> {
+    fn link(&self, life: u32) -> Option<&CliProcess> {
         self.link.as_ref().filter(|link| link.life == life)
     }
 }
@@ -171,7 +171,7 @@ impl Decider for ClaudeDecider {
         let input = match input {
             HostInput::Open { settings, origin } => Input::Opened { settings, origin },
             HostInput::Resumed => Input::Resumed,
-            HostInput::Aborted(fault) => Input::Halted { fault },
+            HostInput::Aborted(fault) => Input::Aborted { fault },
             HostInput::Command(command) => Input::Command(command),
             HostInput::Signal(Signal::Warm) => Input::Warm,
             HostInput::Signal(Signal::Line { life, line }) => Input::Line { life, line },
@@ -210,7 +210,7 @@ impl Decider for ClaudeDecider {
     }
 
     fn wake_at(&self) -> Option<Timestamp> {
-        let times = [self.flush_at, self.machine.wake(&self.shared.patience)];
+        let times = [self.flush_at, self.machine.wake(&self.shared.timeouts)];
         times.into_iter().flatten().min()
     }
 

@@ -4,12 +4,12 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
-    engine::{Engine, Opening},
+    engine::{Engine, SessionOptions},
     event::{Answer, Command, Record, Seq, SessionId, Settings},
     fault::Fault,
     limits::Limits,
     scrub::Scrubber,
-    seams::World,
+    world::World,
 };
 use budao_engine::{HolderLiveness, Host, HostConfig, UnknownLiveness};
 use budao_journal::Journal;
@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::{
     decider::{ClaudeFactory, Signal},
     launch::Launcher,
-    machine::Patience,
+    machine::CliTimeouts,
 };
 
 /// The label that says which engine runs a session.
@@ -30,7 +30,7 @@ pub const ENGINE_NAME: &str = "claude";
 
 /// What an engine is made of.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ClaudeConfig {
     /// Where its records are.
     pub journal: Arc<dyn Journal>,
     /// Time, chance and tasks.
@@ -40,7 +40,7 @@ pub struct Config {
     /// The bounds.
     pub limits: Limits,
     /// The CLI's bounds.
-    pub patience: Patience,
+    pub timeouts: CliTimeouts,
     /// Takes secrets out of what is recorded.
     pub scrubber: Scrubber,
     /// Who writes; unique for each run of a program.
@@ -55,7 +55,7 @@ pub struct Config {
     pub plan_folder: Option<PathBuf>,
 }
 
-impl Config {
+impl ClaudeConfig {
     /// The usual.
     #[must_use]
     pub fn new(journal: Arc<dyn Journal>, world: World, launcher: Arc<dyn Launcher>) -> Self {
@@ -65,7 +65,7 @@ impl Config {
             world,
             launcher,
             limits: Limits::default(),
-            patience: Patience::default(),
+            timeouts: CliTimeouts::default(),
             scrubber: Scrubber::new(),
             holder,
             liveness: Arc::new(UnknownLiveness),
@@ -78,11 +78,11 @@ impl Config {
 
 /// What all sessions share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ClaudeShared {
     pub(crate) world: World,
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) limits: Arc<Limits>,
-    pub(crate) patience: Patience,
+    pub(crate) timeouts: CliTimeouts,
     pub(crate) scrubber: Scrubber,
     pub(crate) tool_servers: DashMap<SessionId, Value>,
     ahead: bool,
@@ -92,16 +92,16 @@ pub(crate) struct Shared {
 /// The Claude CLI as an engine. Clones are cheap and are the same engine.
 #[derive(Clone, Debug)]
 pub struct Claude {
-    shared: Arc<Shared>,
+    shared: Arc<ClaudeShared>,
     host: Host<ClaudeFactory>,
 }
 
 impl Claude {
     /// An engine without loaded sessions.
     #[must_use]
-    pub fn new(config: Config) -> Self {
-        let Config { journal, world, launcher, limits, patience, scrubber, .. } = config;
-        let Config { holder, liveness, idle_keep, ahead, plan_folder, .. } = config;
+    pub fn new(config: ClaudeConfig) -> Self {
+        let ClaudeConfig { journal, world, launcher, limits, timeouts, scrubber, .. } = config;
+        let ClaudeConfig { holder, liveness, idle_keep, ahead, plan_folder, .. } = config;
         let limits = Arc::new(limits);
         let host = HostConfig {
             journal,
@@ -112,11 +112,11 @@ impl Claude {
             idle_keep,
         };
         let tool_servers = DashMap::new();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClaudeShared {
             world,
             launcher,
             limits,
-            patience,
+            timeouts,
             scrubber,
             tool_servers,
             ahead,
@@ -151,7 +151,7 @@ impl Claude {
 
 #[async_trait]
 impl Engine for Claude {
-    async fn open(&self, opening: Opening) -> Result<SessionId, Fault> {
+    async fn open(&self, opening: SessionOptions) -> Result<SessionId, Fault> {
         let session = self.host.open(opening).await?;
         if self.shared.ahead {
             self.host.signal(session, Signal::Warm).await?;

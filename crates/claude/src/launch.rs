@@ -7,18 +7,18 @@ use budao_core::{
     event::{SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     scrub::Scrubber,
-    seams::World,
+    world::World,
 };
 use budao_tools::{
     child::{Tail, drain},
-    launch::{self, Child, Ended, Graces, Input},
+    launch::{self, Child, CommandExit, Graces, Input},
 };
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use crate::{PROGRAM, gate, machine::Launch};
+use crate::{PROGRAM, machine::Launch, permissions};
 
 /// From the end of its input to TERM.
 const LEAVE: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// What a CLI is started for.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct LaunchSpec {
     /// The session, whose id is the conversation's.
     pub session: SessionId,
     /// On which conversation.
@@ -39,7 +39,7 @@ pub struct Start {
 }
 
 /// A CLI that runs.
-pub struct Running {
+pub struct RunningCli {
     /// Its process, if it is one.
     pub pid: Option<u32>,
     /// What it reads.
@@ -52,7 +52,7 @@ pub struct Running {
     pub ended: BoxFuture<'static, Fault>,
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningCli {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").field("pid", &self.pid).finish_non_exhaustive()
     }
@@ -65,12 +65,12 @@ pub trait Launcher: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When it cannot be started.
-    async fn launch(&self, start: Start) -> Result<Running, Fault>;
+    async fn launch(&self, start: LaunchSpec) -> Result<RunningCli, Fault>;
 }
 
 /// Starts the real one.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct CliProgram {
     /// The program.
     pub path: PathBuf,
     /// Arguments before all others.
@@ -89,7 +89,7 @@ pub struct Program {
     pub scrubber: Scrubber,
 }
 
-impl Program {
+impl CliProgram {
     /// The program at this path, with this process's variables.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, world: World) -> Self {
@@ -105,7 +105,11 @@ impl Program {
         }
     }
 
-    fn to_start(&self, start: &Start, servers: Option<&tempfile::NamedTempFile>) -> launch::Start {
+    fn to_start(
+        &self,
+        start: &LaunchSpec,
+        servers: Option<&tempfile::NamedTempFile>,
+    ) -> launch::Start {
         let mut program = launch::Start::new(&self.path, self.world.uuid().as_u128());
         program.inherits_env = self.inherit_env;
         // A CLI that was itself started by a CLI refuses to run.
@@ -126,8 +130,8 @@ impl Program {
 
 /// The arguments for a session.
 #[must_use]
-pub fn arguments(start: &Start) -> Vec<String> {
-    let Start { session, launch, settings, .. } = start;
+pub fn arguments(start: &LaunchSpec) -> Vec<String> {
+    let LaunchSpec { session, launch, settings, .. } = start;
     let mut args: Vec<String> =
         "-p --output-format stream-json --input-format stream-json --verbose \
         --include-partial-messages --replay-user-messages --permission-prompt-tool stdio"
@@ -144,14 +148,14 @@ pub fn arguments(start: &Start) -> Vec<String> {
         }
     }
     // Always: a CLI that resumes without it restores the mode its conversation was left in.
-    add("--permission-mode", gate::mode(settings).to_owned());
-    if let Some(model) = gate::model(settings) {
+    add("--permission-mode", permissions::mode(settings).to_owned());
+    if let Some(model) = permissions::model(settings) {
         add("--model", model.to_owned());
     }
     if let Some(system) = &settings.system {
         add("--append-system-prompt", system.to_string());
     }
-    if let Some(rules) = gate::rules(settings) {
+    if let Some(rules) = permissions::rules(settings) {
         add("--settings", rules.to_string());
     }
     if let Some(tools) = &settings.tools {
@@ -160,7 +164,7 @@ pub fn arguments(start: &Start) -> Vec<String> {
     if let Some(steps) = settings.max_steps {
         add("--max-turns", steps.to_string());
     }
-    let directories = settings.extra.get(gate::DIRECTORIES).and_then(Value::as_array);
+    let directories = settings.extra.get(permissions::DIRECTORIES).and_then(Value::as_array);
     for directory in directories.into_iter().flatten().filter_map(Value::as_str) {
         add("--add-dir", directory.to_owned());
     }
@@ -171,8 +175,8 @@ pub fn arguments(start: &Start) -> Vec<String> {
 }
 
 #[async_trait]
-impl Launcher for Program {
-    async fn launch(&self, start: Start) -> Result<Running, Fault> {
+impl Launcher for CliProgram {
+    async fn launch(&self, start: LaunchSpec) -> Result<RunningCli, Fault> {
         let not_started = |error: &io::Error| {
             let missing = error.kind() == io::ErrorKind::NotFound;
             let kind = if missing { Kind::CliNotInstalled } else { Kind::CliExited };
@@ -205,7 +209,7 @@ impl Launcher for Program {
         );
         self.world.spawn.spawn(Box::pin(drained));
         let stop = CancellationToken::new();
-        let keeper = Keeper {
+        let keeper = ProcessSupervisor {
             child,
             stop: stop.clone(),
             grace: self.grace,
@@ -219,7 +223,7 @@ impl Launcher for Program {
             drop(sender.send(keeper.keep().await));
         }));
         let ended = Box::pin(async move { ended.await.unwrap_or_else(|_| exited()) });
-        Ok(Running { pid, input: Box::new(input), output: Box::new(output), stop, ended })
+        Ok(RunningCli { pid, input: Box::new(input), output: Box::new(output), stop, ended })
     }
 }
 
@@ -233,7 +237,7 @@ fn exited() -> Fault {
     Fault::new(Kind::CliExited, Operation::ReadCli).with(Fact::Program, PROGRAM)
 }
 
-struct Keeper {
+struct ProcessSupervisor {
     child: Child,
     stop: CancellationToken,
     grace: Duration,
@@ -242,7 +246,7 @@ struct Keeper {
     servers: Option<tempfile::NamedTempFile>,
 }
 
-impl Keeper {
+impl ProcessSupervisor {
     /// Waits for the end, or brings it about; tells how it ended.
     async fn keep(mut self) -> Fault {
         let ended = tokio::select! {
@@ -259,19 +263,19 @@ impl Keeper {
         self.tail.onto(with_status(exited(), &ended))
     }
 
-    async fn end(&mut self) -> Ended {
-        if let Some(ended) = self.within(LEAVE).await {
+    async fn end(&mut self) -> CommandExit {
+        if let Some(ended) = self.wait_at_most(LEAVE).await {
             return ended;
         }
         self.child.terminate();
-        if let Some(ended) = self.within(self.grace).await {
+        if let Some(ended) = self.wait_at_most(self.grace).await {
             return ended;
         }
         self.child.kill();
         self.child.wait().await
     }
 
-    async fn within(&mut self, wait: Duration) -> Option<Ended> {
+    async fn wait_at_most(&mut self, wait: Duration) -> Option<CommandExit> {
         tokio::select! {
             biased;
             ended = self.child.wait() => Some(ended),
@@ -280,7 +284,7 @@ impl Keeper {
     }
 }
 
-fn with_status(fault: Fault, ended: &Ended) -> Fault {
+fn with_status(fault: Fault, ended: &CommandExit) -> Fault {
     match (ended.code, ended.signal) {
         (Some(code), _) => fault.with(Fact::ExitCode, code),
         (None, Some(signal)) => fault.with(Fact::Signal, signal),
@@ -356,7 +360,7 @@ mod tests {
             |settings, value| settings.system = Some(value.into()),
             |settings, value| settings.tools = Some(vec![value.to_owned(), "Read".to_owned()]),
             |settings, value| {
-                settings.extra.insert(gate::DIRECTORIES.to_owned(), json!([value]));
+                settings.extra.insert(permissions::DIRECTORIES.to_owned(), json!([value]));
             },
             |settings, value| settings.permissions.deny = vec![value.to_owned()],
         ];
@@ -366,7 +370,12 @@ mod tests {
                 let mut settings = Settings::default();
                 set(&mut settings, value);
                 let session = SessionId(uuid::Uuid::from_u128(7));
-                arguments(&Start { session, launch: Launch::Fresh, settings, mcp_servers: None })
+                arguments(&LaunchSpec {
+                    session,
+                    launch: Launch::Fresh,
+                    settings,
+                    mcp_servers: None,
+                })
             };
             let plain: BTreeSet<String> =
                 flags(&started("word")).into_iter().map(str::to_owned).collect();

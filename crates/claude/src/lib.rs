@@ -5,25 +5,25 @@
 //! records and the process. Records are the same domain events as those of the native loop, so every gateway
 //! works with either.
 
-mod clean;
+mod answer_draft;
+mod cli_process;
 mod decider;
-mod draft;
 mod engine;
 pub mod find;
-pub mod gate;
 mod launch;
-mod link;
 pub mod machine;
 mod outcome;
+pub mod outgoing;
+pub mod permissions;
 #[doc(hidden)]
 pub mod probe;
-pub mod say;
+mod sanitize;
 pub mod wire;
 
 pub use budao_engine::HolderLiveness;
-pub use engine::{Claude, Config, ENGINE_LABEL, ENGINE_NAME};
-pub use launch::{Launcher, Program, Running, Start, arguments};
-pub use machine::{Launch, Patience};
+pub use engine::{Claude, ClaudeConfig, ENGINE_LABEL, ENGINE_NAME};
+pub use launch::{CliProgram, LaunchSpec, Launcher, RunningCli, arguments};
+pub use machine::{CliTimeouts, Launch};
 
 /// The model that is the CLI's own choice: then it is told none.
 pub const DEFAULT_MODEL: &str = "default";

@@ -13,10 +13,10 @@
 mod answers;
 mod calls;
 mod command;
-mod ends;
 mod lines;
 mod mode;
 mod process;
+mod turn_end;
 
 pub(crate) use command::check_settings;
 
@@ -42,11 +42,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    clean,
-    draft::Draft,
-    outcome::Reported,
-    say,
-    wire::{Line, MayUse},
+    answer_draft::AnswerDraft,
+    outcome::ReportedError,
+    outgoing, sanitize,
+    wire::{CanUseTool, CliLine},
 };
 
 /// Prompts remembered after their turn, so that what comes late for them can be told whose it was.
@@ -54,7 +53,7 @@ const PAST: usize = 64;
 
 /// How long the CLI may take for what. Each bound names itself in the fault that reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct CliTimeouts {
     /// From its start to its first word.
     pub start: Duration,
     /// Without a word while a turn runs, before it is asked whether it lives.
@@ -69,7 +68,7 @@ pub struct Patience {
     pub call: Duration,
 }
 
-impl Default for Patience {
+impl Default for CliTimeouts {
     fn default() -> Self {
         Self {
             start: Duration::from_secs(60),
@@ -103,7 +102,7 @@ pub enum Input {
         /// Which process.
         life: u32,
         /// What.
-        line: Box<Line>,
+        line: Box<CliLine>,
     },
     /// The CLI's process ended, or its output did.
     Exited {
@@ -120,7 +119,7 @@ pub enum Input {
         fault: Fault,
     },
     /// The session cannot go on as it is: the turn ends here.
-    Halted {
+    Aborted {
         /// Why.
         fault: Fault,
     },
@@ -130,7 +129,7 @@ pub enum Input {
         fault: Fault,
     },
     /// A time came that somebody was waiting for.
-    Woke,
+    TimerFired,
     /// Words that came are to be recorded now.
     Flush,
 }
@@ -184,14 +183,14 @@ pub struct Env<'a> {
     /// The bounds.
     pub limits: &'a Limits,
     /// The CLI's bounds.
-    pub patience: &'a Patience,
+    pub timeouts: &'a CliTimeouts,
     /// Takes secrets out of what is recorded.
     pub scrubber: &'a Scrubber,
 }
 
 /// What follows from an input.
 #[derive(Clone, Debug, Default)]
-pub struct Decided {
+pub struct Transition {
     /// To be made durable before anything else. Already applied to the session.
     pub entries: Vec<Entry>,
     /// To the command, if the input was one.
@@ -205,15 +204,15 @@ pub struct Decided {
 pub struct Machine {
     id: SessionId,
     session: Session,
-    up: Option<Up>,
+    up: Option<ProcessState>,
     lives: u32,
     /// The CLI has answered in this conversation, so it has it on disk.
     is_kept: bool,
-    live: Option<Live>,
+    live: Option<LiveTurn>,
     /// What the CLI says in a turn of its own while ours waits to begin there.
     aside: Option<String>,
-    words: Option<Words>,
-    questions: BTreeMap<QuestionId, Asked>,
+    words: Option<TextBuffer>,
+    questions: BTreeMap<QuestionId, OpenQuestion>,
     past: VecDeque<(String, TurnNumber)>,
     requests: u64,
     /// No further turn begins here.
@@ -224,7 +223,7 @@ pub struct Machine {
 
 /// A process of the CLI.
 #[derive(Clone, Debug)]
-struct Up {
+struct ProcessState {
     life: u32,
     launch: Launch,
     started_at: Timestamp,
@@ -247,7 +246,7 @@ struct Up {
 
 /// What is known of the running turn beyond the session's state.
 #[derive(Clone, Debug)]
-struct Live {
+struct LiveTurn {
     prompt: String,
     content: Vec<Block>,
     number: TurnNumber,
@@ -256,18 +255,18 @@ struct Live {
     sent_at: Timestamp,
     /// The CLI has begun it.
     has_begun: bool,
-    draft: Option<Draft>,
+    draft: Option<AnswerDraft>,
     attempt: u32,
     /// The next answer is another try of the same step: which.
     redo: Option<u32>,
-    held: Vec<Held>,
+    held: Vec<DeferredLine>,
     /// Calls by the CLI's name for them.
     calls: BTreeMap<String, CallId>,
     /// Calls the CLI denied by its own rules.
     denied: BTreeSet<String>,
     /// Words were shown that stand.
     has_spoken: bool,
-    reported: Option<Reported>,
+    reported: Option<ReportedError>,
     /// The turn is being cancelled, since then.
     stopping: Option<Timestamp>,
     interrupts: u32,
@@ -278,14 +277,14 @@ struct Live {
 
 /// What came for an answer whose stream is still open.
 #[derive(Clone, Debug)]
-enum Held {
-    MayUse(MayUse),
-    Result(calls::ToolResult),
+enum DeferredLine {
+    CanUseTool(CanUseTool),
+    Result(calls::CliToolResult),
 }
 
 /// A question that waits for a person.
 #[derive(Clone, Debug)]
-struct Asked {
+struct OpenQuestion {
     request: String,
     call: CallId,
     tool: String,
@@ -296,7 +295,7 @@ struct Asked {
 
 /// Words that came and are not recorded yet.
 #[derive(Clone, Debug)]
-struct Words {
+struct TextBuffer {
     step: u32,
     is_thought: bool,
     text: String,
@@ -349,36 +348,36 @@ impl Machine {
 
     /// When it wants to be woken.
     #[must_use]
-    pub fn wake(&self, patience: &Patience) -> Option<Timestamp> {
+    pub fn wake(&self, timeouts: &CliTimeouts) -> Option<Timestamp> {
         let mut times: Vec<Timestamp> =
             self.questions.values().map(|asked| asked.expires_at).collect();
         if let Some(live) = &self.live {
-            times.extend(live.stopping.map(|since| since.after(patience.stop)));
-            times.extend(live.called_at.map(|since| since.after(patience.call)));
+            times.extend(live.stopping.map(|since| since.after(timeouts.stop)));
+            times.extend(live.called_at.map(|since| since.after(timeouts.call)));
         }
-        times.extend(self.up.as_ref().and_then(|up| self.silent_at(up, patience)));
+        times.extend(self.up.as_ref().and_then(|up| self.silent_at(up, timeouts)));
         times.into_iter().min()
     }
 
     /// When the CLI will have been silent for too long.
-    fn silent_at(&self, up: &Up, patience: &Patience) -> Option<Timestamp> {
+    fn silent_at(&self, up: &ProcessState, timeouts: &CliTimeouts) -> Option<Timestamp> {
         if !up.has_begun {
-            return Some(up.started_at.after(patience.start));
+            return Some(up.started_at.after(timeouts.start));
         }
         if self.live.is_none() || !self.questions.is_empty() {
             return None;
         }
         let silent = match up.probed_at {
-            Some(since) => since.after(patience.probe),
-            None => up.heard_at.after(patience.silence),
+            Some(since) => since.after(timeouts.probe),
+            None => up.heard_at.after(timeouts.silence),
         };
-        Some(silent.min(up.moved_at.after(patience.quiet)))
+        Some(silent.min(up.moved_at.after(timeouts.quiet)))
     }
 }
 
 /// Decides what follows from `input`, and applies it to the machine.
-pub fn step(machine: &mut Machine, input: Input, env: &Env<'_>) -> Decided {
-    let mut step = Step { m: machine, env, out: Decided::default() };
+pub fn step(machine: &mut Machine, input: Input, env: &Env<'_>) -> Transition {
+    let mut step = Stepper { m: machine, env, out: Transition::default() };
     match input {
         Input::Command(command) => step.command(command),
         Input::Resumed => step.resumed(),
@@ -393,22 +392,22 @@ pub fn step(machine: &mut Machine, input: Input, env: &Env<'_>) -> Decided {
         Input::Line { life, line } => step.line(life, *line),
         Input::Exited { life, fault } => step.exited(life, fault),
         Input::Broken { life, fault } => step.broken(life, fault),
-        Input::Halted { fault } => step.halted(fault),
+        Input::Aborted { fault } => step.halted(fault),
         Input::Parked { fault } => step.park(fault),
-        Input::Woke => step.woke(),
+        Input::TimerFired => step.woke(),
         Input::Flush => step.flush(),
     }
     step.out
 }
 
 /// One decision in the making.
-struct Step<'a> {
+struct Stepper<'a> {
     m: &'a mut Machine,
     env: &'a Env<'a>,
-    out: Decided,
+    out: Transition,
 }
 
-impl Step<'_> {
+impl Stepper<'_> {
     /// Records an event of the running turn, or of none. Words that came before it come before it.
     fn emit(&mut self, event: Event) {
         self.flush();
@@ -430,23 +429,23 @@ impl Step<'_> {
     }
 
     fn record(&mut self, turn: TurnNumber, trace: Trace, event: Event) {
-        let event = clean::event(event, self.env.scrubber, self.env.limits.json_depth);
+        let event = sanitize::event(event, self.env.scrubber, self.env.limits.json_depth);
         self.m.session.apply(&event, self.env.now, trace);
         self.out.entries.push(Entry { at: self.env.now, trace, turn, event });
     }
 
     /// Records the words that came.
     fn flush(&mut self) {
-        if let Some(Words { step, is_thought, text }) = self.m.words.take() {
+        if let Some(TextBuffer { step, is_thought, text }) = self.m.words.take() {
             self.emit_now(match is_thought {
-                true => Event::ThoughtCame { step, text },
-                false => Event::TextCame { step, text },
+                true => Event::ThinkingDelta { step, text },
+                false => Event::TextDelta { step, text },
             });
         }
     }
 
     /// Words came for the current step.
-    fn say(&mut self, is_thought: bool, text: &str) {
+    fn buffer_text(&mut self, is_thought: bool, text: &str) {
         if text.is_empty() {
             return;
         }
@@ -457,7 +456,7 @@ impl Step<'_> {
             }
             _ => {
                 self.flush();
-                self.m.words = Some(Words { step, is_thought, text: text.to_owned() });
+                self.m.words = Some(TextBuffer { step, is_thought, text: text.to_owned() });
             }
         }
     }
@@ -471,7 +470,7 @@ impl Step<'_> {
         self.m.session.turn.as_ref().expect("only called while a turn runs")
     }
 
-    fn live(&mut self) -> &mut Live {
+    fn live(&mut self) -> &mut LiveTurn {
         self.m.live.as_mut().expect("only called while a turn runs")
     }
 
@@ -492,7 +491,7 @@ impl Step<'_> {
 
     /// Has the CLI answer this in the turn that has begun.
     fn go_live(&mut self, content: Vec<Block>) {
-        self.m.live = Some(Live::new(self.env.uuid.to_string(), content, self));
+        self.m.live = Some(LiveTurn::new(self.env.uuid.to_string(), content, self));
         self.send_prompt();
     }
 
@@ -500,7 +499,7 @@ impl Step<'_> {
         self.ensure_up();
         let session = self.m.id.to_string();
         let live = self.live();
-        let line = say::prompt(&live.prompt, &session, &live.content);
+        let line = outgoing::prompt(&live.prompt, &session, &live.content);
         self.send(line);
     }
 
@@ -516,13 +515,13 @@ impl Step<'_> {
         let id = format!("budao-{}", self.m.requests);
         if let Some(up) = &mut self.m.up {
             up.requests.insert(id.clone(), about);
-            self.send(say::request(&id, request));
+            self.send(outgoing::request(&id, request));
         }
     }
 }
 
-impl Live {
-    fn new(prompt: String, content: Vec<Block>, step: &Step<'_>) -> Self {
+impl LiveTurn {
+    fn new(prompt: String, content: Vec<Block>, step: &Stepper<'_>) -> Self {
         Self {
             prompt,
             content,

@@ -8,11 +8,11 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
 };
 
-use crate::{PROGRAM, SERVICE, wire::Outcome};
+use crate::{PROGRAM, SERVICE, wire::TurnReport};
 
 /// What the CLI reported as a message instead of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reported {
+pub(crate) struct ReportedError {
     /// In the CLI's word: `rate_limit`, `authentication_failed` …
     pub(crate) error: String,
     /// In words, for the operator.
@@ -20,7 +20,10 @@ pub(crate) struct Reported {
 }
 
 /// How a turn ended that nobody cancelled.
-pub(crate) fn of(result: &Outcome, reported: Option<&Reported>) -> (StopReason, Option<Fault>) {
+pub(crate) fn of(
+    result: &TurnReport,
+    reported: Option<&ReportedError>,
+) -> (StopReason, Option<Fault>) {
     let error = reported.map_or("", |reported| reported.error.as_str());
     if result.stop_reason.as_deref() == Some("refusal") {
         return (StopReason::Refusal, Some(fault_of(Kind::ModelRefused, result, reported)));
@@ -51,7 +54,11 @@ fn failed(fault: Fault) -> (StopReason, Option<Fault>) {
     (StopReason::Failed, Some(fault))
 }
 
-fn turn_failed(reason: &'static str, result: &Outcome, reported: Option<&Reported>) -> Fault {
+fn turn_failed(
+    reason: &'static str,
+    result: &TurnReport,
+    reported: Option<&ReportedError>,
+) -> Fault {
     let reason = match result.terminal_reason.as_deref() {
         Some(terminal) => format!("{reason} ({terminal})"),
         None => reason.to_owned(),
@@ -60,7 +67,7 @@ fn turn_failed(reason: &'static str, result: &Outcome, reported: Option<&Reporte
 }
 
 /// A fault of this kind, with the CLI's words for the operator.
-fn fault_of(kind: Kind, result: &Outcome, reported: Option<&Reported>) -> Fault {
+fn fault_of(kind: Kind, result: &TurnReport, reported: Option<&ReportedError>) -> Fault {
     let fault = with_service(Fault::new(kind, Operation::ModelRequest));
     let fault = match status_of(result) {
         Some(status) => fault.with(Fact::Status, u64::from(status)),
@@ -73,7 +80,7 @@ fn fault_of(kind: Kind, result: &Outcome, reported: Option<&Reported>) -> Fault 
         words => words,
     };
     let words = format!("{} {words}", result.subtype);
-    fault.because(words.chars().take(2_000).collect::<String>())
+    fault.with_cause(words.chars().take(2_000).collect::<String>())
 }
 
 /// Facts that texts of several kinds use.
@@ -81,7 +88,7 @@ pub(crate) fn with_service(fault: Fault) -> Fault {
     fault.with(Fact::Program, PROGRAM).with(Fact::Service, SERVICE)
 }
 
-fn kind_of(result: &Outcome, error: &str) -> Kind {
+fn kind_of(result: &TurnReport, error: &str) -> Kind {
     match result.terminal_reason.as_deref() {
         Some("prompt_too_long" | "blocking_limit") => return Kind::ContextTooLong,
         Some("budget_exhausted") => return Kind::BudgetSpent,
@@ -119,7 +126,7 @@ pub(crate) fn retried_kind(status: Option<u16>, error: &str) -> Kind {
 }
 
 /// The HTTP status: said, or written into the words of an older CLI (`API Error: 429 …`).
-fn status_of(result: &Outcome) -> Option<u16> {
+fn status_of(result: &TurnReport) -> Option<u16> {
     result.api_error_status.or_else(|| {
         let (_, after) = result.result.as_deref()?.split_once("API Error: ")?;
         let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
@@ -134,8 +141,9 @@ mod tests {
     use super::*;
 
     fn judged(result: Value, error: Option<&str>) -> (StopReason, Option<Kind>) {
-        let result: Outcome = serde_json::from_value(result).unwrap();
-        let reported = error.map(|error| Reported { error: error.into(), text: String::new() });
+        let result: TurnReport = serde_json::from_value(result).unwrap();
+        let reported =
+            error.map(|error| ReportedError { error: error.into(), text: String::new() });
         let (stop, fault) = of(&result, reported.as_ref());
         (stop, fault.map(|fault| fault.kind()))
     }

@@ -1,7 +1,7 @@
 //! Any bytes as what the CLI writes, through the reader and the machine: for the fuzz target, and for a share of it in every run.
 
 use budao_core::{
-    event::{Ask, Command, Entry, Event, SessionId},
+    event::{Command, CommandBody, Entry, Event, SessionId},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     message::Block,
@@ -10,13 +10,13 @@ use budao_core::{
     time::Timestamp,
     trace::Trace,
 };
-use budao_tools::child::{Line, Lines};
+use budao_tools::child::{BoundedLine, BoundedLines};
 use futures::executor::block_on;
 use uuid::Uuid;
 
 use crate::{
     PROGRAM,
-    machine::{Env, Input, Machine, Patience, step},
+    machine::{CliTimeouts, Env, Input, Machine, step},
     wire,
 };
 
@@ -30,7 +30,7 @@ const LINES: usize = 200;
 /// # Panics
 /// If a turn does not end once, a call has not one outcome, or a record cannot be read back.
 pub fn life(bytes: &[u8]) {
-    let mut play = Play::new();
+    let mut play = ProbeSession::new();
     play.input(Input::Opened { settings: Box::default(), origin: None });
     play.say("first");
     play.say("second");
@@ -48,15 +48,15 @@ pub fn life(bytes: &[u8]) {
 }
 
 fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut lines = Lines::new(bytes, LINE_BYTES);
+    let mut lines = BoundedLines::new(bytes, LINE_BYTES);
     let mut all = Vec::new();
     while all.len() < LINES {
         match block_on(lines.next()) {
-            Some(Line::Whole(line)) => {
+            Some(BoundedLine::Whole(line)) => {
                 assert!(line.len() <= LINE_BYTES, "a line of {} bytes", line.len());
                 all.push(line);
             }
-            Some(Line::TooLong(skipped)) => assert!(skipped.bytes > LINE_BYTES),
+            Some(BoundedLine::TooLong(skipped)) => assert!(skipped.bytes > LINE_BYTES),
             None => break,
         }
     }
@@ -67,23 +67,23 @@ fn gone(kind: Kind) -> Fault {
     Fault::new(kind, Operation::ReadCli).with(Fact::Program, PROGRAM)
 }
 
-struct Play {
+struct ProbeSession {
     machine: Machine,
     entries: Vec<Entry>,
     limits: Limits,
-    patience: Patience,
+    timeouts: CliTimeouts,
     scrubber: Scrubber,
     now: Timestamp,
     ids: u128,
 }
 
-impl Play {
+impl ProbeSession {
     fn new() -> Self {
         Self {
             machine: Machine::new(SessionId(Uuid::from_u128(0x7777)), Session::default()),
             entries: Vec::new(),
             limits: Limits::default(),
-            patience: Patience::default(),
+            timeouts: CliTimeouts::default(),
             scrubber: Scrubber::new(),
             now: Timestamp::from_micros(1_700_000_000_000_000),
             ids: 0,
@@ -92,13 +92,13 @@ impl Play {
 
     fn say(&mut self, text: &str) {
         let content = vec![Block::Text(text.to_owned())];
-        let (id, trace, ask) = (text.into(), Trace::NONE, Ask::Message { content });
+        let (id, trace, ask) = (text.into(), Trace::NONE, CommandBody::Message { content });
         self.input(Input::Command(Command { id, by: "ada".into(), trace, ask }));
     }
 
     fn wait(&mut self, seconds: u16) {
         self.now = self.now.after(std::time::Duration::from_secs(seconds.into()));
-        self.input(Input::Woke);
+        self.input(Input::TimerFired);
     }
 
     /// Ids count from one, so that what is fed may know them.
@@ -109,7 +109,7 @@ impl Play {
             uuid: Uuid::from_u128(self.ids),
             trace: Trace::from_random(7),
             limits: &self.limits,
-            patience: &self.patience,
+            timeouts: &self.timeouts,
             scrubber: &self.scrubber,
         };
         self.entries.extend(step(&mut self.machine, input, &env).entries);
@@ -128,10 +128,10 @@ impl Play {
                 Event::TurnEnded { .. } => {
                     assert_eq!(running.take(), Some(entry.turn), "a turn ends once");
                 }
-                Event::CallStarted { call, .. } => {
+                Event::ToolCallStarted { call, .. } => {
                     calls.entry(call.clone()).or_insert(0);
                 }
-                Event::CallEnded { call, .. } => *calls.entry(call.clone()).or_insert(0) += 1,
+                Event::ToolCallEnded { call, .. } => *calls.entry(call.clone()).or_insert(0) += 1,
                 _ => {}
             }
         }

@@ -1,14 +1,14 @@
 //! The lines of the CLI, read tolerantly.
 //!
-//! Every set here is open: a line, a value or a field we do not know becomes [`Line::Other`] or is
-//! skipped, and never ends anything. What we write ourselves is in [`crate::say`].
+//! Every set here is open: a line, a value or a field we do not know becomes [`CliLine::Other`] or is
+//! skipped, and never ends anything. What we write ourselves is in [`crate::outgoing`].
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
 /// One line the CLI wrote.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Line {
+pub enum CliLine {
     /// A turn of the CLI's begins: what it is and can.
     Init(Init),
     /// The CLI reports the permission mode that is in force from now on.
@@ -31,15 +31,15 @@ pub enum Line {
         state: String,
     },
     /// An event of the model's stream.
-    Stream(Stream),
+    Stream(StreamLine),
     /// Whole blocks of an answer.
     Assistant(Assistant),
     /// Results of tools, echoes of prompts, outputs of commands.
     User(User),
     /// A turn of the CLI's ended.
-    Result(Box<Outcome>),
+    Result(Box<TurnReport>),
     /// May a tool be used?
-    MayUse(MayUse),
+    CanUseTool(CanUseTool),
     /// Something else is asked of us.
     Request {
         /// The request's id.
@@ -53,7 +53,7 @@ pub enum Line {
         id: String,
     },
     /// The answer to a request of ours.
-    Answered(Answered),
+    ControlResponse(ControlResponse),
     /// A line we know of and need not act on, or do not know.
     Other {
         /// Its `type`, with `subtype` if it has one.
@@ -110,7 +110,7 @@ pub struct Retry {
 
 /// `stream_event`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Stream {
+pub struct StreamLine {
     /// The event.
     pub event: StreamEvent,
     /// Set when it is a sub-agent's.
@@ -118,7 +118,7 @@ pub struct Stream {
     pub parent_tool_use_id: Option<String>,
     /// Set on the end of a stream that was thrown away.
     #[serde(default, deserialize_with = "lenient")]
-    pub abandoned_blocks: Option<Abandoned>,
+    pub abandoned_blocks: Option<AbandonedBlocks>,
     /// Which prompts it is for, on the first of a turn.
     #[serde(default, deserialize_with = "lenient")]
     pub user_message_uuids: Vec<String>,
@@ -126,7 +126,7 @@ pub struct Stream {
 
 /// Which blocks of an answer are void.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Abandoned {
+pub struct AbandonedBlocks {
     /// The first of them.
     #[serde(default)]
     pub from_block_index: usize,
@@ -139,7 +139,7 @@ pub enum StreamEvent {
     /// An answer begins.
     MessageStart {
         /// What is known of it.
-        message: Head,
+        message: MessageHead,
     },
     /// More of a block.
     ContentBlockDelta {
@@ -153,7 +153,7 @@ pub enum StreamEvent {
     MessageDelta {
         /// Why.
         #[serde(default, deserialize_with = "lenient")]
-        delta: Stop,
+        delta: StopDelta,
         /// What.
         #[serde(default, deserialize_with = "lenient")]
         usage: Usage,
@@ -168,7 +168,7 @@ pub enum StreamEvent {
 /// What is known of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Head {
+pub struct MessageHead {
     /// The provider's id of it.
     #[serde(deserialize_with = "lenient")]
     pub id: Option<String>,
@@ -208,7 +208,7 @@ pub enum Delta {
 /// Why an answer stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Stop {
+pub struct StopDelta {
     /// In the provider's word.
     #[serde(deserialize_with = "lenient")]
     pub stop_reason: Option<String>,
@@ -237,7 +237,7 @@ pub struct Usage {
 #[serde(default)]
 pub struct Assistant {
     /// The answer it belongs to.
-    pub message: Head,
+    pub message: MessageHead,
     /// Set when it is a sub-agent's.
     #[serde(deserialize_with = "lenient")]
     pub parent_tool_use_id: Option<String>,
@@ -277,7 +277,7 @@ pub struct UserMessage {
 /// `result`: how a turn of the CLI's ended.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Outcome {
+pub struct TurnReport {
     /// In one word.
     #[serde(deserialize_with = "lenient")]
     pub subtype: String,
@@ -322,7 +322,7 @@ pub struct Outcome {
     pub user_message_uuids: Vec<String>,
 }
 
-impl Outcome {
+impl TurnReport {
     /// Is it stamped with a prompt?
     #[must_use]
     pub fn is_stamped(&self) -> bool {
@@ -354,17 +354,17 @@ impl Outcome {
 
 /// `control_request/can_use_tool`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MayUse {
+pub struct CanUseTool {
     /// The request's id.
     pub id: String,
     /// What is asked.
-    pub request: MayUseRequest,
+    pub request: CanUseToolRequest,
 }
 
 /// The inside of a permission request.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct MayUseRequest {
+pub struct CanUseToolRequest {
     /// The tool.
     #[serde(deserialize_with = "lenient")]
     pub tool_name: String,
@@ -384,7 +384,7 @@ pub struct MayUseRequest {
 /// `control_response`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Answered {
+pub struct ControlResponse {
     /// The request it answers.
     #[serde(deserialize_with = "lenient")]
     pub request_id: String,
@@ -399,7 +399,7 @@ pub struct Answered {
 }
 
 #[derive(Deserialize)]
-struct Kind {
+struct LineKind {
     #[serde(rename = "type", default)]
     kind: String,
     #[serde(default)]
@@ -408,20 +408,20 @@ struct Kind {
 
 /// Reads a line. Whatever it is, it is something.
 #[must_use]
-pub fn read(line: &[u8]) -> Line {
-    let head: Kind = match serde_json::from_slice(line) {
+pub fn read(line: &[u8]) -> CliLine {
+    let head: LineKind = match serde_json::from_slice(line) {
         Ok(head) => head,
-        Err(error) => return Line::Unreadable { reason: error.to_string() },
+        Err(error) => return CliLine::Unreadable { reason: error.to_string() },
     };
     let subtype = head.subtype.as_ref().and_then(Value::as_str).unwrap_or_default();
     let known = match (head.kind.as_str(), subtype) {
-        ("stream_event", _) => parse(line).map(Line::Stream),
-        ("assistant", _) => parse(line).map(Line::Assistant),
-        ("user", _) => parse(line).map(Line::User),
-        ("result", _) => parse(line).map(|result| Line::Result(Box::new(result))),
-        ("system", "init") => parse(line).map(Line::Init),
+        ("stream_event", _) => parse(line).map(CliLine::Stream),
+        ("assistant", _) => parse(line).map(CliLine::Assistant),
+        ("user", _) => parse(line).map(CliLine::User),
+        ("result", _) => parse(line).map(|result| CliLine::Result(Box::new(result))),
+        ("system", "init") => parse(line).map(CliLine::Init),
         ("system", "status") => mode(line),
-        ("system", "api_retry") => parse(line).map(Line::Retry),
+        ("system", "api_retry") => parse(line).map(CliLine::Retry),
         ("system", "permission_denied") => denied(line),
         ("command_lifecycle", _) => lifecycle(line),
         ("control_request", _) => request(line),
@@ -434,7 +434,7 @@ pub fn read(line: &[u8]) -> Line {
             "" => head.kind.clone(),
             subtype => format!("{}/{subtype}", head.kind),
         };
-        Line::Other { kind }
+        CliLine::Other { kind }
     })
 }
 
@@ -443,34 +443,34 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
 }
 
 /// A status line, if it names the permission mode; most do not.
-fn mode(line: &[u8]) -> Option<Line> {
+fn mode(line: &[u8]) -> Option<CliLine> {
     #[derive(Deserialize)]
     struct Status {
         #[serde(rename = "permissionMode", default, deserialize_with = "lenient")]
         mode: Option<String>,
     }
-    parse::<Status>(line).and_then(|status| status.mode).map(|mode| Line::Mode { mode })
+    parse::<Status>(line).and_then(|status| status.mode).map(|mode| CliLine::Mode { mode })
 }
 
-fn denied(line: &[u8]) -> Option<Line> {
+fn denied(line: &[u8]) -> Option<CliLine> {
     #[derive(Deserialize)]
-    struct Denied {
+    struct DeniedLine {
         tool_use_id: String,
     }
-    parse::<Denied>(line).map(|denied| Line::Denied { tool_use_id: denied.tool_use_id })
+    parse::<DeniedLine>(line).map(|denied| CliLine::Denied { tool_use_id: denied.tool_use_id })
 }
 
-fn lifecycle(line: &[u8]) -> Option<Line> {
+fn lifecycle(line: &[u8]) -> Option<CliLine> {
     #[derive(Deserialize)]
     struct Lifecycle {
         command_uuid: String,
         state: String,
     }
     let Lifecycle { command_uuid, state } = parse(line)?;
-    Some(Line::Lifecycle { prompt: command_uuid, state })
+    Some(CliLine::Lifecycle { prompt: command_uuid, state })
 }
 
-fn request(line: &[u8]) -> Option<Line> {
+fn request(line: &[u8]) -> Option<CliLine> {
     #[derive(Deserialize)]
     struct Request {
         request_id: String,
@@ -479,26 +479,26 @@ fn request(line: &[u8]) -> Option<Line> {
     let Request { request_id, request } = parse(line)?;
     let subtype = request["subtype"].as_str().unwrap_or_default().to_owned();
     if subtype != "can_use_tool" {
-        return Some(Line::Request { id: request_id, subtype });
+        return Some(CliLine::Request { id: request_id, subtype });
     }
     let request = serde_json::from_value(request).ok()?;
-    Some(Line::MayUse(MayUse { id: request_id, request }))
+    Some(CliLine::CanUseTool(CanUseTool { id: request_id, request }))
 }
 
-fn withdrawn(line: &[u8]) -> Option<Line> {
+fn withdrawn(line: &[u8]) -> Option<CliLine> {
     #[derive(Deserialize)]
-    struct Withdrawn {
+    struct CancelLine {
         request_id: String,
     }
-    parse::<Withdrawn>(line).map(|line| Line::Withdrawn { id: line.request_id })
+    parse::<CancelLine>(line).map(|line| CliLine::Withdrawn { id: line.request_id })
 }
 
-fn answered(line: &[u8]) -> Option<Line> {
+fn answered(line: &[u8]) -> Option<CliLine> {
     #[derive(Deserialize)]
     struct Response {
-        response: Answered,
+        response: ControlResponse,
     }
-    parse::<Response>(line).map(|line| Line::Answered(line.response))
+    parse::<Response>(line).map(|line| CliLine::ControlResponse(line.response))
 }
 
 /// A value of another shape than we expect is as good as none.
@@ -531,16 +531,19 @@ mod tests {
         ];
         for line in odd {
             let line = read(line);
-            assert!(!matches!(line, Line::MayUse(_) | Line::Lifecycle { .. }), "{line:?}");
+            assert!(
+                !matches!(line, CliLine::CanUseTool(_) | CliLine::Lifecycle { .. }),
+                "{line:?}"
+            );
         }
         let future = br#"{"type":"system","subtype":"telepathy","x":{"y":[1]}}"#;
-        assert_eq!(read(future), Line::Other { kind: "system/telepathy".into() });
+        assert_eq!(read(future), CliLine::Other { kind: "system/telepathy".into() });
     }
 
     #[test]
     fn a_result_belongs_to_every_prompt_it_is_stamped_with() {
         let line = br#"{"type":"result","subtype":"success","user_message_uuid":"a","user_message_uuids":["a","b"]}"#;
-        let Line::Result(result) = read(line) else { panic!("a result") };
+        let CliLine::Result(result) = read(line) else { panic!("a result") };
         assert!(result.is_for("a") && result.is_for("b") && !result.is_for("c"));
     }
 }

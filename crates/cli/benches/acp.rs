@@ -14,7 +14,7 @@ use std::{
 
 use budao_testkit::{
     bench::{Better, Measurement, emit},
-    claude::{Age, play},
+    claude::{CliVersion, play},
 };
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ fn session(args: &[String]) -> Option<String> {
 fn be_the_cli(session: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
-    runtime.block_on(play(Age::Current, session, tokio::io::stdin(), tokio::io::stdout()));
+    runtime.block_on(play(CliVersion::Current, session, tokio::io::stdin(), tokio::io::stdout()));
     // The runtime would wait for a read of standard input that never ends.
     std::process::exit(0);
 }

@@ -5,7 +5,7 @@
 
 mod claude;
 mod doctor;
-mod handed;
+mod editor_servers;
 mod log;
 
 use std::{
@@ -14,7 +14,9 @@ use std::{
     time::Duration,
 };
 
-use budao_acp::{Bridge, Choice, ExecutionError, Front, Offer, SignIn, SlashCommand};
+use budao_acp::{
+    Bridge, EditorOptions, ExecutionError, InitializeContext, ModelChoice, SignIn, SlashCommand,
+};
 use budao_core::{
     Fault, Lang,
     engine::Engine as _,
@@ -27,16 +29,16 @@ use budao_models::{Models, Spec};
 use crate::{
     config::ConfigArgs,
     exit::Exit,
+    setup::{self, JournalArgs},
     terminal::Terminal,
-    wiring::{self, JournalArgs},
-    words::say,
+    texts::localize,
 };
 
-pub(crate) use handed::Handed;
+pub(crate) use editor_servers::EditorServers;
 
 /// How long sessions may take to end their turns and their programs once the editor is gone. Then the programs that are
 /// left are killed.
-const FAREWELL: Duration = Duration::from_millis(300);
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(300);
 
 /// Serves an editor that speaks the Agent Client Protocol, on stdin and stdout.
 #[derive(Debug, clap::Args)]
@@ -97,27 +99,27 @@ struct ServeArgs {
 }
 
 /// Who does the work.
-enum Engine {
+enum EngineChoice {
     Native,
     /// The Claude CLI at this place.
     Claude(PathBuf),
 }
 
 impl ServeArgs {
-    fn engine(&self) -> Result<Engine, Fault> {
+    fn engine(&self) -> Result<EngineChoice, Fault> {
         let names_a_model =
             || self.models.first().is_some_and(|model| Models::parse_spec(model).is_ok());
         match self.engine.as_deref() {
-            Some("native") => Ok(Engine::Native),
-            Some("claude") => crate::claude::program(self.claude.clone()).map(Engine::Claude),
+            Some("native") => Ok(EngineChoice::Native),
+            Some("claude") => crate::claude::program(self.claude.clone()).map(EngineChoice::Claude),
             Some(other) => Err(wrong("--engine", "claude or native", other)),
-            None if self.claude.is_none() && names_a_model() => Ok(Engine::Native),
+            None if self.claude.is_none() && names_a_model() => Ok(EngineChoice::Native),
             None => Ok(crate::claude::program(self.claude.clone()).map_or_else(
                 |fault| {
                     tracing::warn!(%fault, "the Claude CLI is not there; our own loop is");
-                    Engine::Native
+                    EngineChoice::Native
                 },
-                Engine::Claude,
+                EngineChoice::Claude,
             )),
         }
     }
@@ -152,7 +154,7 @@ impl ServeArgs {
         })
     }
 
-    fn offer(&self, lang: Lang, context_tokens: u64) -> Result<Offer, Fault> {
+    fn offer(&self, lang: Lang, context_tokens: u64) -> Result<EditorOptions, Fault> {
         let models = self.models();
         let specs: Vec<Spec> =
             models.iter().map(|model| Models::parse_spec(model)).collect::<Result<_, Fault>>()?;
@@ -161,8 +163,8 @@ impl ServeArgs {
         };
         let key = SignIn {
             id: "environment".to_owned(),
-            name: say(lang, "API key in the environment", "环境变量中的 API 密钥").to_owned(),
-            about: say(
+            name: localize(lang, "API key in the environment", "环境变量中的 API 密钥").to_owned(),
+            about: localize(
                 lang,
                 "Set ANTHROPIC_API_KEY or OPENAI_API_KEY for this agent in the editor's settings, \
                  then start it again.",
@@ -172,22 +174,22 @@ impl ServeArgs {
         };
         let plan = SlashCommand {
             name: "plan".to_owned(),
-            about: say(
+            about: localize(
                 lang,
                 "Split a question into tasks, solve them, combine the results",
                 "把问题拆成任务，逐一解决后汇总",
             )
             .to_owned(),
-            hint: Some(say(lang, "the question", "问题").to_owned()),
+            hint: Some(localize(lang, "the question", "问题").to_owned()),
         };
-        Ok(Offer {
+        Ok(EditorOptions {
             engine: "native".to_owned(),
             thinking: specs.iter().any(|spec| matches!(spec, Spec::Anthropic { .. })),
-            models: models.into_iter().map(|id| Choice { name: id.clone(), id }).collect(),
+            models: models.into_iter().map(|id| ModelChoice { name: id.clone(), id }).collect(),
             context_tokens,
             commands: vec![plan],
             sign_ins: if specs.iter().any(needs_key) { vec![key] } else { Vec::new() },
-            ..Offer::default()
+            ..EditorOptions::default()
         })
     }
 }
@@ -217,8 +219,8 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
 
 async fn serve(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     match args.engine()? {
-        Engine::Native => serve_native(args, lang).await,
-        Engine::Claude(program) => serve_claude(args, program, lang).await,
+        EngineChoice::Native => serve_native(args, lang).await,
+        EngineChoice::Claude(program) => serve_claude(args, program, lang).await,
     }
 }
 
@@ -230,19 +232,19 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
     let settings = Settings { model, ..args.settings(lang)? };
     let execution_error = args.execution_error()?;
     tracing::info!(engine = offer.engine, program = %program.display(), "serving an editor");
-    let front = Front { offer, world, limits, lang };
+    let front = InitializeContext { offer, world, limits, lang };
     let (stand, journal) = (front.clone(), args.journal.clone());
     let running = Arc::new(OnceLock::new());
     let keep = Arc::clone(&running);
     // An editor is greeted while the journal is opened.
     let opening = async move {
-        let Front { offer, world, limits, lang } = stand;
+        let InitializeContext { offer, world, limits, lang } = stand;
         let journal = journal.open(&world).await?;
         // An editor opens a session to use it: the CLI starts while its user types.
         let writes = Arc::clone(&journal) as _;
         let engine = crate::claude::engine(program, writes, &world, limits.clone(), true);
         let engine = keep.get_or_init(|| engine).clone();
-        let host = Arc::new(claude::Hosted(engine.clone()));
+        let host = Arc::new(claude::ClaudeHost(engine.clone()));
         let engine = Arc::new(engine);
         Ok(Bridge { engine, journal, world, limits, offer, settings, lang, execution_error, host })
     };
@@ -250,7 +252,7 @@ async fn serve_claude(args: &ServeArgs, program: PathBuf, lang: Lang) -> Result<
     if let Some(engine) = running.get() {
         within_farewell(engine.shutdown(Duration::ZERO)).await;
     }
-    served.map(|()| Exit::Fine)
+    served.map(|()| Exit::Success)
 }
 
 async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
@@ -259,14 +261,14 @@ async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     let (settings, offer) = (args.settings(lang)?, args.offer(lang, limits.context_tokens)?);
     let execution_error = args.execution_error()?;
     tracing::info!(engine = offer.engine, models = ?args.models(), "serving an editor");
-    let front = Front { offer, world: crate::traces::world(), limits, lang };
+    let front = InitializeContext { offer, world: crate::traces::world(), limits, lang };
     let (stand, journal) = (front.clone(), args.journal.clone());
     let running = Arc::new(OnceLock::new());
     let keep = Arc::clone(&running);
     let opening = async move {
-        let Front { offer, limits, lang, .. } = stand;
+        let InitializeContext { offer, limits, lang, .. } = stand;
         // Servers that are late join when they are there: an editor must not wait for them.
-        let wired = wiring::wire_within(&journal, config, Duration::ZERO).await?;
+        let wired = setup::wire_within(&journal, config, Duration::ZERO).await?;
         let (runtime, host) = (wired.runtime.clone(), Arc::clone(&wired.handed) as _);
         keep.get_or_init(|| wired);
         let (journal, world) = (Arc::clone(runtime.journal()), runtime.world().clone());
@@ -277,12 +279,12 @@ async fn serve_native(args: &ServeArgs, lang: Lang) -> Result<Exit, Fault> {
     if let Some(wired) = running.get() {
         within_farewell(wired.close()).await;
     }
-    served.map(|()| Exit::Fine)
+    served.map(|()| Exit::Success)
 }
 
 /// Serves until the editor hangs up, or a signal asks the program to end: TERM, INT or HUP.
 async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
-    let told = crate::screen::told_to_end();
+    let told = crate::screen::termination_signal();
     tokio::select! {
         biased;
         served = serve => served,
@@ -295,7 +297,7 @@ async fn until_told(serve: impl Future<Output = Result<(), Fault>>) -> Result<()
 
 /// Puts aside what runs, if that does not take long: whoever has gone does not wait.
 async fn within_farewell(close: impl Future<Output = ()>) {
-    if tokio::time::timeout(FAREWELL, close).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_GRACE, close).await.is_err() {
         tracing::warn!("some programs did not end in time and are killed");
     }
 }

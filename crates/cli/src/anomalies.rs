@@ -12,7 +12,7 @@ use budao_core::{
 use budao_journal::{Filter, Journal, PageLimits};
 use serde::Serialize;
 
-use crate::{exit::Exit, terminal::Terminal, words::say};
+use crate::{exit::Exit, terminal::Terminal, texts::localize};
 
 /// A turn that ended sooner ended at once.
 const AT_ONCE: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ const PAGE: usize = 200;
 /// What looks wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum What {
+enum AnomalyKind {
     /// It ended before a model could have answered.
     EndedAtOnce,
     /// It ended well and said nothing.
@@ -39,18 +39,18 @@ enum What {
     Silence,
 }
 
-impl What {
-    fn told(self, lang: Lang) -> &'static str {
+impl AnomalyKind {
+    fn describe(self, lang: Lang) -> &'static str {
         match self {
-            Self::EndedAtOnce => say(lang, "ended at once", "立即结束"),
-            Self::EndedWithoutText => say(lang, "ended without a word", "没有任何文字就结束"),
+            Self::EndedAtOnce => localize(lang, "ended at once", "立即结束"),
+            Self::EndedWithoutText => localize(lang, "ended without a word", "没有任何文字就结束"),
             Self::ResultDropped => {
-                say(lang, "a result of another turn was dropped", "丢弃了属于其他轮次的结果")
+                localize(lang, "a result of another turn was dropped", "丢弃了属于其他轮次的结果")
             }
             Self::MessageRightAfterEnd => {
-                say(lang, "a message came right after the end", "刚结束就收到新消息")
+                localize(lang, "a message came right after the end", "刚结束就收到新消息")
             }
-            Self::Silence => say(lang, "nothing happened for a long time", "长时间没有动静"),
+            Self::Silence => localize(lang, "nothing happened for a long time", "长时间没有动静"),
         }
     }
 }
@@ -62,20 +62,20 @@ struct Anomaly {
     at: Timestamp,
     turn: TurnNumber,
     seq: u64,
-    what: What,
+    what: AnomalyKind,
     /// How long it took, where that is what looks wrong.
     elapsed_ms: u64,
 }
 
 /// Looks at the records of one session, one after the other.
 #[derive(Debug, Default)]
-struct Eye {
-    turn: Option<Running>,
+struct AnomalyDetector {
+    turn: Option<RunningTurn>,
     ended_at: Option<Timestamp>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningTurn {
     since: Timestamp,
     last: Timestamp,
     has_said: bool,
@@ -83,7 +83,7 @@ struct Running {
     questions: usize,
 }
 
-impl Eye {
+impl AnomalyDetector {
     fn see(&mut self, record: &Record) -> Vec<Anomaly> {
         let mut found = Vec::new();
         let mut note = |what, elapsed: Duration| {
@@ -99,31 +99,32 @@ impl Eye {
         if let Some(turn) = &mut self.turn {
             let silent = since(turn.last, record.at);
             if silent > SILENT && turn.questions == 0 {
-                note(What::Silence, silent);
+                note(AnomalyKind::Silence, silent);
             }
             turn.last = record.at;
         }
         match &record.event {
             Event::TurnStarted { .. } => {
                 let at = record.at;
-                self.turn = Some(Running { since: at, last: at, has_said: false, questions: 0 });
+                self.turn =
+                    Some(RunningTurn { since: at, last: at, has_said: false, questions: 0 });
             }
             Event::MessageAccepted { .. } => {
                 let after = self.ended_at.map(|end| since(end, record.at));
                 if let Some(after) = after.filter(|after| *after < RIGHT_AFTER) {
-                    note(What::MessageRightAfterEnd, after);
+                    note(AnomalyKind::MessageRightAfterEnd, after);
                 }
             }
-            Event::LateArrivalDropped { .. } => note(What::ResultDropped, Duration::ZERO),
+            Event::LateArrivalDropped { .. } => note(AnomalyKind::ResultDropped, Duration::ZERO),
             Event::TurnEnded { stop, .. } => {
                 self.ended_at = Some(record.at);
                 if let Some(turn) = self.turn.take() {
                     let took = since(turn.since, record.at);
                     let is_expected = turn.has_said || *stop == StopReason::Cancelled;
                     if !is_expected && took < AT_ONCE {
-                        note(What::EndedAtOnce, took);
+                        note(AnomalyKind::EndedAtOnce, took);
                     } else if !is_expected && *stop == StopReason::EndTurn {
-                        note(What::EndedWithoutText, took);
+                        note(AnomalyKind::EndedWithoutText, took);
                     }
                 }
             }
@@ -137,10 +138,12 @@ impl Eye {
     }
 }
 
-impl Running {
+impl RunningTurn {
     fn take_up(&mut self, event: &Event) {
         match event {
-            Event::TextCame { .. } | Event::CallStarted { .. } | Event::AggregateEnded { .. } => {
+            Event::TextDelta { .. }
+            | Event::ToolCallStarted { .. }
+            | Event::AggregateEnded { .. } => {
                 self.has_said = true;
             }
             Event::ModelAnswered { content, .. } => self.has_said |= !content.is_empty(),
@@ -174,22 +177,22 @@ pub(crate) async fn run(
         for summary in &page {
             for anomaly in look(journal, summary.session).await? {
                 total += 1;
-                tell(&anomaly, json, lang, terminal);
+                report_anomaly(&anomaly, json, lang, terminal);
             }
         }
     }
     if total == 0 {
-        terminal.say(say(lang, "Nothing looks wrong.", "没有发现异常。"));
+        terminal.say(localize(lang, "Nothing looks wrong.", "没有发现异常。"));
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-fn tell(anomaly: &Anomaly, json: bool, lang: Lang, terminal: &Terminal) {
+fn report_anomaly(anomaly: &Anomaly, json: bool, lang: Lang, terminal: &Terminal) {
     let line = if json {
         serde_json::to_string(anomaly).unwrap_or_default()
     } else {
         let Anomaly { session, at, turn, elapsed_ms, what, .. } = anomaly;
-        let (name, told) = (terminal.name(session), what.told(lang));
+        let (name, told) = (terminal.name(session), what.describe(lang));
         let turn = match lang {
             Lang::En => format!("turn {turn}"),
             Lang::Zh => format!("第 {turn} 轮"),
@@ -201,7 +204,7 @@ fn tell(anomaly: &Anomaly, json: bool, lang: Lang, terminal: &Terminal) {
 }
 
 async fn look(journal: &dyn Journal, session: SessionId) -> Result<Vec<Anomaly>, Fault> {
-    let (mut eye, mut found, mut seen) = (Eye::default(), Vec::new(), 0);
+    let (mut eye, mut found, mut seen) = (AnomalyDetector::default(), Vec::new(), 0);
     loop {
         let page = journal.read(session, seen, PageLimits::default()).await?;
         let Some(last) = page.records.last() else { return Ok(found) };
@@ -223,8 +226,8 @@ mod tests {
 
     use super::*;
 
-    fn seen(events: &[(i64, Event)]) -> Vec<(What, u64)> {
-        let mut eye = Eye::default();
+    fn seen(events: &[(i64, Event)]) -> Vec<(AnomalyKind, u64)> {
+        let mut eye = AnomalyDetector::default();
         let mut found = Vec::new();
         for (seq, (millis, event)) in events.iter().enumerate() {
             let record = Record {
@@ -252,7 +255,7 @@ mod tests {
     }
 
     fn text() -> Event {
-        Event::TextCame { step: 1, text: "well".into() }
+        Event::TextDelta { step: 1, text: "well".into() }
     }
 
     fn end(stop: StopReason) -> Event {
@@ -271,7 +274,10 @@ mod tests {
             (36_012, end(StopReason::EndTurn)),
             (36_500, message()),
         ]);
-        assert_eq!(found, [(What::EndedAtOnce, 12), (What::MessageRightAfterEnd, 488)]);
+        assert_eq!(
+            found,
+            [(AnomalyKind::EndedAtOnce, 12), (AnomalyKind::MessageRightAfterEnd, 488)]
+        );
     }
 
     #[test]
@@ -279,8 +285,11 @@ mod tests {
         let dropped =
             Event::LateArrivalDropped { operation: Operation::ToolCall, of_turn: 1, call: None };
         let found = seen(&[(0, start()), (70_000, dropped), (71_000, end(StopReason::EndTurn))]);
-        let wanted =
-            [(What::Silence, 70_000), (What::ResultDropped, 0), (What::EndedWithoutText, 71_000)];
+        let wanted = [
+            (AnomalyKind::Silence, 70_000),
+            (AnomalyKind::ResultDropped, 0),
+            (AnomalyKind::EndedWithoutText, 71_000),
+        ];
         assert_eq!(found, wanted);
     }
 

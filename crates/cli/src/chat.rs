@@ -4,10 +4,10 @@
 //! `lines`, `tellings`). None of them has a terminal; here is the loop that has one.
 
 mod draw;
+mod fault_details;
 mod keys;
 mod lines;
 mod pick;
-mod tellings;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -17,12 +17,12 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use budao_claude::DEFAULT_MODEL;
 use budao_core::{
     Fault, Lang, Record,
-    engine::{Engine, Opening},
-    event::{Answer, Ask, Command, CommandId, Seq, SessionId, Settings},
+    engine::{Engine, SessionOptions},
+    event::{Answer, Command, CommandBody, CommandId, Seq, SessionId, Settings},
     fault::{Kind, Operation, text},
     message::Block,
-    seams::World,
     trace::Trace,
+    world::World,
 };
 use budao_journal::{Journal, fold};
 use budao_models::Models;
@@ -31,19 +31,19 @@ use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 
 use self::{
-    draw::Sight,
-    keys::{Hands, Want},
-    view::{Entry, View},
+    draw::DrawContext,
+    keys::{InputState, UserAction},
+    view::{ChatEntry, View},
 };
 use crate::{
     config::{Config, ConfigArgs},
     engines::RunningEngine,
     exit::Exit,
     run::{SessionArgs, one_of, session_id, title},
-    screen::{self, Look, Screen},
+    screen::{self, Screen, Theme},
+    setup::JournalArgs,
     terminal::Terminal,
-    wiring::JournalArgs,
-    words::say,
+    texts::localize,
 };
 
 /// The shortest time between two pictures.
@@ -88,7 +88,7 @@ pub(crate) struct Args {
 /// Who does the work, as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
 #[strum(serialize_all = "snake_case")]
-enum Engines {
+enum EngineName {
     Native,
     Claude,
 }
@@ -98,19 +98,19 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     if let Err(exit) = screen::is_there("budao run TASK", lang, terminal) {
         return Ok(exit);
     }
-    let mut engine: Engines = one_of("--engine", &args.engine, "native or claude")?;
+    let mut engine: EngineName = one_of("--engine", &args.engine, "native or claude")?;
     let config = quiet(args.config.load()?);
     let settings = args.session.settings(lang)?;
-    let look = Look { colours: terminal.has_colours() };
+    let look = Theme { colours: terminal.has_colours() };
     let session = match chosen(args, look, lang, terminal).await? {
-        Choice::New => None,
-        Choice::Nobody(exit) => return Ok(exit),
-        Choice::This { session, is_foreign } => {
-            engine = if is_foreign { Engines::Claude } else { Engines::Native };
+        SessionChoice::New => None,
+        SessionChoice::Exit(exit) => return Ok(exit),
+        SessionChoice::Existing { session, is_foreign } => {
+            engine = if is_foreign { EngineName::Claude } else { EngineName::Native };
             Some(session)
         }
     };
-    let is_claude = engine == Engines::Claude;
+    let is_claude = engine == EngineName::Claude;
     let settings = Settings { model: model(&args.session.model, is_claude), ..settings };
     let claude = is_claude.then_some(args.claude.as_deref());
     let running = RunningEngine::start(claude, &args.journal, config).await?;
@@ -118,14 +118,14 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let chat = Chat {
         engine: Arc::clone(&running.engine),
         journal: Arc::clone(&running.journal),
-        world: world::real(),
+        world: world::system(),
         settings,
         session,
         records: None,
         commands: submitter(Arc::clone(&running.engine), told),
         heard,
         view: View::new(lang),
-        hands: Hands::new(),
+        hands: InputState::new(),
         look,
         lang,
         page: 1,
@@ -133,10 +133,10 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let (ended, session) = chat.on_screen(&running, args.message.as_deref()).await;
     running.close().await;
     if let Some(session) = session {
-        let words = say(lang, "Go on with", "继续对话：");
+        let words = localize(lang, "Go on with", "继续对话：");
         terminal.say(&format!("{words} `budao chat --resume {session}`"));
     }
-    ended.map(|()| Exit::Fine)
+    ended.map(|()| Exit::Success)
 }
 
 /// Log lines would tear the picture, unless they go to a file.
@@ -154,35 +154,40 @@ fn model(named: &str, is_claude: bool) -> String {
 }
 
 /// Which session is talked to.
-enum Choice {
+enum SessionChoice {
     New,
-    This { session: SessionId, is_foreign: bool },
-    Nobody(Exit),
+    Existing { session: SessionId, is_foreign: bool },
+    Exit(Exit),
 }
 
-async fn chosen(args: &Args, look: Look, lang: Lang, terminal: &Terminal) -> Result<Choice, Fault> {
-    let Some(named) = args.resume.as_deref() else { return Ok(Choice::New) };
-    let world = world::real();
+async fn chosen(
+    args: &Args,
+    look: Theme,
+    lang: Lang,
+    terminal: &Terminal,
+) -> Result<SessionChoice, Fault> {
+    let Some(named) = args.resume.as_deref() else { return Ok(SessionChoice::New) };
+    let world = world::system();
     let journal = args.journal.existing().open(&world).await?;
     let session = if named.is_empty() {
         match pick::run(&*journal, world.clock.now(), look, lang).await? {
-            pick::Picked::This(session) => Some(session),
-            pick::Picked::None => None,
-            pick::Picked::Empty => {
-                let words = say(lang, "There is no session to resume.", "没有可继续的会话。");
+            pick::PickResult::Session(session) => Some(session),
+            pick::PickResult::None => None,
+            pick::PickResult::Empty => {
+                let words = localize(lang, "There is no session to resume.", "没有可继续的会话。");
                 terminal.say(words);
                 journal.close().await;
-                return Ok(Choice::Nobody(Exit::Failed));
+                return Ok(SessionChoice::Exit(Exit::Failed));
             }
         }
     } else {
         Some(session_id(named)?)
     };
     let choice = match session {
-        None => Choice::Nobody(Exit::Fine),
+        None => SessionChoice::Exit(Exit::Success),
         Some(session) => {
             let (state, _) = fold(&*journal, session).await?;
-            Choice::This { session, is_foreign: state.settings.is_foreign() }
+            SessionChoice::Existing { session, is_foreign: state.settings.is_foreign() }
         }
     };
     journal.close().await;
@@ -227,15 +232,15 @@ struct Chat {
     commands: mpsc::Sender<(SessionId, Command)>,
     heard: mpsc::Receiver<Fault>,
     view: View,
-    hands: Hands,
-    look: Look,
+    hands: InputState,
+    look: Theme,
     lang: Lang,
     /// Lines of conversation that fit.
     page: usize,
 }
 
 /// What woke the loop.
-enum Wake {
+enum LoopEvent {
     Key(Option<ratatui::crossterm::event::Event>),
     Record(Option<Box<Result<Record, Fault>>>),
     Refused(Fault),
@@ -251,8 +256,8 @@ impl Chat {
         first: Option<&str>,
     ) -> (Result<(), Fault>, Option<SessionId>) {
         for (name, fault) in running.missing() {
-            let line = format!("✗ {name}: {}", text::for_user(fault, self.lang));
-            self.view.entries.push_back(Entry::Line(line));
+            let line = format!("✗ {name}: {}", text::user_text(fault, self.lang));
+            self.view.entries.push_back(ChatEntry::Notice(line));
         }
         self.view.settings = self.settings.clone();
         let ended = async {
@@ -284,7 +289,7 @@ impl Chat {
     }
 
     async fn talk(&mut self) -> Result<(), Fault> {
-        let end = screen::told_to_end();
+        let end = screen::termination_signal();
         let mut screen = Screen::enter().map_err(|error| unusable(&error))?;
         let mut tick = tokio::time::interval(FRAME);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -297,41 +302,41 @@ impl Chat {
             let is_moving = self.view.turn.is_some();
             let wake = tokio::select! {
                 biased;
-                () = &mut end => Wake::End,
-                event = screen.next() => Wake::Key(event),
-                Some(fault) = self.heard.recv() => Wake::Refused(fault),
-                record = next(&mut self.records) => Wake::Record(record.map(Box::new)),
-                _ = tick.tick(), if is_moving => Wake::Tick,
+                () = &mut end => LoopEvent::End,
+                event = screen.next() => LoopEvent::Key(event),
+                Some(fault) = self.heard.recv() => LoopEvent::Refused(fault),
+                record = next(&mut self.records) => LoopEvent::Record(record.map(Box::new)),
+                _ = tick.tick(), if is_moving => LoopEvent::Tick,
             };
             is_new = true;
             match wake {
-                Wake::End | Wake::Key(None) => return Ok(()),
-                Wake::Key(Some(event)) => {
+                LoopEvent::End | LoopEvent::Key(None) => return Ok(()),
+                LoopEvent::Key(Some(event)) => {
                     let want = self.hands.take(event, &self.view, self.page);
                     if !self.wanted(want).await? {
                         return Ok(());
                     }
                 }
-                Wake::Refused(fault) => {
-                    self.hands.notice = Some(text::for_user(&fault, self.lang));
+                LoopEvent::Refused(fault) => {
+                    self.hands.notice = Some(text::user_text(&fault, self.lang));
                 }
-                Wake::Record(Some(record)) => {
+                LoopEvent::Record(Some(record)) => {
                     // The picture comes with the next tick while something runs: words come fast.
                     let was_moving = self.view.turn.is_some();
                     self.take_all(&(*record)?)?;
                     is_new = !was_moving || self.view.turn.is_none();
                 }
-                Wake::Record(None) => {
+                LoopEvent::Record(None) => {
                     return Err(Fault::new(Kind::ShuttingDown, Operation::ReadRecords));
                 }
-                Wake::Tick => {}
+                LoopEvent::Tick => {}
             }
         }
     }
 
     fn draw(&mut self, screen: &mut Screen) -> Result<(), Fault> {
         let Self { view, hands, page, .. } = self;
-        let sight = Sight {
+        let sight = DrawContext {
             session: self.session,
             now: self.world.clock.now(),
             look: self.look,
@@ -355,20 +360,22 @@ impl Chat {
     }
 
     /// Does what somebody wants. Does the conversation go on?
-    async fn wanted(&mut self, want: Want) -> Result<bool, Fault> {
+    async fn wanted(&mut self, want: UserAction) -> Result<bool, Fault> {
         match want {
-            Want::Nothing => {}
-            Want::Quit => return Ok(false),
-            Want::Send(text) => self.send(text).await?,
-            Want::Cancel => {
-                self.submit(Ask::Cancel { reason: Some("stopped at the terminal".to_owned()) });
+            UserAction::Nothing => {}
+            UserAction::Quit => return Ok(false),
+            UserAction::Send(text) => self.send(text).await?,
+            UserAction::Cancel => {
+                self.submit(CommandBody::Cancel {
+                    reason: Some("stopped at the terminal".to_owned()),
+                });
             }
-            Want::Decide { question, decision, note } => {
+            UserAction::Decide { question, decision, note } => {
                 // Answered once, and not again while the answer is on its way.
                 self.view.questions.retain(|open| open.id != question.id);
                 let (arguments, digest) = (None, Some(question.digest));
                 let question = question.id;
-                self.submit(Ask::Decide { question, decision, note, arguments, digest });
+                self.submit(CommandBody::Decide { question, decision, note, arguments, digest });
             }
         }
         Ok(true)
@@ -377,7 +384,7 @@ impl Chat {
     async fn send(&mut self, text: String) -> Result<(), Fault> {
         if self.session.is_none() {
             let settings = Settings { title: Some(title(&text)), ..self.settings.clone() };
-            let opening = Opening { settings, ..Opening::default() };
+            let opening = SessionOptions { settings, ..SessionOptions::default() };
             let opened = self.engine.open(opening).await;
             match opened {
                 Ok(session) => {
@@ -385,21 +392,22 @@ impl Chat {
                     self.records = Some(self.engine.follow(session, 0).await?);
                 }
                 Err(fault) => {
-                    self.hands.notice = Some(text::for_user(&fault, self.lang));
+                    self.hands.notice = Some(text::user_text(&fault, self.lang));
                     return Ok(());
                 }
             }
         }
-        self.submit(Ask::Message { content: vec![Block::Text(text)] });
+        self.submit(CommandBody::Message { content: vec![Block::Text(text)] });
         Ok(())
     }
 
-    fn submit(&mut self, ask: Ask) {
+    fn submit(&mut self, ask: CommandBody) {
         let Some(session) = self.session else { return };
         let id = CommandId::own(self.world.uuid());
         let command = Command { id, by: "terminal".into(), trace: Trace::NONE, ask };
         if self.commands.try_send((session, command)).is_err() {
-            let words = say(self.lang, "Too much at once; try again.", "操作过多，请稍后再试。");
+            let words =
+                localize(self.lang, "Too much at once; try again.", "操作过多，请稍后再试。");
             self.hands.notice = Some(words.to_owned());
         }
     }

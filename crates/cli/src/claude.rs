@@ -3,13 +3,13 @@
 use std::{path::PathBuf, sync::Arc};
 
 use budao_claude::{
-    Claude, Config, Program,
+    Claude, ClaudeConfig, CliProgram,
     find::{Search, find},
 };
-use budao_core::{Fault, limits::Limits, scrub::Scrubber, seams::World};
+use budao_core::{Fault, limits::Limits, scrub::Scrubber, world::World};
 use budao_journal::Journal;
 
-use crate::{holder, wiring};
+use crate::{lease_holder, setup};
 
 /// Where the CLI is: told, in the environment, or on the path.
 pub(crate) fn program(given: Option<PathBuf>) -> Result<PathBuf, Fault> {
@@ -37,14 +37,14 @@ pub(crate) fn engine(
     limits: Limits,
     ahead: bool,
 ) -> Claude {
-    let scrubber = Scrubber::with_secrets(wiring::keys().1);
-    let mut launcher = Program::new(program, world.clone());
+    let scrubber = Scrubber::with_secrets(setup::keys().1);
+    let mut launcher = CliProgram::new(program, world.clone());
     launcher.scrubber = scrubber.clone();
-    let mut config = Config::new(journal, world.clone(), Arc::new(launcher));
+    let mut config = ClaudeConfig::new(journal, world.clone(), Arc::new(launcher));
     config.limits = limits;
     config.scrubber = scrubber;
-    config.holder = holder::name();
-    config.liveness = Arc::new(holder::Processes);
+    config.holder = lease_holder::name();
+    config.liveness = Arc::new(lease_holder::LocalProcesses);
     config.ahead = ahead;
     config.plan_folder = config_folder().map(|folder| folder.join("plans"));
     Claude::new(config)

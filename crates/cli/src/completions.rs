@@ -18,5 +18,5 @@ pub(crate) fn run(args: &Args, mut program: clap::Command, terminal: &Terminal) 
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut program, "budao", &mut script);
     terminal.data(&String::from_utf8_lossy(&script));
-    Exit::Fine
+    Exit::Success
 }

@@ -16,7 +16,7 @@ use budao_core::{
     fault::{Fact, Operation},
     limits::Limits,
 };
-use budao_mcp::Config as McpConfig;
+use budao_mcp::McpServerConfig as McpConfig;
 use budao_serve::{
     Limits as ServeLimits,
     alerts::{Rules, Threshold},
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 pub(crate) use self::command::{Args, run};
-use crate::{log::Log, smcp::Room};
+use crate::{log::Log, smcp::RoomConfig};
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -60,22 +60,22 @@ pub(crate) struct Config {
     /// MCP servers.
     pub(crate) mcp: Vec<McpConfig>,
     /// Rooms whose computers' tools are offered.
-    pub(crate) smcp: Vec<Room>,
+    pub(crate) smcp: Vec<RoomConfig>,
     /// `budao serve`.
-    pub(crate) serve: Serve,
+    pub(crate) serve: ServeConfig,
     /// Log lines.
     pub(crate) log: Log,
     /// Who is told of faults that need somebody.
-    pub(crate) alerts: Alerts,
+    pub(crate) alerts: AlertsConfig,
     /// Who collects traces; the flag has its own way to it.
     #[serde(rename = "traces")]
-    _traces: Traces,
+    _traces: TracesConfig,
 }
 
 /// Who collects traces.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Traces {
+struct TracesConfig {
     /// Where they go.
     #[serde(rename = "endpoint")]
     _endpoint: Option<String>,
@@ -84,7 +84,7 @@ struct Traces {
 /// Who is told of faults that need somebody.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Alerts {
+pub(crate) struct AlertsConfig {
     /// Where messages are posted.
     #[serde(skip_serializing)]
     webhook: Option<SecretText>,
@@ -109,7 +109,7 @@ impl std::fmt::Debug for SecretText {
     }
 }
 
-impl Alerts {
+impl AlertsConfig {
     /// As the server takes them, if a webhook is named.
     pub(crate) fn wired(&self, journal: &Path) -> Option<budao_serve::alerts::Alerts> {
         let mut rules = Rules { threshold: self.threshold.clone(), ..Rules::default() };
@@ -125,7 +125,7 @@ impl Alerts {
 /// What `budao serve` is told. What is not `limits` has a flag.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Serve {
+pub(crate) struct ServeConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     listen: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(fault.kind(), Kind::ConfigurationWrong);
         let place = fault.detail().text(Fact::ConfigKey).unwrap().to_owned();
         let advice = text::recommendations(&fault, Lang::En).join(" ");
-        (place, format!("{} {advice}", text::for_user(&fault, Lang::En)))
+        (place, format!("{} {advice}", text::user_text(&fault, Lang::En)))
     }
 
     #[test]

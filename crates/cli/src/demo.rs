@@ -5,7 +5,7 @@ mod act;
 mod cut;
 mod plays;
 mod relay;
-mod stage;
+mod runner;
 
 use std::{
     io::{self, IsTerminal as _},
@@ -20,9 +20,9 @@ use serde_json::json;
 
 use self::{
     act::{Act, Claim},
-    stage::Stage,
+    runner::DemoRunner,
 };
-use crate::{exit::Exit, terminal::Terminal, words::say};
+use crate::{exit::Exit, terminal::Terminal, texts::localize};
 
 /// An act that takes longer than this has failed.
 const ACT: Duration = Duration::from_secs(60);
@@ -43,13 +43,13 @@ pub(crate) struct Args {
 }
 
 /// What was said of an act, and whether it came out so.
-pub(crate) type Checked = Vec<(Claim, bool)>;
+pub(crate) type CheckedClaims = Vec<(Claim, bool)>;
 
 /// `budao demo`.
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let mut stage = Stage::build(lang, terminal, !args.json)?;
+    let mut stage = DemoRunner::build(lang, terminal, !args.json)?;
     let is_watched = !args.json && io::stdout().is_terminal();
-    let guide = Guide { lang, terminal };
+    let guide = Narrator { lang, terminal };
     if !args.json {
         guide.welcome(&stage);
     }
@@ -74,22 +74,22 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     if !args.json {
         guide.farewell(&stage, good);
     }
-    Ok(if good == Act::ALL.len() { Exit::Fine } else { Exit::Failed })
+    Ok(if good == Act::ALL.len() { Exit::Success } else { Exit::Failed })
 }
 
 /// An act is good if everything claimed of it was checked, and is so.
-fn is_good(act: Act, played: &Result<Checked, Fault>) -> bool {
+fn is_good(act: Act, played: &Result<CheckedClaims, Fault>) -> bool {
     let claimed = act.claims().iter().map(|claim| (*claim, true));
     played.as_ref().is_ok_and(|checked| claimed.eq(checked.iter().copied()))
 }
 
 /// Whoever talks between the acts.
-struct Guide<'a> {
+struct Narrator<'a> {
     lang: Lang,
     terminal: &'a Terminal,
 }
 
-impl Guide<'_> {
+impl Narrator<'_> {
     fn line(&self, text: &str) {
         self.terminal.data(&format!("{text}\n"));
     }
@@ -98,14 +98,14 @@ impl Guide<'_> {
         self.line(&self.terminal.wrap(text, ""));
     }
 
-    fn welcome(&self, stage: &Stage<'_>) {
-        self.paragraph(say(
+    fn welcome(&self, stage: &DemoRunner<'_>) {
+        self.paragraph(localize(
             self.lang,
             "Five small accidents. Every command is a real process of this program; what it records is told here in \
              words, and checked. No network, no key.",
             "五个小事故。每条命令都是本程序的真实进程；它的记录在这里用文字讲述，并逐项核对。不需要网络，也不需要密钥。",
         ));
-        let words = say(self.lang, "The journal is", "日志文件：");
+        let words = localize(self.lang, "The journal is", "日志文件：");
         self.line(&format!("{words} {}", stage.journal().display()));
     }
 
@@ -116,7 +116,7 @@ impl Guide<'_> {
         self.line("");
     }
 
-    fn conclude(&self, act: Act, played: &Result<Checked, Fault>) {
+    fn conclude(&self, act: Act, played: &Result<CheckedClaims, Fault>) {
         self.line("");
         match played {
             Ok(checked) => {
@@ -128,14 +128,20 @@ impl Guide<'_> {
             Err(fault) => self.line(&format!(
                 "✗ {} {}",
                 self.terminal.strong(fault.row().code),
-                text::for_user(fault, self.lang)
+                text::user_text(fault, self.lang)
             )),
         }
         self.paragraph(act.look_at(self.lang));
     }
 
     /// The same for machines.
-    fn report(&self, act: Act, played: &Result<Checked, Fault>, stage: &Stage<'_>, took: Duration) {
+    fn report(
+        &self,
+        act: Act,
+        played: &Result<CheckedClaims, Fault>,
+        stage: &DemoRunner<'_>,
+        took: Duration,
+    ) {
         let checks = played.as_ref().map(|checked| {
             checked
                 .iter()
@@ -154,12 +160,12 @@ impl Guide<'_> {
         self.line(&line.to_string());
     }
 
-    fn farewell(&self, stage: &Stage<'_>, good: usize) {
-        let words = say(self.lang, "acts came out as said", "幕如其所说");
+    fn farewell(&self, stage: &DemoRunner<'_>, good: usize) {
+        let words = localize(self.lang, "acts came out as said", "幕如其所说");
         let count = format!("\n{good}/{} {words}", Act::ALL.len());
         self.line(&self.terminal.strong(count));
         let journal = stage.journal().display().to_string();
-        self.paragraph(say(
+        self.paragraph(localize(
             self.lang,
             "What was recorded stays in that folder until you delete it. To look again:",
             "记录留在该文件夹中，直到你删除它。再看一遍：",

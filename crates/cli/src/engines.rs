@@ -8,8 +8,8 @@ use budao_journal::Journal;
 use crate::{
     claude,
     config::Config,
+    setup::{self, Application, JournalArgs},
     traces,
-    wiring::{self, JournalArgs, Wired},
 };
 
 /// A started engine and the parts it stands on.
@@ -17,7 +17,7 @@ pub(crate) struct RunningEngine {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) journal: Arc<dyn Journal>,
     /// Tool servers and shells; the Claude CLI has its own.
-    pub(crate) native: Option<Box<Wired>>,
+    pub(crate) native: Option<Box<Application>>,
 }
 
 impl RunningEngine {
@@ -28,7 +28,7 @@ impl RunningEngine {
         file: Config,
     ) -> Result<Self, Fault> {
         let Some(path) = claude else {
-            let wired = Box::new(wiring::wire(journal, file).await?);
+            let wired = Box::new(setup::wire(journal, file).await?);
             let journal = Arc::clone(wired.runtime.journal());
             let engine = Arc::new(wired.runtime.clone());
             return Ok(Self { engine, journal, native: Some(wired) });

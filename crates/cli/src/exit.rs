@@ -15,7 +15,7 @@ Exit codes:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// It did what it was asked for.
-    Fine,
+    Success,
     /// It did not, for a reason outside of this program: the agent, the user, the machine.
     Failed,
     /// It was asked for something that does not exist.
@@ -29,7 +29,7 @@ pub(crate) enum Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(match exit {
-            Exit::Fine => 0,
+            Exit::Success => 0,
             Exit::Failed => 1,
             Exit::Usage => 2,
             Exit::Stopped => 3,

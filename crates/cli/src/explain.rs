@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use strum::VariantArray;
 
 use crate::{exit::Exit, terminal::Terminal};
-use find::{Found, Near};
+use find::{LookupResult, Suggestions};
 
 /// Explain a fault: by code, by number or by name
 ///
@@ -55,28 +55,30 @@ pub(crate) fn main(args: &Args, lang: Lang, terminal: &Terminal) -> Exit {
         }
     }
     match find::find(&what) {
-        Found::One(kind) if args.json => terminal.data(&page::json(kind, lang)),
-        Found::One(kind) => terminal.data(&page::text(kind, lang, terminal)),
-        Found::Home { kind, .. } if args.json => terminal.data(&page::json(kind, lang)),
-        Found::Home { kind, number, others } => {
+        LookupResult::One(kind) if args.json => terminal.data(&page::json(kind, lang)),
+        LookupResult::One(kind) => terminal.data(&page::text(kind, lang, terminal)),
+        LookupResult::PrimaryNumber { kind, .. } if args.json => {
+            terminal.data(&page::json(kind, lang))
+        }
+        LookupResult::PrimaryNumber { kind, number, others } => {
             terminal.data(&page::text(kind, lang, terminal));
             if others > 0 {
                 terminal.say(&also(number, others, lang));
             }
         }
-        Found::Several(kinds) => return show_list(&kinds, args.json, lang, terminal),
-        Found::None(near) => {
+        LookupResult::Several(kinds) => return show_list(&kinds, args.json, lang, terminal),
+        LookupResult::None(near) => {
             terminal.say(&unknown(&what, &near, lang, terminal));
             return Exit::Usage;
         }
     }
-    Exit::Fine
+    Exit::Success
 }
 
 fn show_list(kinds: &[Kind], json: bool, lang: Lang, terminal: &Terminal) -> Exit {
     if json {
         terminal.data(&list::json(kinds, lang));
-        return Exit::Fine;
+        return Exit::Success;
     }
     terminal.data(&list::text(kinds, lang, terminal));
     terminal.say(&match (lang, kinds.len()) {
@@ -86,7 +88,7 @@ fn show_list(kinds: &[Kind], json: bool, lang: Lang, terminal: &Terminal) -> Exi
         (Lang::Zh, 0) => "没有符合的错误种类。".to_owned(),
         (Lang::Zh, count) => format!("共 {count} 种。用 `budao explain 代码` 查看详情。"),
     });
-    Exit::Fine
+    Exit::Success
 }
 
 /// Other kinds have that number too.
@@ -102,7 +104,7 @@ fn also(number: i64, others: usize, lang: Lang) -> String {
 }
 
 /// There is no such thing, but there are these.
-fn unknown(what: &str, near: &Near, lang: Lang, terminal: &Terminal) -> String {
+fn unknown(what: &str, near: &Suggestions, lang: Lang, terminal: &Terminal) -> String {
     let mut text = match lang {
         Lang::En => format!("There is no code, number or name `{what}`.\n"),
         Lang::Zh => format!("没有 `{what}` 这个代码、编号或名称。\n"),

@@ -12,17 +12,17 @@ use budao_core::{
     event::SessionId,
     fault::{Fact, Kind, Operation},
 };
-use budao_journal::{Check, ExportReport, Options, Sqlite};
+use budao_journal::{CheckReport, ExportReport, Sqlite, SqliteOptions};
 use budao_runtime::world;
 use serde_json::json;
 
 use crate::{
     exit::Exit,
     progress,
-    story::count,
+    setup::JournalArgs,
     terminal::{Terminal, pad},
-    wiring::JournalArgs,
-    words::say,
+    texts::localize,
+    transcript::count,
 };
 
 /// Looks after the file sessions are kept in.
@@ -101,7 +101,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
             let report = export(file, sessions, output.as_deref(), *salvage).await?;
             if *json {
                 terminal.say(&json!(report).to_string());
-                return Ok(if report.cut == 0 { Exit::Fine } else { Exit::Failed });
+                return Ok(if report.cut == 0 { Exit::Success } else { Exit::Failed });
             }
             let sessions = count(
                 lang,
@@ -111,7 +111,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
             );
             let records = count(lang, report.records, ["record", "records"], "条记录");
             terminal.say(&format!("{sessions}, {records}"));
-            Ok(told_cut(report, lang, terminal))
+            Ok(report_cut_export(report, lang, terminal))
         }
         Action::Import { file, input, json } => {
             import(file, input.as_deref(), *json, lang, terminal).await
@@ -120,7 +120,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
             let journal = open_to_read(file).await?;
             let stats = pretty(&journal.stats().await?)?;
             terminal.data(&if *json { stats } else { table(&stats, lang) });
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
     }
 }
@@ -134,7 +134,7 @@ pub(crate) async fn backup(
     let path = args.journal.path()?;
     let journal = open_to_read(&path).await?;
     let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
-    let bar = progress::bytes(size(&path), say(lang, "copying", "正在复制"));
+    let bar = progress::bytes(size(&path), localize(lang, "copying", "正在复制"));
     let partial = Sqlite::partial_copy(&args.target);
     let copied = journal.backup(&args.target);
     tokio::pin!(copied);
@@ -152,19 +152,19 @@ pub(crate) async fn backup(
         let told = json!({ "copy": copy, "bytes": size(&args.target) });
         terminal.data(&format!("{told}\n"));
     } else {
-        terminal.say(&format!("{} {copy}", say(lang, "Copied to", "已复制到")));
+        terminal.say(&format!("{} {copy}", localize(lang, "Copied to", "已复制到")));
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 async fn open_to_read(file: &Path) -> Result<Sqlite, Fault> {
-    Sqlite::open_read_only(file, world::real(), Options::default()).await
+    Sqlite::open_read_only(file, world::system(), SqliteOptions::default()).await
 }
 
 async fn check(file: &Path, json: bool, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let bar = progress::parts(say(lang, "checking", "正在检查"));
+    let bar = progress::parts(localize(lang, "checking", "正在检查"));
     let shown = bar.clone();
-    let checked = Sqlite::check_telling(file, move |done, all| {
+    let checked = Sqlite::check_with_progress(file, move |done, all| {
         shown.set_length(all);
         shown.set_position(done);
     });
@@ -174,12 +174,12 @@ async fn check(file: &Path, json: bool, lang: Lang, terminal: &Terminal) -> Resu
     if json {
         terminal.data(&pretty(&found)?);
     } else {
-        terminal.data(&told(&found, lang, terminal));
+        terminal.data(&render_check(&found, lang, terminal));
     }
-    Ok(if found.damages.is_empty() { Exit::Fine } else { Exit::Failed })
+    Ok(if found.damages.is_empty() { Exit::Success } else { Exit::Failed })
 }
 
-fn told(found: &Check, lang: Lang, terminal: &Terminal) -> String {
+fn render_check(found: &CheckReport, lang: Lang, terminal: &Terminal) -> String {
     let mut text = match lang {
         Lang::En => format!(
             "{} sessions, {} records, {} commands, {} kept outputs are whole.\n",
@@ -191,18 +191,18 @@ fn told(found: &Check, lang: Lang, terminal: &Terminal) -> String {
         ),
     };
     if let Some(lost) = &found.lost {
-        let word = say(lang, "Found missing before:", "此前发现缺失：");
+        let word = localize(lang, "Found missing before:", "此前发现缺失：");
         text.push_str(&format!("{word} {lost}\n"));
     }
     for damage in &found.damages {
         let session = damage.session.map_or(String::new(), |session| format!("{session}: "));
-        let word = terminal.strong(say(lang, "damaged", "损坏"));
-        let survives = say(lang, "survives", "尚存");
+        let word = terminal.strong(localize(lang, "damaged", "损坏"));
+        let survives = localize(lang, "survives", "尚存");
         text.push_str(&format!("{word} {session}{}\n", damage.what));
         text.push_str(&format!("        {survives}: {}\n", damage.survives));
     }
     if found.damages.is_empty() {
-        text.push_str(say(lang, "The journal is whole.\n", "日志完好。\n"));
+        text.push_str(localize(lang, "The journal is whole.\n", "日志完好。\n"));
     }
     text
 }
@@ -233,11 +233,11 @@ fn create_output(output: Option<&Path>) -> Result<Box<dyn Write + Send>, Fault> 
 }
 
 /// What could be read only in part is worth an exit code of its own kind: it did not work whole.
-fn told_cut(report: ExportReport, lang: Lang, terminal: &Terminal) -> Exit {
+fn report_cut_export(report: ExportReport, lang: Lang, terminal: &Terminal) -> Exit {
     if report.cut == 0 {
-        return Exit::Fine;
+        return Exit::Success;
     }
-    let text = say(lang, "sessions are cut where they are damaged", "个会话在损坏处截断");
+    let text = localize(lang, "sessions are cut where they are damaged", "个会话在损坏处截断");
     terminal.say(&format!("{} {text}", report.cut));
     Exit::Failed
 }
@@ -256,19 +256,19 @@ async fn import(
         }
         None => Box::new(BufReader::new(io::stdin())),
     };
-    let journal = Sqlite::open(file, world::real(), Options::default()).await?;
+    let journal = Sqlite::open(file, world::system(), SqliteOptions::default()).await?;
     let report = journal.import(&mut *lines).await?;
     journal.close().await;
     if is_json {
         terminal.data(&format!("{}\n", json!(report)));
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let taken =
         count(lang, report.sessions, ["session taken in", "sessions taken in"], "个会话已导入");
     let skipped =
         count(lang, report.skipped, ["was there already", "were there already"], "个已存在");
     terminal.say(&format!("{taken}, {skipped}"));
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Fault {
@@ -293,8 +293,11 @@ fn unreadable(path: &Path, error: &io::Error) -> Fault {
 fn table(object: &str, lang: Lang) -> String {
     let object: serde_json::Value = serde_json::from_str(object).unwrap_or_default();
     let rows = object.as_object().into_iter().flatten().map(|(name, value)| {
-        let value =
-            if value.is_null() { say(lang, "nothing", "无").into() } else { value.to_string() };
+        let value = if value.is_null() {
+            localize(lang, "nothing", "无").into()
+        } else {
+            value.to_string()
+        };
         format!("{} {value}\n", pad(name, 14))
     });
     rows.collect()

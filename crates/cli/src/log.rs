@@ -31,14 +31,20 @@ pub(crate) struct Log {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<PathBuf>,
     /// When a new file is begun.
-    pub(crate) rotation: Turn,
+    pub(crate) rotation: LogRotation,
     /// How many files are kept.
     pub(crate) keep: usize,
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { level: None, format: Format::Human, file: None, rotation: Turn::Daily, keep: 14 }
+        Self {
+            level: None,
+            format: Format::Human,
+            file: None,
+            rotation: LogRotation::Daily,
+            keep: 14,
+        }
     }
 }
 
@@ -53,7 +59,7 @@ pub(crate) enum Format {
 /// When a new file is begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Turn {
+pub(crate) enum LogRotation {
     Hourly,
     Daily,
     Never,
@@ -107,9 +113,9 @@ impl Log {
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(unusable)?;
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let rotation = match self.rotation {
-            Turn::Hourly => Rotation::HOURLY,
-            Turn::Daily => Rotation::DAILY,
-            Turn::Never => Rotation::NEVER,
+            LogRotation::Hourly => Rotation::HOURLY,
+            LogRotation::Daily => Rotation::DAILY,
+            LogRotation::Never => Rotation::NEVER,
         };
         let directory = directory.unwrap_or_else(|| Path::new("."));
         let files = RollingFileAppender::builder()
@@ -155,7 +161,7 @@ impl<'w> MakeWriter<'w> for Appender {
 struct OldFiles {
     directory: PathBuf,
     name: String,
-    rotation: Turn,
+    rotation: LogRotation,
     keep: usize,
 }
 
@@ -178,9 +184,9 @@ impl OldFiles {
     fn is_log_file(&self, name: &str) -> bool {
         let date = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('.'));
         let shape = match self.rotation {
-            Turn::Hourly => "0000-00-00-00",
-            Turn::Daily => "0000-00-00",
-            Turn::Never => return false,
+            LogRotation::Hourly => "0000-00-00-00",
+            LogRotation::Daily => "0000-00-00",
+            LogRotation::Never => return false,
         };
         date.is_some_and(|date| {
             date.len() == shape.len()
@@ -243,7 +249,7 @@ mod tests {
     #[test]
     fn a_log_file_that_is_never_changed_is_written_on() {
         let directory = tempfile::tempdir().unwrap();
-        let log = Log { keep: 1, rotation: Turn::Never, ..Log::default() };
+        let log = Log { keep: 1, rotation: LogRotation::Never, ..Log::default() };
         for _ in 0..2 {
             assert_eq!(names_after(&log, directory.path()), ["app"]);
         }

@@ -14,27 +14,27 @@ mod demo;
 mod engines;
 mod exit;
 mod explain;
-mod glyphs;
-mod holder;
 mod journal;
 mod lang;
+mod lease_holder;
 mod log;
 mod man;
-mod port;
+mod port_owner;
 mod program;
 mod progress;
 mod run;
 mod screen;
 mod serve;
 mod sessions;
+mod setup;
 mod smcp;
-mod story;
+mod symbols;
 mod terminal;
+mod texts;
 mod top;
 mod traces;
+mod transcript;
 mod watch;
-mod wiring;
-mod words;
 
 use budao_core::{
     Fault, Kind, Lang,
@@ -171,9 +171,9 @@ fn wait(work: impl Future<Output = Result<Exit, Fault>>, lang: Lang, terminal: &
 }
 
 fn failed(fault: &Fault, lang: Lang, terminal: &Terminal) -> Exit {
-    terminal.say(&text::for_user(fault, lang));
+    terminal.say(&text::user_text(fault, lang));
     for advice in fault.advice() {
-        if let Advice::Said(advice) = advice {
+        if let Advice::Custom(advice) = advice {
             terminal.say(&format!("  {advice}"));
         }
     }

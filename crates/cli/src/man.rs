@@ -7,7 +7,7 @@ use budao_core::{
     fault::{Fact, Kind, Operation},
 };
 
-use crate::{exit::Exit, terminal::Terminal, words::say};
+use crate::{exit::Exit, terminal::Terminal, texts::localize};
 
 /// Prints the manual page of the program or of one of its commands.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn run(
     if let Some(directory) = &args.to {
         let written = fs::create_dir_all(directory)
             .and_then(|()| clap_mangen::generate_to(program, directory));
-        return written.map(|()| Exit::Fine).map_err(|error| {
+        return written.map(|()| Exit::Success).map_err(|error| {
             Fault::new(Kind::FilePermission, Operation::WriteFile)
                 .with(Fact::Path, directory.display().to_string())
                 .caused_by(&error)
@@ -43,8 +43,8 @@ pub(crate) fn run(
     let Some(command) = find(&program, &args.command) else {
         let asked: String = args.command.join(" ").chars().take(80).collect();
         let (no, list) = (
-            say(lang, "There is no command", "没有这个命令："),
-            say(lang, "`budao --help` lists them.", "`budao --help` 列出所有命令。"),
+            localize(lang, "There is no command", "没有这个命令："),
+            localize(lang, "`budao --help` lists them.", "`budao --help` 列出所有命令。"),
         );
         terminal.say(&format!("{no} `{asked}`. {list}"));
         return Ok(Exit::Usage);
@@ -52,7 +52,7 @@ pub(crate) fn run(
     let page = page(command)
         .map_err(|error| Fault::new(Kind::Bug, Operation::RunCommand).caused_by(&error))?;
     terminal.data(&page);
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn find<'a>(program: &'a clap::Command, path: &[String]) -> Option<&'a clap::Command> {

@@ -19,7 +19,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// How a program ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandExit {
     /// Its status; nothing if it was killed.
     pub(crate) code: Option<i32>,
     pub(crate) said: String,
@@ -27,9 +27,9 @@ pub(crate) struct Ended {
 
 /// Why there is no end to tell of.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    NotRun(String),
-    TooSlow,
+pub(crate) enum ProgramError {
+    NotStarted(String),
+    TimedOut,
 }
 
 /// Runs a program to its end, or to the end of its time.
@@ -41,15 +41,15 @@ pub(crate) async fn run(
     args: &[String],
     input: &[u8],
     limit: Duration,
-) -> Result<Ended, Trouble> {
+) -> Result<CommandExit, ProgramError> {
     match tokio::time::timeout(limit, attend(program.as_ref(), args, input)).await {
         Ok(Ok(ended)) => Ok(ended),
-        Ok(Err(error)) => Err(Trouble::NotRun(error.kind().to_string())),
-        Err(_) => Err(Trouble::TooSlow),
+        Ok(Err(error)) => Err(ProgramError::NotStarted(error.kind().to_string())),
+        Err(_) => Err(ProgramError::TimedOut),
     }
 }
 
-async fn attend(program: &OsStr, args: &[String], input: &[u8]) -> io::Result<Ended> {
+async fn attend(program: &OsStr, args: &[String], input: &[u8]) -> io::Result<CommandExit> {
     let mut start = Start::new(program, crate::traces::world().uuid().as_u128());
     start.args = args.iter().map(Into::into).collect();
     (start.input, start.errors) = (Input::Piped, Errors::Inherited);
@@ -68,7 +68,7 @@ async fn attend(program: &OsStr, args: &[String], input: &[u8]) -> io::Result<En
         }
     };
     let _ = tokio::time::timeout(LAST_WORDS, hear(&mut stdout, &mut said)).await;
-    Ok(Ended { code: ended.code, said: String::from_utf8_lossy(&said).into_owned() })
+    Ok(CommandExit { code: ended.code, said: String::from_utf8_lossy(&said).into_owned() })
 }
 
 /// A program that does not want its input is fine.
@@ -137,7 +137,7 @@ mod tests {
         let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
         let (args, limit) = (shell(&script), Duration::from_millis(500));
         let (ended, pid) = tokio::join!(run("sh", &args, b"", limit), written(&file));
-        assert!(matches!(ended, Err(Trouble::TooSlow)), "{ended:?}");
+        assert!(matches!(ended, Err(ProgramError::TimedOut)), "{ended:?}");
         assert!(gone(&pid).await, "{pid} is still there");
     }
 
@@ -159,6 +159,6 @@ mod tests {
             run("sh", &shell("head -c 1000000 /dev/zero; exit 3"), b"", LONG).await.unwrap();
         assert_eq!(ended.said.len(), SAID_MAX);
         let missing = run("/nowhere/at-all", &[], b"", LONG).await;
-        assert!(matches!(missing, Err(Trouble::NotRun(_))), "{missing:?}");
+        assert!(matches!(missing, Err(ProgramError::NotStarted(_))), "{missing:?}");
     }
 }

@@ -4,8 +4,8 @@ use std::{path::PathBuf, str::FromStr};
 
 use budao_core::{
     Fault, Lang,
-    engine::{Engine, Opening},
-    event::{Answer, Ask, CommandId, SessionId, Settings},
+    engine::{Engine, SessionOptions},
+    event::{Answer, CommandBody, CommandId, SessionId, Settings},
     fault::{Fact, Kind, Operation},
     message::Block,
     session::Status,
@@ -17,11 +17,11 @@ use futures::StreamExt;
 use crate::{
     config::{Config, ConfigArgs},
     exit::Exit,
-    story::{Channel, channel},
+    setup::{self, Application, JournalArgs},
     terminal::Terminal,
-    watch::{Show, Watcher},
-    wiring::{self, JournalArgs, Wired},
-    words::say,
+    texts::localize,
+    transcript::{Channel, channel},
+    watch::{TurnFormat, Watcher},
 };
 
 /// What a new session is set to.
@@ -147,8 +147,8 @@ pub(crate) struct ReplayArgs {
     journal: JournalArgs,
 }
 
-fn show(json: bool) -> Show {
-    if json { Show::Json } else { Show::Story }
+fn show(json: bool) -> TurnFormat {
+    if json { TurnFormat::Json } else { TurnFormat::Text }
 }
 
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Fault> {
@@ -204,22 +204,22 @@ pub(crate) fn title(text: &str) -> String {
 /// `budao run`.
 pub(crate) async fn run(args: &RunArgs, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let settings = Settings { title: Some(title(&args.task)), ..args.session.settings(lang)? };
-    let wired = wiring::wire(&args.journal, args.config.load()?).await?;
+    let wired = setup::wire(&args.journal, args.config.load()?).await?;
     for (name, fault) in &wired.missing {
-        let text = budao_core::fault::text::for_user(fault, lang);
+        let text = budao_core::fault::text::user_text(fault, lang);
         terminal.say(&format!("✗ {}: {text}", terminal.name(name)));
     }
-    let opening = Opening { settings, ..Opening::default() };
+    let opening = SessionOptions { settings, ..SessionOptions::default() };
     let session = wired.runtime.open(opening).await?;
-    terminal.say(&format!("{} {session}", say(lang, "session", "会话")));
+    terminal.say(&format!("{} {session}", localize(lang, "session", "会话")));
     let message = message(&wired, session, &args.task).await?;
     follow(wired, session, message, show(args.json), lang, terminal).await
 }
 
 /// Sends words; the position before them.
-async fn message(wired: &Wired, session: SessionId, text: &str) -> Result<u64, Fault> {
+async fn message(wired: &Application, session: SessionId, text: &str) -> Result<u64, Fault> {
     let content = vec![Block::Text(text.to_owned())];
-    let command = wired.runtime.command("terminal", Ask::Message { content });
+    let command = wired.runtime.command("terminal", CommandBody::Message { content });
     match wired.runtime.submit(session, command).await? {
         Answer::Accepted { at } => Ok(at),
         Answer::Rejected { fault } => Err(fault),
@@ -227,10 +227,10 @@ async fn message(wired: &Wired, session: SessionId, text: &str) -> Result<u64, F
 }
 
 async fn follow(
-    wired: Wired,
+    wired: Application,
     session: SessionId,
     after: u64,
-    show: Show,
+    show: TurnFormat,
     lang: Lang,
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
@@ -248,13 +248,13 @@ pub(crate) async fn resume(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = wiring::wire(&args.journal.existing(), args.config.load()?).await?;
+    let wired = setup::wire(&args.journal.existing(), args.config.load()?).await?;
     let state = wired.runtime.state(session).await?;
     let after = match &args.message {
         Some(text) => message(&wired, session, text).await?,
         None if matches!(state.status(), Status::Idle | Status::Ended) => {
-            terminal.say(say(lang, "Nothing is unfinished.", "没有未完成的工作。"));
-            return Ok(Exit::Fine);
+            terminal.say(localize(lang, "Nothing is unfinished.", "没有未完成的工作。"));
+            return Ok(Exit::Success);
         }
         None => {
             wired.runtime.touch(session);
@@ -277,7 +277,7 @@ pub(crate) async fn cancel(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = wiring::wire(&args.journal.existing(), Config::default()).await?;
+    let wired = setup::wire(&args.journal.existing(), Config::default()).await?;
     let running = wired.runtime.state(session).await?.turn.is_some();
     let told = |is_cancelled: bool, words: &str| {
         if args.json {
@@ -288,22 +288,22 @@ pub(crate) async fn cancel(
         }
     };
     if !running && args.message.is_none() {
-        told(false, say(lang, "No turn is running.", "没有正在运行的回合。"));
-        return Ok(Exit::Fine);
+        told(false, localize(lang, "No turn is running.", "没有正在运行的回合。"));
+        return Ok(Exit::Success);
     }
     let id = CommandId::from(format!("cancel-{}", uuid::Uuid::new_v4()));
     let reason = Some("cancelled from a terminal".to_owned());
     let ask = match &args.message {
-        Some(message) => Ask::Withdraw { message: CommandId::from(message.clone()) },
-        None => Ask::Cancel { reason },
+        Some(message) => CommandBody::Withdraw { message: CommandId::from(message.clone()) },
+        None => CommandBody::Cancel { reason },
     };
     let command = budao_core::event::Command { id, by: "terminal".into(), trace: Trace::NONE, ask };
     let answer = wired.runtime.submit(session, command).await?;
     wired.runtime.shutdown(std::time::Duration::from_secs(5)).await;
     match answer {
         Answer::Accepted { .. } => {
-            told(true, say(lang, "Cancelled.", "已取消。"));
-            Ok(Exit::Fine)
+            told(true, localize(lang, "Cancelled.", "已取消。"));
+            Ok(Exit::Success)
         }
         Answer::Rejected { fault } => Err(fault),
     }
@@ -316,7 +316,7 @@ pub(crate) async fn replay(
     terminal: &Terminal,
 ) -> Result<Exit, Fault> {
     let session = session_id(&args.session)?;
-    let wired = wiring::wire(&args.journal.to_read(), Config::default()).await?;
+    let wired = setup::wire(&args.journal.to_read(), Config::default()).await?;
     let head = wired.runtime.state(session).await?.head;
     let wanted = |record: &budao_core::Record| {
         args.channel.is_none_or(|wanted| wanted == channel(&record.event))
@@ -338,22 +338,22 @@ pub(crate) async fn replay(
         let record = record?;
         seen = record.seq;
         if wanted(&record) {
-            if show == Show::Story {
-                tell_message(&record, terminal, lang);
+            if show == TurnFormat::Text {
+                print_message(&record, terminal, lang);
             }
-            watcher.tell(&record);
+            watcher.print_record(&record);
         }
     }
     if watcher.mid_line {
         terminal.data("\n");
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// In a replay the person's words are part of the story.
-fn tell_message(record: &budao_core::Record, terminal: &Terminal, lang: Lang) {
+fn print_message(record: &budao_core::Record, terminal: &Terminal, lang: Lang) {
     if let budao_core::Event::MessageAccepted { content, .. } = &record.event {
-        let who = say(lang, "you", "用户");
+        let who = localize(lang, "you", "用户");
         let text = budao_core::message::text_of(content);
         terminal.say(&format!("{} {text}", terminal.strong(format!("{who}:"))));
     }

@@ -30,12 +30,12 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{exit::Exit, terminal::Terminal as Talk, words::say};
+use crate::{exit::Exit, terminal::Terminal as Talk, texts::localize};
 
 /// Keys that wait to be looked at.
 const KEYS: usize = 256;
 /// How long the keyboard is waited for at a time, before it is looked whether anybody still wants to know.
-const PATIENCE: Duration = Duration::from_millis(100);
+const KEY_TIMEOUT: Duration = Duration::from_millis(100);
 /// Panics of other threads that are told afterwards.
 const MISHAPS: usize = 16;
 
@@ -50,7 +50,7 @@ pub(crate) fn is_there(instead: &str, lang: Lang, talk: &Talk) -> Result<(), Exi
         return Ok(());
     }
     let words =
-        say(lang, "This needs a terminal. Without one, use", "此命令需要终端。没有终端时请用");
+        localize(lang, "This needs a terminal. Without one, use", "此命令需要终端。没有终端时请用");
     talk.say(&format!("{words} `{instead}`"));
     Err(Exit::Usage)
 }
@@ -106,7 +106,7 @@ impl Drop for Screen {
 
 fn read(stop: &AtomicBool, keys: &mpsc::Sender<Event>) {
     while !stop.load(Ordering::SeqCst) {
-        match input::poll(PATIENCE) {
+        match input::poll(KEY_TIMEOUT) {
             Ok(false) => {}
             Ok(true) => match input::read() {
                 // More keys than anybody can press: what does not fit is lost.
@@ -156,7 +156,7 @@ fn mind_panics() {
 
 /// Completes when somebody tells the program to end. To be called before the screen is borrowed: from this call on, and
 /// not only when it is waited for, a signal does not end the program in the middle.
-pub(crate) fn told_to_end() -> impl Future<Output = ()> {
+pub(crate) fn termination_signal() -> impl Future<Output = ()> {
     let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()];
     let waits = kinds.into_iter().filter_map(|kind| signal(kind).ok()).map(|mut signal| {
         Box::pin(async move {
@@ -174,11 +174,11 @@ pub(crate) fn told_to_end() -> impl Future<Output = ()> {
 
 /// How things look. Nothing is said by colour alone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct Theme {
     pub(crate) colours: bool,
 }
 
-impl Look {
+impl Theme {
     fn ink(self, color: Color) -> Style {
         if self.colours { Style::new().fg(color) } else { Style::new() }
     }

@@ -28,12 +28,12 @@ use crate::{
     config::ConfigArgs,
     engines::RunningEngine,
     exit::Exit,
-    port,
-    smcp::{Door, HubArgs, Room, Rooms},
+    port_owner,
+    setup::JournalArgs,
+    smcp::{HubAccess, HubArgs, JoinedRooms, RoomConfig},
     terminal::Terminal,
+    texts::localize,
     traces,
-    wiring::JournalArgs,
-    words::say,
 };
 
 /// Where it listens unless told.
@@ -130,7 +130,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
     let mut file = args.config.load()?;
     file.log.start("warn")?;
-    let own_rooms = Rooms::take_own(&mut file.smcp);
+    let own_rooms = JoinedRooms::take_own(&mut file.smcp);
     let journal = args.journal.inspected_path().await?;
     let key = state_key(&journal)?;
     let (auth, made) = auth(args, &key)?;
@@ -157,15 +157,15 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     let claude = args.is_claude()?.then_some(args.claude.as_deref());
     let running = RunningEngine::start(claude, &args.journal, file).await?;
     for (name, fault) in running.missing() {
-        terminal.say(&format!("✗ {}: {}", terminal.name(name), text::for_user(fault, lang)));
+        terminal.say(&format!("✗ {}: {}", terminal.name(name), text::user_text(fault, lang)));
     }
     let resumed = running.engine.recover().await?;
     if resumed > 0 {
-        let words = say(lang, "Sessions that go on from before", "继续运行的会话");
+        let words = localize(lang, "Sessions that go on from before", "继续运行的会话");
         terminal.say(&format!("{words}: {resumed}"));
     }
     let stop = CancellationToken::new();
-    let told = told_to_stop();
+    let told = shutdown_signal();
     announce(&listener, made.as_deref(), lang, terminal);
     let own_rooms = match (&hub, listener.local_addr()) {
         (Some(mounted), Ok(here)) => {
@@ -190,7 +190,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     };
     tokio::try_join!(serving, ending)?;
     running.close().await;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 impl Args {
@@ -209,16 +209,16 @@ impl Args {
 }
 
 /// Who is let in, as far as a hub can say it.
-fn door<'a>(args: &'a Args, made: Option<&'a str>) -> Door<'a> {
+fn door<'a>(args: &'a Args, made: Option<&'a str>) -> HubAccess<'a> {
     match made.or(args.token.as_deref()) {
-        _ if args.no_auth => Door::Open,
-        Some(token) => Door::Token(token.trim()),
-        None => Door::Other,
+        _ if args.no_auth => HubAccess::Open,
+        Some(token) => HubAccess::Token(token.trim()),
+        None => HubAccess::Other,
     }
 }
 
 /// Enters the rooms of this server's own hub, which serves by now or in a moment.
-async fn enter(rooms: Arc<Rooms>, own: Vec<Room>) {
+async fn enter(rooms: Arc<JoinedRooms>, own: Vec<RoomConfig>) {
     for room in own {
         let name = room.room_name().to_owned();
         if let Err(fault) = rooms.join_one(room, &traces::world()).await {
@@ -232,7 +232,7 @@ fn announce(listener: &TcpListener, token: Option<&str>, lang: Lang, terminal: &
     let Ok(address) = listener.local_addr() else { return };
     let token = token.map_or(String::new(), |token| format!("#token={token}"));
     terminal.data(&format!("http://{address}/{token}\n"));
-    terminal.say(say(lang, "Listening; Ctrl-C stops.", "正在监听；Ctrl-C 停止。"));
+    terminal.say(localize(lang, "Listening; Ctrl-C stops.", "正在监听；Ctrl-C 停止。"));
 }
 
 /// Takes an address, or says who has it.
@@ -241,11 +241,14 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
         let fault = match error.kind() {
             io::ErrorKind::AddrInUse => Fault::new(Kind::AddressInUse, Operation::StartServer)
                 .with(Fact::Endpoint, address.to_string())
-                .because(port::listener(address).map_or_else(
+                .with_cause(port_owner::listener(address).map_or_else(
                     || "it is not told which".to_owned(),
                     |who| format!("{who} listens there"),
                 ))
-                .advise([Advice::Said(format!("--listen {}:0 takes a free port.", address.ip()))]),
+                .advise([Advice::Custom(format!(
+                    "--listen {}:0 takes a free port.",
+                    address.ip()
+                ))]),
             _ => wrong("--listen", "an address of this machine", &address.to_string()),
         };
         fault.caused_by(&error)
@@ -253,7 +256,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Fault> {
 }
 
 /// Completes when somebody asks the program to stop. From this call on, not only once it is waited for.
-fn told_to_stop() -> impl Future<Output = ()> + Send {
+fn shutdown_signal() -> impl Future<Output = ()> + Send {
     let mut signals =
         [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok());
     async move {
@@ -281,7 +284,7 @@ fn auth(args: &Args, key: &str) -> Result<(Auth, Option<String>), Fault> {
         if token.trim().len() < 8 {
             return Err(wrong("--token", "at least 8 characters", "fewer"));
         }
-        auth.add_token(token.trim(), budao_serve::Who::local());
+        auth.add_token(token.trim(), budao_serve::Identity::local());
     }
     if let Some(path) = &args.token_file {
         auth.add_tokens(&read("--token-file", path)?)?;

@@ -6,15 +6,15 @@ use budao_core::{
     fault::{Fact, Kind, Operation},
     trace::Trace,
 };
-use budao_journal::{Filter, Journal, PageLimits, State, Summary};
+use budao_journal::{Filter, Journal, PageLimits, SessionState, SessionSummary};
 use budao_runtime::world;
 
 use crate::{
     anomalies,
     exit::Exit,
+    setup::JournalArgs,
     terminal::{Terminal, pad},
-    wiring::JournalArgs,
-    words::say,
+    texts::localize,
 };
 
 /// Lists, shows and deletes sessions.
@@ -68,7 +68,7 @@ enum Action {
 struct ListArgs {
     /// idle, running, asking, closed or failed
     #[arg(long)]
-    state: Option<State>,
+    state: Option<SessionState>,
     /// Changed at or after this time, in UTC
     #[arg(long, value_name = "TIME")]
     since: Option<Timestamp>,
@@ -121,7 +121,7 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
         Some(Action::Delete { .. }) => args.journal.existing(),
         _ => args.journal.to_read(),
     };
-    let journal = journal.open(&world::real()).await?;
+    let journal = journal.open(&world::system()).await?;
     let done = match &args.action {
         None => anomalies::run(&*journal, args.since, args.json, lang, terminal).await,
         Some(Action::List(list)) => {
@@ -130,15 +130,15 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
                 terminal.data(&if list.json { json(summary)? } else { row(summary, terminal) });
             }
             if found.is_empty() {
-                terminal.say(say(lang, "There is no such session.", "没有这样的会话。"));
+                terminal.say(localize(lang, "There is no such session.", "没有这样的会话。"));
             }
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
         Some(Action::Show { session, json }) => {
             show(&*journal, *session, *json, lang, terminal).await
         }
         Some(Action::Delete { sessions, json }) => {
-            let mut exit = Exit::Fine;
+            let mut exit = Exit::Success;
             for session in sessions {
                 let is_deleted = journal.delete(*session).await?;
                 if *json {
@@ -146,9 +146,9 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
                     terminal.data(&format!("{told}\n"));
                     exit = if is_deleted { exit } else { Exit::Failed };
                 } else if is_deleted {
-                    terminal.say(&format!("{} {session}", say(lang, "Deleted", "已删除")));
+                    terminal.say(&format!("{} {session}", localize(lang, "Deleted", "已删除")));
                 } else {
-                    let text = say(lang, "There is no session", "没有会话");
+                    let text = localize(lang, "There is no session", "没有会话");
                     terminal.say(&format!("{text} {session}"));
                     exit = Exit::Failed;
                 }
@@ -160,13 +160,13 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     done
 }
 
-fn json(summary: &Summary) -> Result<String, Fault> {
+fn json(summary: &SessionSummary) -> Result<String, Fault> {
     let text = serde_json::to_string(summary)
         .map_err(|error| Fault::new(Kind::Bug, Operation::ReadRecords).caused_by(&error))?;
     Ok(text + "\n")
 }
 
-fn row(summary: &Summary, terminal: &Terminal) -> String {
+fn row(summary: &SessionSummary, terminal: &Terminal) -> String {
     let title = summary.title.as_deref().unwrap_or_default();
     let code = summary.last_code.as_deref().unwrap_or_default();
     format!(
@@ -208,9 +208,9 @@ async fn show(
     });
     if is_json {
         terminal.data(&format!("{shown}\n"));
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
-    let nobody = say(lang, "nobody", "无");
+    let nobody = localize(lang, "nobody", "无");
     for (name, value) in shown.as_object().into_iter().flatten() {
         let value = match value {
             serde_json::Value::Null => nobody.to_owned(),
@@ -219,5 +219,5 @@ async fn show(
         };
         terminal.data(&format!("{} {value}\n", pad(name, 18)));
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

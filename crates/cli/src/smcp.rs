@@ -1,10 +1,10 @@
 //! `budao smcp`: the hub, a computer, and an agent by hand.
 
 mod computer;
-mod mounted;
+mod mounted_hub;
+mod resources;
 mod rooms;
 mod show;
-mod things;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,20 +13,22 @@ use budao_core::{
     fault::{Fact, Kind, Operation},
 };
 use budao_smcp::{
-    Place,
+    MemberConfig,
     agent::{Agent, Call, Config as AgentConfig},
-    server::{Access, Config as HubConfig, Elsewhere, Hub, Limits, Refusal, Token},
+    server::{
+        Access, Config as HubConfig, CrossRoomVisibility, Hub, Limits, Token, VersionRejection,
+    },
     wire::{Dialect, Role},
 };
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use mounted::{Door, HubArgs};
-pub(crate) use rooms::{Room, Rooms};
+pub(crate) use mounted_hub::{HubAccess, HubArgs};
+pub(crate) use rooms::{JoinedRooms, RoomConfig};
 
-use crate::{exit::Exit, terminal::Terminal, traces, words::say};
-use show::Show;
+use crate::{exit::Exit, terminal::Terminal, texts::localize, traces};
+use show::Printer;
 
 /// Tools of remote computers, by A2C-SMCP: a hub, a computer, and an agent by hand.
 #[derive(Debug, clap::Args)]
@@ -48,9 +50,9 @@ enum Action {
     /// Shows what happens in a room
     Watch(WatchArgs),
     /// Lists the skills of the computers in a room, or prints a file of one
-    Skills(things::SkillsArgs),
+    Skills(resources::SkillsArgs),
     /// Lists the documents of the computers in a room, or shows what is in one (protocol 0.2)
-    Documents(things::DocumentsArgs),
+    Documents(resources::DocumentsArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -85,7 +87,7 @@ struct ServerArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct Way {
+struct ConnectArgs {
     /// The hub
     #[arg(
         long,
@@ -108,7 +110,7 @@ struct Way {
 #[derive(Debug, clap::Args)]
 struct CallArgs {
     #[command(flatten)]
-    way: Way,
+    way: ConnectArgs,
     /// How long the call may take
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
@@ -129,7 +131,7 @@ struct CallArgs {
 #[derive(Debug, clap::Args)]
 struct ToolsArgs {
     #[command(flatten)]
-    way: Way,
+    way: ConnectArgs,
     /// One JSON object per tool
     #[arg(long)]
     json: bool,
@@ -140,7 +142,7 @@ struct ToolsArgs {
 #[derive(Debug, clap::Args)]
 struct WatchArgs {
     #[command(flatten)]
-    way: Way,
+    way: ConnectArgs,
     /// One JSON object per event
     #[arg(long)]
     json: bool,
@@ -171,7 +173,7 @@ impl Args {
     }
 }
 
-impl Way {
+impl ConnectArgs {
     async fn join(&self, room: &str) -> Result<Agent, Fault> {
         self.join_by(room, Dialect::V04).await
     }
@@ -181,8 +183,8 @@ impl Way {
         Agent::connect(AgentConfig::new(self.place(room, usual)), traces::world()).await
     }
 
-    fn place(&self, room: &str, usual: Dialect) -> Place {
-        let mut place = Place::new(&self.url, room, &self.name);
+    fn place(&self, room: &str, usual: Dialect) -> MemberConfig {
+        let mut place = MemberConfig::new(&self.url, room, &self.name);
         place.token = self.token.clone().map(Into::into);
         place.dialect = self.dialect.unwrap_or(usual);
         place
@@ -190,15 +192,15 @@ impl Way {
 }
 
 pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, Fault> {
-    let show = Show { as_json: args.as_json(), lang, terminal };
+    let show = Printer { as_json: args.as_json(), lang, terminal };
     let done = match &args.action {
         Action::Server(args) => serve(args, show).await,
         Action::Computer(args) => computer::run(args, show).await,
         Action::Call(args) => call(args, show).await,
         Action::Tools(args) => tools(args, show).await,
         Action::Watch(args) => watch(args, show).await,
-        Action::Skills(args) => things::skills(args, show).await,
-        Action::Documents(args) => things::documents(args, show).await,
+        Action::Skills(args) => resources::skills(args, show).await,
+        Action::Documents(args) => resources::documents(args, show).await,
     };
     match done {
         Err(fault) if show.as_json => {
@@ -210,25 +212,30 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     }
 }
 
-async fn serve(args: &ServerArgs, show: Show<'_>) -> Result<Exit, Fault> {
+async fn serve(args: &ServerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     let access = if args.accept_any_token {
         Access::Any
     } else {
         Access::Tokens(args.token.iter().map(|token| read_token(token)).collect::<Result<_, _>>()?)
     };
-    let elsewhere = if args.hide_other_rooms { Elsewhere::Hidden } else { Elsewhere::Named };
-    let refusal = if args.refuse_by_close { Refusal::Close } else { Refusal::Body };
+    let elsewhere = if args.hide_other_rooms {
+        CrossRoomVisibility::Hidden
+    } else {
+        CrossRoomVisibility::Named
+    };
+    let refusal =
+        if args.refuse_by_close { VersionRejection::Close } else { VersionRejection::Body };
     let limits = Limits::default();
     let config = HubConfig { dialect: args.dialect, access, elsewhere, refusal, limits };
     let listener = crate::serve::listen(args.listen).await?;
     let url = format!("http://{}", listener.local_addr().unwrap_or(args.listen));
-    let words = format!("{} {url}", say(show.lang, "listening on", "正在监听"));
+    let words = format!("{} {url}", localize(show.lang, "listening on", "正在监听"));
     show.remark(&words, &json!({ "listening": url }));
     let served = Hub::new(config, traces::world()).serve(listener, interrupted()).await;
     served.map_err(|error| {
         Fault::new(Kind::NetworkUnavailable, Operation::StartServer).caused_by(&error)
     })?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Waits until the user or the system wants us to stop.
@@ -268,7 +275,7 @@ fn read_token(text: &str) -> Result<Token, Fault> {
     Ok(Token { role, rooms, ..Token::shared(secret) })
 }
 
-async fn call(args: &CallArgs, show: Show<'_>) -> Result<Exit, Fault> {
+async fn call(args: &CallArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     let params: Value = serde_json::from_str(&args.arguments)
         .map_err(|error| Fault::new(Kind::MalformedJson, Operation::ToolCall).caused_by(&error))?;
     let agent = args.way.join(&args.room).await?;
@@ -288,13 +295,13 @@ async fn call(args: &CallArgs, show: Show<'_>) -> Result<Exit, Fault> {
     match agent.call(call, &cancel).await {
         Ok(result) => {
             show.result(&result);
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
         Err(fault) => Ok(show.fault(fault)),
     }
 }
 
-async fn tools(args: &ToolsArgs, show: Show<'_>) -> Result<Exit, Fault> {
+async fn tools(args: &ToolsArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     let agent = args.way.join(&args.room).await?;
     for computer in agent.computers().await? {
         for tool in agent.tools(&computer).await? {
@@ -310,10 +317,10 @@ async fn tools(args: &ToolsArgs, show: Show<'_>) -> Result<Exit, Fault> {
             }
         }
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-async fn watch(args: &WatchArgs, show: Show<'_>) -> Result<Exit, Fault> {
+async fn watch(args: &WatchArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     let agent = args.way.join(&args.room).await?;
     let mut news = agent.news();
     for member in agent.members().await? {
@@ -322,7 +329,7 @@ async fn watch(args: &WatchArgs, show: Show<'_>) -> Result<Exit, Fault> {
     loop {
         let heard = tokio::select! {
             biased;
-            () = interrupted() => return Ok(Exit::Fine),
+            () = interrupted() => return Ok(Exit::Success),
             heard = news.recv() => heard,
         };
         match heard {

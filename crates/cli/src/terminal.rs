@@ -11,7 +11,7 @@ use std::{
 use console::{Style, Term};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::{exit::Exit, glyphs};
+use crate::{exit::Exit, symbols};
 
 /// Lines longer than this are hard to read, however wide the window is.
 const COLUMNS_MAX: usize = 80;
@@ -72,7 +72,7 @@ impl Terminal {
 
     fn out(&self, text: &str, styles: &[&str]) {
         let [is_screen, _] = self.is_screen;
-        let shown = if is_screen { glyphs::harmless(text, styles) } else { text.into() };
+        let shown = if is_screen { symbols::harmless(text, styles) } else { text.into() };
         self.bytes(shown.as_bytes());
     }
 
@@ -89,14 +89,14 @@ impl Terminal {
     /// Talk, for stderr.
     pub(crate) fn say(&self, text: &str) {
         let [_, is_screen] = self.is_screen;
-        let text = if is_screen { glyphs::harmless(text, self.styles()) } else { text.into() };
+        let text = if is_screen { symbols::harmless(text, self.styles()) } else { text.into() };
         // If nobody listens there is nobody to tell.
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 
     /// The last word on how it ended: what could not be written did not work.
     pub(crate) fn finish(&self, exit: Exit) -> Exit {
-        if self.failed.get() && exit == Exit::Fine {
+        if self.failed.get() && exit == Exit::Success {
             self.say("The answer could not be written.");
             return Exit::Failed;
         }

@@ -1,7 +1,7 @@
 //! `budao top`: what all sessions of a journal are doing, live, whoever writes them.
 
 mod draw;
-mod look;
+mod poll;
 mod remote;
 #[cfg(test)]
 mod tests;
@@ -16,17 +16,17 @@ use tokio::sync::{mpsc, watch};
 
 pub(crate) use self::draw::short;
 use self::{
-    draw::Place,
-    look::{Observer, Snapshot},
+    draw::ScrollPosition,
+    poll::{JournalPoller, Snapshot},
     remote::Remote,
 };
 use crate::{
     chat,
     exit::Exit,
     run::one_of,
-    screen::{self, Look, Screen},
+    screen::{self, Screen, Theme},
+    setup::JournalArgs,
     terminal::Terminal,
-    wiring::JournalArgs,
 };
 
 /// Time between two looks at the journal.
@@ -63,12 +63,12 @@ pub(crate) struct Args {
 }
 
 /// Where it looks.
-enum Eye {
-    Journal(Box<Observer>),
+enum TopSource {
+    Journal(Box<JournalPoller>),
     Server(Remote),
 }
 
-impl Eye {
+impl TopSource {
     async fn look(&mut self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
         match self {
             Self::Journal(observer) => observer.look(window, now).await,
@@ -84,38 +84,38 @@ pub(crate) async fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<
     if is_live && let Err(exit) = screen::is_there("budao top --once", lang, terminal) {
         return Ok(exit);
     }
-    let world = world::real();
+    let world = world::system();
     let (mut eye, journal) = match &args.url {
-        Some(url) => (Eye::Server(Remote::new(url, args.token.as_deref())?), None),
+        Some(url) => (TopSource::Server(Remote::new(url, args.token.as_deref())?), None),
         None => {
             let journal = args.journal.to_read().open(&world).await?;
-            (Eye::Journal(Box::new(Observer::new(journal.clone(), lang))), Some(journal))
+            (TopSource::Journal(Box::new(JournalPoller::new(journal.clone(), lang))), Some(journal))
         }
     };
     let done = if is_live {
-        let look = Look { colours: terminal.has_colours() };
+        let look = Theme { colours: terminal.has_colours() };
         live(eye, window, look, lang).await
     } else {
         let seen = eye.look(window, world.clock.now()).await?;
-        let text = if args.json { seen.json()? } else { draw::told(&seen, lang, terminal) };
+        let text = if args.json { seen.json()? } else { draw::render_text(&seen, lang, terminal) };
         terminal.data(&text);
         Ok(())
     };
     if let Some(journal) = journal {
         journal.close().await;
     }
-    done.map(|()| Exit::Fine)
+    done.map(|()| Exit::Success)
 }
 
 /// Looks and shows until somebody leaves.
-async fn live(eye: Eye, window: Window, look: Look, lang: Lang) -> Result<(), Fault> {
+async fn live(eye: TopSource, window: Window, look: Theme, lang: Lang) -> Result<(), Fault> {
     let (wanted, wants) = watch::channel(window);
     let (sender, mut seen) = mpsc::channel(1);
     let looking = tokio::spawn(keep_looking(eye, wants, sender));
-    let end = screen::told_to_end();
+    let end = screen::termination_signal();
     let mut screen = Screen::enter().map_err(|error| chat::unusable(&error))?;
     tokio::pin!(end);
-    let (mut last, mut place) = (None::<Snapshot>, Place::default());
+    let (mut last, mut place) = (None::<Snapshot>, ScrollPosition::default());
     let done = loop {
         let drawn = screen.draw(|frame| draw::draw(frame, last.as_ref(), &mut place, look, lang));
         if let Err(error) = drawn {
@@ -154,7 +154,7 @@ async fn live(eye: Eye, window: Window, look: Look, lang: Lang) -> Result<(), Fa
 }
 
 /// Does it go on after this key?
-fn pressed(key: KeyEvent, place: &mut Place, window: &watch::Sender<Window>) -> bool {
+fn pressed(key: KeyEvent, place: &mut ScrollPosition, window: &watch::Sender<Window>) -> bool {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => return false,
@@ -180,11 +180,11 @@ fn after(window: Window) -> Window {
 
 /// Looks every second, and at once when another window is wanted.
 async fn keep_looking(
-    mut eye: Eye,
+    mut eye: TopSource,
     mut window: watch::Receiver<Window>,
     seen: mpsc::Sender<Result<Snapshot, Fault>>,
 ) {
-    let clock = world::real().clock;
+    let clock = world::system().clock;
     loop {
         let wanted = *window.borrow_and_update();
         let found = eye.look(wanted, clock.now()).await;

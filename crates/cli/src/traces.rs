@@ -14,8 +14,8 @@ use budao_core::{
     Fault, Kind,
     fault::{Fact, Operation},
     scrub::Scrubber,
-    seams::{Spans, World},
     span::Span,
+    world::{SpanExporter as BudaoSpanExporter, World},
 };
 use budao_runtime::world;
 use metrics::counter;
@@ -35,9 +35,9 @@ const TOGETHER: usize = 512;
 /// What came first waits this long for company.
 const GATHER: Duration = Duration::from_millis(500);
 /// How long a collector may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the end of the program waits for the last ones.
-const FAREWELL: Duration = Duration::from_secs(2);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// A collector that is away is complained of this often.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
@@ -45,13 +45,15 @@ const COMPLAINTS: Duration = Duration::from_secs(60);
 const ONLY_TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 
 static AIM: OnceLock<Option<String>> = OnceLock::new();
-static EXPORT: OnceLock<Arc<Export>> = OnceLock::new();
+static EXPORT: OnceLock<Arc<ExportHandle>> = OnceLock::new();
 
 /// The real world, with traces if they are collected.
 pub(crate) fn world() -> World {
     match EXPORT.get() {
-        Some(export) => World { spans: Arc::clone(export) as Arc<dyn Spans>, ..world::real() },
-        None => world::real(),
+        Some(export) => {
+            World { spans: Arc::clone(export) as Arc<dyn BudaoSpanExporter>, ..world::system() }
+        }
+        None => world::system(),
     }
 }
 
@@ -72,7 +74,7 @@ pub(crate) fn start() -> Result<(), Fault> {
     let Some(url) = AIM.get().cloned().flatten() else { return Ok(()) };
     let exporter = exporter(&url)?;
     let (sender, inbox) = mpsc::channel(WAITING);
-    if EXPORT.set(Arc::new(Export { sender })).is_ok() {
+    if EXPORT.set(Arc::new(ExportHandle { sender })).is_ok() {
         tokio::spawn(send(exporter, inbox));
     }
     Ok(())
@@ -83,11 +85,11 @@ pub(crate) async fn finish() {
     let Some(export) = EXPORT.get() else { return };
     let (reply, sent) = oneshot::channel();
     let farewell = async {
-        if export.sender.send(Item::Flush(reply)).await.is_ok() {
+        if export.sender.send(ExportItem::Flush(reply)).await.is_ok() {
             let _ = sent.await;
         }
     };
-    let _ = timeout(FAREWELL, farewell).await;
+    let _ = timeout(SHUTDOWN_GRACE, farewell).await;
 }
 
 /// An endpoint is named by its host; the path is the protocol's, unless one is named.
@@ -112,14 +114,15 @@ fn exporter(url: &str) -> Result<SpanExporter, Fault> {
     if !matches!(parsed.scheme(), "http" | "https") {
         return Err(wrong());
     }
-    let client = reqwest::Client::builder().connect_timeout(PATIENCE).timeout(PATIENCE).build();
+    let client =
+        reqwest::Client::builder().connect_timeout(EXPORT_TIMEOUT).timeout(EXPORT_TIMEOUT).build();
     let client = client.map_err(|error| wrong().caused_by(&error))?;
     let mut exporter = SpanExporter::builder()
         .with_http()
         .with_http_client(client)
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(url)
-        .with_timeout(PATIENCE)
+        .with_timeout(EXPORT_TIMEOUT)
         // Spans that are lost are counted; there is one loop that tries again, and it is not here.
         .with_retry_policy(RetryPolicy::disabled())
         .build()
@@ -135,24 +138,24 @@ fn exporter(url: &str) -> Result<SpanExporter, Fault> {
 
 /// What the task is handed.
 #[derive(Debug)]
-enum Item {
+enum ExportItem {
     Span(Box<Span>),
     Flush(oneshot::Sender<()>),
 }
 
 /// The way to the task that sends.
 #[derive(Debug)]
-struct Export {
-    sender: mpsc::Sender<Item>,
+struct ExportHandle {
+    sender: mpsc::Sender<ExportItem>,
 }
 
-impl Spans for Export {
-    fn is_on(&self) -> bool {
+impl BudaoSpanExporter for ExportHandle {
+    fn is_enabled(&self) -> bool {
         true
     }
 
-    fn tell(&self, span: Span) {
-        if self.sender.try_send(Item::Span(Box::new(span))).is_err() {
+    fn export(&self, span: Span) {
+        if self.sender.try_send(ExportItem::Span(Box::new(span))).is_err() {
             count("dropped", 1);
         }
     }
@@ -163,10 +166,10 @@ fn count(result: &'static str, spans: usize) {
 }
 
 /// Sends what has gathered, until nobody has anything to say.
-async fn send(exporter: SpanExporter, mut inbox: mpsc::Receiver<Item>) {
+async fn send(exporter: SpanExporter, mut inbox: mpsc::Receiver<ExportItem>) {
     let mut complained: Option<Instant> = None;
     while let Some(first) = inbox.recv().await {
-        let mut batch = Batch::default();
+        let mut batch = SpanBatch::default();
         batch.add(first);
         let company = sleep(GATHER);
         tokio::pin!(company);
@@ -180,7 +183,7 @@ async fn send(exporter: SpanExporter, mut inbox: mpsc::Receiver<Item>) {
         let spans = batch.spans.len();
         if spans > 0 {
             let data = batch.spans.into_iter().map(otlp::data).collect();
-            match timeout(PATIENCE, exporter.export(data)).await {
+            match timeout(EXPORT_TIMEOUT, exporter.export(data)).await {
                 Ok(Ok(())) => count("sent", spans),
                 Ok(Err(error)) => failed(spans, &error.to_string(), &mut complained),
                 Err(_) => failed(spans, "it took too long", &mut complained),
@@ -202,17 +205,17 @@ fn failed(spans: usize, error: &str, complained: &mut Option<Instant>) {
 }
 
 #[derive(Default)]
-struct Batch {
+struct SpanBatch {
     spans: Vec<Span>,
     /// Who waits until it is sent.
     waiting: Vec<oneshot::Sender<()>>,
 }
 
-impl Batch {
-    fn add(&mut self, item: Item) {
+impl SpanBatch {
+    fn add(&mut self, item: ExportItem) {
         match item {
-            Item::Span(span) => self.spans.push(*span),
-            Item::Flush(reply) => self.waiting.push(reply),
+            ExportItem::Span(span) => self.spans.push(*span),
+            ExportItem::Flush(reply) => self.waiting.push(reply),
         }
     }
 
@@ -249,9 +252,9 @@ mod tests {
     #[test]
     fn a_full_queue_drops_spans_and_nobody_waits() {
         let (sender, mut inbox) = mpsc::channel(1);
-        let export = Export { sender };
+        let export = ExportHandle { sender };
         for _ in 0..3 {
-            export.tell(otlp::tests::span());
+            export.export(otlp::tests::span());
         }
         assert!(inbox.try_recv().is_ok());
         assert!(inbox.try_recv().is_err());

@@ -5,20 +5,20 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use budao_core::{
     Fault, Lang, Record,
     engine::Engine,
-    event::{Ask, Decision, Event, Seq, SessionId, StopReason},
+    event::{CommandBody, Decision, Event, Seq, SessionId, StopReason},
     fault::text,
     session::Session,
 };
 use budao_runtime::{Question, Runtime};
 use futures::StreamExt;
 
-use crate::{exit::Exit, story::Story, terminal::Terminal, words::say};
+use crate::{exit::Exit, terminal::Terminal, texts::localize, transcript::TranscriptPrinter};
 
 /// How a turn is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Show {
+pub(crate) enum TurnFormat {
     /// For people.
-    Story,
+    Text,
     /// One JSON object per record, for machines.
     Json,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Watcher<'a> {
     pub(crate) session: SessionId,
     pub(crate) terminal: &'a Terminal,
     pub(crate) lang: Lang,
-    pub(crate) show: Show,
+    pub(crate) show: TurnFormat,
     /// Words were written and no line was ended since.
     pub(crate) mid_line: bool,
 }
@@ -40,7 +40,7 @@ impl Watcher<'_> {
         for question in Question::open_in(state) {
             self.terminal.say(&format!(
                 "? {} {} {}",
-                say(self.lang, "may it run?", "是否允许执行？"),
+                localize(self.lang, "may it run?", "是否允许执行？"),
                 self.terminal.name(&question.tool),
                 question.arguments,
             ));
@@ -68,7 +68,7 @@ impl Watcher<'_> {
             };
             let Some(record) = record else { return Ok(Exit::Failed) };
             let record = record?;
-            self.tell(&record);
+            self.print_record(&record);
             match &record.event {
                 asked @ Event::QuestionAsked { .. } => {
                     if let Some(question) = Question::of(asked) {
@@ -87,17 +87,17 @@ impl Watcher<'_> {
     }
 
     /// One record, as the reader wants it.
-    pub(crate) fn tell(&mut self, record: &Record) {
-        if self.show == Show::Json {
+    pub(crate) fn print_record(&mut self, record: &Record) {
+        if self.show == TurnFormat::Json {
             let line = serde_json::to_string(record).unwrap_or_default();
             return self.terminal.data(&format!("{line}\n"));
         }
-        if let Event::TextCame { text, .. } = &record.event {
+        if let Event::TextDelta { text, .. } = &record.event {
             self.terminal.words(text);
             self.mid_line = !text.ends_with('\n');
             return;
         }
-        let story = Story { terminal: self.terminal, lang: self.lang };
+        let story = TranscriptPrinter { terminal: self.terminal, lang: self.lang };
         let line = story.line(record);
         if self.mid_line && (line.is_some() || matches!(record.event, Event::ModelAnswered { .. }))
         {
@@ -110,16 +110,16 @@ impl Watcher<'_> {
     }
 
     fn ended(&self, stop: StopReason, fault: Option<&Fault>) -> Exit {
-        if let (Show::Story, Some(fault)) = (self.show, fault) {
-            self.terminal.say(&text::for_user(fault, self.lang));
+        if let (TurnFormat::Text, Some(fault)) = (self.show, fault) {
+            self.terminal.say(&text::user_text(fault, self.lang));
             self.terminal.say(&format!(
                 "{} `budao explain {}`",
-                say(self.lang, "More about it:", "详细说明："),
+                localize(self.lang, "More about it:", "详细说明："),
                 fault.row().code
             ));
         }
         match (stop, fault) {
-            (StopReason::EndTurn, None) => Exit::Fine,
+            (StopReason::EndTurn, None) => Exit::Success,
             (StopReason::Failed, _) | (StopReason::EndTurn, Some(_)) => Exit::Failed,
             (
                 StopReason::MaxTokens
@@ -133,15 +133,15 @@ impl Watcher<'_> {
 
     async fn cancel(&self) -> Result<(), Fault> {
         let reason = Some("interrupted at the terminal".to_owned());
-        let command = self.runtime.command("terminal", Ask::Cancel { reason });
+        let command = self.runtime.command("terminal", CommandBody::Cancel { reason });
         self.runtime.submit(self.session, command).await.map(drop)
     }
 
     /// Asks the person at the terminal; without one, denies and says how to allow.
     async fn ask(&mut self, question: &Question) -> Result<(), Fault> {
         let somebody = io::stdin().is_terminal() && io::stderr().is_terminal();
-        let (decision, note) = if somebody && self.show == Show::Story {
-            let prompt = say(self.lang, "  [y] yes  [n] no > ", "  [y] 允许  [n] 拒绝 > ");
+        let (decision, note) = if somebody && self.show == TurnFormat::Text {
+            let prompt = localize(self.lang, "  [y] yes  [n] no > ", "  [y] 允许  [n] 拒绝 > ");
             let answer = tokio::select! {
                 biased;
                 // Whoever interrupts instead of answering wants the turn to stop.
@@ -154,7 +154,7 @@ impl Watcher<'_> {
             };
             (answer, None)
         } else {
-            self.terminal.say(say(
+            self.terminal.say(localize(
                 self.lang,
                 "  Nobody can be asked here, so it is denied. `--permission auto` allows it.",
                 "  这里无人可询问，因此拒绝。使用 `--permission auto` 可允许执行。",
@@ -164,7 +164,7 @@ impl Watcher<'_> {
         };
         let (arguments, digest) = (None, Some(question.digest.clone()));
         let question = question.id.clone();
-        let ask = Ask::Decide { question, decision, note, arguments, digest };
+        let ask = CommandBody::Decide { question, decision, note, arguments, digest };
         let command = self.runtime.command("terminal", ask);
         self.runtime.submit(self.session, command).await.map(drop)
     }

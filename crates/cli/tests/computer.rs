@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Nothing here takes this long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn budao(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_budao"));
@@ -28,14 +28,14 @@ fn budao(args: &[&str]) -> Command {
 }
 
 /// A process, and what it says on both of its outputs as it comes.
-struct Running {
+struct ChildProcess {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     said: String,
 }
 
-impl Running {
+impl ChildProcess {
     fn start(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let (sender, lines) = channel();
@@ -58,7 +58,7 @@ impl Running {
     /// Waits for a line with these words.
     fn says(&mut self, words: &str) -> String {
         loop {
-            let line = self.lines.recv_timeout(PATIENCE);
+            let line = self.lines.recv_timeout(TEST_TIMEOUT);
             let line = line.unwrap_or_else(|_| panic!("no `{words}` in:\n{}", self.said));
             self.said.push_str(&line);
             self.said.push('\n');
@@ -88,15 +88,15 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn hub() -> (Running, String) {
-    let mut hub = Running::start(budao(&["smcp", "server", "--listen", "127.0.0.1:0"]));
+fn hub() -> (ChildProcess, String) {
+    let mut hub = ChildProcess::start(budao(&["smcp", "server", "--listen", "127.0.0.1:0"]));
     let url = hub.says("listening on").split_whitespace().last().unwrap().to_owned();
     (hub, url)
 }
@@ -134,7 +134,7 @@ fn a_computer_does_what_it_is_told_through_a_pipe() {
     let Some(program) = fake_mcp() else { return };
     let (_hub, url) = hub();
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "room"];
-    let mut computer = Running::start(budao(&args));
+    let mut computer = ChildProcess::start(budao(&args));
     computer.says("joined room");
     computer.tell(&format!("add {}", server(&program, "tools")));
     computer.says("added tools");
@@ -188,7 +188,7 @@ fn the_end_of_a_pipe_is_only_the_end_of_the_commands() {
     let Some(program) = fake_mcp() else { return };
     let (_hub, url) = hub();
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "room"];
-    let mut computer = Running::start(budao(&args));
+    let mut computer = ChildProcess::start(budao(&args));
     computer.tell(&format!("add {}", server(&program, "tools")));
     computer.says("added tools");
     computer.input = None;
@@ -221,7 +221,7 @@ fn a_question_gets_the_next_line_and_a_secret_input_is_asked_for() {
     let args = ["smcp", "computer", "--url", &url, "--name", "pc", "--config", file, "room"];
     let mut command = budao(&args);
     command.env("A2C_SMCP_set_tools", "by-the-environment");
-    let mut computer = Running::start(command);
+    let mut computer = ChildProcess::start(command);
     computer.says("`vrl` is kept but results are not transformed");
     computer.tell("key-from-the-pipe");
     computer.tell("2");
@@ -233,7 +233,7 @@ fn a_question_gets_the_next_line_and_a_secret_input_is_asked_for() {
         computer.tell(&format!("call tools__env {{\"name\":\"{name}\"}}"));
         computer.says(value);
     }
-    let asking = |answer: &str, computer: &mut Running| {
+    let asking = |answer: &str, computer: &mut ChildProcess| {
         let (url, answer) = (url.clone(), answer.to_owned());
         let waiting =
             std::thread::spawn(move || call(&url, "room", "tools__env", r#"{"name":"SIZE"}"#));
@@ -265,7 +265,7 @@ fn a_program_or_a_service_decides_and_what_goes_wrong_is_a_no() {
             "smcp", "computer", "--url", &url, "--name", "pc", "--config", file, option, value,
             "room",
         ];
-        let mut computer = Running::start(budao(&args));
+        let mut computer = ChildProcess::start(budao(&args));
         computer.says("joined room");
         computer.until("ready (");
         let answer = call(&url, "room", "tools__env", r#"{"name":"NOTHING"}"#);
@@ -329,7 +329,7 @@ fn at_a_terminal_commands_are_asked_for_and_a_secret_is_not_shown() {
         while !said.contains(words) {
             said.push_str(
                 &pieces
-                    .recv_timeout(PATIENCE)
+                    .recv_timeout(TEST_TIMEOUT)
                     .unwrap_or_else(|_| panic!("no `{words}` in:\n{said}")),
             );
         }

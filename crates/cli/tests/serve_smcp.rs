@@ -28,9 +28,9 @@ fn budao(directory: &Path, args: &[&str]) -> Command {
 }
 
 /// A process that runs until it is dropped.
-struct Running(Child);
+struct ChildProcess(Child);
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -45,12 +45,12 @@ fn first_line(child: &mut Child) -> String {
     line
 }
 
-fn start(directory: &Path, args: &[&str]) -> (Running, String) {
+fn start(directory: &Path, args: &[&str]) -> (ChildProcess, String) {
     let mut all = vec!["serve", "--listen", "127.0.0.1:0", "--smcp"];
     all.extend(args);
     let mut child = budao(directory, &all).stderr(Stdio::null()).spawn().unwrap();
     let url = first_line(&mut child).split('/').take(3).collect::<Vec<_>>().join("/");
-    (Running(child), url)
+    (ChildProcess(child), url)
 }
 
 fn get(url: &str, path: &str, token: &str) -> String {
@@ -103,7 +103,7 @@ fn the_servers_own_numbers_have_what_the_hub_counted() {
     let here = directory.path();
     let (_server, url) = start(here, &["--token", TOKEN, "--smcp-token", "for-rooms"]);
     let mut watch = budao(here, &["smcp", "watch", "--url", &url, "--token", "for-rooms", "room"]);
-    let mut watch = Running(watch.stderr(Stdio::null()).spawn().unwrap());
+    let mut watch = ChildProcess(watch.stderr(Stdio::null()).spawn().unwrap());
     assert_eq!(first_line(&mut watch.0), "here agent budao");
     let refused = smcp(here, &url, "for-rooms", &["call", "room", "nobody", "echo"]);
     assert!(text(&refused.stderr).contains("ERR_SMCP_001"), "{}", text(&refused.stderr));
@@ -140,7 +140,7 @@ fn a_server_without_the_flag_has_no_hub() {
     let args = ["serve", "--listen", "127.0.0.1:0", "--token", TOKEN];
     let mut child = budao(directory.path(), &args).stderr(Stdio::null()).spawn().unwrap();
     let url = first_line(&mut child).trim_end_matches('/').to_owned();
-    let _server = Running(child);
+    let _server = ChildProcess(child);
     assert!(body(&get(&url, "/api/stats", TOKEN)).get("smcp").is_none());
     assert!(get(&url, "/smcp/stats", TOKEN).starts_with("HTTP/1.1 404"));
 }
@@ -161,7 +161,7 @@ fn sessions_and_rooms_end_together() {
     let here = directory.path();
     let (mut server, url) = start(here, &["--token", TOKEN]);
     let mut watch = budao(here, &["smcp", "watch", "--url", &url, "--token", TOKEN, "room"]);
-    let mut watch = Running(watch.stderr(Stdio::null()).spawn().unwrap());
+    let mut watch = ChildProcess(watch.stderr(Stdio::null()).spawn().unwrap());
     assert_eq!(first_line(&mut watch.0), "here agent budao");
     let told = Command::new("kill").args(["-TERM", &server.0.id().to_string()]).status().unwrap();
     assert!(told.success());
@@ -201,7 +201,7 @@ fn a_session_uses_the_tools_of_a_room_in_its_own_server() {
     let args = ["smcp", "computer", "--url", &url, "--token", TOKEN, "--name", "pc", "--config"];
     let mut computer = budao(here, &args);
     let computer = computer.args(["computer.json", "office"]).stdout(Stdio::null());
-    let _computer = Running(computer.stderr(Stdio::null()).spawn().unwrap());
+    let _computer = ChildProcess(computer.stderr(Stdio::null()).spawn().unwrap());
     let until = Instant::now() + Duration::from_secs(60);
     while !get(&url, "/smcp/stats", TOKEN).contains("\"client:get_tools\"") {
         assert!(Instant::now() < until, "the room's agent never asked for the computer's tools");

@@ -25,9 +25,9 @@ fn budao(args: &[&str]) -> Command {
 }
 
 /// A process that runs until it is dropped.
-struct Running(Child);
+struct ChildProcess(Child);
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -35,13 +35,13 @@ impl Drop for Running {
 }
 
 /// Starts a process and waits until its stderr says `word`; gives that line.
-fn start(args: &[&str], word: &str) -> (Running, String) {
+fn start(args: &[&str], word: &str) -> (ChildProcess, String) {
     let (running, line, _) = heard(args, word);
     (running, line)
 }
 
 /// The same, and everything it says afterwards.
-fn heard(args: &[&str], word: &str) -> (Running, String, Arc<Mutex<String>>) {
+fn heard(args: &[&str], word: &str) -> (ChildProcess, String, Arc<Mutex<String>>) {
     let mut child = budao(args).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let line = loop {
@@ -58,10 +58,10 @@ fn heard(args: &[&str], word: &str) -> (Running, String, Arc<Mutex<String>>) {
             saying.lock().unwrap().push_str(&(line + "\n"));
         }
     });
-    (Running(child), line, said)
+    (ChildProcess(child), line, said)
 }
 
-fn hub() -> (Running, String) {
+fn hub() -> (ChildProcess, String) {
     let (hub, line) = start(&["smcp", "server", "--listen", "127.0.0.1:0"], "listening on");
     let url = line.split_whitespace().last().unwrap().to_owned();
     (hub, url)
@@ -261,14 +261,14 @@ fn documents_of_a_folder_are_listed_and_read_by_hand() {
 }
 
 /// A member that stays, so that the room is not empty.
-fn watching(url: &str) -> (Running, impl Iterator<Item = String>) {
+fn watching(url: &str) -> (ChildProcess, impl Iterator<Item = String>) {
     let mut child = budao(&["smcp", "watch", "--json", "--name", "first", "--url", url, "room"])
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let here = lines.next().expect("it says who is there");
     assert!(here.contains("\"here\""), "{here}");
-    (Running(child), lines)
+    (ChildProcess(child), lines)
 }
 
 #[test]
@@ -299,12 +299,12 @@ fn every_subcommand_says_json_to_those_who_ask_for_it() {
     let mut hub = budao(&["smcp", "server", "--listen", "127.0.0.1:0", "--json"]).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(hub.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let _hub = Running(hub);
+    let _hub = ChildProcess(hub);
     let listening: serde_json::Value = serde_json::from_str(&line).unwrap();
     let url = listening["listening"].as_str().unwrap();
 
     let mut computer = budao(&["smcp", "computer", "--json", "--name", "pc", "--url", url, "room"]);
-    let mut computer = Running(computer.stdin(Stdio::piped()).spawn().unwrap());
+    let mut computer = ChildProcess(computer.stdin(Stdio::piped()).spawn().unwrap());
     let mut input = computer.0.stdin.take().unwrap();
     let lines = BufReader::new(computer.0.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut said = lines.map(|line| serde_json::from_str::<serde_json::Value>(&line).unwrap());

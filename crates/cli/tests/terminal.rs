@@ -17,10 +17,10 @@ use rexpect::process::{PtyProcess, Signal};
 use rustix::termios::{LocalModes, tcgetattr};
 
 /// How long anything may take; the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the reader of a pty has seen.
-struct Seen {
+struct ScreenState {
     parser: vt100::Parser,
     raw: Vec<u8>,
     is_over: bool,
@@ -30,7 +30,7 @@ struct Seen {
 struct Terminal {
     process: PtyProcess,
     keys: File,
-    seen: Arc<(Mutex<Seen>, Condvar)>,
+    seen: Arc<(Mutex<ScreenState>, Condvar)>,
 }
 
 impl Terminal {
@@ -63,7 +63,7 @@ impl Terminal {
             (process.get_file_handle().unwrap(), process.get_file_handle().unwrap());
         let size = |number| NonZeroU16::new(number).unwrap();
         let parser = vt100::Parser::new(size(rows), size(columns), 0);
-        let seen = Seen { parser, raw: Vec::new(), is_over: false };
+        let seen = ScreenState { parser, raw: Vec::new(), is_over: false };
         let seen = Arc::new((Mutex::new(seen), Condvar::new()));
         let told = Arc::clone(&seen);
         std::thread::spawn(move || {
@@ -90,11 +90,11 @@ impl Terminal {
     }
 
     /// Waits until the screen is as wanted, and says what is on it.
-    fn until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) -> String {
+    fn until(&self, what: &str, is_so: impl Fn(&ScreenState) -> bool) -> String {
         let began = Instant::now();
         let mut seen = self.seen.0.lock().unwrap();
         while !is_so(&seen) {
-            let left = PATIENCE.checked_sub(began.elapsed());
+            let left = TEST_TIMEOUT.checked_sub(began.elapsed());
             let contents = seen.parser.screen().contents();
             let left = left.unwrap_or_else(|| panic!("{what} did not come:\n{contents}"));
             assert!(!seen.is_over, "it ended before {what}:\n{contents}");
@@ -112,7 +112,7 @@ impl Terminal {
         let began = Instant::now();
         let mut seen = self.seen.0.lock().unwrap();
         while !seen.is_over {
-            let left = PATIENCE.checked_sub(began.elapsed()).expect("it ends");
+            let left = TEST_TIMEOUT.checked_sub(began.elapsed()).expect("it ends");
             seen = self.seen.1.wait_timeout(seen, left).unwrap().0;
         }
         let screen = seen.parser.screen();

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use budao_testkit::collector::{Collected, Collector};
+use budao_testkit::collector::{CollectedSpan, Collector};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-secret-of-mine";
@@ -19,9 +19,9 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT_SPAN: &str = "00f067aa0ba902b7";
 
 /// A process that runs until it is dropped.
-struct Running(Child);
+struct ChildProcess(Child);
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -43,13 +43,13 @@ fn budao(directory: &Path, collector: &str, args: &[&str]) -> Command {
     command
 }
 
-fn serve(directory: &Path, collector: &str, args: &[&str]) -> (Running, String) {
+fn serve(directory: &Path, collector: &str, args: &[&str]) -> (ChildProcess, String) {
     let base = ["serve", "--listen", "127.0.0.1:0", "--token", TOKEN, "--permission", "auto"];
     let mut child = budao(directory, collector, &[&base, args].concat()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.next().expect("it ended early").unwrap();
     std::thread::spawn(move || lines.for_each(drop));
-    (Running(child), line.trim_end_matches('/').to_owned())
+    (ChildProcess(child), line.trim_end_matches('/').to_owned())
 }
 
 fn ask(url: &str, head: &str, body: &str) -> String {
@@ -78,15 +78,15 @@ fn go(url: &str) -> String {
     session
 }
 
-fn named<'a>(spans: &'a [Collected], name: &str) -> Option<&'a Collected> {
+fn named<'a>(spans: &'a [CollectedSpan], name: &str) -> Option<&'a CollectedSpan> {
     spans.iter().find(|span| span.name == name)
 }
 
-fn has_turn(spans: &[Collected]) -> bool {
+fn has_turn(spans: &[CollectedSpan]) -> bool {
     named(spans, "turn").is_some()
 }
 
-fn find<'a>(spans: &'a [Collected], name: &str) -> &'a Collected {
+fn find<'a>(spans: &'a [CollectedSpan], name: &str) -> &'a CollectedSpan {
     named(spans, name).unwrap_or_else(|| panic!("no {name} in {spans:#?}"))
 }
 
@@ -111,7 +111,7 @@ async fn a_trace_received_by_a_collector_holds_request_model_and_tools() {
     assert_eq!(request.parent, CLIENT_SPAN, "below what the client does");
     let turn = find(&spans, "turn");
     assert_eq!(turn.parent, request.id);
-    let below: Vec<&Collected> = spans.iter().filter(|span| span.parent == turn.id).collect();
+    let below: Vec<&CollectedSpan> = spans.iter().filter(|span| span.parent == turn.id).collect();
     let count = |prefix: &str| below.iter().filter(|span| span.name.starts_with(prefix)).count();
     assert_eq!(count("chat "), 3, "{spans:#?}");
     let tools: Vec<_> = below.iter().filter(|span| span.name == "execute_tool fs_read").collect();
@@ -206,11 +206,12 @@ async fn one_trace_crosses_a_hub_and_a_computer() {
     let args = ["smcp", "computer", "--url", &url, "--token", TOKEN, "--name", "pc", "--config"];
     let mut computer = budao(here, &collector.url(), &args);
     let computer = computer.args(["computer.json", "office"]).stdout(Stdio::null());
-    let _computer = Running(computer.spawn().unwrap());
+    let _computer = ChildProcess(computer.spawn().unwrap());
     let until = Instant::now() + Duration::from_secs(60);
     // Until the computer has said what it can do, the tool is unknown.
     loop {
-        let turns = |spans: &[Collected]| spans.iter().filter(|span| span.name == "turn").count();
+        let turns =
+            |spans: &[CollectedSpan]| spans.iter().filter(|span| span.name == "turn").count();
         let before = turns(&collector.spans());
         go(&url);
         let spans = collector.until(|spans| turns(spans) > before).await;
@@ -219,7 +220,7 @@ async fn one_trace_crosses_a_hub_and_a_computer() {
         }
         assert!(Instant::now() < until, "the tool never came: {spans:#?}");
     }
-    let ours = |spans: &[Collected], name: &str| {
+    let ours = |spans: &[CollectedSpan], name: &str| {
         spans.iter().any(|span| span.name == name && span.trace == TRACE)
     };
     let names =

@@ -7,7 +7,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example talks to its terminal")]
 
-use budao_client::{Client, Create, Error};
+use budao_client::{Client, Error, SessionRequest};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Error> {
     if let Ok(token) = std::env::var("BUDAO_TOKEN") {
         client = client.token(token);
     }
-    let (session, mut events) = client.create(Create::default()).await?;
+    let (session, mut events) = client.create(SessionRequest::default()).await?;
     session.send(&question).await?;
     while let Some(event) = events.next().await {
         let event = event?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use budao_core::retry::{Policy, Schedule};
+use budao_core::retry::{RetryPolicy, Schedule};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 pub struct Client {
     pub(crate) url: String,
     pub(crate) token: Option<String>,
-    pub(crate) retry: Policy,
+    pub(crate) retry: RetryPolicy,
     pub(crate) silence: Duration,
     pub(crate) reply: Duration,
     pub(crate) inbox: usize,
@@ -24,7 +24,7 @@ pub struct Client {
 
 /// What a new session is asked to be.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Create {
+pub struct SessionRequest {
     /// The language of what people read: `en`, `zh`.
     pub language: Option<String>,
     /// More of `user.create_session`'s content, as the protocol has it.
@@ -38,11 +38,11 @@ impl Client {
         Self {
             url: url.into(),
             token: None,
-            retry: Policy {
+            retry: RetryPolicy {
                 tries: 1000,
                 base: Duration::from_millis(250),
                 max: Duration::from_secs(30),
-                ..Policy::default()
+                ..RetryPolicy::default()
             },
             silence: Duration::from_secs(40),
             reply: Duration::from_secs(120),
@@ -61,7 +61,7 @@ impl Client {
     /// How often and how patiently to come back, 1000 tries with waits of 250 ms to 30 s unless told. A connection
     /// that was made starts the count anew.
     #[must_use]
-    pub fn retry(mut self, retry: Policy) -> Self {
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = retry;
         self
     }
@@ -98,7 +98,7 @@ impl Client {
     ///
     /// # Errors
     /// When the server cannot be reached, does not let us in, or refuses the session.
-    pub async fn create(&self, create: Create) -> Result<(Session, Events), Error> {
+    pub async fn create(&self, create: SessionRequest) -> Result<(Session, Events), Error> {
         Session::create(self.clone(), create).await
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use budao_core::{
-    fault::{Fault, tell},
+    fault::{Fault, render},
     lang::Lang,
 };
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ impl Event {
 
     /// A fault of this side as the event that announces it.
     pub(crate) fn local(fault: &Fault, session_id: Option<&str>) -> Self {
-        let told = tell::to_user(fault, Lang::En);
+        let told = render::render_for_user(fault, Lang::En);
         let mut metadata = Map::new();
         let mut put = |name: &str, value: Value| metadata.insert(name.into(), value);
         put("source", "client".into());

@@ -24,14 +24,14 @@
 //! the history that cannot be had is told as a fault that names its range; it is never skipped in silence.
 
 mod client;
+mod connection_task;
+mod cursor_tracker;
 mod event;
-mod follow;
-mod line;
 mod pending;
 mod session;
 mod socket;
 
 pub use budao_core::fault::{Fact, Fault, Kind};
-pub use client::{Client, Create};
+pub use client::{Client, SessionRequest};
 pub use event::{Cursor, Event};
 pub use session::{Decision, Error, Events, Session};

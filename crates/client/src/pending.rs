@@ -15,7 +15,7 @@ const ROOM: usize = 1024;
 pub(crate) type Reply = Result<Event, Error>;
 
 #[derive(Debug)]
-struct Command {
+struct PendingCommand {
     id: String,
     frame: Value,
     reply: oneshot::Sender<Reply>,
@@ -25,13 +25,13 @@ struct Command {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     next: u64,
-    commands: BTreeMap<u64, Command>,
+    commands: BTreeMap<u64, PendingCommand>,
 }
 
 impl Pending {
     /// Keeps a command until it is answered.
     pub(crate) fn keep(&mut self, id: String, frame: Value, reply: oneshot::Sender<Reply>) {
-        self.commands.insert(self.next, Command { id, frame, reply });
+        self.commands.insert(self.next, PendingCommand { id, frame, reply });
         self.next += 1;
     }
 
@@ -75,7 +75,7 @@ impl Pending {
 /// What a command is told when its session was closed under it.
 pub(crate) fn closed() -> Fault {
     Fault::new(Kind::ConnectionLost, Operation::SubmitCommand)
-        .because("the session was closed on this side")
+        .with_cause("the session was closed on this side")
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::{
-    client::{Client, Create},
+    client::{Client, SessionRequest},
+    connection_task::{ConnectionTask, OutgoingCommand, StreamItem},
+    cursor_tracker::CursorTracker,
     event::{Cursor, Event},
-    follow::Thread,
-    line::{Ask, Item, Line},
     pending::{self, Reply},
 };
 
@@ -44,19 +44,22 @@ pub enum Decision {
 #[derive(Clone, Debug)]
 pub struct Session {
     id: Arc<str>,
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<OutgoingCommand>,
     reply: Duration,
 }
 
 /// Tells what happens in a session: past events first, then new ones, each once, in order.
 #[derive(Debug)]
 pub struct Events {
-    inbox: mpsc::Receiver<Item>,
+    inbox: mpsc::Receiver<StreamItem>,
     cursor: Cursor,
 }
 
 impl Session {
-    pub(crate) async fn create(client: Client, create: Create) -> Result<(Self, Events), Error> {
+    pub(crate) async fn create(
+        client: Client,
+        create: SessionRequest,
+    ) -> Result<(Self, Events), Error> {
         let mut content = create.more;
         if let Some(language) = create.language {
             content.insert("preferences".into(), json!({ "language": language }));
@@ -76,7 +79,7 @@ impl Session {
         let (opened, answer) = oneshot::channel();
         let session_id = id.as_str().into();
         let (asks, mut events) =
-            start(&client, Some(Thread::new(id, cursor.clone())), Some(opened));
+            start(&client, Some(CursorTracker::new(id, cursor.clone())), Some(opened));
         within(client.reply, answer).await?;
         events.cursor = cursor;
         Ok((Self { id: session_id, asks, reply: client.reply }, events))
@@ -151,7 +154,7 @@ impl Session {
             frame.extend(fields);
         }
         let (reply, answer) = oneshot::channel();
-        let ask = Ask { id: id.to_owned(), frame, reply };
+        let ask = OutgoingCommand { id: id.to_owned(), frame, reply };
         self.asks.send(ask).await.map_err(|_| pending::closed())?;
         within(self.reply, answer).await
     }
@@ -180,12 +183,12 @@ impl Events {
 
 fn start(
     client: &Client,
-    thread: Option<Thread>,
+    thread: Option<CursorTracker>,
     opened: Option<oneshot::Sender<Reply>>,
-) -> (mpsc::Sender<Ask>, Events) {
+) -> (mpsc::Sender<OutgoingCommand>, Events) {
     let (asks, asked) = mpsc::channel(ASKS);
     let (out, inbox) = mpsc::channel(client.inbox);
-    let line = Line::new(client.clone(), thread, opened, asked, out);
+    let line = ConnectionTask::new(client.clone(), thread, opened, asked, out);
     tokio::spawn(line.run());
     (asks, Events { inbox, cursor: Cursor::default() })
 }

@@ -41,7 +41,7 @@ const TOO_MANY: u16 = 4429;
 
 /// Why a connection is over.
 #[derive(Debug)]
-pub(crate) enum Over {
+pub(crate) enum ConnectionEnd {
     /// Come back; the server may have said when.
     Lost(Fault),
     /// Coming back would end the same way.
@@ -54,15 +54,15 @@ pub(crate) struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
     /// Connects and signs in.
-    pub(crate) async fn open(client: &Client) -> Result<Self, Over> {
+    pub(crate) async fn open(client: &Client) -> Result<Self, ConnectionEnd> {
         let mut request = client.url.as_str().into_client_request().map_err(|error| {
-            Over::Refused(
+            ConnectionEnd::Refused(
                 connecting(Kind::BadRequest, client).with(Fact::Field, "url").caused_by(&error),
             )
         })?;
         if let Some(token) = &client.token {
             let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| {
-                Over::Refused(
+                ConnectionEnd::Refused(
                     connecting(Kind::BadRequest, client)
                         .with(Fact::Field, "token")
                         .caused_by(&error),
@@ -78,14 +78,14 @@ impl Socket {
         match tokio::time::timeout(CONNECT, connecting_now).await {
             Ok(Ok((stream, _))) => Ok(Self(stream)),
             Ok(Err(error)) => Err(not_let_in(error, client)),
-            Err(_) => Err(Over::Lost(
+            Err(_) => Err(ConnectionEnd::Lost(
                 connecting(Kind::RequestTimedOut, client).with(Fact::TimeoutMs, CONNECT),
             )),
         }
     }
 
     /// The next event. Control frames are answered and not told; what is no event is skipped, as unknown events are.
-    pub(crate) async fn next(&mut self) -> Result<Event, Over> {
+    pub(crate) async fn next(&mut self) -> Result<Event, ConnectionEnd> {
         loop {
             match self.0.next().await {
                 Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
@@ -94,19 +94,19 @@ impl Socket {
                 },
                 Some(Ok(Message::Close(frame))) => return Err(closed(frame)),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(Over::Lost(lost().caused_by(&error))),
-                None => return Err(Over::Lost(lost())),
+                Some(Err(error)) => return Err(ConnectionEnd::Lost(lost().caused_by(&error))),
+                None => return Err(ConnectionEnd::Lost(lost())),
             }
         }
     }
 
     /// Sends one command.
-    pub(crate) async fn send(&mut self, frame: &Value) -> Result<(), Over> {
+    pub(crate) async fn send(&mut self, frame: &Value) -> Result<(), ConnectionEnd> {
         let sending = self.0.send(Message::text(frame.to_string()));
         match tokio::time::timeout(SEND, sending).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Over::Lost(lost().caused_by(&error))),
-            Err(_) => Err(Over::Lost(lost().because("the line takes no more bytes"))),
+            Ok(Err(error)) => Err(ConnectionEnd::Lost(lost().caused_by(&error))),
+            Err(_) => Err(ConnectionEnd::Lost(lost().with_cause("the line takes no more bytes"))),
         }
     }
 
@@ -127,26 +127,32 @@ fn connecting(kind: Kind, client: &Client) -> Fault {
 }
 
 /// The server's own words at the end: it says by the code whether coming back makes sense.
-fn closed(frame: Option<CloseFrame>) -> Over {
-    let Some(frame) = frame else { return Over::Lost(lost().with(Fact::CloseCode, 1005_u64)) };
+fn closed(frame: Option<CloseFrame>) -> ConnectionEnd {
+    let Some(frame) = frame else {
+        return ConnectionEnd::Lost(lost().with(Fact::CloseCode, 1005_u64));
+    };
     let fault = Fault::new(Kind::ConnectionLost, Operation::Connect)
         .with(Fact::CloseCode, u64::from(u16::from(frame.code)))
         .with(Fact::CloseReason, frame.reason.to_string());
     match u16::from(frame.code) {
-        1001 | 1005 | 1006 | 1011..=1013 | TOO_SLOW | TOO_MANY => Over::Lost(fault),
-        _ => Over::Refused(fault),
+        1001 | 1005 | 1006 | 1011..=1013 | TOO_SLOW | TOO_MANY => ConnectionEnd::Lost(fault),
+        _ => ConnectionEnd::Refused(fault),
     }
 }
 
 /// Why there is no connection. Only what a person has to change is final.
-fn not_let_in(error: tungstenite::Error, client: &Client) -> Over {
+fn not_let_in(error: tungstenite::Error, client: &Client) -> ConnectionEnd {
     let response = match error {
         tungstenite::Error::Http(response) => response,
         tungstenite::Error::Url(error) => {
             let fault = connecting(Kind::BadRequest, client).with(Fact::Field, "url");
-            return Over::Refused(fault.caused_by(&error));
+            return ConnectionEnd::Refused(fault.caused_by(&error));
         }
-        error => return Over::Lost(connecting(Kind::ConnectionRefused, client).caused_by(&error)),
+        error => {
+            return ConnectionEnd::Lost(
+                connecting(Kind::ConnectionRefused, client).caused_by(&error),
+            );
+        }
     };
     let kind = match response.status() {
         StatusCode::UNAUTHORIZED => Kind::NotAuthenticated,
@@ -159,9 +165,9 @@ fn not_let_in(error: tungstenite::Error, client: &Client) -> Over {
     let hint = hint.and_then(|value| value.to_str().ok()?.parse().ok());
     match (kind, hint) {
         (Kind::ConnectionRefused, Some(seconds)) => {
-            Over::Lost(fault.retry_after(Duration::from_secs(seconds)))
+            ConnectionEnd::Lost(fault.retry_after(Duration::from_secs(seconds)))
         }
-        (Kind::ConnectionRefused, None) => Over::Lost(fault),
-        _ => Over::Refused(fault),
+        (Kind::ConnectionRefused, None) => ConnectionEnd::Lost(fault),
+        _ => ConnectionEnd::Refused(fault),
     }
 }

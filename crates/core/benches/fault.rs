@@ -6,7 +6,7 @@
 
 use budao_core::{
     Fault, Kind, Lang,
-    fault::{Fact, Operation, tell},
+    fault::{Fact, Operation, render},
     tool::Failure,
 };
 use budao_testkit::{
@@ -21,7 +21,7 @@ fn make() -> Fault {
 }
 
 fn render(fault: Fault, lang: Lang) -> String {
-    tell::to_model(&Failure { fault, data: None, note: None }, lang).to_json()
+    render::render_for_model(&Failure { fault, data: None, note: None }, lang).to_json()
 }
 
 fn main() {

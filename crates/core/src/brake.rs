@@ -26,7 +26,7 @@ pub struct Brake {
 
 /// Why the brake ends a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tripped {
+pub enum BrakeTrip {
     /// The same invalid call came this often.
     SameInvalidCall(u32),
     /// This many calls failed in a row.
@@ -69,12 +69,12 @@ impl Brake {
 
     /// Must the turn end?
     #[must_use]
-    pub fn tripped(&self, limits: &Limits) -> Option<Tripped> {
+    pub fn trip(&self, limits: &Limits) -> Option<BrakeTrip> {
         let most = self.invalid.values().copied().max().unwrap_or(0);
         if most >= limits.identical_invalid_calls {
-            Some(Tripped::SameInvalidCall(most))
+            Some(BrakeTrip::SameInvalidCall(most))
         } else if self.failures >= limits.failures_in_a_row {
-            Some(Tripped::FailuresInARow(self.failures))
+            Some(BrakeTrip::FailuresInARow(self.failures))
         } else {
             None
         }
@@ -137,33 +137,33 @@ mod tests {
     fn the_third_identical_invalid_call_ends_the_turn() {
         let (mut brake, limits) = (Brake::default(), Limits::default());
         invalid(&mut brake, r#"{"a":1,"b":2}"#);
-        assert_eq!(brake.tripped(&limits), None);
+        assert_eq!(brake.trip(&limits), None);
         let again = |arguments| (Kind::RepeatedCallStopped, Some(call_key("t", arguments)));
         brake.note_failures([again(r#"{"b":2, "a":1}"#)]);
-        assert_eq!(brake.tripped(&limits), None);
+        assert_eq!(brake.trip(&limits), None);
         brake.note_failures([again(r#"{"a":1,"b":2}"#)]);
-        assert_eq!(brake.tripped(&limits), Some(Tripped::SameInvalidCall(3)));
+        assert_eq!(brake.trip(&limits), Some(BrakeTrip::SameInvalidCall(3)));
     }
 
     #[test]
     fn two_invalid_calls_in_turns_do_not_slip_through() {
         let (mut brake, limits) = (Brake::default(), Limits::default());
         for _ in 0..3 {
-            assert_eq!(brake.tripped(&limits), None);
+            assert_eq!(brake.trip(&limits), None);
             invalid(&mut brake, "{}");
             invalid(&mut brake, r#"{"a":1}"#);
         }
-        assert!(brake.tripped(&limits).is_some());
+        assert!(brake.trip(&limits).is_some());
     }
 
     #[test]
     fn different_failing_calls_end_after_a_budget() {
         let (mut brake, limits) = (Brake::default(), Limits::default());
         for number in 0..8 {
-            assert_eq!(brake.tripped(&limits), None, "{number}");
+            assert_eq!(brake.trip(&limits), None, "{number}");
             brake.note_failures([(Kind::ToolSaidNo, None)]);
         }
-        assert_eq!(brake.tripped(&limits), Some(Tripped::FailuresInARow(8)));
+        assert_eq!(brake.trip(&limits), Some(BrakeTrip::FailuresInARow(8)));
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
         let (mut brake, limits) = (Brake::default(), Limits::default());
         let same = || (Kind::InvalidArguments, Some(call_key("t", "{}")));
         brake.note_failures((0..20).map(|_| same()));
-        assert_eq!(brake.tripped(&limits), None, "the model has not heard of it yet");
+        assert_eq!(brake.trip(&limits), None, "the model has not heard of it yet");
         assert_eq!(brake.repeats(&call_key("t", "{}")), 1);
     }
 
@@ -185,7 +185,7 @@ mod tests {
             for _ in 0..7 {
                 brake.note_failures([(Kind::ToolSaidNo, None)]);
             }
-            assert_eq!(brake.tripped(&limits), None);
+            assert_eq!(brake.trip(&limits), None);
             brake.note_success();
         }
     }
@@ -196,6 +196,6 @@ mod tests {
         for number in 0..1000 {
             invalid(&mut brake, &number.to_string());
         }
-        assert!(brake.tripped(&Limits::default()).is_some());
+        assert!(brake.trip(&Limits::default()).is_some());
     }
 }

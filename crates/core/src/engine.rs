@@ -14,7 +14,7 @@ use crate::{
 
 /// What a new session is opened with.
 #[derive(Clone, Debug, Default)]
-pub struct Opening {
+pub struct SessionOptions {
     /// The id to use; a new one if none.
     pub session: Option<SessionId>,
     /// What it is set to.
@@ -38,7 +38,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// When the settings are wrong, there are too many sessions, or the journal fails.
-    async fn open(&self, opening: Opening) -> Result<SessionId, Fault>;
+    async fn open(&self, opening: SessionOptions) -> Result<SessionId, Fault>;
 
     /// Submits a command and returns its one answer. An accepted command is durable; its effects come as
     /// records. The same id gives the same answer and has no second effect.

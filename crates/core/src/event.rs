@@ -23,7 +23,7 @@ use crate::{
     trace::Trace,
 };
 
-pub use command::{Answer, Ask, Command, Decision};
+pub use command::{Answer, Command, CommandBody, Decision};
 pub use ids::{CommandId, Epoch, QuestionId, Seq, SessionId, TaskId, TurnNumber};
 pub use parts::{Scope, SessionEnd, Stage, StopReason, Task, TaskEnd};
 pub use settings::{Origin, Settings, Thinking, engine_of};
@@ -171,14 +171,14 @@ pub enum Event {
         model: String,
     },
     /// Words came.
-    TextCame {
+    TextDelta {
         /// Of which step.
         step: u32,
         /// The words.
         text: String,
     },
     /// Thought came.
-    ThoughtCame {
+    ThinkingDelta {
         /// Of which step.
         step: u32,
         /// The thought.
@@ -275,7 +275,7 @@ pub enum Event {
         call: CallId,
     },
     /// A call starts. This is on disk before the tool runs.
-    CallStarted {
+    ToolCallStarted {
         /// The call.
         call: CallId,
         /// The tool.
@@ -291,14 +291,14 @@ pub enum Event {
         idempotent: bool,
     },
     /// Output of a running call.
-    OutputCame {
+    ToolOutputDelta {
         /// The call.
         call: CallId,
         /// The output.
         text: String,
     },
     /// A running call had something to say.
-    CallNoted {
+    ToolCallAnnotated {
         /// The call.
         call: CallId,
         /// The tool.
@@ -309,7 +309,7 @@ pub enum Event {
         data: Value,
     },
     /// A call ended. Exactly one per call.
-    CallEnded {
+    ToolCallEnded {
         /// The call.
         call: CallId,
         /// The tool.
@@ -517,7 +517,7 @@ pub enum Event {
 
     // ── everything else ──
     /// A fact of a gateway's own, kept with the session.
-    Noted {
+    Annotated {
         /// Whose and what: `serve.nonce`.
         topic: String,
         /// The fact.
@@ -549,7 +549,7 @@ impl Event {
 
     /// The same event with the texts of its faults scrubbed: what may be kept. Payloads stay verbatim.
     #[must_use]
-    pub fn scrubbed(mut self, scrubber: &Scrubber) -> Self {
+    pub fn scrub(mut self, scrubber: &Scrubber) -> Self {
         if self.fault().is_none() {
             return self;
         }
@@ -559,13 +559,13 @@ impl Event {
             | Self::PlanRefused { fault }
             | Self::SessionEnded { fault: Some(fault), .. }
             | Self::TurnEnded { fault: Some(fault), .. }
-            | Self::CallEnded { outcome: Outcome::Failed(Failure { fault, .. }), .. }
+            | Self::ToolCallEnded { outcome: Outcome::Failed(Failure { fault, .. }), .. }
             | Self::TaskEnded { end: TaskEnd::Failed { fault }, .. }
             | Self::AggregateEnded { end: TaskEnd::Failed { fault } } => fault,
             _ => return self,
         };
         let whole = Fault::new(fault.kind(), fault.operation());
-        *fault = std::mem::replace(fault, whole).scrubbed(scrubber);
+        *fault = std::mem::replace(fault, whole).scrub(scrubber);
         self
     }
 
@@ -577,7 +577,7 @@ impl Event {
             | Self::RecoveryFailed { fault, .. }
             | Self::PlanRefused { fault } => Some(fault),
             Self::SessionEnded { fault, .. } | Self::TurnEnded { fault, .. } => fault.as_ref(),
-            Self::CallEnded { outcome, .. } => outcome.fault(),
+            Self::ToolCallEnded { outcome, .. } => outcome.fault(),
             Self::TaskEnded { end: TaskEnd::Failed { fault }, .. }
             | Self::AggregateEnded { end: TaskEnd::Failed { fault } } => Some(fault),
             _ => None,
@@ -588,9 +588,9 @@ impl Event {
     #[must_use]
     pub fn tool(&self) -> Option<&str> {
         match self {
-            Self::CallStarted { tool, .. }
-            | Self::CallEnded { tool, .. }
-            | Self::CallNoted { tool, .. }
+            Self::ToolCallStarted { tool, .. }
+            | Self::ToolCallEnded { tool, .. }
+            | Self::ToolCallAnnotated { tool, .. }
             | Self::QuestionAsked { tool, .. } => Some(tool),
             _ => None,
         }

@@ -11,9 +11,9 @@
 
 mod detail;
 mod kind;
+pub mod render;
 pub mod repeat;
 mod row;
-pub mod tell;
 pub mod text;
 
 use std::{borrow::Cow, fmt, time::Duration};
@@ -24,7 +24,7 @@ pub use detail::{Detail, FactValue, Mismatch, Shape};
 pub use kind::{Fact, Kind, Operation};
 pub use repeat::{Progress, Repeat};
 pub use row::{
-    Announcement, Category, EditorOutcome, ErrorType, Next, Remedy, Row, Severity, Strategy,
+    Announcement, CatalogRow, Category, EditorOutcome, ErrorType, Next, Remedy, Severity, Strategy,
 };
 
 use crate::{nesting, scrub::Scrubber, trace::Trace};
@@ -32,10 +32,10 @@ use crate::{nesting, scrub::Scrubber, trace::Trace};
 /// One failure. See the module for what its fields mean to whom.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Fault(Box<Inner>);
+pub struct Fault(Box<FaultInner>);
 
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
-struct Inner {
+struct FaultInner {
     kind: Kind,
     operation: Operation,
     #[serde(default, skip_serializing_if = "Detail::is_empty")]
@@ -92,7 +92,7 @@ pub enum Advice {
         with: Detail,
     },
     /// Words of a tool's author, kept as they are.
-    Said(String),
+    Custom(String),
 }
 
 impl Advice {
@@ -107,7 +107,7 @@ impl Fault {
     /// A fault of this kind, met while doing `operation`.
     #[must_use]
     pub fn new(kind: Kind, operation: Operation) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(FaultInner {
             kind,
             operation,
             detail: Detail::new(),
@@ -160,7 +160,7 @@ impl Fault {
 
     /// Adds a cause in words, for the operator.
     #[must_use]
-    pub fn because(mut self, cause: impl Into<String>) -> Self {
+    pub fn with_cause(mut self, cause: impl Into<String>) -> Self {
         self.0.causes.push(cause.into());
         self
     }
@@ -187,7 +187,7 @@ impl Fault {
 
     /// Gives it a trace, unless it brought one.
     #[must_use]
-    pub fn traced(mut self, trace: Trace) -> Self {
+    pub fn with_trace(mut self, trace: Trace) -> Self {
         self.0.trace = self.0.trace.or(trace);
         self
     }
@@ -203,7 +203,7 @@ impl Fault {
     ///
     /// Numbers, names of kinds and operations, and the trace are kept.
     #[must_use]
-    pub fn scrubbed(mut self, scrubber: &Scrubber) -> Self {
+    pub fn scrub(mut self, scrubber: &Scrubber) -> Self {
         let inner = &mut *self.0;
         inner.detail.scrub(scrubber);
         for mismatch in &mut inner.mismatches {
@@ -212,7 +212,7 @@ impl Fault {
         for advice in &mut inner.advice {
             match advice {
                 Advice::Known { with, .. } => with.scrub(scrubber),
-                Advice::Said(text) => detail::scrub_string(text, scrubber),
+                Advice::Custom(text) => detail::scrub_string(text, scrubber),
             }
         }
         for cause in &mut inner.causes {
@@ -232,7 +232,7 @@ impl Fault {
 
     /// What the catalog says about its kind.
     #[must_use]
-    pub fn row(&self) -> &'static Row {
+    pub fn row(&self) -> &'static CatalogRow {
         self.0.kind.row()
     }
 

@@ -16,13 +16,13 @@ pub mod nesting;
 pub mod pipeline;
 pub mod retry;
 pub mod scrub;
-pub mod seams;
 pub mod session;
 pub mod span;
 pub mod time;
 pub mod tool;
 pub mod trace;
 pub mod turn;
+pub mod world;
 
 pub use event::{Event, Record};
 pub use fault::{Fault, Kind};

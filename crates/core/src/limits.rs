@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::retry::Policy;
+use crate::retry::RetryPolicy;
 
 /// The bounds of a running system. All configurable, all enforced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct Limits {
     /// Bytes of one model answer.
     pub model_answer_bytes: usize,
     /// Tries, waits and the ceiling for hints.
-    pub retry: Policy,
+    pub retry: RetryPolicy,
     /// Model requests in one turn.
     pub steps: u32,
     /// Failed calls in a row in one turn.
@@ -99,7 +99,7 @@ impl Default for Limits {
             model_first_token: Duration::from_secs(120),
             model_between_tokens: Duration::from_secs(60),
             model_answer_bytes: 4 * MIB,
-            retry: Policy::default(),
+            retry: RetryPolicy::default(),
             steps: 64,
             failures_in_a_row: 8,
             identical_invalid_calls: 3,

@@ -111,7 +111,7 @@ impl Message {
 
 /// What a model is asked.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ModelRequest {
     /// The model's name, as its provider knows it.
     pub model: String,
     /// Standing instructions.

@@ -26,7 +26,7 @@ pub const PLAN: &str = "plan";
 /// What a pipeline was asked for, besides its question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Asked {
+pub struct PipelineOptions {
     /// Must a person confirm the plan?
     pub confirm: bool,
     /// Tasks that were given, so that no planner is asked.
@@ -41,7 +41,7 @@ pub struct Pipeline {
     /// What was asked.
     pub question: String,
     /// How it was asked.
-    pub asked: Asked,
+    pub asked: PipelineOptions,
     /// Counts the plans of this run; a plan made anew is another round.
     pub round: u32,
     /// The stage it is in; none before the first and once it is through.
@@ -70,7 +70,7 @@ pub struct Confirmation {
     /// The question.
     pub question: QuestionId,
     /// The plan as it was shown.
-    pub draft: plan::Draft,
+    pub draft: plan::PlanDraft,
     /// What the answer is bound to.
     pub digest: String,
     /// Unanswered by then, the plan is given up.
@@ -89,14 +89,14 @@ pub struct TaskState {
     /// The child that works on it, once it was opened.
     pub child: Option<SessionId>,
     /// It is being stopped.
-    pub stopping: Option<Stopping>,
+    pub stopping: Option<StopRequest>,
     /// How it ended.
     pub end: Option<TaskEnd>,
 }
 
 /// Why a task is being stopped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stopping {
+pub struct StopRequest {
     /// Who asked.
     pub by: String,
     /// Will it be worked on again?
@@ -105,7 +105,7 @@ pub struct Stopping {
 
 /// One piece of work for one child session. Equal jobs are the same job, and have the same child.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Job {
+pub struct StageJob {
     /// Of which round.
     pub round: u32,
     /// Of which stage.
@@ -116,7 +116,7 @@ pub struct Job {
     pub attempt: u32,
 }
 
-impl Job {
+impl StageJob {
     /// What a fault of it is about.
     #[must_use]
     pub fn scope(&self) -> Scope {
@@ -127,7 +127,7 @@ impl Job {
 impl Pipeline {
     /// A pipeline that has not begun.
     #[must_use]
-    pub fn new(question: String, asked: Asked) -> Self {
+    pub fn new(question: String, asked: PipelineOptions) -> Self {
         Self { question, asked, ..Self::default() }
     }
 
@@ -145,8 +145,8 @@ impl Pipeline {
 
     /// The jobs whose children are at work, in the order of the plan.
     #[must_use]
-    pub fn jobs(&self) -> Vec<Job> {
-        let job = |stage, task, attempt| Job { round: self.round, stage, task, attempt };
+    pub fn jobs(&self) -> Vec<StageJob> {
+        let job = |stage, task, attempt| StageJob { round: self.round, stage, task, attempt };
         match self.stage {
             Some(Stage::Planning) if self.confirmation.is_some() => Vec::new(),
             Some(stage @ (Stage::Planning | Stage::Aggregation)) => {
@@ -164,13 +164,13 @@ impl Pipeline {
 
     /// Is this job's child at work?
     #[must_use]
-    pub fn runs(&self, job: &Job) -> bool {
+    pub fn runs(&self, job: &StageJob) -> bool {
         self.jobs().contains(job)
     }
 
     /// The child of a job that runs, once it was opened.
     #[must_use]
-    pub fn child_of(&self, job: &Job) -> Option<SessionId> {
+    pub fn child_of(&self, job: &StageJob) -> Option<SessionId> {
         match &job.task {
             Some(task) => self.task(task)?.child,
             None => self.child,
@@ -201,7 +201,7 @@ impl Pipeline {
             {
                 self.confirmation = Some(Confirmation {
                     question: question.clone(),
-                    draft: plan::Draft::of_arguments(arguments),
+                    draft: plan::PlanDraft::of_arguments(arguments),
                     digest: digest.clone(),
                     expires_at: *expires_at,
                 });
@@ -217,7 +217,7 @@ impl Pipeline {
                 *state = TaskState { attempt: *attempt, running: true, ..TaskState::new(task) };
             }),
             Event::TaskStopRequested { task, by, restart } => self.with_task(task, |state| {
-                state.stopping = Some(Stopping { by: by.clone(), restart: *restart });
+                state.stopping = Some(StopRequest { by: by.clone(), restart: *restart });
             }),
             Event::TaskEnded { task, end } => self.with_task(task, |state| {
                 state.running = false;
@@ -248,7 +248,7 @@ impl Pipeline {
     fn plan(&mut self, question: &str) {
         *self = Self {
             question: question.to_owned(),
-            asked: Asked { confirm: self.asked.confirm, tasks: None },
+            asked: PipelineOptions { confirm: self.asked.confirm, tasks: None },
             round: self.round + 1,
             stage: Some(Stage::Planning),
             attempt: 1,

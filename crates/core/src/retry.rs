@@ -17,7 +17,7 @@ use crate::{
 /// How often and how patiently to try.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Policy {
+pub struct RetryPolicy {
     /// All tries, the first counted.
     pub tries: u32,
     /// The first delay, and the least.
@@ -33,7 +33,7 @@ pub struct Policy {
     pub hint_ceiling: Duration,
 }
 
-impl Default for Policy {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             tries: 3,
@@ -50,14 +50,14 @@ const JITTER: f64 = 0.1;
 
 /// What to do after a failed try.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum RetryDecision {
     /// Try again after this long.
     Retry(Duration),
     /// Stop here; the fault says why.
     GiveUp(Fault),
 }
 
-impl Policy {
+impl RetryPolicy {
     /// The delay after failed try `attempt` (the first is 1), for a jitter in −1..=1.
     #[must_use]
     pub fn delay(&self, attempt: u32, jitter: f64) -> Duration {
@@ -75,25 +75,25 @@ impl Policy {
 
     /// Decides after failed try `attempt`. A kind that must not repeat wins over tries that are left.
     #[must_use]
-    pub fn after(&self, fault: Fault, attempt: u32, jitter: f64) -> Verdict {
+    pub fn after(&self, fault: Fault, attempt: u32, jitter: f64) -> RetryDecision {
         let may_repeat = fault.may_auto_retry();
         let fault = fault.attempt(attempt, self.tries);
         if !may_repeat || attempt >= self.tries {
-            return Verdict::GiveUp(fault);
+            return RetryDecision::GiveUp(fault);
         }
         let delay = self.delay(attempt, jitter);
         match fault.retry_hint() {
-            Some(hint) if hint > self.hint_ceiling => Verdict::GiveUp(
+            Some(hint) if hint > self.hint_ceiling => RetryDecision::GiveUp(
                 Fault::new(Kind::RetryAfterTooLong, fault.operation())
                     .with(Fact::WaitMs, hint)
                     .with(Fact::LimitMs, self.hint_ceiling)
-                    .because(fault.to_string())
+                    .with_cause(fault.to_string())
                     .attempt(attempt, attempt)
                     .retry_after(hint)
-                    .traced(fault.trace()),
+                    .with_trace(fault.trace()),
             ),
-            Some(hint) => Verdict::Retry(delay.max(hint)),
-            None => Verdict::Retry(delay),
+            Some(hint) => RetryDecision::Retry(delay.max(hint)),
+            None => RetryDecision::Retry(delay),
         }
     }
 
@@ -107,7 +107,7 @@ impl Policy {
 /// The delays between tries, one fewer than there are tries. Also a backoff for `backon`.
 #[derive(Clone)]
 pub struct Schedule {
-    policy: Policy,
+    policy: RetryPolicy,
     attempt: u32,
     state: u64,
 }
@@ -142,10 +142,10 @@ impl fmt::Debug for Schedule {
     }
 }
 
-impl BackoffBuilder for Policy {
+impl BackoffBuilder for RetryPolicy {
     type Backoff = Schedule;
 
-    /// With jitter from a fixed seed; [`Policy::schedule`] takes one, and is a builder itself.
+    /// With jitter from a fixed seed; [`RetryPolicy::schedule`] takes one, and is a builder itself.
     fn build(self) -> Schedule {
         self.schedule(0)
     }
@@ -158,14 +158,14 @@ mod tests {
     use super::*;
     use crate::fault::Operation;
 
-    fn policies() -> impl Strategy<Value = Policy> {
+    fn policies() -> impl Strategy<Value = RetryPolicy> {
         (1..20_u32, 1..5_000_u64, 1..200_000_u64, 1.0..10.0_f64).prop_map(
-            |(tries, base, max, multiplier)| Policy {
+            |(tries, base, max, multiplier)| RetryPolicy {
                 tries,
                 base: Duration::from_millis(base),
                 max: Duration::from_millis(base + max),
                 multiplier,
-                ..Policy::default()
+                ..RetryPolicy::default()
             },
         )
     }
@@ -203,7 +203,7 @@ mod tests {
         fn inner_retries_never_multiply_outer_ones(inner in 1..6_u32, outer in 1..6_u32) {
             // Goal: `outer` tries around `inner` tries make at most `inner` requests.
             // Method: play both loops against a service that always fails, and count.
-            let policy = |tries| Policy { tries, ..Policy::default() };
+            let policy = |tries| RetryPolicy { tries, ..RetryPolicy::default() };
             let mut requests = 0;
             let mut run_inner = || {
                 let mut attempt = 0;
@@ -212,8 +212,8 @@ mod tests {
                     requests += 1;
                     let fault = Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
                     match policy(inner).after(fault, attempt, 0.0) {
-                        Verdict::Retry(_) => {}
-                        Verdict::GiveUp(fault) => return fault,
+                        RetryDecision::Retry(_) => {}
+                        RetryDecision::GiveUp(fault) => return fault,
                     }
                 }
             };
@@ -221,7 +221,7 @@ mod tests {
             loop {
                 attempt += 1;
                 let fault = run_inner();
-                if let Verdict::GiveUp(_) = policy(outer).after(fault, attempt, 0.0) {
+                if let RetryDecision::GiveUp(_) = policy(outer).after(fault, attempt, 0.0) {
                     break;
                 }
             }
@@ -235,23 +235,26 @@ mod tests {
 
     #[test]
     fn the_first_delays_are_one_two_four_seconds() {
-        let policy = Policy { tries: 8, ..Policy::default() };
+        let policy = RetryPolicy { tries: 8, ..RetryPolicy::default() };
         let delays: Vec<_> = (1..8).map(|attempt| policy.delay(attempt, 0.0).as_secs()).collect();
         assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60]);
     }
 
     #[test]
     fn a_hint_is_a_floor_that_may_exceed_the_maximum() {
-        let policy = Policy::default();
+        let policy = RetryPolicy::default();
         let hinted = |secs| overloaded().retry_after(Duration::from_secs(secs));
-        assert_eq!(policy.after(hinted(120), 1, 0.0), Verdict::Retry(Duration::from_secs(120)));
-        assert_eq!(policy.after(hinted(0), 2, 0.0), Verdict::Retry(Duration::from_secs(2)));
+        assert_eq!(
+            policy.after(hinted(120), 1, 0.0),
+            RetryDecision::Retry(Duration::from_secs(120))
+        );
+        assert_eq!(policy.after(hinted(0), 2, 0.0), RetryDecision::Retry(Duration::from_secs(2)));
     }
 
     #[test]
     fn a_hint_past_the_ceiling_fails_at_once_and_says_when() {
         let fault = overloaded().retry_after(Duration::from_secs(3600));
-        let Verdict::GiveUp(fault) = Policy::default().after(fault, 1, 0.0) else {
+        let RetryDecision::GiveUp(fault) = RetryPolicy::default().after(fault, 1, 0.0) else {
             panic!("must give up")
         };
         assert_eq!(fault.kind(), Kind::RetryAfterTooLong);
@@ -263,12 +266,13 @@ mod tests {
     fn skip_wins_over_retry() {
         let fault = Fault::new(Kind::ModelAuthentication, Operation::ModelRequest)
             .retry_after(Duration::from_secs(1));
-        assert!(matches!(Policy::default().after(fault, 1, 0.0), Verdict::GiveUp(_)));
+        assert!(matches!(RetryPolicy::default().after(fault, 1, 0.0), RetryDecision::GiveUp(_)));
     }
 
     #[test]
     fn the_last_try_gives_up_and_says_so() {
-        let Verdict::GiveUp(fault) = Policy::default().after(overloaded(), 3, 0.0) else {
+        let RetryDecision::GiveUp(fault) = RetryPolicy::default().after(overloaded(), 3, 0.0)
+        else {
             panic!("must give up")
         };
         assert_eq!(fault, overloaded().attempt(3, 3));

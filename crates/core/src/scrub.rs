@@ -3,7 +3,7 @@
 //! # What is scrubbed, and what is not
 //!
 //! * *Faults, log lines and the details sent to peers* pass [`Scrubber::scrub`] (or
-//!   [`Scrubber::scrub_json`], or a [`Stream`]): keys, tokens, passwords, connection strings, private
+//!   [`Scrubber::scrub_json`], or a [`ScrubStream`]): keys, tokens, passwords, connection strings, private
 //!   keys, cookies, private addresses and ports, home directories, stack traces, by pattern.
 //! * *Payloads* (messages, tool arguments, tool results) are verbatim. Scrubbing them would break
 //!   edits, digests, signed blocks and re-runs. A policy may switch the scrubber on for chosen tools.
@@ -33,21 +33,21 @@
 //! ```
 
 mod address;
-mod assign;
-mod exact;
+mod assignment;
+mod encoded_run;
 mod header;
+mod home_dir;
+mod known_secrets;
 mod pem;
-mod place;
+mod replacement;
 mod rules;
-mod span;
+mod stack_trace;
 mod stream;
 mod text;
 mod token;
-mod trace;
 mod trigger;
 mod url;
 mod value;
-mod wrapped;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -55,12 +55,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::exact::Exact;
-use self::rules::Until;
-use self::value::{Case, Tie};
+use self::known_secrets::KnownSecrets;
+use self::rules::ScanScope;
+use self::value::{Binding, ValueContext};
 use crate::message::Block;
 
-pub use self::stream::Stream;
+pub use self::stream::ScrubStream;
 
 /// How often text is looked at, if each time something was changed. Once is nearly always enough.
 const PASSES_MAX: usize = 3;
@@ -68,7 +68,7 @@ const PASSES_MAX: usize = 3;
 /// Takes secrets out of text. Clones are cheap and share the configured secrets.
 #[derive(Clone, Default)]
 pub struct Scrubber {
-    exact: Option<Arc<Exact>>,
+    exact: Option<Arc<KnownSecrets>>,
 }
 
 impl fmt::Debug for Scrubber {
@@ -90,7 +90,7 @@ impl Scrubber {
     /// Blanks around a secret do not belong to it. A secret of fewer than 6 bytes is ignored: taking
     /// every `abc` out of a text would ruin the text and hide nothing.
     pub fn with_secrets<S: AsRef<[u8]>>(secrets: impl IntoIterator<Item = S>) -> Self {
-        Self { exact: Exact::new(secrets).map(Arc::new) }
+        Self { exact: KnownSecrets::new(secrets).map(Arc::new) }
     }
 
     /// Replaces configured secrets and everything that looks like one.
@@ -109,7 +109,7 @@ impl Scrubber {
     /// Whether [`Scrubber::scrub`] would leave `text` as it is.
     pub fn is_clean(&self, text: &str) -> bool {
         self.exact.as_ref().is_none_or(|exact| exact.is_clean(text))
-            && rules::scan(text, 0, Until::First).spans.is_empty()
+            && rules::scan(text, 0, ScanScope::First).spans.is_empty()
     }
 
     /// Scrubs every string in `value`, and replaces what stands under a secret's name
@@ -120,8 +120,8 @@ impl Scrubber {
         while let Some((value, name)) = left.pop() {
             match value {
                 Value::String(text) => self.scrub_string(text, name),
-                Value::Number(_) if name.is_some_and(assign::names_password) => {
-                    *value = Value::from(span::Marker::Password.words());
+                Value::Number(_) if name.is_some_and(assignment::names_password) => {
+                    *value = Value::from(replacement::Marker::Password.words());
                 }
                 Value::Array(items) => left.extend(items.iter_mut().map(|item| (item, name))),
                 Value::Object(fields) => {
@@ -184,15 +184,15 @@ impl Scrubber {
     }
 
     /// A scrubber for text that comes in pieces.
-    pub fn stream(&self) -> Stream {
-        Stream::new(self.exact.clone())
+    pub fn stream(&self) -> ScrubStream {
+        ScrubStream::new(self.exact.clone())
     }
 
     fn scrub_string(&self, text: &mut String, name: Option<&str>) {
         if let Cow::Owned(known) = self.scrub_exact(text) {
             *text = known;
         }
-        let scrubbed = match name.and_then(|name| beside(name, text)) {
+        let scrubbed = match name.and_then(|name| scrub_named_value(name, text)) {
             Some(scrubbed) => Cow::Owned(scrubbed),
             None => by_pattern(text),
         };
@@ -208,8 +208,8 @@ impl Scrubber {
 /// judged). So what was changed is looked at again, until nothing new is found.
 fn by_pattern(text: &str) -> Cow<'_, str> {
     let pass = |text: &str| {
-        let spans = rules::scan(text, 0, Until::End).spans;
-        (!spans.is_empty()).then(|| span::replaced(text, &spans).into_owned())
+        let spans = rules::scan(text, 0, ScanScope::End).spans;
+        (!spans.is_empty()).then(|| replacement::replaced(text, &spans).into_owned())
     };
     let Some(mut out) = pass(text) else { return Cow::Borrowed(text) };
     for _ in 1..PASSES_MAX {
@@ -222,18 +222,18 @@ fn by_pattern(text: &str) -> Cow<'_, str> {
 }
 
 /// What `text` becomes under a key called `name`, if that name makes it a secret.
-fn beside(name: &str, text: &str) -> Option<String> {
+fn scrub_named_value(name: &str, text: &str) -> Option<String> {
     let lower = name.to_ascii_lowercase();
     if lower.ends_with("authorization") || lower.ends_with("cookie") {
         let line = format!("{name}: {text}");
         let start = line.len() - text.len();
-        let mut spans = rules::scan(&line, 0, Until::End).spans;
+        let mut spans = rules::scan(&line, 0, ScanScope::End).spans;
         spans.retain(|span| span.start >= start);
         let mut out = String::new();
-        span::replace(&line, start, line.len(), &spans, &mut out);
+        replacement::replace(&line, start, line.len(), &spans, &mut out);
         return Some(out);
     }
-    let (says, marker) = assign::secret_name(name)?;
-    let case = Case { says, tie: Tie::Tight, quoted: true, next: b'"', alone: false };
+    let (says, marker) = assignment::secret_name(name)?;
+    let case = ValueContext { says, tie: Binding::Tight, quoted: true, next: b'"', alone: false };
     value::is_secret(text.as_bytes(), case).then(|| marker.words().to_owned())
 }

@@ -25,10 +25,10 @@ use crate::{
 };
 
 pub(crate) use call::is_invalid;
-pub use call::{Approved, Call, CallState};
-pub use files::Files;
+pub use call::{ApprovedCall, Call, CallState};
+pub use files::SeenFiles;
 pub use pairs::{estimate_tokens, question, unpaired};
-pub use turn::{Failing, Phase, Turn};
+pub use turn::{OngoingFailure, Phase, Turn};
 
 /// Everything a session is, at one position of its history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub struct Session {
     /// Where it comes from.
     pub origin: Option<Origin>,
     /// Accepted messages nobody has begun to answer.
-    pub queue: VecDeque<Queued>,
+    pub queue: VecDeque<QueuedMessage>,
     /// The number of the last turn that began.
     pub turns: TurnNumber,
     /// The turn that is running.
@@ -57,7 +57,7 @@ pub struct Session {
     /// The to-do list.
     pub todos: Vec<Todo>,
     /// In which state tools last saw which file.
-    pub files: Files,
+    pub files: SeenFiles,
     /// What all turns used.
     pub usage: Usage,
     /// Plan → solve → aggregate, when that is what runs.
@@ -69,7 +69,7 @@ pub struct Session {
 
 /// A message waiting for its turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Queued {
+pub struct QueuedMessage {
     /// The command that brought it.
     pub command: CommandId,
     /// What it says.
@@ -78,7 +78,7 @@ pub struct Queued {
     pub trace: Trace,
     /// Set when it is not for the model itself but for a pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pipeline: Option<pipeline::Asked>,
+    pub pipeline: Option<pipeline::PipelineOptions>,
 }
 
 /// How a turn ended.
@@ -156,27 +156,27 @@ impl Session {
             Event::MessageAccepted { command, content } => {
                 self.ended = None;
                 let (command, content) = (command.clone(), content.clone());
-                self.queue.push_back(Queued { command, content, trace, pipeline: None });
+                self.queue.push_back(QueuedMessage { command, content, trace, pipeline: None });
             }
             Event::PipelineAccepted { command, question, confirm, tasks } => {
                 self.ended = None;
-                let asked = pipeline::Asked { confirm: *confirm, tasks: tasks.clone() };
+                let asked = pipeline::PipelineOptions { confirm: *confirm, tasks: tasks.clone() };
                 let content = vec![Block::Text(question.clone())];
                 let (command, pipeline) = (command.clone(), Some(asked));
-                self.queue.push_back(Queued { command, content, trace, pipeline });
+                self.queue.push_back(QueuedMessage { command, content, trace, pipeline });
             }
             Event::MessageWithdrawn { command, .. } => self.withdraw(command),
             Event::TurnStarted { message } => self.begin_turn(message, at, trace),
             Event::TurnEnded { stop, fault, usage, .. } => self.end_turn(*stop, fault, *usage),
             Event::TodosChanged { todos } => self.todos.clone_from(todos),
-            Event::FileSeen { path, digest } => self.files.saw(path, digest.as_ref()),
+            Event::FileSeen { path, digest } => self.files.record(path, digest.as_ref()),
             Event::ModelAnswered { step, content, usage, .. } => {
                 self.answered(*step, content, *usage);
             }
             Event::HistoryCompacted { messages, summary, tokens_after, usage, .. } => {
                 self.compacted(*messages, summary, *tokens_after, *usage);
             }
-            Event::CallEnded { call, outcome, .. } => self.call_ended(call, outcome),
+            Event::ToolCallEnded { call, outcome, .. } => self.call_ended(call, outcome),
             other => {
                 if let Some(turn) = &mut self.turn {
                     turn.apply(other, at);
@@ -332,7 +332,7 @@ impl Session {
     #[must_use]
     pub fn status(&self) -> Status {
         match &self.turn {
-            Some(turn) if turn.waits_for_a_person() => Status::Paused,
+            Some(turn) if turn.is_waiting_for_person() => Status::Paused,
             Some(_) => Status::Running,
             None if !self.queue.is_empty() => Status::Running,
             None if self.ended.is_some() => Status::Ended,

@@ -1,6 +1,6 @@
 //! Traces, as a collector wants them: pieces of work that are over, each below the one that asked for it.
 //!
-//! What a session does is in its records, so its spans are woven from them ([`Weaver`]), after they are durable. A
+//! What a session does is in its records, so its spans are woven from them ([`SpanBuilder`]), after they are durable. A
 //! turn that a crash interrupted and another process finished is one span, from its first record to its last.
 
 #[cfg(test)]
@@ -41,12 +41,12 @@ pub struct Span {
     /// What went wrong: a code of the catalog or of a protocol, or `cancelled`.
     pub failed: Option<Cow<'static, str>>,
     /// What it was.
-    pub about: About,
+    pub about: SpanOperation,
 }
 
 /// What a piece of work was.
 #[derive(Clone, Debug, PartialEq)]
-pub enum About {
+pub enum SpanOperation {
     /// Somebody asked a session for something.
     Request {
         /// What, in a word.
@@ -86,7 +86,7 @@ pub enum About {
         attempt: u32,
     },
     /// A tool of another computer was called, as seen by who asked.
-    Asked {
+    RemoteCall {
         /// Whom.
         computer: String,
         /// The tool.
@@ -102,7 +102,7 @@ pub enum About {
         tool: String,
     },
     /// A tool was called for somebody elsewhere.
-    Served {
+    ServedCall {
         /// Which.
         tool: String,
     },
@@ -116,7 +116,7 @@ pub fn code_of(fault: &Fault) -> Cow<'static, str> {
 
 /// Makes spans of the records of one session.
 #[derive(Debug)]
-pub struct Weaver {
+pub struct SpanBuilder {
     session: SessionId,
     turn: Option<OpenTurn>,
     /// Messages that wait and that nobody traced: their turns have nothing above them.
@@ -150,7 +150,7 @@ struct OpenCall {
     began: Timestamp,
 }
 
-impl Weaver {
+impl SpanBuilder {
     /// Goes on where the session is.
     #[must_use]
     pub fn new(session: SessionId, state: &Session) -> Self {
@@ -216,7 +216,7 @@ impl Weaver {
                 None
             }
             Event::HistoryCompacted { .. } => turn.compacted(session, at),
-            Event::CallStarted { call, tool, attempt, .. } => {
+            Event::ToolCallStarted { call, tool, attempt, .. } => {
                 turn.calls.retain(|open| open.call != *call);
                 if turn.calls.len() < OPEN_CALLS {
                     let (call, tool) = (call.clone(), tool.clone());
@@ -224,7 +224,7 @@ impl Weaver {
                 }
                 None
             }
-            Event::CallEnded { call, tool, outcome, duration_ms } => {
+            Event::ToolCallEnded { call, tool, outcome, duration_ms } => {
                 let failed = outcome.fault().map(code_of);
                 let missed = || {
                     let (call, tool) = (call.clone(), tool.clone());
@@ -236,7 +236,8 @@ impl Weaver {
                 known.or_else(|| Some(turn.call_span(session, at, missed(), failed)))
             }
             Event::TurnEnded { stop, fault, steps, usage } => {
-                let about = About::Turn { turn: number, steps: *steps, stop: *stop, usage: *usage };
+                let about =
+                    SpanOperation::Turn { turn: number, steps: *steps, stop: *stop, usage: *usage };
                 let over =
                     self.turn.take().map(|turn| turn.ended(session, at, fault.as_ref(), about));
                 return over.unwrap_or_default();
@@ -247,7 +248,7 @@ impl Weaver {
     }
 }
 
-impl Weaver {
+impl SpanBuilder {
     fn begin(&mut self, at: Timestamp, trace: Trace, number: TurnNumber, message: &CommandId) {
         let mut open = OpenTurn::new(self.session, number, message, trace);
         open.began = at;
@@ -283,7 +284,7 @@ impl OpenTurn {
         id: SpanId,
         (began, ended): (Timestamp, Timestamp),
         failed: Option<Cow<'static, str>>,
-        about: About,
+        about: SpanOperation,
     ) -> Span {
         let (trace, parent) = (self.trace, self.id(session));
         Span { trace, id, parent, session: Some(session), began, ended, failed, about }
@@ -301,14 +302,14 @@ impl OpenTurn {
             Ok(usage) => (Some(usage), None),
             Err(code) => (None, Some(code)),
         };
-        let about = About::Model { model, step, attempt, usage };
+        let about = SpanOperation::Model { model, step, attempt, usage };
         Some(self.span(session, id, (began, at), failed, about))
     }
 
     fn compacted(&mut self, session: SessionId, at: Timestamp) -> Option<Span> {
         let began = self.compacting.take()?;
         let id = SpanId::of(&["compact", &session.to_string(), &began.to_string()]);
-        Some(self.span(session, id, (began, at), None, About::Compaction))
+        Some(self.span(session, id, (began, at), None, SpanOperation::Compaction))
     }
 
     fn called(
@@ -332,7 +333,7 @@ impl OpenTurn {
     ) -> Span {
         let OpenCall { call, tool, attempt, began } = open;
         let id = SpanId::of_call(session, self.number, &call, attempt);
-        self.span(session, id, (began, at), failed, About::Call { tool, call, attempt })
+        self.span(session, id, (began, at), failed, SpanOperation::Call { tool, call, attempt })
     }
 
     /// What was still open is over with the turn.
@@ -341,7 +342,7 @@ impl OpenTurn {
         session: SessionId,
         at: Timestamp,
         fault: Option<&Fault>,
-        about: About,
+        about: SpanOperation,
     ) -> Vec<Span> {
         let failed = fault.map(code_of);
         let why = failed.clone().unwrap_or(Cow::Borrowed(Kind::Cancelled.row().code));

@@ -29,7 +29,7 @@ pub struct ToolSpec {
     /// Its own cap on what the model sees.
     pub output_bytes: Option<usize>,
     /// Where it comes from.
-    pub source: Source,
+    pub source: ToolOrigin,
 }
 
 /// What a call does to the world.
@@ -47,7 +47,7 @@ pub enum Effect {
 /// Where a tool comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum ToolOrigin {
     /// Ours.
     Builtin,
     /// Registered by the program.
@@ -139,12 +139,12 @@ pub struct Output {
     pub note: Option<String>,
     /// Set when the model sees only head and tail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cut: Option<Cut>,
+    pub cut: Option<Truncation>,
 }
 
 /// An output that was too long to show whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cut {
+pub struct Truncation {
     /// Its full size.
     pub total_bytes: u64,
     /// Where the full text is kept, by content hash; none if even that was too large.
@@ -176,12 +176,14 @@ impl Outcome {
 
     /// The JSON object the model reads, and whether it is an error.
     #[must_use]
-    pub fn told_to_model(&self, lang: crate::Lang) -> (String, bool) {
+    pub fn render_for_model(&self, lang: crate::Lang) -> (String, bool) {
         match self {
             Self::Done(output) => {
                 (crate::message::success_content(&output.data, output.note.as_deref()), false)
             }
-            Self::Failed(failure) => (crate::fault::tell::to_model(failure, lang).to_json(), true),
+            Self::Failed(failure) => {
+                (crate::fault::render::render_for_model(failure, lang).to_json(), true)
+            }
         }
     }
 }
@@ -229,7 +231,7 @@ pub struct Permissions {
 
 /// May a call run?
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Permit {
+pub enum Permission {
     /// Yes.
     Allow,
     /// If a person says so; why it is asked.
@@ -241,34 +243,34 @@ pub enum Permit {
 impl Permissions {
     /// Deny wins over ask, ask over allow, any list over the mode. A list entry may end in `*`.
     #[must_use]
-    pub fn permit(&self, spec: &ToolSpec) -> Permit {
+    pub fn permit(&self, spec: &ToolSpec) -> Permission {
         let named = |list: &[String]| list.iter().any(|pattern| matches(pattern, &spec.name));
         if named(&self.deny) {
-            return Permit::Deny("the tool is on the deny list");
+            return Permission::Deny("the tool is on the deny list");
         }
         if named(&self.ask) {
-            return Permit::Ask("the tool is on the ask list");
+            return Permission::Ask("the tool is on the ask list");
         }
         if spec.confirm {
-            return Permit::Ask("the tool asks for confirmation of every call");
+            return Permission::Ask("the tool asks for confirmation of every call");
         }
         if named(&self.allow) {
-            return Permit::Allow;
+            return Permission::Allow;
         }
         match (self.mode, spec.effect) {
-            (Mode::Auto, _) | (_, Effect::Reads) => Permit::Allow,
+            (Mode::Auto, _) | (_, Effect::Reads) => Permission::Allow,
             (Mode::Approval, Effect::Writes | Effect::Executes) => {
-                Permit::Ask("the tool writes or executes, and the mode is `approval`")
+                Permission::Ask("the tool writes or executes, and the mode is `approval`")
             }
             (Mode::Readonly, Effect::Writes | Effect::Executes) => {
-                Permit::Deny("the tool writes or executes, and the mode is `readonly`")
+                Permission::Deny("the tool writes or executes, and the mode is `readonly`")
             }
         }
     }
 
     /// What a child of a session with these permissions gets when it asks for `wanted`: never more.
     #[must_use]
-    pub fn narrowed(&self, wanted: &Self) -> Self {
+    pub fn narrow(&self, wanted: &Self) -> Self {
         let strictness = |mode| match mode {
             Mode::Auto => 0,
             Mode::Approval => 1,
@@ -354,7 +356,7 @@ mod tests {
             repair: false,
             deadline: None,
             output_bytes: None,
-            source: Source::Registered,
+            source: ToolOrigin::Registered,
         }
     }
 
@@ -378,9 +380,9 @@ mod tests {
             deny: list(&["fs_write_all"]),
         };
         let permit = |name| permissions.permit(&spec(name, Effect::Writes));
-        assert_eq!(permit("fs_edit"), Permit::Allow);
-        assert!(matches!(permit("fs_write"), Permit::Ask(_)));
-        assert!(matches!(permit("fs_write_all"), Permit::Deny(_)));
+        assert_eq!(permit("fs_edit"), Permission::Allow);
+        assert!(matches!(permit("fs_write"), Permission::Ask(_)));
+        assert!(matches!(permit("fs_write_all"), Permission::Deny(_)));
     }
 
     #[test]
@@ -388,8 +390,8 @@ mod tests {
         let tool = ToolSpec { confirm: true, ..spec("fs_write", Effect::Writes) };
         let (named, nobody) = (list(&["*"]), Permissions::default());
         let of = |permissions: Permissions, tool: &ToolSpec| match permissions.permit(tool) {
-            Permit::Allow => panic!("{permissions:?} gives no reason"),
-            Permit::Ask(reason) | Permit::Deny(reason) => reason,
+            Permission::Allow => panic!("{permissions:?} gives no reason"),
+            Permission::Ask(reason) | Permission::Deny(reason) => reason,
         };
         let writes = spec("fs_write", Effect::Writes);
         let reasons = [
@@ -427,14 +429,14 @@ mod tests {
         }
         for parent in &all {
             for wanted in &all {
-                let child = parent.narrowed(wanted);
+                let child = parent.narrow(wanted);
                 for name in names {
                     for effect in [Effect::Reads, Effect::Writes, Effect::Executes] {
                         let tool = spec(name, effect);
                         let rank = |permit| match permit {
-                            Permit::Allow => 2,
-                            Permit::Ask(_) => 1,
-                            Permit::Deny(_) => 0,
+                            Permission::Allow => 2,
+                            Permission::Ask(_) => 1,
+                            Permission::Deny(_) => 0,
                         };
                         assert!(
                             rank(child.permit(&tool)) <= rank(parent.permit(&tool)),

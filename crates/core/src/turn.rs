@@ -21,15 +21,15 @@ use std::{fmt, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    brake::Tripped,
+    brake::BrakeTrip,
     event::{
-        Answer, Ask, Command, CommandId, Entry, Event, Origin, QuestionId, Scope, SessionEnd,
-        SessionId, StopReason, TaskEnd, TurnNumber,
+        Answer, Command, CommandBody, CommandId, Entry, Event, Origin, QuestionId, Scope,
+        SessionEnd, SessionId, StopReason, TaskEnd, TurnNumber,
     },
     fault::{Fact, Fault, Kind, Operation, Severity},
     limits::Limits,
     message::{Block, CallId, ModelStop, Usage},
-    pipeline::Job,
+    pipeline::StageJob,
     session::{CallState, Phase, Session, Turn, unpaired},
     time::Timestamp,
     tool::{Outcome, Repair},
@@ -57,7 +57,7 @@ pub enum Input {
         thought: String,
     },
     /// The model's answer is complete.
-    Answered {
+    ModelAnswered {
         /// For which turn.
         turn: TurnNumber,
         /// For which step.
@@ -83,7 +83,7 @@ pub enum Input {
         fault: Fault,
     },
     /// History was compacted, or that failed and it was cut by rule.
-    Compacted {
+    HistoryCompacted {
         /// For which turn.
         turn: TurnNumber,
         /// The oldest messages the summary stands for.
@@ -98,21 +98,21 @@ pub enum Input {
         usage: Usage,
     },
     /// The calls of a step were checked.
-    Checked {
+    CallsChecked {
         /// For which turn.
         turn: TurnNumber,
         /// What is to be done with each.
-        verdicts: Vec<(CallId, Verdict)>,
+        verdicts: Vec<(CallId, CallVerdict)>,
     },
     /// Something happened beside the turn that is only to be recorded.
-    Noted {
+    RecordOnly {
         /// For which turn; 0 for none.
         turn: TurnNumber,
         /// What.
         event: Event,
     },
     /// A call ended.
-    CallEnded {
+    ToolCallEnded {
         /// For which turn.
         turn: TurnNumber,
         /// Which.
@@ -127,7 +127,7 @@ pub enum Input {
         /// For which turn.
         turn: TurnNumber,
         /// For which piece of work.
-        job: Job,
+        job: StageJob,
         /// The child.
         child: SessionId,
     },
@@ -136,19 +136,19 @@ pub enum Input {
         /// For which turn.
         turn: TurnNumber,
         /// Which piece of work.
-        job: Job,
+        job: StageJob,
         /// How.
         end: TaskEnd,
         /// What it used.
         usage: Usage,
     },
     /// The session cannot go on as it is, though nothing in it is wrong: the turn ends here.
-    Halted {
+    Aborted {
         /// Why.
         fault: Fault,
     },
     /// A time came that somebody was waiting for.
-    Woke {
+    TimerFired {
         /// For which turn.
         turn: TurnNumber,
     },
@@ -156,7 +156,7 @@ pub enum Input {
 
 /// What is to be done with a checked call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum CallVerdict {
     /// Run it.
     Run {
         /// What with.
@@ -223,14 +223,14 @@ pub enum Work {
         /// For which turn.
         turn: TurnNumber,
         /// Which piece of work.
-        job: Job,
+        job: StageJob,
     },
     /// Stop a stage's child, if there is one, and report that it has stopped.
     Stop {
         /// For which turn.
         turn: TurnNumber,
         /// Which piece of work.
-        job: Job,
+        job: StageJob,
     },
     /// Wake the session at a time.
     Wake {
@@ -268,7 +268,7 @@ impl fmt::Debug for Env<'_> {
 
 /// What follows from an input.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decided {
+pub struct Transition {
     /// To be made durable before anything else. Already applied to the session.
     pub entries: Vec<Entry>,
     /// To the command, if the input was one.
@@ -276,10 +276,10 @@ pub struct Decided {
 }
 
 /// Decides what follows from `input`, and applies it to the session.
-pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Decided {
+pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Transition {
     // Most decisions are one or two events; room for more would be a large piece of memory each time.
     let room = if let Input::Delta { .. } = input { 1 } else { 2 };
-    let decided = Decided { entries: Vec::with_capacity(room), answer: None };
+    let decided = Transition { entries: Vec::with_capacity(room), answer: None };
     let mut stepper = Stepper { session, env, decided };
     match input {
         Input::Command(command) => stepper.command(command),
@@ -289,7 +289,7 @@ pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Decided {
                 stepper.delta(step, text, thought);
             }
         }
-        Input::Answered { turn, step, attempt, content, stop, usage } => {
+        Input::ModelAnswered { turn, step, attempt, content, stop, usage } => {
             if stepper.awaits_model(turn, step, attempt) {
                 stepper.answered(step, attempt, content, stop, usage);
             } else {
@@ -303,30 +303,30 @@ pub fn step(session: &mut Session, input: Input, env: &Env<'_>) -> Decided {
                 stepper.late(Operation::ModelRequest, turn, None);
             }
         }
-        Input::Compacted { turn, messages, summary, by_model, tokens_after, usage } => {
+        Input::HistoryCompacted { turn, messages, summary, by_model, tokens_after, usage } => {
             if stepper.is_current(turn) {
                 stepper.compacted(messages, summary, by_model, tokens_after, usage);
             }
         }
-        Input::Checked { turn, verdicts } => {
+        Input::CallsChecked { turn, verdicts } => {
             if stepper.is_current(turn) {
                 stepper.checked(verdicts);
             }
         }
-        Input::Noted { turn, event } => {
+        Input::RecordOnly { turn, event } => {
             if turn == 0 || stepper.is_current(turn) {
                 stepper.emit(event);
             }
         }
-        Input::CallEnded { turn, call, attempt, outcome } => {
+        Input::ToolCallEnded { turn, call, attempt, outcome } => {
             stepper.call_ended(turn, call, attempt, outcome);
         }
         Input::StageOpened { turn, job, child } => stepper.stage_opened(turn, &job, child),
         Input::StageEnded { turn, job, end, usage } => {
             stepper.stage_ended(turn, &job, end, usage);
         }
-        Input::Halted { fault } => stepper.halted(fault),
-        Input::Woke { turn } => {
+        Input::Aborted { fault } => stepper.halted(fault),
+        Input::TimerFired { turn } => {
             if stepper.is_current(turn) {
                 stepper.woke();
             }
@@ -341,11 +341,13 @@ pub fn due(session: &Session, limits: &Limits) -> Vec<Work> {
     let Some(turn) = &session.turn else { return Vec::new() };
     let number = turn.number;
     match turn.phase {
-        Phase::Asking { .. } | Phase::Waiting { .. } if turn.cancelling => Vec::new(),
-        Phase::Asking { .. } if needs_compaction(session, turn, limits) => {
+        Phase::AwaitingModel { .. } | Phase::Waiting { .. } if turn.cancelling => Vec::new(),
+        Phase::AwaitingModel { .. } if needs_compaction(session, turn, limits) => {
             vec![Work::Compact { turn: number, step: turn.step }]
         }
-        Phase::Asking { attempt } => vec![Work::Model { turn: number, step: turn.step, attempt }],
+        Phase::AwaitingModel { attempt } => {
+            vec![Work::Model { turn: number, step: turn.step, attempt }]
+        }
         Phase::Waiting { until, .. } => vec![Work::Wake { turn: number, at: until }],
         Phase::Calling => calls::due(turn),
         Phase::Pipeline | Phase::Confirming => pipeline::due(turn, session.pipeline.as_ref()),
@@ -362,7 +364,7 @@ fn needs_compaction(session: &Session, turn: &Turn, limits: &Limits) -> bool {
 struct Stepper<'a> {
     session: &'a mut Session,
     env: &'a Env<'a>,
-    decided: Decided,
+    decided: Transition,
 }
 
 impl Stepper<'_> {
@@ -393,7 +395,7 @@ impl Stepper<'_> {
         self.session.turn.as_ref().is_some_and(|current| {
             current.number == turn
                 && current.step == step
-                && current.phase == Phase::Asking { attempt }
+                && current.phase == Phase::AwaitingModel { attempt }
                 && !current.cancelling
         })
     }
@@ -457,16 +459,16 @@ impl Stepper<'_> {
         }
         if let Some(index) = unpaired(&self.session.history, turn.first_message) {
             let fault = Fault::new(Kind::Bug, Operation::RunTurn)
-                .because(format!("history is not well paired at message {index}"));
+                .with_cause(format!("history is not well paired at message {index}"));
             return self.give_up(fault);
         }
         let (step, model) = (turn.step.saturating_add(1), settings.model.clone());
         self.emit(Event::StepStarted { step, attempt: 1, model });
-        self.tell_compaction();
+        self.record_compaction();
     }
 
     /// Says that history is being made shorter, if that is what comes before the model is asked.
-    fn tell_compaction(&mut self) -> bool {
+    fn record_compaction(&mut self) -> bool {
         let needed = needs_compaction(self.session, self.turn(), self.env.limits);
         if needed {
             let (step, tokens) = (self.turn().step, self.session.tokens);
@@ -496,7 +498,7 @@ impl Stepper<'_> {
 
     fn give_up_in(&mut self, scope: Scope, fault: Fault) {
         let trace = self.session.trace();
-        let fault = fault.traced(trace);
+        let fault = fault.with_trace(trace);
         self.emit(Event::RecoveryFailed { fault: fault.clone(), scope });
         let fatal = fault.row().severity == Severity::Critical && !fault.row().recoverable;
         self.close_turn(StopReason::Failed, Some(fault.clone()));
@@ -511,7 +513,7 @@ impl Stepper<'_> {
     /// Ends the turn and goes on with the queue.
     fn end_turn(&mut self, stop: StopReason, fault: Option<Fault>) {
         let trace = self.session.trace();
-        self.close_turn(stop, fault.map(|fault| fault.traced(trace)));
+        self.close_turn(stop, fault.map(|fault| fault.with_trace(trace)));
         self.start_next();
     }
 
@@ -524,7 +526,7 @@ impl Stepper<'_> {
     /// Says that words which were shown are void.
     fn abandon_partial(&mut self) {
         let turn = self.turn();
-        if let (true, Phase::Asking { attempt }) = (turn.partial, turn.phase) {
+        if let (true, Phase::AwaitingModel { attempt }) = (turn.partial, turn.phase) {
             let step = turn.step;
             self.emit(Event::AnswerAbandoned { step, attempt });
         }
@@ -543,7 +545,7 @@ impl Stepper<'_> {
             self.emit(event);
         }
         for (call, tool) in lost {
-            let fault = calls::outcome_unknown(&tool).traced(self.session.trace());
+            let fault = calls::outcome_unknown(&tool).with_trace(self.session.trace());
             self.end_call(call, fault.into());
         }
         self.after_calls();
@@ -565,7 +567,7 @@ impl Stepper<'_> {
                     true => calls::outcome_unknown(&call.tool),
                     false => calls::cancelled(call),
                 };
-                (call.id.clone(), fault.traced(trace))
+                (call.id.clone(), fault.with_trace(trace))
             })
             .collect();
         for (call, fault) in open {
@@ -598,7 +600,7 @@ impl Stepper<'_> {
         if turn.cancelling {
             return self.end_turn(StopReason::Cancelled, None);
         }
-        match turn.brake.tripped(self.env.limits) {
+        match turn.brake.trip(self.env.limits) {
             Some(tripped) => self.give_up(stuck(tripped)),
             None => self.next_step(),
         }
@@ -619,14 +621,14 @@ fn placed(mut event: Event, origin: Option<&Origin>) -> Event {
     event
 }
 
-fn stuck(tripped: Tripped) -> Fault {
+fn stuck(tripped: BrakeTrip) -> Fault {
     match tripped {
-        Tripped::SameInvalidCall(times) => {
+        BrakeTrip::SameInvalidCall(times) => {
             Fault::new(Kind::RepeatedCallStopped, Operation::RunTurn)
                 .with(Fact::Times, times)
                 .with(Fact::LimitName, "identical_invalid_calls")
         }
-        Tripped::FailuresInARow(times) => Fault::new(Kind::FailuresExhausted, Operation::RunTurn)
+        BrakeTrip::FailuresInARow(times) => Fault::new(Kind::FailuresExhausted, Operation::RunTurn)
             .with(Fact::Times, times)
             .with(Fact::Limit, times)
             .with(Fact::LimitName, "failures_in_a_row"),

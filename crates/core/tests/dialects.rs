@@ -10,7 +10,7 @@ use budao_core::{
     Fault, Kind, Lang,
     fault::{
         Detail, Fact, FactValue, Operation,
-        tell::{self, ToEditor},
+        render::{self, EditorRendering},
         text,
     },
     tool::Failure,
@@ -70,7 +70,7 @@ fn a_user_is_told_what_a_path_is_that_is_not_a_journal() {
         let fault = Fault::new(kind, Operation::OpenJournal)
             .with(Fact::Path, "a.db")
             .with(Fact::Cause, cause);
-        lines.extend([Lang::En, Lang::Zh].map(|lang| text::for_user(&fault, lang)));
+        lines.extend([Lang::En, Lang::Zh].map(|lang| text::user_text(&fault, lang)));
     }
     snapshot("journal_path", &lines.join("\n"));
 }
@@ -81,10 +81,10 @@ fn what_nobody_confirmed_is_told_as_unknown_to_everybody() {
     let unconfirmed = Kind::VARIANTS.iter().map(|kind| faults::sample(*kind).unconfirmed());
     for fault in unconfirmed {
         let failure = Failure { fault: fault.clone(), data: None, note: None };
-        let told = tell::to_model(&failure, Lang::En);
+        let told = render::render_for_model(&failure, Lang::En);
         assert!(!told.retryable && told.next == "stop", "{fault}");
-        assert!(!tell::to_peer(&fault, Lang::En).retryable, "{fault}");
-        assert!(!tell::to_editor(&fault, Lang::En).retryable, "{fault}");
+        assert!(!render::render_for_peer(&fault, Lang::En).retryable, "{fault}");
+        assert!(!render::render_for_editor(&fault, Lang::En).retryable, "{fault}");
         assert!(!told.error.contains("was stopped"), "{}", told.error);
         if fault.kind() != Kind::ToolAbandoned {
             assert!(told.error.contains("may still be running"), "{}", told.error);
@@ -93,7 +93,7 @@ fn what_nobody_confirmed_is_told_as_unknown_to_everybody() {
     for lang in Lang::VARIANTS {
         let lines = faults::unconfirmed().flat_map(|fault| {
             let advice = text::recommendations(&fault, *lang).join(" | ");
-            [text::for_model(&fault, *lang), text::for_user(&fault, *lang), advice]
+            [text::model_text(&fault, *lang), text::user_text(&fault, *lang), advice]
         });
         snapshot(&format!("unconfirmed_{lang}"), &lines.collect::<Vec<_>>().join("\n"));
     }
@@ -179,11 +179,11 @@ const UNFILLED: &str = "it names a fact and does not fill it";
 /// Everything a person or a model can read of a fault.
 fn texts(fault: &Fault, lang: Lang) -> Vec<(String, String)> {
     let mut texts = vec![
-        ("model".to_owned(), text::for_model(fault, lang)),
-        ("user".to_owned(), text::for_user(fault, lang)),
-        ("peer title".to_owned(), tell::to_peer(fault, lang).title),
-        ("peer message".to_owned(), tell::to_peer(fault, lang).message),
-        ("editor message".to_owned(), tell::to_editor(fault, lang).message),
+        ("model".to_owned(), text::model_text(fault, lang)),
+        ("user".to_owned(), text::user_text(fault, lang)),
+        ("peer title".to_owned(), render::render_for_peer(fault, lang).title),
+        ("peer message".to_owned(), render::render_for_peer(fault, lang).message),
+        ("editor message".to_owned(), render::render_for_editor(fault, lang).message),
     ];
     let lines = text::recommendations(fault, lang);
     assert_eq!(lines.len(), fault.row().recommendations, "{}", fault.row().code);
@@ -245,12 +245,12 @@ fn snapshot(name: &str, text: &str) {
 
 fn model(fault: &Fault, lang: Lang) -> String {
     let failure = Failure { fault: fault.clone(), data: None, note: None };
-    tell::to_model(&failure, lang).to_json()
+    render::render_for_model(&failure, lang).to_json()
 }
 
 /// An `error.*` event.
 fn user(fault: &Fault, lang: Lang) -> Value {
-    let told = tell::to_user(fault, lang);
+    let told = render::render_for_user(fault, lang);
     let mut metadata = json!({
         "error_code": told.row.code,
         "error_type": told.row.type_name,
@@ -283,7 +283,7 @@ fn user(fault: &Fault, lang: Lang) -> Value {
 
 /// The seed's nested error; today's clients get the same two fields flat.
 fn smcp(fault: &Fault, lang: Lang) -> Value {
-    let told = tell::to_peer(fault, lang);
+    let told = render::render_for_peer(fault, lang);
     let mut details = json!(told.details);
     let fields = details.as_object_mut().expect("it is one");
     fields.insert("error_code".into(), told.code.into());
@@ -293,18 +293,18 @@ fn smcp(fault: &Fault, lang: Lang) -> Value {
 }
 
 fn mcp(fault: &Fault, lang: Lang) -> Value {
-    json!({ "content": [{ "type": "text", "text": text::for_model(fault, lang) }], "isError": true })
+    json!({ "content": [{ "type": "text", "text": text::model_text(fault, lang) }], "isError": true })
 }
 
 fn json_rpc(fault: &Fault, lang: Lang) -> Value {
-    let told = tell::to_peer(fault, lang);
+    let told = render::render_for_peer(fault, lang);
     let data = json!({ "code": told.code, "retryable": told.retryable, "trace": told.trace });
     json!({ "code": told.json_rpc, "message": told.message, "data": data })
 }
 
 /// RFC 9457.
 fn problem(fault: &Fault, lang: Lang) -> Value {
-    let told = tell::to_peer(fault, lang);
+    let told = render::render_for_peer(fault, lang);
     json!({
         "type": format!("/faults/{}", told.code),
         "title": told.title,
@@ -317,8 +317,8 @@ fn problem(fault: &Fault, lang: Lang) -> Value {
 
 /// A failed tool call, a stop reason, or an error response.
 fn editor(fault: &Fault, lang: Lang) -> Value {
-    let ToEditor { outcome, json_rpc, message, kind, retryable, advice } =
-        tell::to_editor(fault, lang);
+    let EditorRendering { outcome, json_rpc, message, kind, retryable, advice } =
+        render::render_for_editor(fault, lang);
     match outcome {
         "tool_call_failed" => json!({
             "sessionUpdate": "tool_call_update", "status": "failed", "text": message,
@@ -334,7 +334,7 @@ fn editor(fault: &Fault, lang: Lang) -> Value {
 #[test]
 fn facts_go_to_the_context_or_beside_it_and_none_is_lost() {
     for fault in faults::all() {
-        let told = tell::to_user(&fault, Lang::En);
+        let told = render::render_for_user(&fault, Lang::En);
         let mut together = Detail::new();
         for (fact, value) in told.context.iter().chain(told.facts.iter()) {
             assert!(together.get(fact).is_none(), "{fact} is told twice");
@@ -364,7 +364,7 @@ fn arguments_that_do_not_fit_are_told_one_a_line() {
         .into_iter()
         .fold(faults::bare(Kind::InvalidArguments), Fault::mismatch)
         .with(Fact::ToolName, "fs_edit");
-    insta::assert_snapshot!(text::for_model(&fault, Lang::En), @r#"
+    insta::assert_snapshot!(text::model_text(&fault, Lang::En), @r#"
     Invalid parameters: edits.0.path: required; did you mean `pth`?
     mode: must be one of `read`, `write` (you sent "append")
     "#);

@@ -6,7 +6,7 @@ use std::{error::Error, fmt, time::Duration};
 
 use budao_core::{
     Fault, Kind, Lang,
-    fault::{Advice, Detail, Fact, FactValue, Mismatch, Operation, Shape, tell, text},
+    fault::{Advice, Detail, Fact, FactValue, Mismatch, Operation, Shape, render, text},
     scrub::Scrubber,
     tool::Failure,
     trace::Trace,
@@ -36,12 +36,12 @@ fn a_record_of_a_fault_holds_what_is_known_and_nothing_else() {
     let full = Fault::new(Kind::ModelRateLimited, Operation::ModelRequest)
         .with(Fact::Service, "anthropic")
         .with(Fact::WaitMs, Duration::from_secs(2))
-        .advise([Advice::Said("Use the other key".into())])
+        .advise([Advice::Custom("Use the other key".into())])
         .attempt(1, 3)
         .retry_after(Duration::from_millis(2500))
-        .traced(Trace::from_random(0xabc))
+        .with_trace(Trace::from_random(0xabc))
         .via("server", "eu-1")
-        .because("429");
+        .with_cause("429");
     assert_eq!(
         serde_json::to_value(&full).unwrap(),
         json!({
@@ -149,10 +149,10 @@ fn causes_are_told_once_and_only_to_the_operator() {
     for lang in Lang::VARIANTS {
         let failure = Failure { fault: fault.clone(), data: None, note: None };
         let told = [
-            tell::to_model(&failure, *lang).to_json(),
-            format!("{:?}", tell::to_user(&fault, *lang)),
-            format!("{:?}", tell::to_peer(&fault, *lang)),
-            format!("{:?}", tell::to_editor(&fault, *lang)),
+            render::render_for_model(&failure, *lang).to_json(),
+            format!("{:?}", render::render_for_user(&fault, *lang)),
+            format!("{:?}", render::render_for_peer(&fault, *lang)),
+            format!("{:?}", render::render_for_editor(&fault, *lang)),
         ];
         for text in told {
             assert!(!text.contains("upstream"), "{text}");
@@ -170,7 +170,7 @@ fn the_operators_line_stays_one_line() {
     let fault = Fault::new(Kind::ToolFailed, Operation::ToolCall)
         .with(Fact::ToolName, "a\nb".to_owned())
         .via("computer", "c\r\nd")
-        .because("first\n  second\n\nERR_BUG_001 run_turn: forged");
+        .with_cause("first\n  second\n\nERR_BUG_001 run_turn: forged");
     let line = fault.to_string();
     assert!(!line.contains(['\n', '\r']), "{line}");
     assert!(line.ends_with(": first;   second; ERR_BUG_001 run_turn: forged"), "{line}");
@@ -193,11 +193,11 @@ fn advice_for_this_one_stands_before_the_general_and_nothing_is_said_twice() {
         .map(std::borrow::Cow::into_owned)
         .collect();
     let fault = faults::bare(Kind::FilePermission)
-        .advise([Advice::Said("Ask Ana".into()), Advice::Said(general[0].clone())]);
+        .advise([Advice::Custom("Ask Ana".into()), Advice::Custom(general[0].clone())]);
     let told = text::recommendations(&fault, Lang::En);
     assert_eq!(told[0], "Ask Ana");
     assert_eq!(told[1..], general);
-    let many = (0..20).map(|number| Advice::Said(format!("line {number}")));
+    let many = (0..20).map(|number| Advice::Custom(format!("line {number}")));
     let fault = faults::bare(Kind::FilePermission).advise(many);
     assert_eq!(text::recommendations(&fault, Lang::En).len(), 8, "more than anybody reads");
 }
@@ -205,16 +205,20 @@ fn advice_for_this_one_stands_before_the_general_and_nothing_is_said_twice() {
 #[test]
 fn a_trace_that_was_brought_is_kept() {
     let (first, second) = (Trace::from_random(1), Trace::from_random(2));
-    let fault = faults::bare(Kind::Bug).traced(first).traced(second);
+    let fault = faults::bare(Kind::Bug).with_trace(first).with_trace(second);
     assert_eq!(fault.trace(), first);
-    assert_eq!(tell::to_peer(&faults::bare(Kind::Bug), Lang::En).trace, None, "zeros are not sent");
+    assert_eq!(
+        render::render_for_peer(&faults::bare(Kind::Bug), Lang::En).trace,
+        None,
+        "zeros are not sent"
+    );
 }
 
 #[test]
 fn waits_read_well() {
     let told = |millis: u64| {
         let fault = faults::bare(Kind::DeadlinePassed).with(Fact::TimeoutMs, millis);
-        text::for_user(&fault, Lang::En)
+        text::user_text(&fault, Lang::En)
     };
     for (millis, seconds) in
         [(120_000, "120"), (10_400, "10"), (1_500, "1.5"), (2_000, "2"), (250, "0.3"), (20, "0.02")]
@@ -232,7 +236,7 @@ fn a_scrubbed_fault_gives_no_secret_away() {
         "sk-ant-api03-7Hq2LmX9vTzR4wKpYb8NcJdF5sGaVuE1oQiWx3ZyBtMrCkDh6PjSnAe0LfUg";
     let scrubber = Scrubber::new();
     for kind in Kind::VARIANTS {
-        let fault = planted(*kind, SECRET).scrubbed(&scrubber);
+        let fault = planted(*kind, SECRET).scrub(&scrubber);
         let recorded = serde_json::to_string(&fault).unwrap();
         assert!(!recorded.contains(SECRET), "recorded: {recorded}");
         assert!(!fault.to_string().contains(SECRET), "operator: {fault}");
@@ -240,10 +244,10 @@ fn a_scrubbed_fault_gives_no_secret_away() {
         for lang in Lang::VARIANTS {
             let failure = Failure { fault: fault.clone(), data: None, note: None };
             for told in [
-                tell::to_model(&failure, *lang).to_json(),
-                format!("{:?}", tell::to_user(&fault, *lang)),
-                format!("{:?}", tell::to_peer(&fault, *lang)),
-                format!("{:?}", tell::to_editor(&fault, *lang)),
+                render::render_for_model(&failure, *lang).to_json(),
+                format!("{:?}", render::render_for_user(&fault, *lang)),
+                format!("{:?}", render::render_for_peer(&fault, *lang)),
+                format!("{:?}", render::render_for_editor(&fault, *lang)),
             ] {
                 assert!(!told.contains(SECRET), "{lang}: {told}");
             }
@@ -258,10 +262,10 @@ fn a_scrubbed_fault_gives_no_secret_away() {
 fn planted(kind: Kind, secret: &str) -> Fault {
     let text = format!("key {secret} was refused");
     let mut fault = faults::sample(kind)
-        .because(text.clone())
+        .with_cause(text.clone())
         .via("computer", text.clone())
         .advise([
-            Advice::Said(text.clone()),
+            Advice::Custom(text.clone()),
             Advice::Known {
                 advice: "none-such".into(),
                 with: Detail::new().with(Fact::Reason, text.clone()),
@@ -294,11 +298,11 @@ fn a_reason_of_ours_is_told_in_the_readers_language_and_those_of_others_as_they_
             .with(Fact::Reason, reason)
     };
     let ours = denied("the tool writes or executes, and the mode is `readonly`");
-    assert!(text::for_model(&ours, Lang::En).contains("the mode is `readonly`"));
-    let told = text::for_model(&ours, Lang::Zh);
+    assert!(text::model_text(&ours, Lang::En).contains("the mode is `readonly`"));
+    let told = text::model_text(&ours, Lang::Zh);
     assert!(told.contains("当前模式是 `readonly`") && !told.contains("the mode"), "{told}");
     let theirs = denied("not on a Sunday");
-    assert!(text::for_model(&theirs, Lang::Zh).contains("not on a Sunday"));
+    assert!(text::model_text(&theirs, Lang::Zh).contains("not on a Sunday"));
     let longer = "the tool is on the ask list of the house";
     assert_eq!(text::reason(longer, Lang::Zh), longer, "only whole reasons are ours");
     let plan = "the plan must be confirmed before it is carried out";

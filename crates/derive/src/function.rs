@@ -10,7 +10,7 @@ use syn::{
 use crate::options::Options;
 
 /// What a function gives back.
-enum Gives {
+enum ReturnShape {
     /// A value.
     Value,
     /// A `Result` whose error becomes a `ToolError`.
@@ -75,7 +75,7 @@ pub(crate) fn expand(options: &Options, mut item: ItemFn) -> syn::Result<TokenSt
                     ::core::option::Option::Some(::std::string::String::from(#description))
                 }
 
-                fn options(&self) -> #home::Options {
+                fn options(&self) -> #home::ToolOptions {
                     #settings
                 }
 
@@ -156,33 +156,33 @@ fn answer(given: &ReturnType, home: &syn::Path, call: &TokenStream) -> (TokenStr
         return (quote!(()), quote!({ #call; ::core::result::Result::Ok(()) }));
     };
     match gives(kind) {
-        (Gives::Value, _) => (quote!(#kind), quote!(::core::result::Result::Ok(#call))),
-        (Gives::Result, output) => {
+        (ReturnShape::Value, _) => (quote!(#kind), quote!(::core::result::Result::Ok(#call))),
+        (ReturnShape::Result, output) => {
             let output = output.map_or_else(|| quote!(()), |it| quote!(#it));
             (output, quote!(#call.map_err(#home::ToolError::from)))
         }
-        (Gives::Text, output) => {
+        (ReturnShape::Text, output) => {
             let output = output.map_or_else(|| quote!(()), |it| quote!(#it));
-            (output, quote!(#call.map_err(#home::ToolError::no)))
+            (output, quote!(#call.map_err(#home::ToolError::new)))
         }
-        (Gives::Failure, output) => {
+        (ReturnShape::Failure, output) => {
             let output = output.map_or_else(|| quote!(#home::made::Value), |it| quote!(#it));
             (output, quote!(#call.map_err(#home::ToolError::failure)))
         }
     }
 }
 
-fn gives(kind: &Type) -> (Gives, Option<&Type>) {
-    let Type::Path(path) = kind else { return (Gives::Value, None) };
-    let Some(last) = path.path.segments.last() else { return (Gives::Value, None) };
+fn gives(kind: &Type) -> (ReturnShape, Option<&Type>) {
+    let Type::Path(path) = kind else { return (ReturnShape::Value, None) };
+    let Some(last) = path.path.segments.last() else { return (ReturnShape::Value, None) };
     if last.ident == "ToolResult" {
-        return (Gives::Failure, None);
+        return (ReturnShape::Failure, None);
     }
     if last.ident != "Result" {
-        return (Gives::Value, None);
+        return (ReturnShape::Value, None);
     }
     let PathArguments::AngleBracketed(arguments) = &last.arguments else {
-        return (Gives::Result, None);
+        return (ReturnShape::Result, None);
     };
     let mut types = arguments.args.iter().filter_map(|argument| match argument {
         GenericArgument::Type(kind) => Some(kind),
@@ -190,9 +190,9 @@ fn gives(kind: &Type) -> (Gives, Option<&Type>) {
     });
     let output = types.next();
     match types.next() {
-        Some(error) if is_text(error) => (Gives::Text, output),
-        Some(error) if ends_in(error, "Failure") => (Gives::Failure, output),
-        _ => (Gives::Result, output),
+        Some(error) if is_text(error) => (ReturnShape::Text, output),
+        Some(error) if ends_in(error, "Failure") => (ReturnShape::Failure, output),
+        _ => (ReturnShape::Result, output),
     }
 }
 

@@ -14,11 +14,11 @@ pub(crate) struct Options {
     pub(crate) name: Option<LitStr>,
     pub(crate) home: Option<Path>,
     /// Calls on `Options`, in the order they were written.
-    calls: Vec<Call>,
+    calls: Vec<OptionCall>,
     read_only: bool,
 }
 
-enum Call {
+enum OptionCall {
     Executes,
     Idempotent(bool),
     Confirm(bool),
@@ -53,24 +53,24 @@ impl Options {
             "read_only" => self.read_only = switch(input)?,
             "executes" => {
                 if switch(input)? {
-                    self.calls.push(Call::Executes);
+                    self.calls.push(OptionCall::Executes);
                 }
             }
-            "idempotent" => self.calls.push(Call::Idempotent(switch(input)?)),
-            "confirm" => self.calls.push(Call::Confirm(switch(input)?)),
-            "repair" => self.calls.push(Call::Repair(switch(input)?)),
-            "quick" => self.calls.push(Call::Quick(switch(input)?)),
+            "idempotent" => self.calls.push(OptionCall::Idempotent(switch(input)?)),
+            "confirm" => self.calls.push(OptionCall::Confirm(switch(input)?)),
+            "repair" => self.calls.push(OptionCall::Repair(switch(input)?)),
+            "quick" => self.calls.push(OptionCall::Quick(switch(input)?)),
             "deadline" => {
                 let value = text(input)?;
                 let units = [("ms", 1), ("s", 1_000), ("m", 60_000)];
-                self.calls.push(Call::DeadlineMillis(amount(&value, &units, "90s")?));
+                self.calls.push(OptionCall::DeadlineMillis(amount(&value, &units, "90s")?));
             }
             "output" => {
                 let value = text(input)?;
                 let bytes = amount(&value, &[("k", 1 << 10), ("m", 1 << 20), ("", 1)], "256k")?;
                 let bytes = usize::try_from(bytes)
                     .map_err(|_| syn::Error::new(value.span(), "too large"))?;
-                self.calls.push(Call::OutputBytes(bytes));
+                self.calls.push(OptionCall::OutputBytes(bytes));
             }
             other => {
                 let message = format!("`{other}` is not an option of `tool`; known are {KNOWN}");
@@ -84,17 +84,17 @@ impl Options {
     pub(crate) fn expression(&self, home: &Path) -> TokenStream {
         let start = if self.read_only { quote!(read_only) } else { quote!(default) };
         let calls = self.calls.iter().map(|call| match call {
-            Call::Executes => quote!(.effect(#home::typed::Effect::Executes)),
-            Call::Idempotent(yes) => quote!(.idempotent(#yes)),
-            Call::Confirm(yes) => quote!(.confirm(#yes)),
-            Call::Repair(yes) => quote!(.repair(#yes)),
-            Call::Quick(yes) => quote!(.quick(#yes)),
-            Call::DeadlineMillis(millis) => {
+            OptionCall::Executes => quote!(.effect(#home::typed::Effect::Executes)),
+            OptionCall::Idempotent(yes) => quote!(.idempotent(#yes)),
+            OptionCall::Confirm(yes) => quote!(.confirm(#yes)),
+            OptionCall::Repair(yes) => quote!(.repair(#yes)),
+            OptionCall::Quick(yes) => quote!(.quick(#yes)),
+            OptionCall::DeadlineMillis(millis) => {
                 quote!(.deadline(::core::time::Duration::from_millis(#millis)))
             }
-            Call::OutputBytes(bytes) => quote!(.output_bytes(#bytes)),
+            OptionCall::OutputBytes(bytes) => quote!(.output_bytes(#bytes)),
         });
-        quote!(#home::Options::#start() #(#calls)*)
+        quote!(#home::ToolOptions::#start() #(#calls)*)
     }
 
     /// Where `budao_tools` is found: as said, or as the manifest of the crate being compiled says.

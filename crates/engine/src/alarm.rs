@@ -1,7 +1,7 @@
 //! A timer that survives the loop's iterations: waking too early costs one look, a new timer for each message costs
 //! more.
 
-use budao_core::{seams::Clock, time::Timestamp};
+use budao_core::{time::Timestamp, world::Clock};
 use futures::future::BoxFuture;
 
 /// The next time a session's task wakes by itself.

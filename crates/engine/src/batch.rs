@@ -6,10 +6,10 @@ use std::{
 };
 
 use budao_core::{
-    event::{Answer, Ask, Command, CommandId, Seq, SessionId},
+    event::{Answer, Command, CommandBody, CommandId, Seq, SessionId},
     fault::{Fact, Fault, Kind, Operation},
 };
-use budao_journal::{Append, Entry, Token};
+use budao_journal::{Append, Entry, LeaseToken};
 use tokio::sync::oneshot;
 
 /// The channel to a caller that waits for a result.
@@ -97,7 +97,7 @@ impl Batch {
     pub(crate) fn append(
         &self,
         session: SessionId,
-        token: Token,
+        token: LeaseToken,
         head: Seq,
         snapshot: Option<Vec<u8>>,
     ) -> Append {
@@ -136,7 +136,7 @@ impl Batch {
     }
 }
 
-fn hash(body: &Ask) -> u64 {
+fn hash(body: &CommandBody) -> u64 {
     let mut hasher = DefaultHasher::new();
     serde_json::to_vec(body).unwrap_or_default().hash(&mut hasher);
     hasher.finish()

@@ -4,14 +4,14 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
-    engine::{Engine, Opening},
+    engine::{Engine, SessionOptions},
     event::{Answer, Command, Record, Seq, SessionId},
     fault::{Fault, Kind},
     limits::Limits,
-    seams::World,
     session::Session,
+    world::World,
 };
-use budao_journal::{Info, Journal, Missing, Stored, fold};
+use budao_journal::{HistoryInfo, IfMissing, Journal, StoredRecord, fold};
 use dashmap::DashMap;
 use futures::{
     StreamExt,
@@ -130,7 +130,7 @@ impl<F: DeciderFactory> Host<F> {
     /// # Errors
     /// When too many sessions are loaded.
     pub async fn signal(&self, session: SessionId, signal: SignalOf<F>) -> Result<(), Fault> {
-        self.send(session, Missing::Refuse, Message::Signal(signal)).await
+        self.send(session, IfMissing::Refuse, Message::Signal(signal)).await
     }
 
     /// Finishes a session: looks at it again until nothing in it is unfinished or it is loaded here. One pursuit runs
@@ -165,7 +165,7 @@ impl<F: DeciderFactory> Host<F> {
         match journal.info(session).await {
             Ok(None) => true,
             // A lease of ours without a task is left from a write that the disk did not confirm.
-            Ok(Some(Info { lease: Some(lease), .. }))
+            Ok(Some(HistoryInfo { lease: Some(lease), .. }))
                 if lease.holder == self.config().holder && self.0.registry.contains(session) =>
             {
                 true
@@ -186,7 +186,7 @@ impl<F: DeciderFactory> Host<F> {
 
     /// Loads a session without a message.
     fn load(&self, session: SessionId) -> mpsc::Sender<Message<SignalOf<F>>> {
-        let start = || SessionTask::start(self.clone(), session, Missing::Refuse);
+        let start = || SessionTask::start(self.clone(), session, IfMissing::Refuse);
         self.0.registry.get_or_start(session, start)
     }
 
@@ -194,7 +194,7 @@ impl<F: DeciderFactory> Host<F> {
     pub(crate) async fn send(
         &self,
         session: SessionId,
-        missing: Missing,
+        missing: IfMissing,
         message: Message<SignalOf<F>>,
     ) -> Result<(), Fault> {
         let start = || SessionTask::start(self.clone(), session, missing);
@@ -220,13 +220,13 @@ impl<F: DeciderFactory> Host<F> {
 
 #[async_trait]
 impl<F: DeciderFactory> Engine for Host<F> {
-    async fn open(&self, opening: Opening) -> Result<SessionId, Fault> {
+    async fn open(&self, opening: SessionOptions) -> Result<SessionId, Fault> {
         let session = opening.session.unwrap_or_else(|| SessionId(self.config().world.uuid()));
-        let Opening { mut settings, origin, .. } = opening;
+        let SessionOptions { mut settings, origin, .. } = opening;
         self.factory().prepare(&mut settings)?;
         let (reply, opened) = oneshot::channel();
         let message = Message::Open { settings: Box::new(settings), origin, reply };
-        self.send(session, Missing::Create, message).await?;
+        self.send(session, IfMissing::Create, message).await?;
         opened.await.map_err(|_| task_gone(session))??;
         Ok(session)
     }
@@ -236,7 +236,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
         let (reply, answered) = oneshot::channel();
         let copy = Box::new(command.clone());
         let message = Message::Command { command: copy, from_inbox: false, reply };
-        self.send(session, Missing::Refuse, message).await?;
+        self.send(session, IfMissing::Refuse, message).await?;
         match answered.await.unwrap_or_else(|_| Err(task_gone(session))) {
             Err(fault) if fault.kind() == Kind::SessionBusy => {
                 self.submit_remotely(session, command).await
@@ -256,7 +256,7 @@ impl<F: DeciderFactory> Engine for Host<F> {
         let batches = self.config().journal.follow(session, after);
         let records = batches.flat_map(|batch| {
             let records: Vec<Result<Record, Fault>> = match batch {
-                Ok(batch) => batch.iter().map(Stored::record).collect(),
+                Ok(batch) => batch.iter().map(StoredRecord::record).collect(),
                 Err(fault) => vec![Err(fault)],
             };
             stream::iter(records)

@@ -7,9 +7,9 @@ use std::time::Duration;
 use budao_core::{
     event::{Answer, Command, CommandId, SessionId},
     fault::{Fact, Fault, Kind, Operation},
-    seams::Clock,
+    world::Clock,
 };
-use budao_journal::{Journal, Submitted};
+use budao_journal::{Journal, SubmitOutcome};
 
 /// How long the other process may take to answer a command.
 pub const REMOTE_ANSWER: Duration = Duration::from_secs(30);
@@ -32,8 +32,8 @@ pub async fn submit_remote(
     command: Command,
 ) -> Result<Result<Answer, RemoteCommand>, Fault> {
     match journal.submit(session, command.clone()).await {
-        Ok(Submitted::Answered(answer)) => Ok(Ok(answer)),
-        Ok(Submitted::New | Submitted::Pending) => {
+        Ok(SubmitOutcome::Answered(answer)) => Ok(Ok(answer)),
+        Ok(SubmitOutcome::New | SubmitOutcome::Pending) => {
             Ok(Err(RemoteCommand { session, command, waited: Duration::ZERO }))
         }
         Err(fault) => withdraw(journal, session, command, fault).await.map(Ok),
@@ -106,10 +106,6 @@ pub async fn confirm_failure(
     id: &CommandId,
     fault: Fault,
 ) -> Result<Answer, Fault> {
-    // The id is known for another command: the answer in the journal is not this command's.
-    if fault.kind() == Kind::CommandRepeated {
-        return Err(fault);
-    }
     match journal.answer(session, id).await {
         Ok(Some(answer)) => Ok(answer),
         Ok(None) | Err(_) => Err(fault),

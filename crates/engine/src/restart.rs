@@ -5,7 +5,7 @@ use std::{any::Any, time::Duration};
 use budao_core::{
     event::SessionId,
     fault::{Category, Fact, Fault, Kind, Operation},
-    retry::Policy,
+    retry::RetryPolicy,
 };
 
 use crate::writer::{session_busy, task_gone};
@@ -62,7 +62,7 @@ impl RestartPolicy {
     pub fn decide(
         &mut self,
         exit: Result<WriterExit, Box<dyn Any + Send>>,
-        retry: &Policy,
+        retry: &RetryPolicy,
     ) -> RestartDecision {
         self.attempt += 1;
         match exit.unwrap_or_else(|_| WriterExit::Failed(panicked(self.session))) {
@@ -96,5 +96,5 @@ pub(crate) fn is_transient(fault: &Fault) -> bool {
 fn panicked(session: SessionId) -> Fault {
     Fault::new(Kind::Bug, Operation::RunTurn)
         .with(Fact::Session, session.to_string())
-        .because("the code that runs the session panicked")
+        .with_cause("the code that runs the session panicked")
 }

@@ -11,7 +11,7 @@ use budao_core::{
     fault::{Fault, Kind},
     time::Timestamp,
 };
-use budao_journal::Missing;
+use budao_journal::IfMissing;
 use futures::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
@@ -70,7 +70,7 @@ impl StopRequest {
 pub(crate) struct SessionTask<F: DeciderFactory> {
     pub(crate) host: Host<F>,
     pub(crate) session: SessionId,
-    pub(crate) missing: Missing,
+    pub(crate) missing: IfMissing,
     pub(crate) sender: mpsc::Sender<Message<SignalOf<F>>>,
     pub(crate) messages: mpsc::Receiver<Message<SignalOf<F>>>,
     /// How often the session was loaded.
@@ -83,7 +83,7 @@ impl<F: DeciderFactory> SessionTask<F> {
     pub(crate) fn start(
         host: Host<F>,
         session: SessionId,
-        missing: Missing,
+        missing: IfMissing,
     ) -> mpsc::Sender<Message<SignalOf<F>>> {
         let (sender, messages) = mpsc::channel(QUEUE);
         let spawn = std::sync::Arc::clone(&host.config().world.spawn);
@@ -185,7 +185,7 @@ impl<F: DeciderFactory> SessionTask<F> {
                 (message, Ok(())) => {
                     let (host, session) = (self.host.clone(), self.session);
                     let forward = async move {
-                        drop(host.send(session, Missing::Refuse, message).await);
+                        drop(host.send(session, IfMissing::Refuse, message).await);
                     };
                     self.host.config().world.spawn.spawn(Box::pin(forward));
                 }

@@ -4,7 +4,7 @@
 
 use std::{fmt, sync::Arc};
 
-use budao_core::{event::SessionId, seams::Spans, session::Session, span::Weaver};
+use budao_core::{event::SessionId, session::Session, span::SpanBuilder, world::SpanExporter};
 use budao_journal::Entry;
 
 use crate::fault_log::FaultLog;
@@ -20,9 +20,11 @@ pub(crate) trait CommitSubscriber: Send + Sync + fmt::Debug {
 pub(crate) struct CommitSubscribers([Box<dyn CommitSubscriber>; 2]);
 
 impl CommitSubscribers {
-    pub(crate) fn new(session: SessionId, state: &Session, spans: &Arc<dyn Spans>) -> Self {
-        let tracer =
-            SpanSubscriber { exporter: Arc::clone(spans), builder: Weaver::new(session, state) };
+    pub(crate) fn new(session: SessionId, state: &Session, spans: &Arc<dyn SpanExporter>) -> Self {
+        let tracer = SpanSubscriber {
+            exporter: Arc::clone(spans),
+            builder: SpanBuilder::new(session, state),
+        };
         Self([Box::new(FaultLog(session)), Box::new(tracer)])
     }
 
@@ -34,18 +36,18 @@ impl CommitSubscribers {
 /// Builds spans from committed entries and exports those that have ended.
 #[derive(Debug)]
 struct SpanSubscriber {
-    exporter: Arc<dyn Spans>,
-    builder: Weaver,
+    exporter: Arc<dyn SpanExporter>,
+    builder: SpanBuilder,
 }
 
 impl CommitSubscriber for SpanSubscriber {
     fn on_commit(&mut self, entries: &[Entry]) {
-        if !self.exporter.is_on() {
+        if !self.exporter.is_enabled() {
             return;
         }
         for entry in entries {
             for span in self.builder.take(entry.at, entry.trace, entry.turn, &entry.event) {
-                self.exporter.tell(span);
+                self.exporter.export(span);
             }
         }
     }

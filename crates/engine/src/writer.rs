@@ -10,12 +10,13 @@ use budao_core::{
     event::{Answer, Command, CommandId, Seq, SessionId},
     fault::{Category, Fact, Fault, Kind, Operation},
     limits::Limits,
-    seams::{Clock, World},
     session::Session,
     time::Timestamp,
+    world::{Clock, World},
 };
 use budao_journal::{
-    Append, AppendError, Entry, Journal, Lease, LeaseInfo, LeaseRequest, Missing, Watch, fold,
+    Append, AppendError, ChangeWatch, Entry, IfMissing, Journal, Lease, LeaseInfo, LeaseRequest,
+    fold,
 };
 
 use crate::{
@@ -97,7 +98,7 @@ pub struct SessionWriter {
     snapshot: Seq,
     /// The least distance between two snapshots.
     snapshot_distance: Seq,
-    watch: Watch,
+    watch: ChangeWatch,
     /// The last read of the inbox failed and must be repeated.
     inbox_unread: bool,
     /// The session has no records yet and its opening is under way: no command can be answered.
@@ -125,7 +126,7 @@ impl SessionWriter {
     pub async fn start(
         config: WriterConfig<'_>,
         session: SessionId,
-        missing: Missing,
+        missing: IfMissing,
     ) -> Result<(Self, Session), Fault> {
         let WriterConfig { journal, world, limits, .. } = config;
         let watch = journal.watch(session);
@@ -146,7 +147,7 @@ impl SessionWriter {
             snapshot_distance: limits.snapshot_records,
             watch,
             inbox_unread: false,
-            is_opening: missing == Missing::Create && state.head == 0,
+            is_opening: missing == IfMissing::Create && state.head == 0,
             just_opened: false,
             remembered: VecDeque::new(),
             subscribers: CommitSubscribers::new(session, &state, &world.spans),
@@ -341,7 +342,7 @@ impl SessionWriter {
 async fn take_lease(
     config: WriterConfig<'_>,
     session: SessionId,
-    missing: Missing,
+    missing: IfMissing,
 ) -> Result<Lease, Fault> {
     let request = LeaseRequest {
         session,

@@ -9,21 +9,21 @@ mod flaky;
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
-    engine::{Engine as _, Opening},
-    event::{Answer, Ask, Command, CommandId, Event, SessionId, Settings, StopReason},
+    engine::{Engine as _, SessionOptions},
+    event::{Answer, Command, CommandBody, CommandId, Event, SessionId, Settings, StopReason},
     fault::{Fault, Kind, Operation},
     limits::Limits,
     message::{Block, Usage},
-    seams::World,
     session::Session,
     trace::Trace,
+    world::World,
 };
 use budao_engine::{
     Batch, Decider, DeciderFactory, Host, HostConfig, Input, NoReclaimer, SessionContext,
     SignalSender, SpaceReclaimer, UnknownLiveness,
 };
 use budao_journal::{Entry, Memory};
-use flaky::{Flaky, Trouble};
+use flaky::{FaultMode, Flaky};
 use tokio::{sync::Semaphore, time::Instant};
 
 /// Makes echo deciders. An echo waits for a permit, so that a test decides when a turn may end.
@@ -97,7 +97,7 @@ impl Decider for EchoDecider {
             Input::Open { settings, origin } => {
                 self.emit(Event::SessionOpened { settings: *settings, origin }, batch);
             }
-            Input::Command(Command { id, ask: Ask::Message { content }, .. }) => {
+            Input::Command(Command { id, ask: CommandBody::Message { content }, .. }) => {
                 let at = self.state.head;
                 self.emit(Event::MessageAccepted { command: id.clone(), content }, batch);
                 self.begin(batch);
@@ -159,11 +159,11 @@ impl Fixture {
     }
 
     async fn open(&self) -> SessionId {
-        self.host.open(Opening::default()).await.unwrap()
+        self.host.open(SessionOptions::default()).await.unwrap()
     }
 
     async fn say(&self, session: SessionId, id: &str) -> Result<Answer, Fault> {
-        let ask = Ask::Message { content: vec![Block::Text("hello".into())] };
+        let ask = CommandBody::Message { content: vec![Block::Text("hello".into())] };
         let command = Command { id: id.into(), by: "ada".into(), trace: Trace::NONE, ask };
         self.host.submit(session, command).await
     }
@@ -246,7 +246,7 @@ async fn an_abandoned_session_is_finished_when_the_journal_works_again() {
         fixture.host.touch(session);
         tokio::time::sleep(Duration::from_millis(delay)).await;
         for _ in 0..24 {
-            fixture.flaky.plan("append", Trouble::Lost(journal_fault()));
+            fixture.flaky.plan("append", FaultMode::Lost(journal_fault()));
         }
         fixture.permits.add_permits(64);
         tokio::time::timeout(Duration::from_secs(600), fixture.settle(session)).await.unwrap();

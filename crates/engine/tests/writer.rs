@@ -22,22 +22,22 @@ use std::{
 };
 
 use budao_core::{
-    event::{Answer, Ask, Command, CommandId, Event, SessionId},
+    event::{Answer, Command, CommandBody, CommandId, Event, SessionId},
     fault::{Fault, Kind, Operation},
     limits::Limits,
     message::Block,
-    seams::{Clock, Spans, World},
     session::Session,
     span::Span,
     time::Timestamp,
     trace::Trace,
+    world::{Clock, SpanExporter, World},
 };
 use budao_engine::{
     Batch, CommitResult, HolderLiveness, NoReclaimer, SessionWriter, SpaceReclaimer, WriterConfig,
     WriterExit,
 };
-use budao_journal::{Entry, Journal, Memory, Missing, conformance::stage::manual_world};
-use flaky::{Flaky, Trouble};
+use budao_journal::{Entry, IfMissing, Journal, Memory, conformance::fixture::manual_world};
+use flaky::{FaultMode, Flaky};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -82,12 +82,12 @@ struct Collected {
     spans: Mutex<Vec<Span>>,
 }
 
-impl Spans for Collected {
-    fn is_on(&self) -> bool {
+impl SpanExporter for Collected {
+    fn is_enabled(&self) -> bool {
         self.is_on.load(Ordering::SeqCst)
     }
 
-    fn tell(&self, span: Span) {
+    fn export(&self, span: Span) {
         self.spans.lock().unwrap().push(span);
     }
 }
@@ -121,14 +121,14 @@ impl Fixture {
         holder: &str,
         liveness: &dyn HolderLiveness,
     ) -> Result<(SessionWriter, Session), Fault> {
-        self.begin_if(holder, liveness, Missing::Create).await
+        self.begin_if(holder, liveness, IfMissing::Create).await
     }
 
     async fn begin_if(
         &self,
         holder: &str,
         liveness: &dyn HolderLiveness,
-        missing: Missing,
+        missing: IfMissing,
     ) -> Result<(SessionWriter, Session), Fault> {
         let (journal, world, limits) = (&self.journal, &self.world, &self.limits);
         SessionWriter::start(
@@ -167,7 +167,7 @@ impl Fixture {
     ) -> Result<CommitResult, WriterExit> {
         let mut batch = Batch::default();
         let data = serde_json::json!({"n": session.head});
-        self.tell(&mut batch, session, Event::Noted { topic: "test".into(), data });
+        self.tell(&mut batch, session, Event::Annotated { topic: "test".into(), data });
         writer.commit(batch, session, room).await
     }
 
@@ -185,7 +185,7 @@ fn opened() -> Event {
 }
 
 fn command(id: impl Into<CommandId>, text: &str) -> Command {
-    let ask = Ask::Message { content: vec![Block::Text(text.into())] };
+    let ask = CommandBody::Message { content: vec![Block::Text(text.into())] };
     Command { id: id.into(), by: "ada".into(), trace: Trace::NONE, ask }
 }
 

@@ -8,6 +8,6 @@ mod mutate;
 mod play;
 mod targets;
 
-pub use mutate::{Dice, Mutator};
-pub use play::{Broken, corpus, play};
+pub use mutate::{Mutator, SeededRng};
+pub use play::{FailingInput, corpus, play};
 pub use targets::{TARGETS, Target, target};

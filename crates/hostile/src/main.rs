@@ -79,7 +79,7 @@ fn run(target: &'static Target, args: &Args) -> bool {
             );
             true
         }
-        Err(broken) => told(target, &broken, args),
+        Err(broken) => report_failure(target, &broken, args),
     }
 }
 
@@ -99,14 +99,14 @@ fn once(target: &Target, file: &std::path::Path, args: &Args) -> bool {
     std::panic::set_hook(Box::new(|_| {}));
     match play(target, &[input], 0, 0, None, |_| {}) {
         Ok(_) => println!("{}: it did not break again", target.name),
-        Err(broken) => drop(told(target, &broken, args)),
+        Err(broken) => drop(report_failure(target, &broken, args)),
     }
     false
 }
 
 /// Says what broke a target, and keeps it. False: it broke.
-fn told(target: &Target, broken: &budao_hostile::Broken, args: &Args) -> bool {
-    let file = kept(&args.keep, target.name, "broken", &broken.input);
+fn report_failure(target: &Target, broken: &budao_hostile::FailingInput, args: &Args) -> bool {
+    let file = save_input(&args.keep, target.name, "broken", &broken.input);
     println!("{}: broke after {} inputs: {}", target.name, broken.tried, broken.said);
     println!("  kept in {0}; cargo xtask fuzz {1} --input {0}", file.display(), target.name);
     println!("  once mended, it belongs into fuzz/corpus/{}", target.name);
@@ -114,11 +114,11 @@ fn told(target: &Target, broken: &budao_hostile::Broken, args: &Args) -> bool {
 }
 
 /// What is being fed now, and since when.
-type Now = Arc<Mutex<Option<(Instant, Vec<u8>)>>>;
+type CurrentInput = Arc<Mutex<Option<(Instant, Vec<u8>)>>>;
 
 /// Ends the program if one input takes too long: that is a finding too, and nothing else could report it.
-fn watch(name: &'static str, keep: PathBuf) -> Now {
-    let now: Now = Arc::default();
+fn watch(name: &'static str, keep: PathBuf) -> CurrentInput {
+    let now: CurrentInput = Arc::default();
     let watched = Arc::downgrade(&now);
     thread::spawn(move || {
         while let Some(watched) = watched.upgrade() {
@@ -126,7 +126,7 @@ fn watch(name: &'static str, keep: PathBuf) -> Now {
             if let Some((since, input)) = fed
                 && since.elapsed() > HANG
             {
-                let file = kept(&keep, name, "slow", &input);
+                let file = save_input(&keep, name, "slow", &input);
                 println!("{name}: one input took more than {HANG:?}; kept in {}", file.display());
                 std::process::exit(2);
             }
@@ -137,7 +137,7 @@ fn watch(name: &'static str, keep: PathBuf) -> Now {
     now
 }
 
-fn kept(folder: &std::path::Path, name: &str, what: &str, input: &[u8]) -> PathBuf {
+fn save_input(folder: &std::path::Path, name: &str, what: &str, input: &[u8]) -> PathBuf {
     let digest =
         budao_core::trace::Trace::from_random(input.iter().fold(1, |sum: u128, byte| {
             sum.wrapping_mul(1_000_003).wrapping_add(u128::from(*byte))

@@ -2,9 +2,9 @@
 
 /// Seeded chance.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     /// The same seed rolls the same.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -117,14 +117,14 @@ const BYTES_MAX: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Mutator<'a> {
     corpus: &'a [Vec<u8>],
-    dice: Dice,
+    dice: SeededRng,
 }
 
 impl<'a> Mutator<'a> {
     /// From this corpus, with this seed.
     #[must_use]
     pub fn new(corpus: &'a [Vec<u8>], seed: u64) -> Self {
-        Self { corpus, dice: Dice::new(seed) }
+        Self { corpus, dice: SeededRng::new(seed) }
     }
 
     /// The next input: one of the corpus, changed a few times.
@@ -180,7 +180,7 @@ impl<'a> Mutator<'a> {
 }
 
 /// Another number where one stands.
-fn number(input: &mut Vec<u8>, at: usize, dice: &mut Dice) {
+fn number(input: &mut Vec<u8>, at: usize, dice: &mut SeededRng) {
     let is_digit = |byte: &u8| byte.is_ascii_digit();
     let Some(start) = input[at..].iter().position(is_digit).map(|found| at + found) else { return };
     let end =

@@ -13,7 +13,7 @@ const SHRINKS: usize = 2_000;
 
 /// An input that broke a promise.
 #[derive(Debug)]
-pub struct Broken {
+pub struct FailingInput {
     /// What broke it, as small as it could be made.
     pub input: Vec<u8>,
     /// What it said.
@@ -57,14 +57,14 @@ pub fn play(
     count: u64,
     until: Option<Instant>,
     mut seen: impl FnMut(&[u8]),
-) -> Result<u64, Box<Broken>> {
+) -> Result<u64, Box<FailingInput>> {
     let mut mutator = Mutator::new(corpus, seed);
     let mut tried = 0;
     let mut feed = |input: &[u8]| {
         seen(input);
         if let Err(said) = fed(target, input) {
             let (input, said) = smaller(target, input.to_vec(), said);
-            return Err(Box::new(Broken { input, said, tried }));
+            return Err(Box::new(FailingInput { input, said, tried }));
         }
         tried += 1;
         Ok(tried)

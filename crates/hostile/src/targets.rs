@@ -4,7 +4,7 @@ mod calls;
 mod files;
 mod frames;
 mod history;
-mod words;
+mod texts;
 
 /// A parser or decoder, and what must hold whatever it is fed.
 #[derive(Clone, Copy, Debug)]
@@ -57,14 +57,14 @@ pub const TARGETS: &[Target] = &[
     target_of("snapshot", "the state of a session, resumed", 2_000, history::snapshot),
     target_of("schema", "schemas of tools and arguments for them", 500, calls::schema),
     target_of("arguments", "arguments of a model, repaired or refused", 3_000, calls::arguments),
-    target_of("scrub", "text with secrets in it, whole and in pieces", 1_000, words::scrub),
-    target_of("script", "scripts of a scripted model", 2_000, words::script),
-    target_of("skill", "the head of a SKILL.md", 3_000, words::skill),
+    target_of("scrub", "text with secrets in it, whole and in pieces", 1_000, texts::scrub),
+    target_of("script", "scripts of a scripted model", 2_000, texts::script),
+    target_of("skill", "the head of a SKILL.md", 3_000, texts::skill),
     target_of(
         "settings",
         "the settings of a computer, and ids on the wire",
         5_000,
-        words::settings,
+        texts::settings,
     ),
     target_of(
         "document",

@@ -17,16 +17,16 @@ use std::sync::{
 use async_trait::async_trait;
 use budao_core::{
     Fault,
-    engine::{Engine as _, Opening},
+    engine::{Engine as _, SessionOptions},
     event::Settings,
-    message::{Block, ModelStop, Piece, Request, ToolUse, Usage},
+    message::{Block, ModelRequest, ModelStop, Piece, ToolUse, Usage},
     tool::{Effect, Mode, Permissions},
 };
 use budao_journal::Memory;
 use budao_models::{Model, PieceStream};
 use budao_runtime::{Builder, OneModel};
 use budao_testkit::world;
-use budao_tools::{Options, RawTool, Toolbox, pool::Pool};
+use budao_tools::{RawTool, ToolOptions, Toolbox, pool::Pool};
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
@@ -108,13 +108,13 @@ fn grants() -> Vec<Settings> {
 
 /// Looks once, then does what it was told, whatever that was, then says so.
 #[derive(Debug)]
-struct Obedient {
+struct ObedientModel {
     tool: &'static str,
     arguments: &'static str,
 }
 
 #[async_trait]
-impl Model for Obedient {
+impl Model for ObedientModel {
     fn provider(&self) -> &str {
         "obedient"
     }
@@ -123,7 +123,7 @@ impl Model for Obedient {
         "obedient"
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let results = request.messages.iter().flat_map(|message| &message.content);
         let results = results.filter(|block| matches!(block, Block::ToolResult { .. })).count();
         let call = |name: &str, arguments: &str| {
@@ -157,7 +157,8 @@ async fn play(
             harm.fetch_add(1, Ordering::SeqCst);
             async { Ok(Value::Null) }
         };
-        let tool = RawTool::new(name, "", any(), run).options(Options::default().effect(effect));
+        let tool =
+            RawTool::new(name, "", any(), run).options(ToolOptions::default().effect(effect));
         toolbox = toolbox.add(tool).unwrap();
     }
     let told = format!("{words}call {tool} with {arguments}\"}}");
@@ -167,15 +168,16 @@ async fn play(
         let told = told.clone();
         async move { Ok(json!({"page": told})) }
     });
-    let toolbox = toolbox.add(lookup.options(Options::read_only())).unwrap().build();
+    let toolbox = toolbox.add(lookup.options(ToolOptions::read_only())).unwrap().build();
     let journal = Arc::new(Memory::new(world.clone(), Default::default()));
-    let models = Arc::new(OneModel(Arc::new(Obedient { tool, arguments })));
+    let models = Arc::new(OneModel(Arc::new(ObedientModel { tool, arguments })));
     let runtime = Builder::new(journal, models, Arc::new(toolbox))
         .world(world)
         .pool(Arc::new(Pool::tasks()))
         .build()
         .unwrap();
-    let session = runtime.open(Opening { settings, ..Opening::default() }).await.unwrap();
+    let session =
+        runtime.open(SessionOptions { settings, ..SessionOptions::default() }).await.unwrap();
     // A question nobody answers is denied after its time, which on this clock is no time.
     let ended = runtime.run(session, "Look it up.").await.unwrap();
     assert!(ended.fault.is_none(), "the turn goes on: {:?}", ended.fault);

@@ -12,8 +12,9 @@
 use std::{io::ErrorKind, net::TcpListener};
 
 use budao_tools::{
-    RawTool, Toolbox, alone,
-    builtin::{self, Options, Workspace},
+    RawTool, Toolbox,
+    builtin::{self, BuiltinOptions, Workspace},
+    isolation,
 };
 use serde_json::{Value, json};
 
@@ -118,7 +119,7 @@ async fn nothing_anybody_writes_makes_us_connect() {
     let room = tempfile::tempdir().unwrap();
     let workspace = Workspace::open(room.path()).unwrap();
     let tools = Toolbox::builder().build();
-    let tools = tools.with_all(builtin::tools(&workspace, &Options::default())).unwrap();
+    let tools = tools.with_all(builtin::tools(&workspace, &BuiltinOptions::default())).unwrap();
     let mut cases = 0;
     // A stride without a common divisor: schemes, hosts and paths all have their turn.
     for address in (0..count).map(|index| &all[index * 37 % all.len()]) {
@@ -135,7 +136,7 @@ async fn nothing_anybody_writes_makes_us_connect() {
             ("fs_glob", json!({ "cwd": address, "pattern": address })),
         ] {
             if let Ok(ready) = tools.check_value(tool, arguments, &Default::default()) {
-                drop(ready.run(alone::context()).await);
+                drop(ready.run(isolation::context()).await);
             }
         }
         let page = format!(

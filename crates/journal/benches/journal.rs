@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use budao_journal::{Append, Entry, Journal, Lease, LeaseRequest, Missing, PageLimits, Sqlite};
+use budao_journal::{Append, Entry, IfMissing, Journal, Lease, LeaseRequest, PageLimits, Sqlite};
 use support::{Line, cpu, entry, median, open, percentile, report, resident_bytes, world};
 
 fn main() {
@@ -57,7 +57,7 @@ async fn lease(journal: &Sqlite) -> Lease {
         session: budao_core::event::SessionId(world().uuid()),
         holder: "bench".into(),
         ttl: Duration::from_secs(3600),
-        missing: Missing::Create,
+        missing: IfMissing::Create,
         instead_of: None,
     };
     journal.take_lease(request).await.unwrap()

@@ -1,19 +1,19 @@
 //! The suite every implementation of [`crate::Journal`] passes.
 //!
 //! Call [`conformance_suite!`](crate::conformance_suite) in a test module with a function that makes an
-//! empty journal from a [`budao_core::seams::World`]; each promise of the contract becomes a test of its own.
+//! empty journal from a [`budao_core::world::World`]; each promise of the contract becomes a test of its own.
 
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "it is made of tests")]
 
 pub mod commands;
+pub mod fixture;
 pub mod follow;
-pub mod keep;
 pub mod lease;
 pub mod records;
-pub mod stage;
+pub mod retention;
 pub mod views;
 
-pub use stage::{ManualClock, Stage};
+pub use fixture::{Fixture, ManualClock};
 
 /// Makes one test for each promise. `$make` is an `async fn(World) -> (guard, Arc<dyn Journal>)`; the guard
 /// is kept until the test is over (a temporary directory, a server).
@@ -59,18 +59,18 @@ macro_rules! conformance_suite {
             follow::waits_for_a_session_without_records
             follow::is_told_when_the_session_is_deleted
             follow::is_told_of_a_gap
-            keep::retention_removes_only_what_a_snapshot_covers
-            keep::retention_by_count_leaves_an_exact_gap
-            keep::retention_by_bytes_leaves_an_exact_gap
-            keep::retention_by_age_leaves_an_exact_gap
-            keep::a_fold_needs_nothing_from_before_its_snapshot
-            keep::a_fold_without_a_snapshot_or_its_records_is_a_gap
-            keep::appending_goes_on_after_everything_was_removed
-            keep::old_finished_sessions_go_and_unfinished_ones_stay
-            keep::a_deleted_session_is_gone_for_everybody
-            keep::a_session_made_again_is_another_incarnation
-            keep::outputs_are_kept_by_content_as_long_as_a_session_uses_them
-            keep::an_output_above_the_limit_is_refused
+            retention::retention_removes_only_what_a_snapshot_covers
+            retention::retention_by_count_leaves_an_exact_gap
+            retention::retention_by_bytes_leaves_an_exact_gap
+            retention::retention_by_age_leaves_an_exact_gap
+            retention::a_fold_needs_nothing_from_before_its_snapshot
+            retention::a_fold_without_a_snapshot_or_its_records_is_a_gap
+            retention::appending_goes_on_after_everything_was_removed
+            retention::old_finished_sessions_go_and_unfinished_ones_stay
+            retention::a_deleted_session_is_gone_for_everybody
+            retention::a_session_made_again_is_another_incarnation
+            retention::outputs_are_kept_by_content_as_long_as_a_session_uses_them
+            retention::an_output_above_the_limit_is_refused
             views::sessions_are_found_by_what_happened_in_them
             views::a_session_shows_what_it_is_doing
             views::pages_of_sessions_do_not_overlap
@@ -82,7 +82,7 @@ macro_rules! conformance_suite {
     (@each $make:expr; $($module:ident :: $promise:ident)*) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $promise() {
-            let stage = $crate::conformance::Stage::prepare();
+            let stage = $crate::conformance::Fixture::prepare();
             let (_guard, journal) = ($make)(stage.world.clone()).await;
             $crate::conformance::$module::$promise(&stage.with(journal)).await;
         }

@@ -38,18 +38,23 @@ use async_trait::async_trait;
 use budao_core::{
     event::{Answer, Command, CommandId, Epoch, Event, Seq, SessionId, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
-    seams::World,
     time::Timestamp,
     trace::Trace,
+    world::World,
 };
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::stored::Fresh;
+pub(crate) use self::stored::CachedEvent;
 pub use self::{
-    search::{Filter, Rate, RateQuery, Retained, Retention, State, Summary, Unfinished},
-    stored::{Digest, Gap, GapReason, Info, LeaseInfo, Page, PageLimits, Snapshot, Stored},
+    search::{
+        Filter, Rate, RateQuery, Retention, RetentionReport, SessionState, SessionSummary,
+        UnfinishedSession,
+    },
+    stored::{
+        Digest, Gap, GapReason, HistoryInfo, LeaseInfo, Page, PageLimits, Snapshot, StoredRecord,
+    },
 };
 
 /// Durable, ordered records per session. See the module for what callers may rely on.
@@ -85,7 +90,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// # Errors
     /// `unknown_session`; `command_repeated` when its id was used for something else; `limit_reached` when
     /// too many wait.
-    async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault>;
+    async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault>;
 
     /// Sees to it that a command never takes effect, whoever may have read it. If it has an answer, that one stands
     /// and is returned. Otherwise it is rejected with this fault, also if it was never submitted, and a writer that
@@ -119,13 +124,13 @@ pub trait Journal: Send + Sync + fmt::Debug {
     async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault>;
 
     /// Wakes whoever holds it when a command may have come, from this or another process.
-    fn watch(&self, session: SessionId) -> Watch;
+    fn watch(&self, session: SessionId) -> ChangeWatch;
 
     /// Where a session stands; none if it does not exist.
     ///
     /// # Errors
     /// When the journal fails.
-    async fn info(&self, session: SessionId) -> Result<Option<Info>, Fault>;
+    async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault>;
 
     /// The records after a position, oldest first: at least one if there is one, even above the byte limit.
     /// Records before the first one kept are skipped and named in [`Page::gap`].
@@ -144,7 +149,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
         &self,
         session: SessionId,
         after: Seq,
-    ) -> BoxStream<'static, Result<Vec<Stored>, Fault>>;
+    ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>>;
 
     /// The newest snapshot.
     ///
@@ -168,7 +173,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When the journal fails.
-    async fn sessions(&self, filter: Filter) -> Result<Vec<Summary>, Fault>;
+    async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault>;
 
     /// Sessions with a turn that has not ended or commands that wait, by id, after `after`.
     ///
@@ -178,7 +183,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
         &self,
         after: Option<SessionId>,
         limit: usize,
-    ) -> Result<Vec<Unfinished>, Fault>;
+    ) -> Result<Vec<UnfinishedSession>, Fault>;
 
     /// How often each code came, over time.
     ///
@@ -196,7 +201,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When the journal fails.
-    async fn retain(&self, retention: Retention) -> Result<Retained, Fault>;
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault>;
 
     /// Removes a session entirely. Its writer is fenced, its followers are told. Was there one?
     ///
@@ -221,7 +226,7 @@ pub struct Load {
 
 /// What happens when a lease is asked for a session that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub enum IfMissing {
     /// It is a fault.
     Refuse,
     /// It is created, with a new epoch.
@@ -238,7 +243,7 @@ pub struct LeaseRequest {
     /// How long it is good for unless renewed.
     pub ttl: Duration,
     /// What if there is no such session.
-    pub missing: Missing,
+    pub missing: IfMissing,
     /// A holder known to be gone: its lease is taken although it still runs.
     pub instead_of: Option<String>,
 }
@@ -246,7 +251,7 @@ pub struct LeaseRequest {
 /// Proof of being the writer. Grows; never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Token(pub u64);
+pub struct LeaseToken(pub u64);
 
 /// The right to write a session, until somebody else has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,7 +259,7 @@ pub struct Lease {
     /// The session.
     pub session: SessionId,
     /// Proof.
-    pub token: Token,
+    pub token: LeaseToken,
     /// The history's incarnation.
     pub epoch: Epoch,
     /// The last position when the lease was taken or renewed.
@@ -282,7 +287,7 @@ pub struct Append {
     /// The session.
     pub session: SessionId,
     /// Proof of being its writer.
-    pub token: Token,
+    pub token: LeaseToken,
     /// The last position the writer knows of.
     pub expected: Seq,
     /// What happened, in order. May be empty when only answers are recorded.
@@ -326,7 +331,7 @@ impl Append {
                         | Event::AnswerAbandoned { .. }
                         | Event::CancelRequested { .. }
                         | Event::CloseRequested { .. }
-                        | Event::CallEnded { .. }
+                        | Event::ToolCallEnded { .. }
                         | Event::QuestionExpired { .. }
                         | Event::TaskEnded { .. }
                         | Event::PlanRefused { .. }
@@ -374,7 +379,7 @@ impl AppendError {
 
 /// What became of a submitted command.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Submitted {
+pub enum SubmitOutcome {
     /// It is durable and waits to be taken up.
     New,
     /// It was submitted before and still waits.
@@ -385,9 +390,9 @@ pub enum Submitted {
 
 /// Wakes its holder when a command may have come. Waking for nothing is allowed, missing one is not.
 #[derive(Debug)]
-pub struct Watch(pub(crate) crate::bell::Ear);
+pub struct ChangeWatch(pub(crate) crate::notifier::Subscription);
 
-impl Watch {
+impl ChangeWatch {
     /// Waits until something may have come since the last call (or since the watch was made).
     pub async fn changed(&mut self) {
         self.0.inbox_changed().await;

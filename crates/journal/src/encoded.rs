@@ -9,14 +9,14 @@ use budao_core::{
 };
 use bytes::Bytes;
 
-use crate::contract::{Entry, Fresh, Stored};
+use crate::contract::{CachedEvent, Entry, StoredRecord};
 
 /// About what an event takes.
 const EVENT_BYTES: usize = 128;
 
 /// An entry whose event is already encoded.
 #[derive(Clone, Debug)]
-pub(crate) struct Encoded {
+pub(crate) struct EncodedRecord {
     pub(crate) at: Timestamp,
     pub(crate) trace: Trace,
     pub(crate) turn: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Encoded {
 }
 
 /// Encodes the entries of an append.
-pub(crate) fn encode(entries: Vec<Entry>) -> Vec<Encoded> {
+pub(crate) fn encode(entries: Vec<Entry>) -> Vec<EncodedRecord> {
     let mut bytes = Vec::with_capacity(entries.len() * EVENT_BYTES);
     let ends: Vec<usize> = entries
         .iter()
@@ -41,15 +41,15 @@ pub(crate) fn encode(entries: Vec<Entry>) -> Vec<Encoded> {
         let body = bytes.slice(start..end);
         start = end;
         let Entry { at, trace, turn, event } = entry;
-        Encoded { at, trace, turn, body, event: Some(event) }
+        EncodedRecord { at, trace, turn, body, event: Some(event) }
     });
     encoded.collect()
 }
 
-impl Encoded {
+impl EncodedRecord {
     /// The record it is at this position.
-    pub(crate) fn stored(&self, session: SessionId, epoch: Epoch, seq: Seq) -> Stored {
-        Stored {
+    pub(crate) fn stored(&self, session: SessionId, epoch: Epoch, seq: Seq) -> StoredRecord {
+        StoredRecord {
             session,
             epoch,
             seq,
@@ -57,7 +57,7 @@ impl Encoded {
             trace: self.trace,
             turn: self.turn,
             body: self.body.clone(),
-            fresh: self.event.as_ref().map(Fresh::of).unwrap_or_default(),
+            fresh: self.event.as_ref().map(CachedEvent::of).unwrap_or_default(),
         }
     }
 }

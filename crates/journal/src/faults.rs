@@ -56,12 +56,12 @@ pub(crate) fn not_waiting(session: SessionId, id: &CommandId) -> Fault {
     Fault::new(Kind::CommandRepeated, Operation::AppendRecords)
         .with(Fact::Session, session.to_string())
         .with(Fact::CommandId, id.to_string())
-        .because(format!("command {id} does not wait for an answer"))
+        .with_cause(format!("command {id} does not wait for an answer"))
 }
 
 pub(crate) fn unknown_command(session: SessionId, id: &CommandId) -> Fault {
     Fault::new(Kind::BadRequest, Operation::SubmitCommand)
         .with(Fact::Session, session.to_string())
         .with(Fact::CommandId, id.to_string())
-        .because("no command with this id was submitted")
+        .with_cause("no command with this id was submitted")
 }

@@ -46,8 +46,8 @@ async fn from_snapshot(journal: &dyn Journal, session: SessionId) -> Result<Sess
     match serde_json::from_slice::<Session>(&snapshot.body) {
         Ok(state) if state.head == snapshot.seq => return Ok(state),
         Ok(state) => {
-            let (at, says) = (snapshot.seq, state.head);
-            tracing::warn!(%session, at, says, "a snapshot is of another position; reading the records");
+            let (at, snapshot_seq) = (snapshot.seq, state.head);
+            tracing::warn!(%session, at, snapshot_seq, "a snapshot is of another position; reading the records");
         }
         Err(error) => {
             tracing::warn!(%session, %error, "a snapshot is of another version; reading the records");

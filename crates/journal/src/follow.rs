@@ -14,13 +14,13 @@ use budao_core::{
 use futures::stream::{self, BoxStream, StreamExt};
 
 use crate::{
-    bell::{Bell, Ear},
-    contract::{Gap, Page, PageLimits, Stored},
+    contract::{Gap, Page, PageLimits, StoredRecord},
+    notifier::{Notifier, Subscription},
 };
 
 /// Something a follower can read pages from.
 #[async_trait]
-pub(crate) trait Pages: Send + Sync + 'static {
+pub(crate) trait PageSource: Send + Sync + 'static {
     async fn page(
         self: Arc<Self>,
         session: SessionId,
@@ -31,21 +31,21 @@ pub(crate) trait Pages: Send + Sync + 'static {
 
 struct Follower<P> {
     pages: Arc<P>,
-    ear: Ear,
+    subscription: Subscription,
     session: SessionId,
     after: Seq,
     is_over: bool,
 }
 
-pub(crate) fn follow<P: Pages>(
+pub(crate) fn follow<P: PageSource>(
     pages: Arc<P>,
-    bell: &Arc<Bell>,
+    notifier: &Arc<Notifier>,
     session: SessionId,
     after: Seq,
-) -> BoxStream<'static, Result<Vec<Stored>, Fault>> {
-    let ear = bell.listen(session);
-    ear.begin_to_follow();
-    let follower = Follower { pages, ear, session, after, is_over: false };
+) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
+    let subscription = notifier.subscribe(session);
+    subscription.begin_to_follow();
+    let follower = Follower { pages, subscription, session, after, is_over: false };
     stream::unfold(follower, |mut follower| async move {
         if follower.is_over {
             return None;
@@ -60,35 +60,35 @@ pub(crate) fn follow<P: Pages>(
     .boxed()
 }
 
-impl<P: Pages> Follower<P> {
-    async fn next(&mut self) -> Result<Vec<Stored>, Fault> {
+impl<P: PageSource> Follower<P> {
+    async fn next(&mut self) -> Result<Vec<StoredRecord>, Fault> {
         loop {
-            self.ear.mark_records_seen();
-            if let Some(batch) = self.ear.recent(self.after) {
+            self.subscription.mark_records_seen();
+            if let Some(batch) = self.subscription.recent(self.after) {
                 return Ok(batch);
             }
-            if self.ear.has_caught_up(self.after) {
-                self.ear.records_changed().await;
+            if self.subscription.has_caught_up(self.after) {
+                self.subscription.records_changed().await;
                 continue;
             }
-            let pokes = self.ear.pokes();
+            let pokes = self.subscription.pokes();
             let page =
                 self.pages.clone().page(self.session, self.after, PageLimits::default()).await?;
-            self.ear.looked(pokes, page.head);
+            self.subscription.looked(pokes, page.head);
             if let Some(gap) = page.gap {
                 return Err(gap_fault(self.session, &gap, page.first_available));
             }
             if !page.records.is_empty() {
                 return Ok(page.records);
             }
-            self.ear.records_changed().await;
+            self.subscription.records_changed().await;
         }
     }
 }
 
 impl<P> Drop for Follower<P> {
     fn drop(&mut self) {
-        self.ear.end_following();
+        self.subscription.end_following();
     }
 }
 

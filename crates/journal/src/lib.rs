@@ -5,28 +5,29 @@
 //! everything in memory and forgets it; [`Sqlite`] keeps it in one file, safe against crashes, for several
 //! processes at once. [`conformance`] is the suite every implementation passes.
 
-mod bell;
 pub mod conformance;
 mod contract;
 mod encoded;
 mod faults;
 mod fold;
 mod follow;
-mod keep;
 mod memory;
+mod notifier;
 #[doc(hidden)]
 pub mod probe;
+mod retention;
 mod sqlite;
 mod views;
 
 pub use contract::{
-    Append, AppendError, Digest, Entry, Filter, Gap, GapReason, Info, Journal, Lease, LeaseInfo,
-    LeaseRequest, Load, Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot,
-    State, Stored, Submitted, Summary, Token, Unfinished, Watch,
+    Append, AppendError, ChangeWatch, Digest, Entry, Filter, Gap, GapReason, HistoryInfo,
+    IfMissing, Journal, Lease, LeaseInfo, LeaseRequest, LeaseToken, Load, Page, PageLimits, Rate,
+    RateQuery, Retention, RetentionReport, SessionState, SessionSummary, Snapshot, StoredRecord,
+    SubmitOutcome, UnfinishedSession,
 };
 pub use fold::{fold, fold_at};
 pub use memory::Memory;
 pub use sqlite::{
-    Check, Counters, Damage, ExportReport, ImportReport, Options, PathContent, Salvage, Sqlite,
-    Stats, salvage,
+    CheckReport, Damage, ExportReport, ImportReport, JournalCounters, JournalStats, PathContent,
+    SalvagedSession, Sqlite, SqliteOptions, salvage,
 };

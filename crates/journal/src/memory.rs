@@ -11,52 +11,52 @@ use budao_core::{
     event::{Answer, Command, CommandId, Seq, SessionId},
     fault::Fault,
     limits::Limits,
-    seams::World,
+    world::World,
 };
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use crate::{
-    bell::{Bell, lock},
     contract::{
-        Append, AppendError, Digest, Filter, Info, Journal, Lease, LeaseRequest, Page, PageLimits,
-        Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary, Unfinished,
-        Watch,
+        Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Journal, Lease,
+        LeaseRequest, Page, PageLimits, Rate, RateQuery, Retention, RetentionReport,
+        SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
     },
     encoded, faults,
-    follow::{self, Pages},
+    follow::{self, PageSource},
+    notifier::{Notifier, lock},
 };
 
-use self::state::State;
+use self::state::MemoryState;
 
 /// A journal in memory. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct MemoryShared {
     world: World,
-    bell: Arc<Bell>,
-    state: Mutex<State>,
+    notifier: Arc<Notifier>,
+    state: Mutex<MemoryState>,
 }
 
 impl Memory {
     /// An empty journal.
     #[must_use]
     pub fn new(world: World, limits: Limits) -> Self {
-        let state = Mutex::new(State::new(limits));
-        Self { shared: Arc::new(Shared { world, bell: Arc::default(), state }) }
+        let state = Mutex::new(MemoryState::new(limits));
+        Self { shared: Arc::new(MemoryShared { world, notifier: Arc::default(), state }) }
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut State, &World) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut MemoryState, &World) -> T) -> T {
         change(&mut lock(&self.shared.state), &self.shared.world)
     }
 }
 
 #[async_trait]
-impl Pages for Shared {
+impl PageSource for MemoryShared {
     async fn page(
         self: Arc<Self>,
         session: SessionId,
@@ -88,17 +88,17 @@ impl Journal for Memory {
         // All sessions wait for the one lock: what can be done before is.
         let encoded = encoded::encode(std::mem::take(&mut append.entries));
         let (head, batch) = self.with(|state, _| state.append(append, &encoded))?;
-        self.shared.bell.records(session, head, batch);
+        self.shared.notifier.records(session, head, batch);
         if is_answer {
-            self.shared.bell.answered(session);
+            self.shared.notifier.answered(session);
         }
         Ok(head)
     }
 
-    async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault> {
+    async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault> {
         let submitted = self.with(|state, _| state.submit(session, command))?;
-        if submitted == Submitted::New {
-            self.shared.bell.command(session);
+        if submitted == SubmitOutcome::New {
+            self.shared.notifier.command(session);
         }
         Ok(submitted)
     }
@@ -110,7 +110,7 @@ impl Journal for Memory {
         fault: Fault,
     ) -> Result<Answer, Fault> {
         let answer = self.with(|state, _| state.withdraw(session, command, fault))?;
-        self.shared.bell.answered(session);
+        self.shared.notifier.answered(session);
         Ok(answer)
     }
 
@@ -123,21 +123,21 @@ impl Journal for Memory {
     }
 
     async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault> {
-        let mut ear = self.shared.bell.listen(session);
+        let mut subscription = self.shared.notifier.subscribe(session);
         loop {
             match self.with(|state, _| state.answer(session, id))? {
                 Some(Some(answer)) => return Ok(answer),
-                Some(None) => ear.answers_changed().await,
+                Some(None) => subscription.answers_changed().await,
                 None => return Err(faults::unknown_command(session, id)),
             }
         }
     }
 
-    fn watch(&self, session: SessionId) -> Watch {
-        Watch(self.shared.bell.listen(session))
+    fn watch(&self, session: SessionId) -> ChangeWatch {
+        ChangeWatch(self.shared.notifier.subscribe(session))
     }
 
-    async fn info(&self, session: SessionId) -> Result<Option<Info>, Fault> {
+    async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
         Ok(self.with(|state, world| state.info(session, world.clock.now())))
     }
 
@@ -154,8 +154,8 @@ impl Journal for Memory {
         &self,
         session: SessionId,
         after: Seq,
-    ) -> BoxStream<'static, Result<Vec<Stored>, Fault>> {
-        follow::follow(self.shared.clone(), &self.shared.bell, session, after)
+    ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
+        follow::follow(self.shared.clone(), &self.shared.notifier, session, after)
     }
 
     async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
@@ -170,7 +170,7 @@ impl Journal for Memory {
         Ok(self.with(|state, _| state.blob(digest)))
     }
 
-    async fn sessions(&self, filter: Filter) -> Result<Vec<Summary>, Fault> {
+    async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault> {
         self.with(|state, _| state.sessions(&filter))
     }
 
@@ -178,7 +178,7 @@ impl Journal for Memory {
         &self,
         after: Option<SessionId>,
         limit: usize,
-    ) -> Result<Vec<Unfinished>, Fault> {
+    ) -> Result<Vec<UnfinishedSession>, Fault> {
         self.with(|state, world| state.unfinished(after, limit, world.clock.now()))
     }
 
@@ -190,18 +190,18 @@ impl Journal for Memory {
         Ok(())
     }
 
-    async fn retain(&self, retention: Retention) -> Result<Retained, Fault> {
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
         let (retained, changed) =
             self.with(|state, world| state.retain(&retention, world.clock.now()))?;
         for session in changed {
-            self.shared.bell.history_changed(session);
+            self.shared.notifier.history_changed(session);
         }
         Ok(retained)
     }
 
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
         let was_there = self.with(|state, _| state.delete(session));
-        self.shared.bell.history_changed(session);
+        self.shared.notifier.history_changed(session);
         Ok(was_there)
     }
 }

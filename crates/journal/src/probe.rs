@@ -5,10 +5,10 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::{
-    encoded::Encoded,
+    encoded::EncodedRecord,
     sqlite::{
-        frame::{self, Place},
-        witness::{self, Mark},
+        frame::{self, BatchLocation},
+        watermark::{self, Watermark},
     },
 };
 
@@ -24,7 +24,7 @@ const COUNTS: [u64; 4] = [1, 3, 64, u64::MAX];
 pub fn batch(bytes: &[u8]) {
     let body = Bytes::copy_from_slice(bytes);
     for count in COUNTS {
-        let place = Place { session: SESSION, epoch: Epoch(1), first: 1, count };
+        let place = BatchLocation { session: SESSION, epoch: Epoch(1), first: 1, count };
         let mut records = Vec::new();
         let unpacked = frame::unpack(place, &body, |record| records.push(record));
         let held: usize = records.iter().map(|record| record.body.len()).sum();
@@ -38,17 +38,17 @@ pub fn batch(bytes: &[u8]) {
     }
 }
 
-fn repack(records: &[crate::Stored]) {
-    let entries: Vec<Encoded> = records
+fn repack(records: &[crate::StoredRecord]) {
+    let entries: Vec<EncodedRecord> = records
         .iter()
         .map(|record| {
             let (at, trace, turn) = (record.at, record.trace, record.turn);
-            Encoded { at, trace, turn, body: record.body.clone(), event: None }
+            EncodedRecord { at, trace, turn, body: record.body.clone(), event: None }
         })
         .collect();
     let (body, _) = frame::pack(SESSION, 1, 9, &entries);
     let count = entries.len() as u64;
-    let place = Place { session: SESSION, epoch: Epoch(1), first: 1, count };
+    let place = BatchLocation { session: SESSION, epoch: Epoch(1), first: 1, count };
     let unpacked = frame::unpack(place, &body.into(), |record| {
         let _ = Event::decode(&record.body);
     });
@@ -58,9 +58,9 @@ fn repack(records: &[crate::Stored]) {
 /// A batch that is whole, of these events: something for a fuzzer to begin with.
 #[must_use]
 pub fn packed(events: &[&[u8]]) -> Vec<u8> {
-    let entries: Vec<Encoded> = events
+    let entries: Vec<EncodedRecord> = events
         .iter()
-        .map(|body| Encoded {
+        .map(|body| EncodedRecord {
             at: budao_core::time::Timestamp::from_micros(1_700_000_000_000_000),
             trace: budao_core::trace::Trace::from_random(5),
             turn: 1,
@@ -78,24 +78,24 @@ pub fn packed(events: &[&[u8]]) -> Vec<u8> {
 #[must_use]
 pub fn is_ahead(bytes: &[u8], own: &[u8]) -> bool {
     let id = journal_of(own);
-    let seen = witness::decode(own, id).expect("a witness of ours");
-    witness::decode(bytes, id).is_some_and(|mark| {
-        assert_eq!(bytes, witness::encode(mark, id), "a witness is written in one way");
+    let seen = watermark::decode(own, id).expect("a witness of ours");
+    watermark::decode(bytes, id).is_some_and(|mark| {
+        assert_eq!(bytes, watermark::encode(mark, id), "a witness is written in one way");
         seen.is_behind(mark)
     })
 }
 
 /// A whole witness for the journal of the witness `own`, with numbers from `bytes`.
 #[must_use]
-pub fn witness_saying(bytes: &[u8], own: &[u8]) -> Vec<u8> {
+pub fn watermark_from(bytes: &[u8], own: &[u8]) -> Vec<u8> {
     let mut numbers = bytes.chunks(8).map(|chunk| {
         let mut number = [0; 8];
         number[..chunk.len()].copy_from_slice(chunk);
         i64::from_le_bytes(number)
     });
     let mut next = || numbers.next().unwrap_or(0);
-    let mark = Mark { gid: next(), inbox: next(), token: next(), blob: next() };
-    witness::encode(mark, journal_of(own)).to_vec()
+    let mark = Watermark { batch_id: next(), inbox: next(), token: next(), blob: next() };
+    watermark::encode(mark, journal_of(own)).to_vec()
 }
 
 fn journal_of(witness: &[u8]) -> [u8; 16] {

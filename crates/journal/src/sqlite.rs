@@ -4,17 +4,14 @@
 //! describes the file; `frame` how records lie in it.
 
 mod apply;
-mod ask;
 mod check;
 mod errors;
 mod files;
 pub(crate) mod frame;
-mod hold;
 mod inspect;
 mod journal;
 mod open;
 mod pages;
-mod pen;
 mod poll;
 mod project;
 mod queries;
@@ -24,10 +21,13 @@ mod retain;
 mod rows;
 mod salvage;
 mod schema;
+mod sqlite_writer;
 mod transfer;
 mod upkeep;
-pub(crate) mod witness;
-mod writer;
+pub(crate) mod watermark;
+mod write_request;
+mod writer_connection;
+mod writer_thread;
 
 use std::{
     path::{Path, PathBuf},
@@ -44,36 +44,38 @@ use budao_core::{
     event::{Seq, SessionId},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
-    seams::World,
+    world::World,
 };
 use tokio::sync::{Semaphore, oneshot};
 
+pub use self::{
+    check::{CheckReport, Damage},
+    inspect::PathContent,
+    salvage::{SalvagedSession, salvage},
+    transfer::{ExportReport, ImportReport},
+    upkeep::JournalStats,
+};
 use self::{
-    ask::{Ask, Done, Prepared},
     files::OpenFile,
-    hold::Hold,
-    pen::Pen,
-    poll::{Ours, Poller},
+    poll::{OwnBatches, Poller},
     reader::Readers,
     reserve::Reserve,
-    schema::{Purpose, Setup},
-    writer::{Job, Note, Outside, Shelf, Tally, Writer},
-};
-pub use self::{
-    check::{Check, Damage},
-    inspect::PathContent,
-    salvage::{Salvage, salvage},
-    transfer::{ExportReport, ImportReport},
-    upkeep::Stats,
+    schema::{ConnectionOptions, Purpose},
+    sqlite_writer::SqliteWriter,
+    write_request::{EncodedAppend, WriteReply, WriteRequest},
+    writer_connection::WriterConnection,
+    writer_thread::{
+        QueuedWrite, WriterContext, WriterCounters, WriterLock, WriterMessage, WriterThread,
+    },
 };
 use crate::{
-    bell::{Bell, lock},
     contract::{AppendError, Lease},
+    notifier::{Notifier, lock},
 };
 
 /// How a file is used. The defaults are right for everybody but tests.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SqliteOptions {
     /// The system's bounds.
     pub limits: Limits,
     /// Questions answered at once.
@@ -90,7 +92,7 @@ pub struct Options {
     pub page_bytes: u32,
 }
 
-impl Default for Options {
+impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
@@ -106,7 +108,7 @@ impl Default for Options {
 
 /// What a journal's writer has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct JournalCounters {
     /// Transactions made durable: one sync each.
     pub transactions: u64,
     /// Requests answered by them.
@@ -129,41 +131,41 @@ const ALONE_BYTES: usize = 64 * 1024;
 /// A journal in one SQLite file. Clones share it; when the last one drops, queued work is finished.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
-    shared: Arc<Shared>,
+    shared: Arc<SqliteShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SqliteShared {
     path: PathBuf,
     world: World,
-    options: Options,
-    bell: Arc<Bell>,
+    options: SqliteOptions,
+    notifier: Arc<Notifier>,
     readers: Arc<Readers>,
     /// None when the file was opened for reading only.
-    desk: Option<Desk>,
+    writer_handle: Option<WriterHandle>,
     _poller: Poller,
 }
 
 /// Where requests to the writer are handed in.
 #[derive(Debug)]
-struct Desk {
-    tally: Arc<Tally>,
-    jobs: Mutex<Option<mpsc::Sender<Note>>>,
+struct WriterHandle {
+    tally: Arc<WriterCounters>,
+    jobs: Mutex<Option<mpsc::Sender<WriterMessage>>>,
     slots: Arc<Semaphore>,
     queue: usize,
-    shelf: Arc<Shelf>,
-    lone: Lone,
+    writer_lock: Arc<WriterLock>,
+    sole_writer: SoleWriterDetector,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Notices when one session writes and no other does.
 #[derive(Debug, Default)]
-struct Lone {
+struct SoleWriterDetector {
     last: AtomicU64,
     times: AtomicU32,
 }
 
-impl Lone {
+impl SoleWriterDetector {
     /// Has this session written last, several times in a row?
     fn is(&self, session: SessionId) -> bool {
         let (_, id) = session.0.as_u64_pair();
@@ -182,7 +184,7 @@ impl Sqlite {
     /// # Errors
     /// `not_a_journal`, `no_journal` if the directory does not exist, `journal_of_other_user`, `journal_damaged`,
     /// `journal_newer`, `journal_read_only`, `journal_gone`, `journal_busy`, `disk_full`.
-    pub async fn open(path: &Path, world: World, options: Options) -> Result<Self, Fault> {
+    pub async fn open(path: &Path, world: World, options: SqliteOptions) -> Result<Self, Fault> {
         let path = path.to_owned();
         in_background(Operation::OpenJournal, move || Self::open_now(&path, world, options, true))
             .await
@@ -192,7 +194,11 @@ impl Sqlite {
     ///
     /// # Errors
     /// As [`Sqlite::open`]; `no_journal` if there is none.
-    pub async fn open_existing(path: &Path, world: World, options: Options) -> Result<Self, Fault> {
+    pub async fn open_existing(
+        path: &Path,
+        world: World,
+        options: SqliteOptions,
+    ) -> Result<Self, Fault> {
         let path = path.to_owned();
         in_background(Operation::OpenJournal, move || Self::open_now(&path, world, options, false))
             .await
@@ -220,7 +226,7 @@ impl Sqlite {
     pub async fn open_read_only(
         path: &Path,
         world: World,
-        options: Options,
+        options: SqliteOptions,
     ) -> Result<Self, Fault> {
         let path = path.to_owned();
         in_background(Operation::OpenJournal, move || {
@@ -239,60 +245,68 @@ impl Sqlite {
     fn open_now(
         named: &Path,
         world: World,
-        options: Options,
+        options: SqliteOptions,
         creates: bool,
     ) -> Result<Self, Fault> {
         let inspected = inspect::inspect_to_write(named, creates)?;
         let path = inspected.path.clone();
-        let bell = Arc::new(Bell::default());
-        let (tally, ours) = (Arc::new(Tally::default()), Arc::new(Ours::default()));
-        let outside = Outside {
+        let notifier = Arc::new(Notifier::default());
+        let (tally, ours) = (Arc::new(WriterCounters::default()), Arc::new(OwnBatches::default()));
+        let outside = WriterContext {
             path: path.clone(),
             setup: setup(&options),
             world: world.clone(),
             limits: options.limits.clone(),
-            bell: bell.clone(),
+            notifier: notifier.clone(),
             tally: tally.clone(),
             ours: ours.clone(),
         };
         let (connection, meta, mark) = open::prepare(&outside, &inspected)?;
         let (_, file) = inspected.into_file(Operation::OpenJournal)?;
-        let hold = Hold::new(outside.clone(), connection, meta, mark, file.clone());
+        let hold = WriterConnection::new(outside.clone(), connection, meta, mark, file.clone());
         let reserve = Reserve::new(&path, options.reserve_bytes);
         let (sender, receiver) = mpsc::channel();
-        let shelf = Shelf::new(Pen::new(outside, hold, reserve));
-        let writer = Writer::new(receiver, shelf.clone());
+        let writer_lock = WriterLock::new(SqliteWriter::new(outside, hold, reserve));
+        let writer = WriterThread::new(receiver, writer_lock.clone());
         let thread = std::thread::Builder::new()
             .name("journal-write".into())
             .spawn(move || writer.run())
             .map_err(|error| errors::io_fault(&error, &path, Operation::OpenJournal))?;
-        let desk = Desk {
+        let writer_handle = WriterHandle {
             tally,
             jobs: Mutex::new(Some(sender)),
             slots: Arc::new(Semaphore::new(options.queue.max(1))),
             queue: options.queue.max(1),
-            shelf,
-            lone: Lone::default(),
+            writer_lock,
+            sole_writer: SoleWriterDetector::default(),
             thread: Mutex::new(Some(thread)),
         };
         let readers = readers(&path, Purpose::Read, &options, file);
         // One is opened now, so that reading goes on when the file is taken away later.
         readers.ask_now(Operation::OpenJournal, |_, _| Ok(()))?;
-        Self::assemble(path, world, options, bell, readers, ours, Some(desk))
+        Self::assemble(path, world, options, notifier, readers, ours, Some(writer_handle))
     }
 
     fn assemble(
         path: PathBuf,
         world: World,
-        options: Options,
-        bell: Arc<Bell>,
+        options: SqliteOptions,
+        notifier: Arc<Notifier>,
         readers: Arc<Readers>,
-        ours: Arc<Ours>,
-        desk: Option<Desk>,
+        ours: Arc<OwnBatches>,
+        writer_handle: Option<WriterHandle>,
     ) -> Result<Self, Fault> {
-        let poller = Poller::start(&bell, readers.clone(), ours)
+        let poller = Poller::start(&notifier, readers.clone(), ours)
             .map_err(|error| errors::io_fault(&error, &path, Operation::OpenJournal))?;
-        let shared = Shared { path, world, options, bell, readers, desk, _poller: poller };
+        let shared = SqliteShared {
+            path,
+            world,
+            options,
+            notifier,
+            readers,
+            writer_handle,
+            _poller: poller,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -304,10 +318,12 @@ impl Sqlite {
 
     /// What was done since it was opened.
     #[must_use]
-    pub fn counters(&self) -> Counters {
-        let Some(desk) = &self.shared.desk else { return Counters::default() };
-        let tally = &desk.tally;
-        Counters {
+    pub fn counters(&self) -> JournalCounters {
+        let Some(writer_handle) = &self.shared.writer_handle else {
+            return JournalCounters::default();
+        };
+        let tally = &writer_handle.tally;
+        JournalCounters {
             transactions: tally.transactions.load(Ordering::Relaxed),
             requests: tally.requests.load(Ordering::Relaxed),
             alone: tally.alone.load(Ordering::Relaxed),
@@ -321,34 +337,38 @@ impl Sqlite {
 
     /// Finishes what is queued and lets the file go. Later requests are refused as `shutting_down`.
     pub async fn close(&self) {
-        let Some(desk) = &self.shared.desk else { return };
+        let Some(writer_handle) = &self.shared.writer_handle else { return };
         self.shared.readers.rest();
-        drop(lock(&desk.jobs).take());
-        let thread = lock(&desk.thread).take();
+        drop(lock(&writer_handle.jobs).take());
+        let thread = lock(&writer_handle.thread).take();
         if let Some(thread) = thread {
             // The writer catches its own panics; there is nothing to learn from joining it.
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
 
-    async fn write(&self, ask: Ask) -> Result<Done, AppendError> {
+    async fn write(&self, ask: WriteRequest) -> Result<WriteReply, AppendError> {
         let operation = ask.operation();
         let over = || AppendError::Failed(Fault::new(Kind::ShuttingDown, operation));
-        let Some(desk) = &self.shared.desk else {
+        let Some(writer_handle) = &self.shared.writer_handle else {
             let path = self.shared.path.display().to_string();
             let fault = Fault::new(Kind::JournalReadOnly, operation).with(Fact::Path, path);
-            return Err(fault.because("it was opened for reading only").into());
+            return Err(fault.with_cause("it was opened for reading only").into());
         };
         let began = Instant::now();
         let written =
             || metrics::histogram!("budao_journal_append_seconds").record(began.elapsed());
-        if let Some(done) = desk.write_alone(&ask) {
+        if let Some(done) = writer_handle.write_alone(&ask) {
             written();
             return done;
         }
-        let permit = desk.slots.clone().acquire_owned().await.map_err(|_| over())?;
+        let permit = writer_handle.slots.clone().acquire_owned().await.map_err(|_| over())?;
         let (reply, answer) = oneshot::channel();
-        if !desk.tell(Note::Job(Box::new(Job { ask, reply, _permit: permit }))) {
+        if !writer_handle.send(WriterMessage::Job(Box::new(QueuedWrite {
+            ask,
+            reply,
+            _permit: permit,
+        }))) {
             return Err(over());
         }
         let done = answer.await.map_err(|_| over())?;
@@ -356,33 +376,33 @@ impl Sqlite {
         done
     }
 
-    async fn append_prepared(&self, append: Prepared) -> Result<Seq, Fault> {
-        match self.write(Ask::Append(append)).await.map_err(into_fault)? {
-            Done::Head(head) => Ok(head),
+    async fn append_prepared(&self, append: EncodedAppend) -> Result<Seq, Fault> {
+        match self.write(WriteRequest::Append(append)).await.map_err(into_fault)? {
+            WriteReply::Head(head) => Ok(head),
             done => Err(mixed_up(Operation::ImportSession, &done)),
         }
     }
 
-    async fn lease_of(&self, ask: Ask) -> Result<Lease, Fault> {
+    async fn lease_of(&self, ask: WriteRequest) -> Result<Lease, Fault> {
         match self.write(ask).await.map_err(into_fault)? {
-            Done::Lease(lease) => Ok(lease),
+            WriteReply::Lease(lease) => Ok(lease),
             done => Err(mixed_up(Operation::ImportSession, &done)),
         }
     }
 
-    async fn adopt(&self, ask: Ask) -> Result<(), Fault> {
+    async fn adopt(&self, ask: WriteRequest) -> Result<(), Fault> {
         self.write(ask).await.map_err(into_fault)?;
         Ok(())
     }
 
     /// Brings the views up to date, as far as we may write.
     async fn catch_up(&self) -> Result<(), Fault> {
-        if self.shared.desk.is_none() {
+        if self.shared.writer_handle.is_none() {
             return Ok(());
         }
         loop {
-            match self.write(Ask::Project).await {
-                Ok(Done::More(true)) => {}
+            match self.write(WriteRequest::Project).await {
+                Ok(WriteReply::More(true)) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => return Err(into_fault(error)),
             }
@@ -390,39 +410,44 @@ impl Sqlite {
     }
 }
 
-impl Desk {
+impl WriterHandle {
     /// Writes an append on the caller's own thread, if its session is alone and it will not take long.
     ///
     /// That keeps a thread of the caller's waiting for the disk, as any work of a lone session would; with others
     /// about, the writer's thread shares one sync among all.
-    fn write_alone(&self, ask: &Ask) -> Option<Result<Done, AppendError>> {
-        let Ask::Append(append) = ask else { return None };
-        let is_alone = self.lone.is(append.session)
+    fn write_alone(&self, ask: &WriteRequest) -> Option<Result<WriteReply, AppendError>> {
+        let WriteRequest::Append(append) = ask else { return None };
+        let is_alone = self.sole_writer.is(append.session)
             && append.bytes() <= ALONE_BYTES
             && self.slots.available_permits() == self.queue;
-        let mut pen = self.shelf.try_take().filter(|_| is_alone)?;
+        let mut pen = self.writer_lock.try_take().filter(|_| is_alone)?;
         let done = pen.write_alone(ask)?;
         self.tally.alone.fetch_add(1, Ordering::Relaxed);
-        let calls = !pen.is_called && pen.has_house_to_keep();
+        let calls = !pen.is_called && pen.has_maintenance();
         pen.is_called |= calls;
         drop(pen);
         if calls {
-            self.tell(Note::House);
+            self.send(WriterMessage::Maintenance);
         }
         Some(done)
     }
 
     /// False when the journal was closed.
-    fn tell(&self, note: Note) -> bool {
+    fn send(&self, note: WriterMessage) -> bool {
         lock(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(note).is_ok())
     }
 }
 
-fn setup(options: &Options) -> Setup {
-    Setup { page_bytes: options.page_bytes, busy: options.busy }
+fn setup(options: &SqliteOptions) -> ConnectionOptions {
+    ConnectionOptions { page_bytes: options.page_bytes, busy: options.busy }
 }
 
-fn readers(path: &Path, purpose: Purpose, options: &Options, file: Arc<OpenFile>) -> Arc<Readers> {
+fn readers(
+    path: &Path,
+    purpose: Purpose,
+    options: &SqliteOptions,
+    file: Arc<OpenFile>,
+) -> Arc<Readers> {
     Readers::new(path.to_owned(), purpose, setup(options), options.readers, file)
 }
 
@@ -445,6 +470,6 @@ fn into_fault(error: AppendError) -> Fault {
 }
 
 /// The writer answers each request with its own sort of answer.
-fn mixed_up(operation: Operation, done: &Done) -> Fault {
-    Fault::new(Kind::Bug, operation).because(format!("the writer answered {done:?}"))
+fn mixed_up(operation: Operation, done: &WriteReply) -> Fault {
+    Fault::new(Kind::Bug, operation).with_cause(format!("the writer answered {done:?}"))
 }

@@ -11,7 +11,7 @@ use budao_core::{
     time::Timestamp,
 };
 
-use crate::contract::{State, Stored, Summary};
+use crate::contract::{SessionState, SessionSummary, StoredRecord};
 
 /// Minutes: the grain in which counts are kept.
 pub(crate) const BUCKET_MICROS: i64 = 60_000_000;
@@ -37,18 +37,18 @@ pub(crate) struct CodeMark {
 
 /// Events that are many and change no view; they are not even decoded.
 const BULK: [&[u8]; 5] = [
-    b"{\"text_came\"",
-    b"{\"thought_came\"",
-    b"{\"output_came\"",
+    b"{\"text_delta\"",
+    b"{\"thinking_delta\"",
+    b"{\"tool_output_delta\"",
     b"{\"file_seen\"",
-    b"{\"noted\"",
+    b"{\"annotated\"",
 ];
 
 /// A session before its first record.
-pub(crate) fn nothing(session: SessionId) -> Summary {
-    Summary {
+pub(crate) fn nothing(session: SessionId) -> SessionSummary {
+    SessionSummary {
         session,
-        state: State::Idle,
+        state: SessionState::Idle,
         opened_at: Timestamp::default(),
         updated_at: Timestamp::default(),
         title: None,
@@ -61,7 +61,7 @@ pub(crate) fn nothing(session: SessionId) -> Summary {
 }
 
 /// Takes up one record.
-pub(crate) fn apply(summary: &mut Summary, record: &Stored) -> Result<Marks, Fault> {
+pub(crate) fn apply(summary: &mut SessionSummary, record: &StoredRecord) -> Result<Marks, Fault> {
     if summary.head == 0 {
         summary.opened_at = record.at;
     }
@@ -72,7 +72,7 @@ pub(crate) fn apply(summary: &mut Summary, record: &Stored) -> Result<Marks, Fau
     }
     let event = record.event()?;
     let mut marks = Marks {
-        tool: matches!(event, Event::CallStarted { .. } | Event::CallEnded { .. })
+        tool: matches!(event, Event::ToolCallStarted { .. } | Event::ToolCallEnded { .. })
             .then(|| event.tool().map(ToOwned::to_owned))
             .flatten(),
         code: code_mark(&event),
@@ -87,26 +87,26 @@ pub(crate) fn apply(summary: &mut Summary, record: &Stored) -> Result<Marks, Fau
         Event::SessionResumed { .. } | Event::MessageAccepted { .. }
             if summary.open_turn.is_none() =>
         {
-            summary.state = State::Idle;
+            summary.state = SessionState::Idle;
         }
         Event::SessionEnded { end, .. } => {
             summary.state = end.into();
             summary.open_turn = None;
         }
         Event::TurnStarted { .. } => {
-            summary.state = State::Running;
+            summary.state = SessionState::Running;
             summary.turns = summary.turns.max(record.turn);
             summary.open_turn = Some(record.turn);
             summary.last_code = None;
         }
-        Event::QuestionAsked { .. } => summary.state = State::Asking,
+        Event::QuestionAsked { .. } => summary.state = SessionState::Asking,
         Event::QuestionAnswered { .. } | Event::QuestionExpired { .. }
             if summary.open_turn.is_some() =>
         {
-            summary.state = State::Running;
+            summary.state = SessionState::Running;
         }
         Event::TurnEnded { .. } => {
-            summary.state = State::Idle;
+            summary.state = SessionState::Idle;
             summary.open_turn = None;
             summary.last_code = marks.code.as_ref().map(|mark| mark.code.to_owned());
         }
@@ -120,7 +120,7 @@ pub(crate) fn apply(summary: &mut Summary, record: &Stored) -> Result<Marks, Fau
 fn code_mark(event: &Event) -> Option<CodeMark> {
     let code = event.fault()?.row().code;
     match event {
-        Event::FaultRaised { .. } | Event::CallEnded { .. } | Event::PlanRefused { .. } => {
+        Event::FaultRaised { .. } | Event::ToolCallEnded { .. } | Event::PlanRefused { .. } => {
             Some(CodeMark { code, is_raised: true })
         }
         Event::TurnEnded { .. }

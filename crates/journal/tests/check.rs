@@ -11,8 +11,8 @@ use std::{
 
 use budao_core::{event::Answer, fault::Kind, session::Session};
 use budao_journal::{
-    Append, Check, Journal, Options, Retention, Sqlite, conformance::stage::message, fold, fold_at,
-    salvage,
+    Append, CheckReport, Journal, Retention, Sqlite, SqliteOptions, conformance::fixture::message,
+    fold, fold_at, salvage,
 };
 use rusqlite::Connection;
 use support::{append, entries, lease, open, options, read_all, session, world};
@@ -44,7 +44,7 @@ async fn furnished() -> (TempDir, PathBuf) {
 }
 
 /// What a check finds after this statement.
-async fn after(statement: &str) -> Check {
+async fn after(statement: &str) -> CheckReport {
     let (_directory, path) = furnished().await;
     alter(&path, statement);
     Sqlite::check(&path).await.unwrap()
@@ -54,33 +54,34 @@ fn alter(path: &Path, statement: &str) {
     Connection::open(path).unwrap().execute_batch(statement).unwrap();
 }
 
-fn finds(found: &Check, what: &str) {
+fn finds(found: &CheckReport, what: &str) {
     let whats: Vec<&str> = found.damages.iter().map(|damage| &*damage.what).collect();
     assert!(whats.iter().any(|found| found.contains(what)), "no `{what}` in {whats:?}");
 }
 
 #[tokio::test]
 async fn a_check_finds_records_that_were_altered_moved_or_taken_away() {
-    let found = after("UPDATE batch SET body = x'00' WHERE gid = 2").await;
+    let found = after("UPDATE batch SET body = x'00' WHERE batch_id = 2").await;
     finds(&found, "record 4 is damaged or missing");
     assert_eq!(found.damages[0].survives, "records 1 to 3");
-    let found = after("DELETE FROM batch WHERE gid = 2").await;
+    let found = after("DELETE FROM batch WHERE batch_id = 2").await;
     finds(&found, "record 4 is damaged or missing");
     finds(&found, "1 index entries point nowhere");
-    let found = after("DELETE FROM batch WHERE gid = 1").await;
+    let found = after("DELETE FROM batch WHERE batch_id = 1").await;
     finds(&found, "record 1 is damaged or missing");
-    let found = after("UPDATE batch SET first = 99 WHERE gid = 2").await;
+    let found = after("UPDATE batch SET first = 99 WHERE batch_id = 2").await;
     finds(&found, "batch 2 is not where the index says");
-    let found = after("UPDATE batch SET session = 77 WHERE gid = 2").await;
+    let found = after("UPDATE batch SET session = 77 WHERE batch_id = 2").await;
     finds(&found, "batch 2 has no session");
     // A batch that stands well and goes on from another one.
-    let swap = "UPDATE batch SET body = (SELECT body FROM batch WHERE gid = 2) WHERE gid = 1";
+    let swap =
+        "UPDATE batch SET body = (SELECT body FROM batch WHERE batch_id = 2) WHERE batch_id = 1";
     finds(&after(swap).await, "record 1 is damaged or missing");
 }
 
 #[tokio::test]
 async fn a_check_finds_an_end_that_is_missing_and_an_index_that_claims_it() {
-    let found = after("DELETE FROM batch WHERE gid = 4").await;
+    let found = after("DELETE FROM batch WHERE batch_id = 4").await;
     finds(&found, "the end is missing");
     finds(&found, "the index claims batches that are not there");
 }
@@ -115,7 +116,7 @@ async fn retention_goes_on_behind_sessions_that_are_damaged() {
 #[tokio::test]
 async fn a_check_finds_snapshots_commands_and_outputs_that_are_not_what_they_were() {
     finds(&after("UPDATE snapshot SET body = x'00'").await, "its snapshot is damaged");
-    let found = after("DELETE FROM batch WHERE gid IN (2, 3)").await;
+    let found = after("DELETE FROM batch WHERE batch_id IN (2, 3)").await;
     finds(&found, "its snapshot covers 5 records, 3 are there");
     finds(&after("UPDATE inbox SET command = 'other'").await, "command `other` is another one");
     let found = after("UPDATE inbox SET body = x'00'").await;
@@ -130,8 +131,8 @@ async fn a_file_that_is_not_there_or_empty_or_no_journal_is_told_apart() {
     let path = directory.path().join("journal.db");
     assert_eq!(Sqlite::check(&path).await.unwrap_err().kind(), Kind::NoJournal);
     std::fs::write(&path, "").unwrap();
-    assert_eq!(Sqlite::check(&path).await.unwrap(), Check::default(), "a new one is whole");
-    std::fs::write(directory.path().join("journal.db-witness"), "it was there").unwrap();
+    assert_eq!(Sqlite::check(&path).await.unwrap(), CheckReport::default(), "a new one is whole");
+    std::fs::write(directory.path().join("journal.db-watermark"), "it was there").unwrap();
     finds(&Sqlite::check(&path).await.unwrap(), "the journal is empty, and was not");
     std::fs::write(&path, "a letter to a friend, long enough to be looked at".repeat(100)).unwrap();
     assert_eq!(Sqlite::check(&path).await.unwrap_err().kind(), Kind::NotAJournal);
@@ -165,9 +166,9 @@ async fn a_journal_in_a_folder_that_is_not_there_is_refused() {
 async fn a_journal_whose_side_files_cannot_be_had_works() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
-    std::fs::create_dir(directory.path().join("journal.db-witness")).unwrap();
+    std::fs::create_dir(directory.path().join("journal.db-watermark")).unwrap();
     std::fs::create_dir(directory.path().join("journal.db-reserve")).unwrap();
-    let options = Options { reserve_bytes: 4096, ..options() };
+    let options = SqliteOptions { reserve_bytes: 4096, ..options() };
     let journal = Sqlite::open(&path, world(), options.clone()).await.unwrap();
     let held = lease(&journal, session(1), "w").await;
     for head in 0..70 {
@@ -187,8 +188,8 @@ async fn a_journal_whose_side_files_cannot_be_had_works() {
 async fn a_witness_that_cannot_be_written_and_room_that_is_not_there_stop_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
-    std::os::unix::fs::symlink("/dev/full", directory.path().join("journal.db-witness")).unwrap();
-    let options = Options { reserve_bytes: 1 << 60, ..options() };
+    std::os::unix::fs::symlink("/dev/full", directory.path().join("journal.db-watermark")).unwrap();
+    let options = SqliteOptions { reserve_bytes: 1 << 60, ..options() };
     let journal = Sqlite::open(&path, world(), options).await.unwrap();
     assert!(!directory.path().join("journal.db-reserve").exists(), "half of it would be no use");
     let held = lease(&journal, session(1), "w").await;
@@ -202,7 +203,7 @@ async fn a_witness_that_cannot_be_written_and_room_that_is_not_there_stop_nothin
 async fn a_witness_of_another_journal_or_no_witness_says_nothing() {
     for content in [&b"short"[..], &[7; 60]] {
         let (directory, path) = furnished().await;
-        std::fs::write(directory.path().join("journal.db-witness"), content).unwrap();
+        std::fs::write(directory.path().join("journal.db-watermark"), content).unwrap();
         assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
         assert_eq!(open(&path).await.stats().await.unwrap().sessions, 2);
     }
@@ -225,7 +226,7 @@ async fn a_position_beyond_the_head_is_told_and_one_of_a_session_that_is_gone_to
 #[tokio::test]
 async fn a_batch_at_a_place_that_cannot_be_is_left_out_of_what_is_salvaged() {
     let (_directory, path) = furnished().await;
-    alter(&path, "UPDATE batch SET first = -4 WHERE gid = 2");
+    alter(&path, "UPDATE batch SET first = -4 WHERE batch_id = 2");
     let mut left = Vec::new();
     salvage(&path, |found| left.push((found.session, found.records.len(), found.unusable)))
         .unwrap();

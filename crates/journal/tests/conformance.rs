@@ -5,7 +5,7 @@
 mod memory {
     use std::sync::Arc;
 
-    use budao_core::{limits::Limits, seams::World};
+    use budao_core::{limits::Limits, world::World};
     use budao_journal::{Journal, Memory};
 
     async fn make(world: World) -> ((), Arc<dyn Journal>) {
@@ -18,14 +18,14 @@ mod memory {
 mod sqlite {
     use std::sync::Arc;
 
-    use budao_core::seams::World;
-    use budao_journal::{Journal, Options, Sqlite};
+    use budao_core::world::World;
+    use budao_journal::{Journal, Sqlite, SqliteOptions};
     use tempfile::TempDir;
 
     async fn make(world: World) -> (TempDir, Arc<dyn Journal>) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal.db");
-        let journal = Sqlite::open(&path, world, Options::default()).await.unwrap();
+        let journal = Sqlite::open(&path, world, SqliteOptions::default()).await.unwrap();
         (directory, Arc::new(journal))
     }
 

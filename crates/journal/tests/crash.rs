@@ -10,7 +10,7 @@ use std::process::Command;
 
 use budao_core::fault::Kind;
 use budao_journal::{
-    AppendError, Journal, LeaseRequest, Missing, Sqlite, conformance::stage::manual_world,
+    AppendError, IfMissing, Journal, LeaseRequest, Sqlite, conformance::fixture::manual_world,
 };
 use futures::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
@@ -72,7 +72,7 @@ async fn a_stopped_writer_that_continues_is_refused_and_nothing_doubles() {
             session: session(round),
             holder: "thief".into(),
             ttl: std::time::Duration::from_secs(60),
-            missing: Missing::Refuse,
+            missing: IfMissing::Refuse,
             instead_of: None,
         };
         let stolen = loop {
@@ -103,7 +103,7 @@ async fn a_stopped_writer_that_continues_is_refused_and_nothing_doubles() {
             }
         }
         let stale = budao_journal::Append {
-            token: budao_journal::Token(stolen.token.0 - 1),
+            token: budao_journal::LeaseToken(stolen.token.0 - 1),
             ..budao_journal::Append::new(&stolen, head, vec![])
         };
         assert_eq!(thief.append(stale).await, Err(AppendError::Fenced));
@@ -113,8 +113,8 @@ async fn a_stopped_writer_that_continues_is_refused_and_nothing_doubles() {
     assert_eq!(Sqlite::check(&path).await.unwrap().damages, []);
 }
 
-fn quick() -> budao_journal::Options {
-    budao_journal::Options { busy: std::time::Duration::from_millis(100), ..options() }
+fn quick() -> budao_journal::SqliteOptions {
+    budao_journal::SqliteOptions { busy: std::time::Duration::from_millis(100), ..options() }
 }
 
 /// Goal: on a full disk the fault and the end of the turn are written, and writing resumes with room.
@@ -185,7 +185,7 @@ fn killed_at(directory: &std::path::Path, call: &str, index: u32) -> (bool, u32)
     victim.child.wait().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(acknowledged.judge(&path, &format!("killed at {call} number {index}")));
-    for suffix in ["", "-wal", "-shm", "-witness"] {
+    for suffix in ["", "-wal", "-shm", "-watermark"] {
         let _ = std::fs::remove_file(directory.join(format!("{call}-{index}.db{suffix}")));
     }
     let begun = std::fs::read_to_string(&trace).unwrap();
@@ -252,7 +252,7 @@ fn inject(directory: &std::path::Path, call: &str, error: &str, index: u32) -> b
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(acknowledged.judge(&path, &context));
     assert_eq!(acknowledged.heads.values().sum::<u64>(), 46, "{context}");
-    for suffix in ["", "-wal", "-shm", "-witness"] {
+    for suffix in ["", "-wal", "-shm", "-watermark"] {
         let _ = std::fs::remove_file(directory.join(format!("{call}-{error}-{index}.db{suffix}")));
     }
     was_hit

@@ -15,22 +15,22 @@ use std::{
 
 use budao_core::event::Answer;
 use budao_journal::{
-    Append, Journal, Options, Salvage, Sqlite, conformance::stage::message, salvage,
+    Append, Journal, SalvagedSession, Sqlite, SqliteOptions, conformance::fixture::message, salvage,
 };
 use support::{append, entries, lease, options, session, world};
 use tempfile::TempDir;
 
-const FILES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.db-witness"];
+const FILES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.db-watermark"];
 
 /// A small journal, half of it still in the write-ahead log, with what it says.
 struct Sample {
     files: Vec<(&'static str, Vec<u8>)>,
     says: String,
-    records: Vec<Salvage>,
+    records: Vec<SalvagedSession>,
 }
 
-fn small() -> Options {
-    Options { page_bytes: 1024, busy: Duration::from_millis(50), ..options() }
+fn small() -> SqliteOptions {
+    SqliteOptions { page_bytes: 1024, busy: Duration::from_millis(50), ..options() }
 }
 
 async fn says(path: &Path) -> Option<String> {
@@ -40,7 +40,7 @@ async fn says(path: &Path) -> Option<String> {
     (report.cut == 0).then(|| String::from_utf8_lossy(&out).into_owned())
 }
 
-fn salvaged(path: &Path) -> Vec<Salvage> {
+fn salvaged(path: &Path) -> Vec<SalvagedSession> {
     let mut found = Vec::new();
     salvage(path, |session| found.push(session)).unwrap();
     found

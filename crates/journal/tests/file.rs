@@ -12,9 +12,9 @@ use budao_core::{
     limits::Limits,
 };
 use budao_journal::{
-    Append, AppendError, Filter, GapReason, Journal, Memory, Options, PageLimits, Retention,
-    Sqlite,
-    conformance::stage::{manual_world, message},
+    Append, AppendError, Filter, GapReason, Journal, Memory, PageLimits, Retention, Sqlite,
+    SqliteOptions,
+    conformance::fixture::{manual_world, message},
 };
 use rusqlite::Connection;
 use support::{append, entries, lease, open, options, read_all, session, world};
@@ -29,7 +29,7 @@ async fn every_file_is_its_owners_alone() {
     let path = directory.path().join("journal.db");
     std::fs::write(&path, "").unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
-    let journal = Sqlite::open(&path, world(), Options::default()).await.unwrap();
+    let journal = Sqlite::open(&path, world(), SqliteOptions::default()).await.unwrap();
     let lease = lease(&journal, session(1), "w").await;
     append(&journal, &lease, 0, 1).await;
     journal.backup(&directory.path().join("copy.db")).await.unwrap();
@@ -49,7 +49,7 @@ async fn every_file_is_its_owners_alone() {
             "journal.db-reserve",
             "journal.db-shm",
             "journal.db-wal",
-            "journal.db-witness"
+            "journal.db-watermark"
         ]
     );
 }
@@ -138,7 +138,7 @@ async fn a_deleted_session_leaves_no_byte_behind() {
     let kept = lease(&journal, session(2), "w").await;
     let mut told = entries(0, 3, 10);
     let text = marker.repeat(400);
-    told[1].event = budao_core::Event::TextCame { step: 1, text }.into();
+    told[1].event = budao_core::Event::TextDelta { step: 1, text }.into();
     journal.append(Append::new(&gone, 0, told)).await.unwrap();
     append(&journal, &kept, 0, 3).await;
     journal.submit(session(1), message("m", marker)).await.unwrap();
@@ -246,7 +246,7 @@ async fn an_import_that_claims_what_cannot_be_is_refused_and_leaves_nothing() {
     let begin = |removed: u64| {
         let id = session(1);
         format!(
-            "{head}{{\"session\":\"{id}\",\"epoch\":\"0000002a\",\"removed_to\":{removed},\"removed_why\":\"age\"}}\n"
+            "{head}{{\"session\":\"{id}\",\"epoch\":\"0000002a\",\"removed_to\":{removed},\"removed_reason\":\"age\"}}\n"
         )
     };
     for claim in [
@@ -300,7 +300,8 @@ async fn a_check_tells_how_far_it_is_and_comes_to_its_end() {
     furnish(&journal).await;
     journal.close().await;
     let (told, heard) = std::sync::mpsc::channel();
-    let found = Sqlite::check_telling(&path, move |done, all| told.send((done, all)).unwrap());
+    let found =
+        Sqlite::check_with_progress(&path, move |done, all| told.send((done, all)).unwrap());
     assert_eq!(found.await.unwrap().damages, []);
     let heard: Vec<(u64, u64)> = heard.into_iter().collect();
     assert!(heard.is_sorted() && heard.iter().all(|(done, all)| done <= all), "{heard:?}");
@@ -437,7 +438,7 @@ async fn stats_count_what_is_there() {
 #[tokio::test]
 async fn an_append_above_its_limit_is_refused_before_it_is_tried() {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options { append_bytes: 1000, ..options() };
+    let options = SqliteOptions { append_bytes: 1000, ..options() };
     let path = directory.path().join("journal.db");
     let journal = Sqlite::open(&path, world(), options).await.unwrap();
     let lease = lease(&journal, session(1), "w").await;

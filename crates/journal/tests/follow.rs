@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use budao_journal::{Append, Journal, Options, Sqlite};
+use budao_journal::{Append, Journal, Sqlite, SqliteOptions};
 use futures::{StreamExt, future::join_all};
 use support::{entries, lease, number, session, world};
 
@@ -39,7 +39,7 @@ async fn a_million_deliveries_are_exactly_the_sequence() {
     const END: u64 = 50_000;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
-    let options = || Options { reserve_bytes: 0, ..Options::default() };
+    let options = || SqliteOptions { reserve_bytes: 0, ..SqliteOptions::default() };
     let writer = Arc::new(Sqlite::open(&path, world(), options()).await.unwrap());
     let other = Sqlite::open(&path, world(), options()).await.unwrap();
     let held = lease(&*writer, session(1), "w").await;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use budao_core::{event::Answer, fault::Kind};
 use budao_journal::{
-    Append, AppendError, Journal, Lease, LeaseRequest, Missing, Retention, Sqlite, Submitted,
-    conformance::stage::{manual_world, message},
+    Append, AppendError, IfMissing, Journal, Lease, LeaseRequest, Retention, Sqlite, SubmitOutcome,
+    conformance::fixture::{manual_world, message},
 };
 use proptest::{prelude::*, test_runner::Config};
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
@@ -202,7 +202,7 @@ impl Real {
                     return;
                 };
                 let is_answered = story.commands.iter().find(|(known, _)| *known == id).unwrap().1;
-                assert_eq!(matches!(done.unwrap(), Submitted::Answered(_)), is_answered);
+                assert_eq!(matches!(done.unwrap(), SubmitOutcome::Answered(_)), is_answered);
             }
             Step::Trim { keep } => {
                 let retention = Retention { records: Some(keep), ..Retention::default() };
@@ -228,7 +228,7 @@ impl Real {
             session: session(name),
             holder: holder.to_string(),
             ttl: std::time::Duration::from_secs(60),
-            missing: Missing::Create,
+            missing: IfMissing::Create,
             instead_of: None,
         };
         let taken = self.journal.take_lease(request).await;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use budao_core::fault::{Fact, Fault, Kind};
-use budao_journal::{Options, Sqlite, salvage};
+use budao_journal::{Sqlite, SqliteOptions, salvage};
 use rusqlite::Connection;
 use rustix::{
     fs::{CWD, FileType, Mode, chown, mknodat},
@@ -51,7 +51,7 @@ async fn bounded(name: &'static str, wait: impl Future<Output = Fault>) -> (&'st
 /// What every way of opening says. None of them may wait for long.
 async fn refusals(path: &Path) -> Vec<(&'static str, Fault)> {
     // With a reserve, which is a file beside the journal.
-    let all = Options { reserve_bytes: 4096, ..options() };
+    let all = SqliteOptions { reserve_bytes: 4096, ..options() };
     let written = async { Sqlite::open(path, world(), all).await.unwrap_err() };
     let read = async { Sqlite::open_read_only(path, world(), options()).await.unwrap_err() };
     let checked = async { Sqlite::check(path).await.unwrap_err() };
@@ -174,7 +174,7 @@ async fn a_link_of_ones_own_leads_to_the_journal_and_side_files_lie_beside_the_f
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert_eq!(names.len(), 2, "{names:?}");
-    assert!(real.join("journal.db-witness").exists());
+    assert!(real.join("journal.db-watermark").exists());
 }
 
 /// Changing an owner needs the rights of root.
@@ -202,7 +202,7 @@ async fn a_journal_of_another_user_is_read_and_never_written() {
     append(&journal, &held, 0, 2).await;
     journal.close().await;
     drop(journal);
-    for name in ["journal.db", "journal.db-witness"] {
+    for name in ["journal.db", "journal.db-watermark"] {
         give_away(&directory.path().join(name));
         with_mode(&directory.path().join(name), 0o644);
     }
@@ -260,11 +260,11 @@ async fn files_under_the_names_of_side_files_are_not_destroyed_by_a_new_journal(
 async fn files_under_the_names_of_witness_and_reserve_keep_their_content() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal.db");
-    let names = ["journal.db-witness", "journal.db-reserve"];
+    let names = ["journal.db-watermark", "journal.db-reserve"];
     for name in names {
         std::fs::write(directory.path().join(name), "words of the user").unwrap();
     }
-    let options = Options { reserve_bytes: 8192, ..options() };
+    let options = SqliteOptions { reserve_bytes: 8192, ..options() };
     let journal = Sqlite::open(&path, world(), options.clone()).await.unwrap();
     let held = lease(&journal, session(1), "w").await;
     for head in 0..70 {

@@ -16,18 +16,18 @@
 use std::{error::Error, sync::Arc};
 
 use budao_core::{Lang, limits::Limits, tool::Outcome};
-use budao_mcp::{Config, Server};
-use budao_tools::{Toolbox, alone};
+use budao_mcp::{McpServerConfig, ServerHandle};
+use budao_tools::{Toolbox, isolation};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("usage: mcp_tools SERVER.toml [TOOL [ARGUMENTS]]")?;
-    let config: Config = toml::from_str(&std::fs::read_to_string(path)?)?;
+    let config: McpServerConfig = toml::from_str(&std::fs::read_to_string(path)?)?;
 
-    let context = alone::context();
+    let context = isolation::context();
     let limits = Arc::new(Limits::default());
-    let server = Server::connect(config, &context.world, &limits).await?;
+    let server = ServerHandle::connect(config, &context.world, &limits).await?;
     let toolbox = Toolbox::builder().build().with_all(server.tools())?;
 
     match args.next() {
@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 Ok(call) => call.run(context).await,
                 Err(fault) => Outcome::from(fault),
             };
-            println!("{}", outcome.told_to_model(Lang::En).0);
+            println!("{}", outcome.render_for_model(Lang::En).0);
         }
     }
     server.shutdown().await;

@@ -11,11 +11,11 @@ use budao_tools::ToolResult;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 
-use crate::trouble::{About, bounded};
+use crate::error::{FaultContext, bounded};
 
 /// What is made of a result that is no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ResultForm {
     /// What a model is told.
     Data,
     /// The result as the server gave it.
@@ -25,23 +25,23 @@ pub(crate) enum Form {
 /// The result of a call.
 pub(crate) fn of_result(
     result: CallToolResult,
-    form: Form,
-    about: &About<'_>,
+    form: ResultForm,
+    about: &FaultContext<'_>,
     depth_max: usize,
 ) -> ToolResult {
     let is_error = result.is_error == Some(true);
     let text = joined(&result.content);
-    let whole = (form == Form::Whole && !is_error).then(|| serde_json::to_value(&result));
+    let whole = (form == ResultForm::Whole && !is_error).then(|| serde_json::to_value(&result));
     let data = match whole {
         Some(whole) => whole.unwrap_or_default(),
         None => data(result, &text),
     };
-    if !within(&data, depth_max) {
+    if !is_within_depth(&data, depth_max) {
         let fault = about.fault(Kind::JsonTooDeep).with(Fact::Limit, depth_max);
         return Err(plain(fault.via("mcp_server", about.server)));
     }
     if !is_error {
-        return Ok(if form == Form::Whole { data } else { unambiguous(data) });
+        return Ok(if form == ResultForm::Whole { data } else { unambiguous(data) });
     }
     let reason = if text.trim().is_empty() { "it gave no reason" } else { &text };
     let fault = about.fault(Kind::ToolSaidNo).with(Fact::Reason, bounded(reason));
@@ -90,10 +90,14 @@ fn unambiguous(data: Value) -> Value {
     data
 }
 
-fn within(value: &Value, depth: usize) -> bool {
+fn is_within_depth(value: &Value, depth: usize) -> bool {
     match value {
-        Value::Array(items) => depth > 0 && items.iter().all(|item| within(item, depth - 1)),
-        Value::Object(map) => depth > 0 && map.values().all(|item| within(item, depth - 1)),
+        Value::Array(items) => {
+            depth > 0 && items.iter().all(|item| is_within_depth(item, depth - 1))
+        }
+        Value::Object(map) => {
+            depth > 0 && map.values().all(|item| is_within_depth(item, depth - 1))
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
@@ -104,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    fn answer_as(form: Form, result: Value) -> ToolResult {
-        let about = About {
+    fn answer_as(form: ResultForm, result: Value) -> ToolResult {
+        let about = FaultContext {
             operation: Operation::ToolCall,
             server: "s",
             tool: Some("mcp__s__t"),
@@ -117,7 +121,7 @@ mod tests {
     }
 
     fn answer(result: Value) -> ToolResult {
-        answer_as(Form::Data, result)
+        answer_as(ResultForm::Data, result)
     }
 
     fn text(text: &str) -> Value {
@@ -139,9 +143,9 @@ mod tests {
             "content": [text("a"), text("b")], "structuredContent": { "ok": false }, "isError": false,
             "_meta": { "m": 1 },
         });
-        assert_eq!(answer_as(Form::Whole, whole.clone()).unwrap(), whole);
+        assert_eq!(answer_as(ResultForm::Whole, whole.clone()).unwrap(), whole);
         let no = json!({ "content": [text("no such city")], "isError": true });
-        assert_eq!(answer_as(Form::Whole, no).unwrap_err().fault.kind(), Kind::ToolSaidNo);
+        assert_eq!(answer_as(ResultForm::Whole, no).unwrap_err().fault.kind(), Kind::ToolSaidNo);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::millis,
-    retry::Policy,
+    retry::RetryPolicy,
     scrub::Scrubber,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -21,7 +21,7 @@ use crate::name;
 /// One MCP server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct McpServerConfig {
     /// Its name: letters, digits, `-` and single `_` inside; at most 32 of them.
     pub name: String,
     /// How to reach it.
@@ -47,7 +47,7 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How it is started again. Tries in a row without success; by default it never gives up.
     #[serde(default = "patient")]
-    pub reconnect: Policy,
+    pub reconnect: RetryPolicy,
     /// Calls it may have at once, those it still has to be told to forget included.
     #[serde(default = "calls")]
     pub calls: usize,
@@ -128,7 +128,7 @@ impl Default for Timeouts {
     }
 }
 
-impl Config {
+impl McpServerConfig {
     /// A program as a server, with everything else as usual.
     #[must_use]
     pub fn stdio(
@@ -231,7 +231,7 @@ impl Address {
     pub(crate) fn parsed(&self) -> Result<Url, Fault> {
         let expected = "an http or https URL with a host";
         let url = Url::parse(&self.url)
-            .map_err(|error| wrong("transport.url", expected).because(error.to_string()))?;
+            .map_err(|error| wrong("transport.url", expected).with_cause(error.to_string()))?;
         let fits = matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
         if fits { Ok(url) } else { Err(wrong("transport.url", expected)) }
     }
@@ -294,8 +294,8 @@ fn calls() -> usize {
     256
 }
 
-fn patient() -> Policy {
-    Policy { tries: u32::MAX, ..Policy::default() }
+fn patient() -> RetryPolicy {
+    RetryPolicy { tries: u32::MAX, ..RetryPolicy::default() }
 }
 
 fn secrets<'de, D>(deserializer: D) -> Result<BTreeMap<String, SecretString>, D::Error>
@@ -316,7 +316,7 @@ fn maybe_millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Dur
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Config, toml::de::Error> {
+    fn read(text: &str) -> Result<McpServerConfig, toml::de::Error> {
         toml::from_str(text)
     }
 
@@ -361,17 +361,17 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_refused_before_it_is_tried() {
-        let refused = |config: Config| config.check().unwrap_err();
+        let refused = |config: McpServerConfig| config.check().unwrap_err();
         for config in [
-            Config::stdio("", "x", [""; 0]),
-            Config::stdio("a__b", "x", [""; 0]),
-            Config::stdio("a", " ", [""; 0]),
-            Config::http("a", "ftp://example.com"),
-            Config::sse("a", "no address"),
+            McpServerConfig::stdio("", "x", [""; 0]),
+            McpServerConfig::stdio("a__b", "x", [""; 0]),
+            McpServerConfig::stdio("a", " ", [""; 0]),
+            McpServerConfig::http("a", "ftp://example.com"),
+            McpServerConfig::sse("a", "no address"),
         ] {
             assert_eq!(refused(config).kind(), Kind::ConfigurationWrong);
         }
-        let mut config = Config::http("a", "http://localhost/mcp");
+        let mut config = McpServerConfig::http("a", "http://localhost/mcp");
         if let Transport::Http(address) = &mut config.transport {
             address.headers.insert("x".into(), "line\nbreak".to_owned().into());
         }
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn exclude_wins_over_include() {
-        let mut config = Config::stdio("a", "x", [""; 0]);
+        let mut config = McpServerConfig::stdio("a", "x", [""; 0]);
         assert!(config.takes("anything"));
         config.include = vec!["read_*".into(), "list".into()];
         config.exclude = vec!["read_secret*".into()];

@@ -13,7 +13,7 @@ use std::{
 };
 
 use budao_core::scrub::Scrubber;
-use budao_tools::Notes;
+use budao_tools::NoteSender;
 use reqwest::Url;
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
@@ -27,7 +27,7 @@ use rmcp::{
 };
 use tokio::sync::{Notify, broadcast};
 
-use crate::{config::Config, resources::ResourceNews, trouble::bounded};
+use crate::{config::McpServerConfig, error::bounded, resources::ResourceChange};
 
 /// Our side towards one server.
 #[derive(Debug)]
@@ -37,34 +37,38 @@ pub(crate) struct Host {
     scrubber: Scrubber,
     /// Rung when the server says that its tools have changed. Rings that come together are one.
     pub(crate) changed: Arc<Notify>,
-    news: broadcast::Sender<ResourceNews>,
-    pub(crate) progress: Arc<Progress>,
+    news: broadcast::Sender<ResourceChange>,
+    pub(crate) progress: Arc<ProgressRouter>,
 }
 
 /// Where news about running calls goes.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(Mutex<HashMap<ProgressToken, Notes>>);
+pub(crate) struct ProgressRouter(Mutex<HashMap<ProgressToken, NoteSender>>);
 
-impl Progress {
+impl ProgressRouter {
     /// Sends what is told about `token` to `notes`, until the guard is dropped.
-    pub(crate) fn follow(self: &Arc<Self>, token: ProgressToken, notes: Notes) -> Following {
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        token: ProgressToken,
+        notes: NoteSender,
+    ) -> ProgressGuard {
         self.lock().insert(token.clone(), notes);
-        Following { progress: self.clone(), token }
+        ProgressGuard { progress: self.clone(), token }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ProgressToken, Notes>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ProgressToken, NoteSender>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// As long as it lives, progress is shown.
 #[derive(Debug)]
-pub(crate) struct Following {
-    progress: Arc<Progress>,
+pub(crate) struct ProgressGuard {
+    progress: Arc<ProgressRouter>,
     token: ProgressToken,
 }
 
-impl Drop for Following {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
         self.progress.lock().remove(&self.token);
     }
@@ -72,9 +76,9 @@ impl Drop for Following {
 
 impl Host {
     pub(crate) fn new(
-        config: &Config,
+        config: &McpServerConfig,
         scrubber: Scrubber,
-        news: broadcast::Sender<ResourceNews>,
+        news: broadcast::Sender<ResourceChange>,
     ) -> Self {
         let roots = config.roots.iter().filter_map(|path| {
             let uri = Url::from_directory_path(path).ok()?;
@@ -141,7 +145,7 @@ impl ClientHandler for Host {
 
     async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
         // Nobody listening is fine.
-        let _ = self.news.send(ResourceNews::Listed);
+        let _ = self.news.send(ResourceChange::Listed);
     }
 
     async fn on_resource_updated(
@@ -149,7 +153,7 @@ impl ClientHandler for Host {
         params: ResourceUpdatedNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        let _ = self.news.send(ResourceNews::Updated(params.uri));
+        let _ = self.news.send(ResourceChange::Updated(params.uri));
     }
 
     async fn on_progress(

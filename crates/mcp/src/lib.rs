@@ -1,7 +1,7 @@
 //! MCP servers as a tool source.
 //!
-//! A [`Server`] is started from its [`Config`], looked after by one task, and offers its tools under
-//! `mcp__server__tool`. [`Servers`] is several of them. `docs/mcp.md` says what happens when.
+//! A [`ServerHandle`] is started from its [`McpServerConfig`], looked after by one task, and offers its tools under
+//! `mcp__server__tool`. [`ServerSet`] is several of them. `docs/mcp.md` says what happens when.
 //!
 //! rmcp does the protocol and is not seen outside this crate. What it leaves open is done here: a call that
 //! fails at once when its server dies, answers that are too long, cancellation that does not wait, processes
@@ -9,9 +9,10 @@
 
 mod answer;
 mod config;
+mod connection;
+mod error;
 mod host;
 mod line;
-mod link;
 mod name;
 #[doc(hidden)]
 pub mod probe;
@@ -22,11 +23,10 @@ mod servers;
 mod sse;
 mod stdio;
 mod tool;
-mod trouble;
 mod web;
 
-pub use config::{Address, Config, Stdio, Timeouts, Transport};
+pub use config::{Address, McpServerConfig, Stdio, Timeouts, Transport};
 pub use name::of as tool_name;
-pub use resources::{ResourceNews, ResourcePage};
-pub use server::{Server, State};
-pub use servers::Servers;
+pub use resources::{ResourceChange, ResourcePage};
+pub use server::{ServerHandle, ServerState};
+pub use servers::ServerSet;

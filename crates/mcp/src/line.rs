@@ -4,7 +4,7 @@
 //! So the id is fished out of its beginning or end, where every known SDK puts it, and an error takes the
 //! answer's place.
 
-use budao_tools::child::Line;
+use budao_tools::child::BoundedLine;
 use rmcp::model::{ErrorCode, ErrorData, NumberOrString, RequestId, ServerJsonRpcMessage};
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(crate) const UNREADABLE: ErrorCode = ErrorCode(i32::MIN + 1);
 
 /// What a line says.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ParsedMessage {
     /// A message.
     Message(ServerJsonRpcMessage),
     /// Nothing that can be used, but an answer: the error that takes its place.
@@ -26,23 +26,23 @@ pub(crate) enum Heard {
 }
 
 /// Reads a line.
-pub(crate) fn read(line: &Line) -> Heard {
+pub(crate) fn read(line: &BoundedLine) -> ParsedMessage {
     let stand_in = match line {
-        Line::Whole(line) => match message(line) {
-            Ok(message) => return Heard::Message(message),
+        BoundedLine::Whole(line) => match message(line) {
+            Ok(message) => return ParsedMessage::Message(message),
             Err(error) => {
                 let text = String::from_utf8_lossy(line);
                 let id = known_id(&text).or_else(|| answered_id(&text, &text));
                 id.map(|id| stand_in(id, UNREADABLE, error.to_string()))
             }
         },
-        Line::TooLong(skipped) => {
+        BoundedLine::TooLong(skipped) => {
             let head = String::from_utf8_lossy(&skipped.head);
             let tail = String::from_utf8_lossy(&skipped.tail);
             answered_id(&head, &tail).map(|id| stand_in(id, TOO_LONG, skipped.bytes.to_string()))
         }
     };
-    stand_in.map_or(Heard::Noise, Heard::StandIn)
+    stand_in.map_or(ParsedMessage::Noise, ParsedMessage::StandIn)
 }
 
 /// Reads one message.
@@ -116,18 +116,18 @@ fn as_id(value: &Value) -> Option<RequestId> {
 
 #[cfg(test)]
 mod tests {
-    use budao_tools::child::Lines;
+    use budao_tools::child::BoundedLines;
 
     use super::*;
 
-    async fn first(text: &str, bytes_max: usize) -> Line {
-        Lines::new(text.as_bytes(), bytes_max).next().await.expect("a line")
+    async fn first(text: &str, bytes_max: usize) -> BoundedLine {
+        BoundedLines::new(text.as_bytes(), bytes_max).next().await.expect("a line")
     }
 
-    fn id_of(line: &Line) -> Option<RequestId> {
+    fn id_of(line: &BoundedLine) -> Option<RequestId> {
         match read(line) {
-            Heard::StandIn(ServerJsonRpcMessage::Error(error)) => error.id,
-            Heard::Noise => None,
+            ParsedMessage::StandIn(ServerJsonRpcMessage::Error(error)) => error.id,
+            ParsedMessage::Noise => None,
             other => panic!("{other:?}"),
         }
     }
@@ -173,11 +173,11 @@ mod tests {
         );
         for text in [r#"{"jsonrpc":"2.0","id":7}"#, r#"{"jsonrpc":"2.0","id":7,"error":3}"#, &deep]
         {
-            let line = Line::Whole(text.into());
+            let line = BoundedLine::Whole(text.into());
             assert_eq!(id_of(&line), Some(NumberOrString::Number(7)), "{text}");
         }
         for text in ["log: ready", "{", r#"{"id":{}}"#, r#"{"id":7,"method":3}"#, "\u{1b}[0m"] {
-            assert_eq!(id_of(&Line::Whole(text.into())), None, "{text}");
+            assert_eq!(id_of(&BoundedLine::Whole(text.into())), None, "{text}");
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Any bytes as what an MCP server writes: for the fuzz target, and for a share of it in every run.
 
 use budao_core::{Lang, fault::Operation, tool::Outcome};
-use budao_tools::child::{Line, Lines};
+use budao_tools::child::{BoundedLine, BoundedLines};
 use futures::executor::block_on;
 use rmcp::model::CallToolResult;
 
 use crate::{
-    answer::{self, Form},
-    line::{self, Heard},
-    trouble::About,
+    answer::{self, ResultForm},
+    error::FaultContext,
+    line::{self, ParsedMessage},
 };
 
 /// The longest line here.
@@ -21,13 +21,13 @@ const DEPTH: usize = 64;
 /// # Panics
 /// If a line is too long, or an answer cannot be told to a model.
 pub fn everything(bytes: &[u8]) {
-    let mut lines = Lines::new(bytes, LINE_BYTES);
+    let mut lines = BoundedLines::new(bytes, LINE_BYTES);
     while let Some(line) = block_on(lines.next()) {
-        if let Line::Whole(whole) = &line {
+        if let BoundedLine::Whole(whole) = &line {
             assert!(whole.len() <= LINE_BYTES, "a line of {} bytes", whole.len());
             result(whole);
         }
-        if let Heard::StandIn(message) = line::read(&line) {
+        if let ParsedMessage::StandIn(message) = line::read(&line) {
             let told = serde_json::to_string(&message).expect("what stands in can be written");
             assert!(told.len() < 8 * LINE_BYTES, "what stands in for an answer is short");
         }
@@ -36,17 +36,17 @@ pub fn everything(bytes: &[u8]) {
 
 fn result(text: &[u8]) {
     let Ok(result) = serde_json::from_slice::<CallToolResult>(text) else { return };
-    let about = About {
+    let about = FaultContext {
         tool: Some("mcp__it"),
         called: "it",
         limit: LINE_BYTES,
-        ..About::bare("server", Operation::ToolCall)
+        ..FaultContext::bare("server", Operation::ToolCall)
     };
-    let _ = answer::of_result(result.clone(), Form::Whole, &about, DEPTH);
-    if let Err(failure) = answer::of_result(result, Form::Data, &about, DEPTH) {
+    let _ = answer::of_result(result.clone(), ResultForm::Whole, &about, DEPTH);
+    if let Err(failure) = answer::of_result(result, ResultForm::Data, &about, DEPTH) {
         for lang in [Lang::En, Lang::Zh] {
             let outcome = Outcome::Failed(failure.clone());
-            assert!(outcome.told_to_model(lang).1, "a failure is told as one");
+            assert!(outcome.render_for_model(lang).1, "a failure is told as one");
         }
     }
 }

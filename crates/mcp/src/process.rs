@@ -5,10 +5,10 @@
 
 use std::{ffi::OsString, io, sync::Arc, time::Duration};
 
-use budao_core::{limits::Limits, scrub::Scrubber, seams::World};
+use budao_core::{limits::Limits, scrub::Scrubber, world::World};
 use budao_tools::{
     child::{Tail, drain},
-    launch::{self, Child, Ended, Graces, Input, Start},
+    launch::{self, Child, CommandExit, Graces, Input, Start},
 };
 use secrecy::ExposeSecret;
 use tokio::{
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{Stdio, matches},
-    resources::ResourceNews,
+    resources::ResourceChange,
 };
 
 /// Variables every server gets: where things are, who we are, how to write. No keys.
@@ -35,14 +35,14 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// A server's process. Dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ServerProcess {
     pub(crate) tail: Arc<Tail>,
     pub(crate) id: u32,
-    exited: watch::Receiver<Option<Exit>>,
+    exited: watch::Receiver<Option<ProcessExit>>,
     stop: CancellationToken,
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -57,7 +57,7 @@ pub(crate) struct Pipes {
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum ProcessExit {
     Code(i32),
     Signal(i32),
     Unknown,
@@ -65,20 +65,23 @@ pub(crate) enum Exit {
 
 /// What a connection needs to know of the world.
 #[derive(Clone, Debug)]
-pub(crate) struct Around {
+pub(crate) struct ConnectionContext {
     pub(crate) server: Arc<str>,
     pub(crate) world: World,
     pub(crate) limits: Arc<Limits>,
     pub(crate) scrubber: Scrubber,
     /// Where news about resources go.
-    pub(crate) news: broadcast::Sender<ResourceNews>,
+    pub(crate) news: broadcast::Sender<ResourceChange>,
     /// Set when nobody wants the server any more.
     pub(crate) stop: CancellationToken,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts a process.
-    pub(crate) async fn start(config: &Stdio, around: &Around) -> io::Result<(Self, Pipes)> {
+    pub(crate) async fn start(
+        config: &Stdio,
+        around: &ConnectionContext,
+    ) -> io::Result<(Self, Pipes)> {
         let mut child = to_start(config, around).spawn(launch::installed().as_ref()).await?;
         let missing = || io::Error::other("a pipe of the child is missing");
         let id = child.pid();
@@ -91,7 +94,7 @@ impl Process {
         around.world.spawn.spawn(Box::pin(drained));
         let stop = CancellationToken::new();
         let (sender, exited) = watch::channel(None);
-        let keeper = Keeper {
+        let keeper = ProcessSupervisor {
             child,
             stop: stop.clone(),
             grace: around.limits.kill_grace,
@@ -106,7 +109,7 @@ impl Process {
     }
 
     /// How it ended, if it has.
-    pub(crate) fn exit(&self) -> Option<Exit> {
+    pub(crate) fn exit(&self) -> Option<ProcessExit> {
         self.exited.borrow().clone()
     }
 
@@ -137,7 +140,7 @@ impl Process {
 }
 
 /// A server with a filtered environment.
-fn to_start(config: &Stdio, around: &Around) -> Start {
+fn to_start(config: &Stdio, around: &ConnectionContext) -> Start {
     let mut start = Start::new(&config.command, around.world.uuid().as_u128());
     start.args = config.args.iter().map(Into::into).collect();
     start.inherits_env = false;
@@ -160,15 +163,15 @@ fn inherited(config: &Stdio) -> impl Iterator<Item = (OsString, OsString)> {
     })
 }
 
-struct Keeper {
+struct ProcessSupervisor {
     child: Child,
     stop: CancellationToken,
     grace: Duration,
     world: World,
 }
 
-impl Keeper {
-    async fn keep(mut self) -> Exit {
+impl ProcessSupervisor {
+    async fn keep(mut self) -> ProcessExit {
         let ended = tokio::select! {
             biased;
             ended = self.child.wait() => ended,
@@ -177,7 +180,7 @@ impl Keeper {
         ended.into()
     }
 
-    async fn end(&mut self) -> Ended {
+    async fn end(&mut self) -> CommandExit {
         if let Some(ended) = self.within_grace().await {
             return ended;
         }
@@ -189,7 +192,7 @@ impl Keeper {
         self.child.wait().await
     }
 
-    async fn within_grace(&mut self) -> Option<Ended> {
+    async fn within_grace(&mut self) -> Option<CommandExit> {
         tokio::select! {
             biased;
             ended = self.child.wait() => Some(ended),
@@ -198,8 +201,8 @@ impl Keeper {
     }
 }
 
-impl From<Ended> for Exit {
-    fn from(ended: Ended) -> Self {
+impl From<CommandExit> for ProcessExit {
+    fn from(ended: CommandExit) -> Self {
         match (ended.code, ended.signal) {
             (Some(code), _) => Self::Code(code),
             (None, Some(signal)) => Self::Signal(signal),

@@ -15,9 +15,9 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 
 use crate::{
-    link::Link,
-    server::Server,
-    trouble::{About, Trouble},
+    connection::ServerConnection,
+    error::{FaultContext, ServerError},
+    server::ServerHandle,
 };
 
 /// News that nobody took in time are dropped beyond this many.
@@ -34,14 +34,14 @@ pub struct ResourcePage {
 
 /// Something about a server's resources changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResourceNews {
+pub enum ResourceChange {
     /// There are others now, or it came, or it went.
     Listed,
     /// This one has new content.
     Updated(String),
 }
 
-impl Server {
+impl ServerHandle {
     /// Does it have resources at all? Nobody knows while it is down.
     #[must_use]
     pub fn has_resources(&self) -> Option<bool> {
@@ -50,7 +50,7 @@ impl Server {
 
     /// What is new about its resources from now on.
     #[must_use]
-    pub fn resource_news(&self) -> broadcast::Receiver<ResourceNews> {
+    pub fn resource_changes(&self) -> broadcast::Receiver<ResourceChange> {
         self.shared.news.subscribe()
     }
 
@@ -71,7 +71,7 @@ impl Server {
             let resources = page.resources.into_iter().map(shown).collect();
             Ok(ResourcePage { resources, next: page.next_cursor })
         };
-        self.within(&link, limit, asked).await
+        self.with_time_limit(&link, limit, asked).await
     }
 
     /// What a resource holds: its parts, as the server gives them.
@@ -87,10 +87,12 @@ impl Server {
                     let shown = |it| serde_json::to_value(it).unwrap_or_default();
                     Ok(read.contents.into_iter().map(shown).collect())
                 }
-                _ => Err(Trouble::Asks("the server wants input before it gives a resource")),
+                _ => Err(ServerError::Unsupported(
+                    "the server wants input before it gives a resource",
+                )),
             }
         };
-        self.within(&link, limit, asked)
+        self.with_time_limit(&link, limit, asked)
             .await
             .map_err(|fault| fault.with(Fact::Uri, uri.to_owned()))
     }
@@ -105,13 +107,13 @@ impl Server {
             return Ok(());
         }
         let asked = async { Ok(link.peer.subscribe(SubscribeRequestParams::new(uri)).await?) };
-        self.within(&link, limit, asked).await
+        self.with_time_limit(&link, limit, asked).await
     }
 
     /// The connection, if it is there and has resources.
-    fn reading(&self) -> Result<Arc<Link>, Fault> {
-        let about = About::bare(&self.shared.name, Operation::ReadDocument);
-        let link = self.shared.link().ok_or_else(|| Trouble::Down.fault(&about))?;
+    fn reading(&self) -> Result<Arc<ServerConnection>, Fault> {
+        let about = FaultContext::bare(&self.shared.name, Operation::ReadDocument);
+        let link = self.shared.link().ok_or_else(|| ServerError::Down.fault(&about))?;
         if link.resources().is_none() {
             return Err(about
                 .fault(Kind::CapabilityUnsupported)
@@ -121,24 +123,24 @@ impl Server {
         Ok(link)
     }
 
-    async fn within<T>(
+    async fn with_time_limit<T>(
         &self,
-        link: &Link,
+        link: &ServerConnection,
         limit: Duration,
-        asked: impl Future<Output = Result<T, Trouble>>,
+        asked: impl Future<Output = Result<T, ServerError>>,
     ) -> Result<T, Fault> {
         let answer = tokio::select! {
             biased;
             answer = asked => answer,
-            () = link.gone.cancelled() => Err(Trouble::Lost),
-            () = self.shared.world.clock.sleep(limit) => Err(Trouble::Slow(limit)),
+            () = link.gone.cancelled() => Err(ServerError::Lost),
+            () = self.shared.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
         };
-        let about = About::bare(&self.shared.name, Operation::ReadDocument);
-        answer.map_err(|trouble| trouble.fault(&about).scrubbed(&self.shared.scrubber))
+        let about = FaultContext::bare(&self.shared.name, Operation::ReadDocument);
+        answer.map_err(|trouble| trouble.fault(&about).scrub(&self.shared.scrubber))
     }
 }
 
-impl Link {
+impl ServerConnection {
     fn resources(&self) -> Option<ResourcesCapability> {
         self.peer.peer_info()?.capabilities.resources.clone()
     }

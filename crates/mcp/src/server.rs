@@ -12,32 +12,32 @@ use budao_core::{
     fault::{Fault, Operation},
     limits::Limits,
     scrub::Scrubber,
-    seams::World,
     tool::ToolSpec,
+    world::World,
 };
 use budao_tools::{Tool, Toolbox};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::Config,
-    link::{Link, starting},
-    process::Around,
-    resources::{NEWS_MAX, ResourceNews},
+    config::McpServerConfig,
+    connection::{ServerConnection, starting},
+    error::{FaultContext, ServerError},
+    process::ConnectionContext,
+    resources::{NEWS_MAX, ResourceChange},
     tool::McpTool,
-    trouble::{About, Trouble},
 };
 
 /// A server. When the last handle is dropped, the server is ended.
 #[derive(Debug)]
-pub struct Server {
-    pub(crate) shared: Arc<Shared>,
+pub struct ServerHandle {
+    pub(crate) shared: Arc<ServerShared>,
     stop: CancellationToken,
 }
 
 /// How a server is doing.
 #[derive(Clone, Debug, PartialEq)]
-pub enum State {
+pub enum ServerState {
     /// It is being started for the first time.
     Starting,
     /// It is connected.
@@ -58,35 +58,35 @@ pub enum State {
 
 /// What the handles, the tools and the keeper share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServerShared {
     pub(crate) name: Arc<str>,
     pub(crate) scrubber: Scrubber,
     pub(crate) world: World,
     /// What is new about its resources.
-    pub(crate) news: broadcast::Sender<ResourceNews>,
-    live: Mutex<Live>,
-    state: watch::Sender<State>,
+    pub(crate) news: broadcast::Sender<ResourceChange>,
+    live: Mutex<ConnectedTools>,
+    state: watch::Sender<ServerState>,
     /// Moves when tools come or go; shared by the servers of a set.
     generation: Arc<watch::Sender<u64>>,
     restart: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Live {
-    link: Option<Arc<Link>>,
+struct ConnectedTools {
+    link: Option<Arc<ServerConnection>>,
     tools: Vec<Arc<dyn Tool>>,
     /// What the server itself calls them, in the same order.
     called: Vec<String>,
     refused: Vec<Fault>,
 }
 
-impl Server {
+impl ServerHandle {
     /// Starts a server and waits until it is ready.
     ///
     /// # Errors
     /// When it cannot be started: the fault names its command or address and what it said last.
     pub async fn connect(
-        config: Config,
+        config: McpServerConfig,
         world: &World,
         limits: &Arc<Limits>,
     ) -> Result<Self, Fault> {
@@ -104,29 +104,33 @@ impl Server {
     ///
     /// # Errors
     /// When the configuration cannot work.
-    pub fn open(config: Config, world: &World, limits: &Arc<Limits>) -> Result<Self, Fault> {
+    pub fn open(
+        config: McpServerConfig,
+        world: &World,
+        limits: &Arc<Limits>,
+    ) -> Result<Self, Fault> {
         Self::open_in(config, world, limits, Arc::new(watch::Sender::new(0)))
     }
 
     pub(crate) fn open_in(
-        config: Config,
+        config: McpServerConfig,
         world: &World,
         limits: &Arc<Limits>,
         generation: Arc<watch::Sender<u64>>,
     ) -> Result<Self, Fault> {
         config.check()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerShared {
             name: config.name.as_str().into(),
             scrubber: config.scrubber(),
             world: world.clone(),
             news: broadcast::Sender::new(NEWS_MAX),
             live: Mutex::default(),
-            state: watch::Sender::new(State::Starting),
+            state: watch::Sender::new(ServerState::Starting),
             generation,
             restart: Notify::new(),
         });
         let stop = CancellationToken::new();
-        let around = Around {
+        let around = ConnectionContext {
             server: shared.name.clone(),
             world: world.clone(),
             limits: limits.clone(),
@@ -134,7 +138,7 @@ impl Server {
             news: shared.news.clone(),
             stop: stop.clone(),
         };
-        let keeper = Keeper { config, shared: shared.clone(), around };
+        let keeper = ServerSupervisor { config, shared: shared.clone(), around };
         world.spawn.spawn(Box::pin(keeper.run()));
         Ok(Self { shared, stop })
     }
@@ -170,7 +174,7 @@ impl Server {
         *self.shared.generation.borrow()
     }
 
-    /// Follows [`Server::generation`].
+    /// Follows [`ServerHandle::generation`].
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.shared.generation.subscribe()
@@ -178,13 +182,13 @@ impl Server {
 
     /// How it is doing.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ServerState {
         self.shared.state.borrow().clone()
     }
 
-    /// Follows [`Server::state`].
+    /// Follows [`ServerHandle::state`].
     #[must_use]
-    pub fn watch_state(&self) -> watch::Receiver<State> {
+    pub fn watch_state(&self) -> watch::Receiver<ServerState> {
         self.shared.state.subscribe()
     }
 
@@ -201,13 +205,13 @@ impl Server {
     pub async fn ready(&self) -> Result<(), Fault> {
         let mut state = self.shared.state.subscribe();
         // An error means that the keeper is gone.
-        let state = state.wait_for(|state| *state != State::Starting).await;
+        let state = state.wait_for(|state| *state != ServerState::Starting).await;
         match state.map(|state| state.clone()) {
-            Ok(State::Down { fault, .. }) => Err(fault),
-            Ok(State::Ready { .. }) => Ok(()),
-            Ok(State::Starting | State::Stopped) | Err(_) => {
-                let about = About::bare(&self.shared.name, Operation::StartMcpServer);
-                Err(Trouble::Down.fault(&about))
+            Ok(ServerState::Down { fault, .. }) => Err(fault),
+            Ok(ServerState::Ready { .. }) => Ok(()),
+            Ok(ServerState::Starting | ServerState::Stopped) | Err(_) => {
+                let about = FaultContext::bare(&self.shared.name, Operation::StartMcpServer);
+                Err(ServerError::Down.fault(&about))
             }
         }
     }
@@ -221,34 +225,34 @@ impl Server {
     pub async fn shutdown(&self) {
         self.stop.cancel();
         let mut state = self.shared.state.subscribe();
-        drop(state.wait_for(|state| *state == State::Stopped).await);
+        drop(state.wait_for(|state| *state == ServerState::Stopped).await);
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-impl Shared {
+impl ServerShared {
     /// The connection, if there is one.
-    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+    pub(crate) fn link(&self) -> Option<Arc<ServerConnection>> {
         let link = self.lock().link.clone();
         link.filter(|link| !link.gone.is_cancelled())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Live> {
+    fn lock(&self) -> MutexGuard<'_, ConnectedTools> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a connection and its tools in place.
-    fn publish(&self, link: Option<Arc<Link>>, offered: Offered) {
-        let Offered { tools, called, refused } = offered;
+    fn publish(&self, link: Option<Arc<ServerConnection>>, offered: OfferedTools) {
+        let OfferedTools { tools, called, refused } = offered;
         let moved = {
             let mut live = self.lock();
             let moved = specs(&live.tools) != specs(&tools);
-            *live = Live { link, tools, called, refused };
+            *live = ConnectedTools { link, tools, called, refused };
             moved
         };
         if moved {
@@ -256,11 +260,11 @@ impl Shared {
         }
     }
 
-    fn say(&self, state: State) {
+    fn set_state(&self, state: ServerState) {
         self.state.send_replace(state);
     }
 
-    fn told(&self, news: ResourceNews) {
+    fn publish_change(&self, news: ResourceChange) {
         // Nobody listening is fine.
         let _ = self.news.send(news);
     }
@@ -271,27 +275,27 @@ fn specs(tools: &[Arc<dyn Tool>]) -> Vec<Arc<ToolSpec>> {
 }
 
 /// Looks after a server.
-struct Keeper {
-    config: Config,
-    shared: Arc<Shared>,
-    around: Around,
+struct ServerSupervisor {
+    config: McpServerConfig,
+    shared: Arc<ServerShared>,
+    around: ConnectionContext,
 }
 
 /// How a connection ended.
-enum End {
+enum ConnectionEnd {
     Stopped,
     Lost(Fault),
 }
 
-impl Keeper {
+impl ServerSupervisor {
     async fn run(self) {
-        let _stopped = SayStopped(self.shared.clone());
+        let _stopped = StopNotifier(self.shared.clone());
         let mut failures = 0_u32;
         loop {
             let began = self.around.world.clock.now();
             let fault = match self.live().await {
-                End::Stopped => return,
-                End::Lost(fault) => fault.scrubbed(&self.shared.scrubber),
+                ConnectionEnd::Stopped => return,
+                ConnectionEnd::Lost(fault) => fault.scrub(&self.shared.scrubber),
             };
             // One that dies as soon as it is up must not be started without pause.
             let lasted = self.around.world.clock.now().since(began);
@@ -303,31 +307,31 @@ impl Keeper {
     }
 
     /// One connection from its start to its end.
-    async fn live(&self) -> End {
-        let link = match Link::open(&self.config, &self.around).await {
+    async fn live(&self) -> ConnectionEnd {
+        let link = match ServerConnection::open(&self.config, &self.around).await {
             Ok(link) => Arc::new(link),
-            Err(_) if self.around.stop.is_cancelled() => return End::Stopped,
-            Err(fault) => return End::Lost(fault),
+            Err(_) if self.around.stop.is_cancelled() => return ConnectionEnd::Stopped,
+            Err(fault) => return ConnectionEnd::Lost(fault),
         };
         let end = self.attend(&link).await;
-        self.shared.publish(None, Offered::default());
-        self.shared.told(ResourceNews::Listed);
+        self.shared.publish(None, OfferedTools::default());
+        self.shared.publish_change(ResourceChange::Listed);
         link.close(&self.around).await;
         end
     }
 
     /// Keeps the tools current until the connection ends.
-    async fn attend(&self, link: &Arc<Link>) -> End {
+    async fn attend(&self, link: &Arc<ServerConnection>) -> ConnectionEnd {
         if let Err(trouble) = self.list(link, self.config.timeouts.start).await {
             return self.ended(link, trouble).await;
         }
-        self.shared.told(ResourceNews::Listed);
+        self.shared.publish_change(ResourceChange::Listed);
         let mut stale = false;
         loop {
             tokio::select! {
                 biased;
-                () = self.around.stop.cancelled() => return End::Stopped,
-                () = link.gone.cancelled() => return self.ended(link, Trouble::Lost).await,
+                () = self.around.stop.cancelled() => return ConnectionEnd::Stopped,
+                () = link.gone.cancelled() => return self.ended(link, ServerError::Lost).await,
                 () = link.changed.notified() => {}
                 () = link.doubt.notified() => {}
                 () = self.time_to_ask(link, stale) => {}
@@ -346,7 +350,7 @@ impl Keeper {
     }
 
     /// Servers on the net are asked from time to time: some cannot tell, and none can tell that it is gone.
-    async fn time_to_ask(&self, link: &Link, stale: bool) {
+    async fn time_to_ask(&self, link: &ServerConnection, stale: bool) {
         let timeouts = &self.config.timeouts;
         let wait = if stale { Some(timeouts.list) } else { timeouts.refresh };
         match wait.filter(|_| stale || link.is_remote()) {
@@ -355,33 +359,33 @@ impl Keeper {
         }
     }
 
-    async fn ended(&self, link: &Link, trouble: Trouble) -> End {
+    async fn ended(&self, link: &ServerConnection, trouble: ServerError) -> ConnectionEnd {
         if self.around.stop.is_cancelled() {
-            return End::Stopped;
+            return ConnectionEnd::Stopped;
         }
         let fault = trouble.fault(&self.listing());
-        End::Lost(link.last_words(fault, &self.around.world).await)
+        ConnectionEnd::Lost(link.last_words(fault, &self.around.world).await)
     }
 
     /// Asks for the tools and puts them in place.
-    async fn list(&self, link: &Arc<Link>, limit: Duration) -> Result<(), Trouble> {
+    async fn list(&self, link: &Arc<ServerConnection>, limit: Duration) -> Result<(), ServerError> {
         let listed = tokio::select! {
             biased;
-            () = self.around.stop.cancelled() => return Err(Trouble::Lost),
+            () = self.around.stop.cancelled() => return Err(ServerError::Lost),
             listed = link.list() => listed?,
-            () = self.around.world.clock.sleep(limit) => return Err(Trouble::Slow(limit)),
+            () = self.around.world.clock.sleep(limit) => return Err(ServerError::TimedOut(limit)),
         };
         let offered = self.offered(listed);
         let count = offered.tools.len();
         tracing::debug!(server = %self.shared.name, tools = count, "the tools of a server");
         self.shared.publish(Some(link.clone()), offered);
-        self.shared.say(State::Ready { tools: count });
+        self.shared.set_state(ServerState::Ready { tools: count });
         Ok(())
     }
 
     /// The tools that are taken and that a toolbox takes.
-    fn offered(&self, listed: Vec<rmcp::model::Tool>) -> Offered {
-        let mut offered = Offered::default();
+    fn offered(&self, listed: Vec<rmcp::model::Tool>) -> OfferedTools {
+        let mut offered = OfferedTools::default();
         for tool in listed.into_iter().filter(|tool| self.config.takes(&tool.name)) {
             let called = tool.name.to_string();
             let tool: Arc<dyn Tool> =
@@ -411,7 +415,7 @@ impl Keeper {
         let again_in =
             (failures < policy.tries).then(|| policy.delay(failures, self.around.world.jitter()));
         tracing::warn!(server = %self.shared.name, %fault, ?again_in, "a server is down");
-        self.shared.say(State::Down { fault, again_in });
+        self.shared.set_state(ServerState::Down { fault, again_in });
         let wait = async {
             match again_in {
                 Some(wait) => self.around.world.clock.sleep(wait).await,
@@ -426,25 +430,28 @@ impl Keeper {
         }
     }
 
-    fn listing(&self) -> About<'_> {
-        About { operation: Operation::DiscoverTools, ..starting(&self.config, &self.around.limits) }
+    fn listing(&self) -> FaultContext<'_> {
+        FaultContext {
+            operation: Operation::DiscoverTools,
+            ..starting(&self.config, &self.around.limits)
+        }
     }
 }
 
 /// The tools that are offered, and why others are not.
 #[derive(Debug, Default)]
-struct Offered {
+struct OfferedTools {
     tools: Vec<Arc<dyn Tool>>,
     called: Vec<String>,
     refused: Vec<Fault>,
 }
 
 /// However the keeper ends, whoever waits for it hears of it.
-struct SayStopped(Arc<Shared>);
+struct StopNotifier(Arc<ServerShared>);
 
-impl Drop for SayStopped {
+impl Drop for StopNotifier {
     fn drop(&mut self) {
-        self.0.publish(None, Offered::default());
-        self.0.say(State::Stopped);
+        self.0.publish(None, OfferedTools::default());
+        self.0.set_state(ServerState::Stopped);
     }
 }

@@ -5,35 +5,36 @@ use std::{sync::Arc, time::Duration};
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
-    seams::World,
+    world::World,
 };
 use budao_tools::{Tool, Toolbox};
 use futures::future::join_all;
 use tokio::sync::watch;
 
 use crate::{
-    config::Config,
-    server::{Server, State},
+    config::McpServerConfig,
+    server::{ServerHandle, ServerState},
 };
 
 /// The servers of a configuration. One that cannot be started costs the others nothing.
 #[derive(Debug)]
-pub struct Servers {
-    servers: Vec<Server>,
+pub struct ServerSet {
+    servers: Vec<ServerHandle>,
     generation: Arc<watch::Sender<u64>>,
 }
 
-impl Servers {
+impl ServerSet {
     /// Starts every enabled server and does not wait for them.
     ///
     /// # Errors
     /// When a configuration cannot work, or two servers have the same name.
     pub fn open(
-        configs: impl IntoIterator<Item = Config>,
+        configs: impl IntoIterator<Item = McpServerConfig>,
         world: &World,
         limits: &Arc<Limits>,
     ) -> Result<Self, Fault> {
-        let configs: Vec<Config> = configs.into_iter().filter(|config| config.enabled).collect();
+        let configs: Vec<McpServerConfig> =
+            configs.into_iter().filter(|config| config.enabled).collect();
         for (index, config) in configs.iter().enumerate() {
             config.check()?;
             if configs[..index].iter().any(|other| other.name == config.name) {
@@ -46,7 +47,7 @@ impl Servers {
         let generation = Arc::new(watch::Sender::new(0));
         let servers = configs
             .into_iter()
-            .map(|config| Server::open_in(config, world, limits, generation.clone()))
+            .map(|config| ServerHandle::open_in(config, world, limits, generation.clone()))
             .collect::<Result<_, Fault>>()?;
         Ok(Self { servers, generation })
     }
@@ -65,9 +66,9 @@ impl Servers {
     }
 
     fn down(&self) -> Vec<(String, Fault)> {
-        let down = |server: &Server| match server.state() {
-            State::Down { fault, .. } => Some((server.name().to_owned(), fault)),
-            State::Starting | State::Ready { .. } | State::Stopped => None,
+        let down = |server: &ServerHandle| match server.state() {
+            ServerState::Down { fault, .. } => Some((server.name().to_owned(), fault)),
+            ServerState::Starting | ServerState::Ready { .. } | ServerState::Stopped => None,
         };
         self.servers.iter().filter_map(down).collect()
     }
@@ -75,16 +76,16 @@ impl Servers {
     /// The tools of all servers, in the order of configuration.
     #[must_use]
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
-        self.servers.iter().flat_map(Server::tools).collect()
+        self.servers.iter().flat_map(ServerHandle::tools).collect()
     }
 
     /// `base` with the tools of all servers as of now; tools of servers that were in it are replaced.
     ///
     /// # Errors
-    /// When a tool is refused; those that would be are not among [`Servers::tools`].
+    /// When a tool is refused; those that would be are not among [`ServerSet::tools`].
     pub fn offer(&self, base: &Toolbox) -> Result<Toolbox, Fault> {
-        use budao_core::tool::Source;
-        base.without(|spec| matches!(spec.source, Source::Mcp { .. })).with_all(self.tools())
+        use budao_core::tool::ToolOrigin;
+        base.without(|spec| matches!(spec.source, ToolOrigin::Mcp { .. })).with_all(self.tools())
     }
 
     /// A number that moves whenever tools come or go.
@@ -93,25 +94,25 @@ impl Servers {
         *self.generation.borrow()
     }
 
-    /// Follows [`Servers::generation`].
+    /// Follows [`ServerSet::generation`].
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
     /// Every server.
-    pub fn iter(&self) -> impl Iterator<Item = &Server> {
+    pub fn iter(&self) -> impl Iterator<Item = &ServerHandle> {
         self.servers.iter()
     }
 
     /// The server of this name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Server> {
+    pub fn get(&self, name: &str) -> Option<&ServerHandle> {
         self.servers.iter().find(|server| server.name() == name)
     }
 
     /// Ends all of them, and waits until nothing of them is left.
     pub async fn shutdown(&self) {
-        join_all(self.servers.iter().map(Server::shutdown)).await;
+        join_all(self.servers.iter().map(ServerHandle::shutdown)).await;
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! That address must be of the same origin: a server must not send our headers to somebody else.
 
-use budao_tools::child::Line;
+use budao_tools::child::BoundedLine;
 use futures::{StreamExt, stream::BoxStream};
 use http::{HeaderMap, header};
 use reqwest::{Client, Url};
@@ -15,21 +15,21 @@ use rmcp::{
 use sse_stream::{Error as SseError, Sse};
 
 use crate::{
-    line::{self, Heard},
+    line::{self, ParsedMessage},
     web,
 };
 
 type HttpError = StreamableHttpError<reqwest::Error>;
 
 /// An event stream and where to post.
-pub(crate) struct Wire {
+pub(crate) struct SseTransport {
     client: Client,
     headers: HeaderMap,
     events: BoxStream<'static, Result<Sse, SseError>>,
     post: Url,
 }
 
-impl Wire {
+impl SseTransport {
     /// Opens the stream and waits to be told where to post.
     pub(crate) async fn open(
         client: Client,
@@ -67,7 +67,7 @@ fn endpoint(base: &Url, said: &str) -> Result<Url, HttpError> {
     Ok(post)
 }
 
-impl Transport<RoleClient> for Wire {
+impl Transport<RoleClient> for SseTransport {
     type Error = HttpError;
 
     fn send(
@@ -94,9 +94,11 @@ impl Transport<RoleClient> for Wire {
             };
             let is_message = event.event.as_deref().is_none_or(|name| name == "message");
             let Some(data) = event.data.filter(|_| is_message) else { continue };
-            match line::read(&Line::Whole(data.into_bytes())) {
-                Heard::Message(message) | Heard::StandIn(message) => return Some(message),
-                Heard::Noise => tracing::debug!("an event is no message"),
+            match line::read(&BoundedLine::Whole(data.into_bytes())) {
+                ParsedMessage::Message(message) | ParsedMessage::StandIn(message) => {
+                    return Some(message);
+                }
+                ParsedMessage::Noise => tracing::debug!("an event is no message"),
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::{io, sync::Arc};
 
-use budao_core::seams::Clock;
-use budao_tools::child::{Line, Lines};
+use budao_core::world::Clock;
+use budao_tools::child::{BoundedLine, BoundedLines};
 use futures::future::BoxFuture;
 use rmcp::{
     RoleClient,
@@ -17,37 +17,37 @@ use tokio::{
 };
 
 use crate::{
-    line::{self, Heard},
-    process::{LAST_WORDS, Pipes, Process},
+    line::{self, ParsedMessage},
+    process::{LAST_WORDS, Pipes, ServerProcess},
 };
 
 /// Lines that were no messages, of which the first few are told.
 const NOISE_TOLD: usize = 5;
 
 /// A process as a transport.
-pub(crate) struct Wire {
+pub(crate) struct StdioTransport {
     server: Arc<str>,
     input: Arc<Mutex<Option<Sender>>>,
-    lines: Lines<Receiver>,
-    process: Arc<Process>,
+    lines: BoundedLines<Receiver>,
+    process: Arc<ServerProcess>,
     clock: Arc<dyn Clock>,
     ending: Option<BoxFuture<'static, ()>>,
     over: bool,
     noise: usize,
 }
 
-impl Wire {
+impl StdioTransport {
     pub(crate) fn new(
         server: Arc<str>,
         pipes: Pipes,
-        process: Arc<Process>,
+        process: Arc<ServerProcess>,
         bytes_max: usize,
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
             server,
             input: Arc::new(Mutex::new(Some(pipes.input))),
-            lines: Lines::new(pipes.output, bytes_max),
+            lines: BoundedLines::new(pipes.output, bytes_max),
             process,
             clock,
             ending: None,
@@ -58,7 +58,7 @@ impl Wire {
 
     /// The next line. A process that has ended may have a grandchild that keeps its output open, so its
     /// end counts too.
-    async fn line(&mut self) -> Option<Line> {
+    async fn line(&mut self) -> Option<BoundedLine> {
         while !self.over {
             match &mut self.ending {
                 Some(ending) => tokio::select! {
@@ -78,18 +78,18 @@ impl Wire {
         None
     }
 
-    fn unclear(&mut self, line: &Line) {
+    fn unclear(&mut self, line: &BoundedLine) {
         self.noise += 1;
         if self.noise > NOISE_TOLD {
             return;
         }
         match line {
-            Line::Whole(line) => {
+            BoundedLine::Whole(line) => {
                 let text = String::from_utf8_lossy(&line[..line.len().min(200)]);
                 let text = text.escape_debug().to_string();
                 tracing::warn!(server = %self.server, text, "a line on stdout is no message");
             }
-            Line::TooLong(skipped) => {
+            BoundedLine::TooLong(skipped) => {
                 let bytes = skipped.bytes;
                 tracing::warn!(server = %self.server, bytes, "a line on stdout is too long");
             }
@@ -97,7 +97,7 @@ impl Wire {
     }
 }
 
-impl Transport<RoleClient> for Wire {
+impl Transport<RoleClient> for StdioTransport {
     type Error = io::Error;
 
     fn send(
@@ -118,12 +118,12 @@ impl Transport<RoleClient> for Wire {
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         while let Some(line) = self.line().await {
             match line::read(&line) {
-                Heard::Message(message) => return Some(message),
-                Heard::StandIn(error) => {
+                ParsedMessage::Message(message) => return Some(message),
+                ParsedMessage::StandIn(error) => {
                     self.unclear(&line);
                     return Some(error);
                 }
-                Heard::Noise => self.unclear(&line),
+                ParsedMessage::Noise => self.unclear(&line),
             }
         }
         None

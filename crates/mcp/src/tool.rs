@@ -5,38 +5,42 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     fault::{Fault, Kind, Operation},
-    tool::{Effect, Source, ToolSpec},
+    tool::{Effect, ToolOrigin, ToolSpec},
 };
 use budao_tools::{CallContext, Tool, ToolResult};
 use rmcp::model::ToolAnnotations;
 use serde_json::Value;
 
 use crate::{
-    answer::{self, Form},
-    config::Config,
+    answer::{self, ResultForm},
+    config::McpServerConfig,
+    error::{FaultContext, ServerError},
     name,
-    server::Shared,
-    trouble::{About, Trouble},
+    server::ServerShared,
 };
 
 /// A tool of a server. It finds the connection when it is called, so it outlives reconnects.
 pub(crate) struct McpTool {
     spec: Arc<ToolSpec>,
     called: String,
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     /// Are results handed over as the server gave them?
     is_whole: bool,
 }
 
 impl McpTool {
-    pub(crate) fn new(tool: rmcp::model::Tool, config: &Config, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(
+        tool: rmcp::model::Tool,
+        config: &McpServerConfig,
+        shared: Arc<ServerShared>,
+    ) -> Self {
         let spec = Arc::new(spec(&tool, config));
         let is_whole = config.whole_results;
         Self { spec, called: tool.name.into_owned(), shared, is_whole }
     }
 
-    fn about(&self, context: &CallContext) -> About<'_> {
-        About {
+    fn about(&self, context: &CallContext) -> FaultContext<'_> {
+        FaultContext {
             operation: Operation::ToolCall,
             server: &self.shared.name,
             tool: Some(&self.spec.name),
@@ -48,7 +52,7 @@ impl McpTool {
 
     async fn run(&self, arguments: Value, context: &CallContext) -> Result<ToolResult, Fault> {
         let about = self.about(context);
-        let Some(link) = self.shared.link() else { return Err(Trouble::Down.fault(&about)) };
+        let Some(link) = self.shared.link() else { return Err(ServerError::Down.fault(&about)) };
         let arguments = match arguments {
             Value::Object(map) => Some(map),
             _ => None,
@@ -58,11 +62,11 @@ impl McpTool {
         let answer = tokio::select! {
             biased;
             answer = link.call(&self.called, arguments, context) => answer,
-            () = context.world.clock.sleep(limit) => Err(Trouble::Slow(limit)),
+            () = context.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
         };
         match answer {
             Ok(Some(result)) => {
-                let form = if self.is_whole { Form::Whole } else { Form::Data };
+                let form = if self.is_whole { ResultForm::Whole } else { ResultForm::Data };
                 Ok(answer::of_result(result, form, &about, context.limits.json_depth))
             }
             Ok(None) => {
@@ -73,7 +77,7 @@ impl McpTool {
                 ))
             }
             Err(trouble) => {
-                let is_doubtful = matches!(trouble, Trouble::Lost | Trouble::Wire(_));
+                let is_doubtful = matches!(trouble, ServerError::Lost | ServerError::Wire(_));
                 let fault = trouble.fault(&about);
                 // A server that does not know its own tool has changed without saying so.
                 if is_doubtful || fault.kind() == Kind::UnknownTool {
@@ -87,9 +91,9 @@ impl McpTool {
 
 /// Why a call was told to stop: whoever tells does not say. The call path's own deadline began a little before
 /// the call did, so near the deadline it was the deadline.
-fn stopped(took: Duration, limit: Duration) -> Option<Trouble> {
+fn stopped(took: Duration, limit: Duration) -> Option<ServerError> {
     let lag = (limit / 4).min(LAG_MAX);
-    (took + lag >= limit).then_some(Trouble::Slow(limit))
+    (took + lag >= limit).then_some(ServerError::TimedOut(limit))
 }
 
 /// A call begins at most this long after its deadline does.
@@ -104,7 +108,7 @@ impl Tool for McpTool {
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
         match self.run(arguments, context).await {
             Ok(result) => result,
-            Err(fault) => Err(answer::plain(fault.scrubbed(&self.shared.scrubber))),
+            Err(fault) => Err(answer::plain(fault.scrub(&self.shared.scrubber))),
         }
     }
 }
@@ -115,7 +119,7 @@ impl fmt::Debug for McpTool {
     }
 }
 
-fn spec(tool: &rmcp::model::Tool, config: &Config) -> ToolSpec {
+fn spec(tool: &rmcp::model::Tool, config: &McpServerConfig) -> ToolSpec {
     let hints = tool.annotations.as_ref().filter(|_| config.trust_hints);
     let effect = hints.map_or(Effect::Executes, effect);
     let idempotent = hints.is_some_and(ToolAnnotations::is_idempotent);
@@ -131,7 +135,7 @@ fn spec(tool: &rmcp::model::Tool, config: &Config) -> ToolSpec {
         repair: false,
         deadline: config.timeouts.call,
         output_bytes: None,
-        source: Source::Mcp { server: config.name.clone() },
+        source: ToolOrigin::Mcp { server: config.name.clone() },
     }
 }
 
@@ -154,7 +158,7 @@ mod tests {
         let tool = json!({
             "name": "t", "inputSchema": { "type": "object" }, "annotations": annotations,
         });
-        let mut config = Config::stdio("s", "x", [""; 0]);
+        let mut config = McpServerConfig::stdio("s", "x", [""; 0]);
         config.trust_hints = trust_hints;
         let spec = spec(&serde_json::from_value(tool).unwrap(), &config);
         (spec.effect, spec.idempotent)

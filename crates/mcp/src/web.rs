@@ -139,12 +139,12 @@ pub(crate) fn refusal(response: &Response) -> Option<HttpError> {
 /// The client as rmcp's streamable HTTP wants it. Reading streams is left to rmcp's own; what is answered
 /// to a post is read here, because rmcp reads it without a bound.
 #[derive(Clone, Debug)]
-pub(crate) struct Web {
+pub(crate) struct BoundedHttpClient {
     pub(crate) client: Client,
     pub(crate) bytes_max: usize,
 }
 
-impl Web {
+impl BoundedHttpClient {
     async fn answer(
         &self,
         message: &ClientJsonRpcMessage,
@@ -192,7 +192,7 @@ impl Web {
     }
 }
 
-impl StreamableHttpClient for Web {
+impl StreamableHttpClient for BoundedHttpClient {
     type Error = reqwest::Error;
 
     async fn post_message(

@@ -10,37 +10,37 @@ use budao_core::{
     fault::{Fact, Fault, Kind},
     limits::Limits,
     message::{Block, ModelStop, Piece, Usage},
-    seams::Clock,
+    world::Clock,
 };
 use futures::{StreamExt, future::BoxFuture, stream};
 use serde_json::Value;
 
 use crate::{
     PieceStream,
-    failure::{Answer, Service},
-    sse::{Broken, Event, Events},
-    whole,
+    failure::{ErrorResponse, Service},
+    sse::{EventStreamError, SseEvent, SseEvents},
+    stream_guard,
 };
 
 /// Reads one vendor's events.
 pub(crate) trait Decode: Send + 'static {
     /// Takes in one event.
-    fn event(&mut self, event: Event, out: &mut Out) -> Result<(), Trouble>;
+    fn event(&mut self, event: SseEvent, out: &mut PieceBuffer) -> Result<(), DecodeError>;
 
     /// Nothing more will come. Ends the answer if what came makes a whole one.
-    fn finish(&mut self, out: &mut Out);
+    fn finish(&mut self, out: &mut PieceBuffer);
 }
 
 /// What can be wrong with an event.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum DecodeError {
     /// It cannot be read.
     Malformed(String),
     /// The service says that it failed.
-    Told(Value),
+    ServiceError(Value),
 }
 
-impl From<serde_json::Error> for Trouble {
+impl From<serde_json::Error> for DecodeError {
     fn from(error: serde_json::Error) -> Self {
         Self::Malformed(error.to_string())
     }
@@ -48,14 +48,14 @@ impl From<serde_json::Error> for Trouble {
 
 /// What a decoder has to say.
 #[derive(Debug, Default)]
-pub(crate) struct Out {
+pub(crate) struct PieceBuffer {
     pieces: VecDeque<Piece>,
     bytes: usize,
     progressed: bool,
     ended: bool,
 }
 
-impl Out {
+impl PieceBuffer {
     /// More words.
     pub(crate) fn text(&mut self, text: &str) {
         if self.grow(text.len()) {
@@ -92,7 +92,7 @@ impl Out {
 }
 
 /// The waits of one request.
-pub(crate) struct Patience {
+pub(crate) struct AnswerDeadlines {
     clock: Arc<dyn Clock>,
     first: Duration,
     between: Duration,
@@ -101,13 +101,13 @@ pub(crate) struct Patience {
     started: bool,
 }
 
-impl std::fmt::Debug for Patience {
+impl std::fmt::Debug for AnswerDeadlines {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Patience").field("started", &self.started).finish_non_exhaustive()
     }
 }
 
-impl Patience {
+impl AnswerDeadlines {
     /// Starts waiting for the first token.
     pub(crate) fn new(clock: Arc<dyn Clock>, limits: &Limits) -> Self {
         let (first, between) = (limits.model_first_token, limits.model_between_tokens);
@@ -147,35 +147,42 @@ impl Patience {
 
 /// Reads the answer of `service` from its events.
 pub(crate) fn read(
-    events: Events,
+    events: SseEvents,
     decode: impl Decode,
-    patience: Patience,
+    patience: AnswerDeadlines,
     service: Service,
     limits: &Limits,
 ) -> PieceStream {
     let (provider, model) = (service.provider, service.model.clone());
     let bytes_max = limits.model_answer_bytes;
-    let reader =
-        Reader { events, decode, patience, service, bytes_max, out: Out::default(), over: false };
+    let reader = AnswerReader {
+        events,
+        decode,
+        patience,
+        service,
+        bytes_max,
+        out: PieceBuffer::default(),
+        over: false,
+    };
     let pieces = stream::unfold(reader, |mut reader| async move {
         let piece = reader.next().await?;
         Some((piece, reader))
     });
-    whole(provider, &model, pieces.boxed())
+    stream_guard::whole(provider, &model, pieces.boxed())
 }
 
-struct Reader<D> {
-    events: Events,
+struct AnswerReader<D> {
+    events: SseEvents,
     decode: D,
-    patience: Patience,
+    patience: AnswerDeadlines,
     service: Service,
     bytes_max: usize,
-    out: Out,
+    out: PieceBuffer,
     /// Nothing more is read.
     over: bool,
 }
 
-impl<D: Decode> Reader<D> {
+impl<D: Decode> AnswerReader<D> {
     async fn next(&mut self) -> Option<Result<Piece, Fault>> {
         loop {
             if let Some(piece) = self.out.pieces.pop_front() {
@@ -213,10 +220,12 @@ impl<D: Decode> Reader<D> {
         };
         match self.decode.event(event, &mut self.out) {
             Ok(()) => {}
-            Err(Trouble::Told(error)) => return Err(Answer::in_stream(&error).fault(&self.service)),
+            Err(DecodeError::ServiceError(error)) => {
+                return Err(ErrorResponse::in_stream(&error).fault(&self.service));
+            }
             // Half an event at the end is a cut line, not a server that cannot write.
-            Err(Trouble::Malformed(_)) if self.events.ended() => self.over = true,
-            Err(Trouble::Malformed(reason)) => {
+            Err(DecodeError::Malformed(_)) if self.events.ended() => self.over = true,
+            Err(DecodeError::Malformed(reason)) => {
                 return Err(self.malformed(self.events.position(), &reason));
             }
         }
@@ -230,11 +239,13 @@ impl<D: Decode> Reader<D> {
     }
 
     /// The line failed. An answer that was whole by then stays whole.
-    fn broke(&mut self, broken: Broken) -> Result<(), Fault> {
+    fn broke(&mut self, broken: EventStreamError) -> Result<(), Fault> {
         match broken {
-            Broken::TooLong => Err(self.too_long()),
-            Broken::Malformed { position, reason } => Err(self.malformed(position, &reason)),
-            Broken::Body(error) => {
+            EventStreamError::TooLong => Err(self.too_long()),
+            EventStreamError::Malformed { position, reason } => {
+                Err(self.malformed(position, &reason))
+            }
+            EventStreamError::Body(error) => {
                 self.finish();
                 if self.out.ended { Ok(()) } else { Err(self.cut(&error)) }
             }
@@ -247,14 +258,16 @@ impl<D: Decode> Reader<D> {
     }
 
     fn cut(&self, error: &io::Error) -> Fault {
-        self.service.fault(Kind::ModelStreamCut).because(self.service.excerpt(&error.to_string()))
+        self.service
+            .fault(Kind::ModelStreamCut)
+            .with_cause(self.service.excerpt(&error.to_string()))
     }
 
     fn malformed(&self, position: u64, reason: &str) -> Fault {
         self.service
             .fault(Kind::ModelMalformedStream)
             .with(Fact::Position, position)
-            .because(self.service.excerpt(reason))
+            .with_cause(self.service.excerpt(reason))
     }
 
     fn too_long(&self) -> Fault {

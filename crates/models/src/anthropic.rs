@@ -12,15 +12,15 @@ use async_trait::async_trait;
 use budao_core::{
     fault::{Fault, Kind},
     limits::Limits,
-    message::Request,
-    seams::World,
+    message::ModelRequest,
+    world::World,
 };
 use http::{HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
     Model, PieceStream, answer,
-    endpoint::{Endpoint, Setup, secret_header},
+    endpoint::{Endpoint, EndpointConfig, secret_header},
 };
 
 pub(crate) use stream::Decoder;
@@ -51,7 +51,7 @@ impl Anthropic {
         world: &World,
         limits: Arc<Limits>,
     ) -> Result<Self, Fault> {
-        let setup = Setup {
+        let setup = EndpointConfig {
             provider: "anthropic",
             model,
             base: base.unwrap_or(BASE),
@@ -70,7 +70,7 @@ impl Anthropic {
                 self.endpoint
                     .service
                     .fault(Kind::ModelAuthentication)
-                    .because("the key has characters no header may have")
+                    .with_cause("the key has characters no header may have")
             })?;
             headers.insert("x-api-key", key);
         }
@@ -88,7 +88,7 @@ impl Model for Anthropic {
         &self.model
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let service = self.endpoint.service.clone();
         let body = wire::body(&self.model, &request);
         let (events, patience) = self

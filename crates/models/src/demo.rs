@@ -8,30 +8,30 @@
 //! It remembers nothing: everything it does follows from the history it is given, so a session that was
 //! resumed goes on where it was.
 
-mod look;
-mod mend;
+mod correction;
+mod history;
+mod replies;
 mod task;
-mod tell;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
     fault::Fault,
-    message::{Block, ModelStop, Piece, Request, ToolUse, Usage},
-    seams::Clock,
+    message::{Block, ModelRequest, ModelStop, Piece, ToolUse, Usage},
+    world::Clock,
 };
 use serde_json::Value;
 
 use self::{
-    look::{Call, Turn},
-    mend::Mended,
-    task::{Goal, Tongue},
+    correction::CorrectionResult,
+    history::{DemoCall, DemoTurn},
+    task::{DemoLanguage, Goal},
 };
 use crate::{
     Model, PieceStream,
-    script::{Beat, call_id, play, rough_tokens},
-    whole,
+    script::{PlaybackStep, call_id, play, rough_tokens},
+    stream_guard,
 };
 
 /// Between words, at a pace people read.
@@ -79,22 +79,22 @@ impl Model for Demo {
         }
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let beats = self.perform(&request, decide(&request));
-        Ok(whole("demo", self.name(), play(beats, self.clock.clone())))
+        Ok(stream_guard::whole("demo", self.name(), play(beats, self.clock.clone())))
     }
 }
 
 /// What it says, and whom it calls.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Move {
+pub(crate) struct DemoAction {
     text: String,
     call: Option<(String, Value)>,
     slowly: bool,
 }
 
-impl Move {
-    fn say(text: impl Into<String>) -> Self {
+impl DemoAction {
+    fn text_only(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
@@ -104,12 +104,12 @@ impl Move {
 }
 
 /// Decides what to do. All of the model's behaviour is in here.
-fn decide(request: &Request) -> Move {
-    let turn = Turn::of(request);
-    let tongue = Tongue::of(turn.text);
+fn decide(request: &ModelRequest) -> DemoAction {
+    let turn = DemoTurn::of(request);
+    let tongue = DemoLanguage::of(turn.text);
     let goals = task::understand(turn.text);
     if goals.is_empty() {
-        return Move::say(tell::help(tongue));
+        return DemoAction::text_only(replies::help(tongue));
     }
     let progress = turn.progress();
     let mut calls = goals.iter().filter(|goal| goal.is_call());
@@ -121,73 +121,75 @@ fn decide(request: &Request) -> Move {
 
 /// Makes the call a goal needs, or mends the one that failed.
 fn next_call(
-    request: &Request,
-    turn: &Turn<'_>,
+    request: &ModelRequest,
+    turn: &DemoTurn<'_>,
     goal: &Goal,
-    failed: &[Call<'_>],
-    tongue: Tongue,
-) -> Move {
-    let Some((tool, right)) = goal.call() else { return Move::default() };
+    failed: &[DemoCall<'_>],
+    tongue: DemoLanguage,
+) -> DemoAction {
+    let Some((tool, right)) = goal.call() else { return DemoAction::default() };
     if !request.tools.iter().any(|spec| &*spec.name == tool) {
-        return Move::say(tell::no_such_tool(tool, tongue));
+        return DemoAction::text_only(replies::no_such_tool(tool, tongue));
     }
     let Some(last) = failed.last() else {
         let arguments = if turn.first_of_session { goal.mistaken() } else { right };
-        return Move::call(tell::intention(goal, tongue), tool, arguments);
+        return DemoAction::call(replies::intention(goal, tongue), tool, arguments);
     };
     if failed.len() >= TRIES {
-        return Move::say(tell::gave_up(last, tongue));
+        return DemoAction::text_only(replies::gave_up(last, tongue));
     }
-    match mend::mend(last, failed.len()) {
-        Mended::Call { tool, arguments, change } => {
-            Move::call(tell::correction(&change, tongue), &tool, arguments)
+    match correction::correct_call(last, failed.len()) {
+        CorrectionResult::Call { tool, arguments, change } => {
+            DemoAction::call(replies::correction(&change, tongue), &tool, arguments)
         }
-        Mended::Stop => Move::say(tell::stopped(last, tongue)),
-        Mended::NoHelp => Move::say(tell::error_did_not_help(last, tongue)),
+        CorrectionResult::Stop => DemoAction::text_only(replies::stopped(last, tongue)),
+        CorrectionResult::NoHelp => {
+            DemoAction::text_only(replies::error_did_not_help(last, tongue))
+        }
     }
 }
 
 /// All calls are made: says what came of them.
-fn answer(goals: &[Goal], results: Vec<Value>, tongue: Tongue) -> Move {
+fn answer(goals: &[Goal], results: Vec<Value>, tongue: DemoLanguage) -> DemoAction {
     let slowly = goals.iter().any(|goal| matches!(goal, Goal::CountTo { slowly: true, .. }));
     let mut results = results.into_iter();
     let said: Vec<String> = goals
         .iter()
         .map(|goal| {
             let result = if goal.is_call() { results.next() } else { None };
-            tell::outcome(goal, result.as_ref(), tongue)
+            replies::outcome(goal, result.as_ref(), tongue)
         })
         .collect();
-    Move { text: said.join("\n"), call: None, slowly }
+    DemoAction { text: said.join("\n"), call: None, slowly }
 }
 
 impl Demo {
-    fn perform(&self, request: &Request, doing: Move) -> VecDeque<Beat> {
-        let Move { text, call, slowly } = doing;
+    fn perform(&self, request: &ModelRequest, doing: DemoAction) -> VecDeque<PlaybackStep> {
+        let DemoAction { text, call, slowly } = doing;
         let mut beats = VecDeque::new();
         for word in words(&text) {
             if self.pace == Pace::Reading {
-                beats.push_back(Beat::Wait(if slowly { SLOW } else { WORD }));
+                beats.push_back(PlaybackStep::Wait(if slowly { SLOW } else { WORD }));
             }
-            beats.push_back(Beat::Piece(Piece::Text(word.to_owned())));
+            beats.push_back(PlaybackStep::Piece(Piece::Text(word.to_owned())));
         }
         let mut written = text.len();
         if !text.is_empty() {
-            beats.push_back(Beat::Piece(Piece::Block(Block::Text(text))));
+            beats.push_back(PlaybackStep::Piece(Piece::Block(Block::Text(text))));
         }
         let stop = if call.is_some() { ModelStop::ToolUse } else { ModelStop::EndTurn };
         if let Some((name, arguments)) = call {
             let arguments = arguments.to_string();
             written += name.len() + arguments.len();
             let call = ToolUse { id: call_id(request, 1), name, arguments };
-            beats.push_back(Beat::Piece(Piece::Block(Block::ToolUse(call))));
+            beats.push_back(PlaybackStep::Piece(Piece::Block(Block::ToolUse(call))));
         }
         let usage = Usage {
             input_tokens: rough_tokens(request),
             output_tokens: (written as u64).div_ceil(4),
             cached_tokens: 0,
         };
-        beats.push_back(Beat::Piece(Piece::End { stop, usage }));
+        beats.push_back(PlaybackStep::Piece(Piece::End { stop, usage }));
         beats
     }
 }

@@ -10,8 +10,8 @@ use std::{error::Error, io, net::IpAddr, sync::Arc, time::Duration};
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
-    seams::{Clock, World},
     trace::{SpanId, Trace},
+    world::{Clock, World},
 };
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, header};
@@ -19,10 +19,10 @@ use reqwest::{Client, Response, Url};
 use secrecy::SecretString;
 
 use crate::{
-    answer::Patience,
-    failure::{Answer, Service},
-    hint::Hints,
-    sse::{self, ByteStream, Events},
+    answer::AnswerDeadlines,
+    failure::{ErrorResponse, Service},
+    response_hints::ResponseHints,
+    sse::{self, ByteStream, SseEvents},
 };
 
 /// How much of an error's body is read.
@@ -39,12 +39,12 @@ pub(crate) struct Endpoint {
     pub(crate) service: Service,
     pub(crate) limits: Arc<Limits>,
     clock: Arc<dyn Clock>,
-    entropy: Arc<dyn budao_core::seams::Entropy>,
+    entropy: Arc<dyn budao_core::world::Entropy>,
 }
 
 /// What makes one provider's endpoint different from another's.
 #[derive(Debug)]
-pub(crate) struct Setup<'a> {
+pub(crate) struct EndpointConfig<'a> {
     pub(crate) provider: &'static str,
     pub(crate) model: &'a str,
     pub(crate) base: &'a str,
@@ -56,7 +56,11 @@ pub(crate) struct Setup<'a> {
 
 impl Endpoint {
     /// Checks the address and makes a client for it.
-    pub(crate) fn new(setup: Setup<'_>, world: &World, limits: Arc<Limits>) -> Result<Self, Fault> {
+    pub(crate) fn new(
+        setup: EndpointConfig<'_>,
+        world: &World,
+        limits: Arc<Limits>,
+    ) -> Result<Self, Fault> {
         let url = address(setup.base, setup.path)?;
         let host = url.host_str().unwrap_or_default().to_owned();
         let shown = if is_private(&url) { String::new() } else { host.clone() };
@@ -82,7 +86,7 @@ impl Endpoint {
         mut headers: HeaderMap,
         body: Vec<u8>,
         (trace, span): (Trace, SpanId),
-    ) -> Result<(Events, Patience), Fault> {
+    ) -> Result<(SseEvents, AnswerDeadlines), Fault> {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         if trace.is_some()
@@ -91,7 +95,7 @@ impl Endpoint {
         {
             headers.insert("traceparent", parent);
         }
-        let mut patience = Patience::new(self.clock.clone(), &self.limits);
+        let mut patience = AnswerDeadlines::new(self.clock.clone(), &self.limits);
         let request = self.client.post(self.url.clone()).headers(headers).body(body);
         let response = match patience.wait(request.send()).await {
             Some(Ok(response)) => response,
@@ -105,7 +109,7 @@ impl Endpoint {
     }
 
     /// The events of a response, if it can be one.
-    fn events(&self, service: &Service, response: Response) -> Result<Events, Fault> {
+    fn events(&self, service: &Service, response: Response) -> Result<SseEvents, Fault> {
         let media = response.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
         let media = media.unwrap_or_default().to_ascii_lowercase();
         // JSON escapes may double what an answer takes.
@@ -116,20 +120,25 @@ impl Endpoint {
             return Err(service
                 .fault(Kind::ModelMalformedStream)
                 .with(Fact::Position, 0)
-                .because(reason));
+                .with_cause(reason));
         }
         if media.starts_with("application/json") {
-            return Ok(Events::whole(bytes(response), bytes_max));
+            return Ok(SseEvents::whole(bytes(response), bytes_max));
         }
-        Ok(Events::new(bytes(response), bytes_max))
+        Ok(SseEvents::new(bytes(response), bytes_max))
     }
 
     /// A status that is not a success.
-    async fn refused(&self, service: &Service, response: Response, mut wait: Patience) -> Fault {
+    async fn refused(
+        &self,
+        service: &Service,
+        response: Response,
+        mut wait: AnswerDeadlines,
+    ) -> Fault {
         let status = response.status().as_u16();
-        let hints = Hints::read(response.headers(), self.clock.now());
+        let hints = ResponseHints::read(response.headers(), self.clock.now());
         let body = wait.wait(sse::read_head(bytes(response), ERROR_BYTES)).await;
-        Answer::new(status, &body.unwrap_or_default()).hints(hints).fault(service)
+        ErrorResponse::new(status, &body.unwrap_or_default()).hints(hints).fault(service)
     }
 
     /// The request did not get there, or no answer started.
@@ -166,10 +175,10 @@ fn classify(error: &reqwest::Error) -> Kind {
 }
 
 fn classify_one(error: &(dyn Error + 'static)) -> Option<Kind> {
-    if error.is::<connect::TooSlow>() {
+    if error.is::<connect::ConnectTimeout>() {
         return Some(Kind::ModelConnectTimeout);
     }
-    if error.is::<connect::NoSuchName>() {
+    if error.is::<connect::NameNotFound>() {
         return Some(Kind::NameNotResolved);
     }
     if error.is::<rustls::Error>() {
@@ -209,7 +218,7 @@ fn address(base: &str, path: &[&str]) -> Result<Url, Fault> {
             .with(Fact::Expected, expected)
     };
     let mut url = Url::parse(base).map_err(|error| {
-        wrong("a URL such as http://localhost:8080/v1").because(error.to_string())
+        wrong("a URL such as http://localhost:8080/v1").with_cause(error.to_string())
     })?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return Err(wrong("an http or https URL with a host"));
@@ -269,7 +278,7 @@ fn client(url: &Url, clock: &Arc<dyn Clock>, limits: &Limits) -> Result<Client, 
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .pool_idle_timeout(IDLE)
         .dns_resolver(Arc::new(connect::Resolver))
-        .connector_layer(connect::Deadline::new(clock.clone(), limits.model_connect));
+        .connector_layer(connect::DeadlineLayer::new(clock.clone(), limits.model_connect));
     // What runs on this machine is not asked for through a proxy.
     if is_loopback(url) { builder.no_proxy() } else { builder }.build()
 }

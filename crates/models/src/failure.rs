@@ -10,7 +10,7 @@ use budao_core::fault::{Fact, Fault, Kind, Operation};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use crate::hint::Hints;
+use crate::response_hints::ResponseHints;
 
 /// How much of a foreign text is kept for the operator.
 const EXCERPT_BYTES: usize = 2_048;
@@ -77,16 +77,16 @@ impl Service {
 
 /// What a service answered instead of an answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ErrorResponse {
     status: u16,
-    said: Said,
-    hints: Hints,
+    said: ErrorBody,
+    hints: ResponseHints,
     raw: String,
 }
 
 /// What an error body says, as far as vendors agree: each vendor has its own subset.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
+struct ErrorBody {
     kind: String,
     code: String,
     message: String,
@@ -95,29 +95,30 @@ struct Said {
     context: Option<(u64, u64)>,
 }
 
-impl Answer {
+impl ErrorResponse {
     /// An answer with a status and a body.
     pub(crate) fn new(status: u16, body: &[u8]) -> Self {
         let raw = String::from_utf8_lossy(body).into_owned();
-        let said = serde_json::from_str(&raw).map_or_else(|_| Said::default(), |v| Said::read(&v));
-        Self { status, said, hints: Hints::default(), raw }
+        let said = serde_json::from_str(&raw)
+            .map_or_else(|_| ErrorBody::default(), |v| ErrorBody::read(&v));
+        Self { status, said, hints: ResponseHints::default(), raw }
     }
 
     /// An error in the middle of a stream: the status was 200, so only the words count.
     pub(crate) fn in_stream(error: &Value) -> Self {
-        let said = Said::read(error);
+        let said = ErrorBody::read(error);
         // Some gateways put the status they got into the code.
         let status = said.code.parse().ok().filter(|code| (400..600).contains(code));
         Self {
             status: status.unwrap_or(200),
             said,
-            hints: Hints::default(),
+            hints: ResponseHints::default(),
             raw: error.to_string(),
         }
     }
 
     /// Adds what the headers say.
-    pub(crate) fn hints(mut self, hints: Hints) -> Self {
+    pub(crate) fn hints(mut self, hints: ResponseHints) -> Self {
         self.hints = hints;
         self
     }
@@ -142,16 +143,16 @@ impl Answer {
         {
             fault = fault.with(Fact::Actual, actual).with(Fact::Limit, limit);
         }
-        let fault = self.hints.tell(fault);
+        let fault = self.hints.add_to_fault(fault);
         match self.words(service) {
             words if words.is_empty() => fault,
-            words => fault.because(words),
+            words => fault.with_cause(words),
         }
     }
 
     /// The body in one line, for the operator.
     fn words(&self, service: &Service) -> String {
-        let Said { kind, code, message, .. } = &self.said;
+        let ErrorBody { kind, code, message, .. } = &self.said;
         let named: Vec<_> =
             [kind, code, message].into_iter().filter(|word| !word.is_empty()).cloned().collect();
         let text = if named.is_empty() { self.raw.clone() } else { named.join(": ") };
@@ -190,7 +191,7 @@ impl Answer {
     }
 }
 
-impl Said {
+impl ErrorBody {
     /// Finds the error in a body: `{"error":{…}}`, `{"error":"…"}`, `{"detail":"…"}`, or flat.
     fn read(body: &Value) -> Self {
         // One vendor answers with a list of one.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use budao_core::{
     fault::{Fault, Kind, Operation},
-    message::Request,
+    message::ModelRequest,
 };
 
 use crate::{Model, PieceStream};
@@ -35,10 +35,10 @@ impl Model for Fallback {
         self.models.first().map_or("fallback", |model| model.name())
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let mut last = Fault::new(Kind::UnknownModel, Operation::ModelRequest);
         for model in &self.models {
-            let request = Request { model: model.name().to_owned(), ..request.clone() };
+            let request = ModelRequest { model: model.name().to_owned(), ..request.clone() };
             match model.stream(request).await {
                 Err(fault) if !fault.may_auto_retry() => {
                     tracing::warn!(model = model.name(), %fault, "asking the next model");

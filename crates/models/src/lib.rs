@@ -11,17 +11,17 @@ mod demo;
 mod endpoint;
 mod failure;
 mod fallback;
-mod hint;
 mod openai;
 #[doc(hidden)]
 pub mod probe;
 mod registry;
+mod response_hints;
 pub mod script;
 mod spec;
 mod sse;
+mod stream_guard;
 #[cfg(test)]
 mod testing;
-mod whole;
 mod wire;
 
 use std::fmt;
@@ -29,7 +29,7 @@ use std::fmt;
 use async_trait::async_trait;
 use budao_core::{
     fault::Fault,
-    message::{Piece, Request},
+    message::{ModelRequest, Piece},
 };
 use futures::stream::BoxStream;
 
@@ -38,9 +38,9 @@ pub use demo::{Demo, Pace};
 pub use fallback::Fallback;
 pub use openai::OpenAi;
 pub use registry::{Keys, Models};
-pub use script::{Script, Scripted};
+pub use script::{Script, ScriptedModel};
 pub use spec::Spec;
-pub use whole::{ask, whole};
+pub use stream_guard::{ask, whole};
 
 /// An answer as it comes in. An error ends it, and so does [`Piece::End`].
 pub type PieceStream = BoxStream<'static, Result<Piece, Fault>>;
@@ -58,5 +58,5 @@ pub trait Model: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Whatever keeps the answer from starting, classified.
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault>;
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault>;
 }

@@ -13,15 +13,15 @@ use async_trait::async_trait;
 use budao_core::{
     fault::{Fault, Kind},
     limits::Limits,
-    message::Request,
-    seams::World,
+    message::ModelRequest,
+    world::World,
 };
 use http::{HeaderMap, header};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
     Model, PieceStream, answer,
-    endpoint::{Endpoint, Setup, secret_header},
+    endpoint::{Endpoint, EndpointConfig, secret_header},
 };
 
 pub(crate) use stream::Decoder;
@@ -52,7 +52,7 @@ impl OpenAi {
         world: &World,
         limits: Arc<Limits>,
     ) -> Result<Self, Fault> {
-        let setup = Setup {
+        let setup = EndpointConfig {
             provider: "openai",
             model,
             base: base.unwrap_or(BASE),
@@ -74,7 +74,7 @@ impl OpenAi {
                 self.endpoint
                     .service
                     .fault(Kind::ModelAuthentication)
-                    .because("the key has characters no header may have")
+                    .with_cause("the key has characters no header may have")
             })?;
             headers.insert(header::AUTHORIZATION, bearer);
         }
@@ -92,7 +92,7 @@ impl Model for OpenAi {
         &self.model
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let service = self.endpoint.service.clone();
         let body = wire::body(&self.model, &request, self.dialect);
         let (events, patience) = self

@@ -4,23 +4,23 @@ use std::{io, sync::Arc, time::Duration};
 
 use budao_core::{
     Lang,
-    fault::{Fault, tell},
+    fault::{Fault, render},
     limits::Limits,
     message::Piece,
-    seams::Clock,
     time::Timestamp,
+    world::Clock,
 };
 use bytes::Bytes;
 use futures::{StreamExt, executor::block_on, future::BoxFuture, stream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::{
-    answer::{self, Decode, Patience},
+    answer::{self, AnswerDeadlines, Decode},
     anthropic,
-    failure::{Answer, Service},
-    hint::Hints,
+    failure::{ErrorResponse, Service},
     openai,
-    sse::Events,
+    response_hints::ResponseHints,
+    sse::SseEvents,
 };
 
 /// What an answer may come to here.
@@ -28,9 +28,9 @@ const ANSWER_BYTES: usize = 8 * 1024;
 
 /// A clock nobody ever wakes up on.
 #[derive(Debug)]
-pub(crate) struct Never;
+pub(crate) struct StoppedClock;
 
-impl Clock for Never {
+impl Clock for StoppedClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(0)
     }
@@ -47,8 +47,8 @@ pub(crate) fn read(
     limits: &Limits,
 ) -> Vec<Result<Piece, Fault>> {
     let chunks: Vec<_> = chunks.into_iter().map(|chunk| chunk.map(Bytes::from)).collect();
-    let events = Events::new(stream::iter(chunks).boxed(), limits.model_answer_bytes);
-    let patience = Patience::new(Arc::new(Never), limits);
+    let events = SseEvents::new(stream::iter(chunks).boxed(), limits.model_answer_bytes);
+    let patience = AnswerDeadlines::new(Arc::new(StoppedClock), limits);
     block_on(answer::read(events, decoder, patience, Service::scripted(), limits).collect())
 }
 
@@ -76,7 +76,7 @@ fn streamed<D: Decode>(bytes: &[u8], decoder: impl Fn() -> D) {
     let said: usize = before.iter().filter_map(|piece| piece.as_ref().ok()).map(size).sum();
     assert!(said <= ANSWER_BYTES * 4, "{said} bytes came of a bounded answer");
     if let Err(fault) = last {
-        told(fault);
+        check_rendering(fault);
     }
 }
 
@@ -104,14 +104,16 @@ pub fn refusal(bytes: &[u8]) {
             headers.insert(name, value);
         }
     }
-    let hints = Hints::read(&headers, Timestamp::from_micros(1_700_000_000_000_000));
-    told(&Answer::new(status, body.as_bytes()).hints(hints).fault(&Service::scripted()));
+    let hints = ResponseHints::read(&headers, Timestamp::from_micros(1_700_000_000_000_000));
+    check_rendering(
+        &ErrorResponse::new(status, body.as_bytes()).hints(hints).fault(&Service::scripted()),
+    );
 }
 
 /// A fault has its words for everybody, and they are few.
-fn told(fault: &Fault) {
+fn check_rendering(fault: &Fault) {
     for lang in [Lang::En, Lang::Zh] {
-        let user = tell::to_user(fault, lang);
+        let user = render::render_for_user(fault, lang);
         assert!(!user.shown.is_empty() && user.shown.len() < 8 * 1024, "{user:?}");
     }
     assert!(fault.to_string().len() < 16 * 1024, "an operator's line is short");

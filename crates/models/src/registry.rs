@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
-    seams::World,
+    world::World,
 };
 use secrecy::SecretString;
 
@@ -73,7 +73,7 @@ impl Models {
             }
             Spec::Demo { pace } => Arc::new(Demo::new(*pace, world.clock.clone())),
             Spec::Script { path } => {
-                let script = Script::load(path)?.model(world.clock.clone());
+                let script = Script::load(path)?.into_model(world.clock.clone());
                 Arc::new(script.limits((*limits).clone()))
             }
         })

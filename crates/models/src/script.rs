@@ -1,6 +1,6 @@
 //! A model that plays a script: what it says, whom it calls and how it fails are written down before.
 //!
-//! Tests build one in Rust ([`Script::new`]), demos write a file (`docs/scripts.md`). One [`Step`]
+//! Tests build one in Rust ([`Script::new`]), demos write a file (`docs/scripts.md`). One [`ScriptStep`]
 //! answers one request. Nothing here is random and only written delays wait, so the same script gives
 //! the same answers.
 
@@ -18,20 +18,20 @@ use async_trait::async_trait;
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
-    message::{Request, Role},
-    seams::Clock,
+    message::{ModelRequest, Role},
+    world::Clock,
 };
 use serde_json::Value;
 
-pub(crate) use step::{Beat, call_id, play, rough_tokens};
-pub use step::{Ending, Step, Times};
+pub use step::{Ending, RepeatCount, ScriptStep};
+pub(crate) use step::{PlaybackStep, call_id, play, rough_tokens};
 
-use crate::{Model, PieceStream, whole};
+use crate::{Model, PieceStream, stream_guard};
 
 /// How a step is chosen for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum StepOrder {
     /// The first request gets the first step, the second the second, whoever asks.
     #[default]
     Requests,
@@ -40,11 +40,11 @@ pub enum Order {
     History,
 }
 
-/// What a scripted model will do. Plain data; [`Script::model`] makes it answer.
+/// What a scripted model will do. Plain data; [`Script::into_model`] makes it answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Script {
-    steps: Vec<Step>,
-    order: Order,
+    steps: Vec<ScriptStep>,
+    order: StepOrder,
 }
 
 impl Script {
@@ -73,20 +73,21 @@ impl Script {
     /// Answers one request with these words.
     #[must_use]
     pub fn say(self, text: impl Into<String>) -> Self {
-        self.step(Step::new().text(text))
+        self.step(ScriptStep::new().text(text))
     }
 
     /// Answers one request with one call.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "reads better with json!({…})")]
     pub fn call(self, tool: &str, arguments: Value) -> Self {
-        self.step(Step::new().call(tool, &arguments))
+        self.step(ScriptStep::new().call(tool, &arguments))
     }
 
     /// Answers one request with several calls at once.
     #[must_use]
     pub fn calls<'a>(self, calls: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
-        let step = calls.into_iter().fold(Step::new(), |step, (tool, args)| step.call(tool, &args));
+        let step =
+            calls.into_iter().fold(ScriptStep::new(), |step, (tool, args)| step.call(tool, &args));
         self.step(step)
     }
 
@@ -99,12 +100,12 @@ impl Script {
     /// Fails one request with exactly this fault; service and model are filled in.
     #[must_use]
     pub fn fault(self, fault: Fault) -> Self {
-        self.step(Step::new().end(Ending::Fault(Box::new(fault))))
+        self.step(ScriptStep::new().end(Ending::Fault(Box::new(fault))))
     }
 
     /// Answers one request as the step says.
     #[must_use]
-    pub fn step(mut self, step: Step) -> Self {
+    pub fn step(mut self, step: ScriptStep) -> Self {
         self.steps.push(step);
         self
     }
@@ -113,7 +114,7 @@ impl Script {
     #[must_use]
     pub fn repeat(mut self, times: usize) -> Self {
         if let Some(last) = self.steps.last_mut() {
-            last.times = Times::Count(times);
+            last.times = RepeatCount::Count(times);
         }
         self
     }
@@ -122,22 +123,22 @@ impl Script {
     #[must_use]
     pub fn forever(mut self) -> Self {
         if let Some(last) = self.steps.last_mut() {
-            last.times = Times::Forever;
+            last.times = RepeatCount::Forever;
         }
         self
     }
 
     /// How steps are chosen.
     #[must_use]
-    pub fn order(mut self, order: Order) -> Self {
+    pub fn order(mut self, order: StepOrder) -> Self {
         self.order = order;
         self
     }
 
     /// The model that plays it. Delays wait on this clock.
     #[must_use]
-    pub fn model(self, clock: Arc<dyn Clock>) -> Scripted {
-        Scripted {
+    pub fn into_model(self, clock: Arc<dyn Clock>) -> ScriptedModel {
+        ScriptedModel {
             name: "script".into(),
             script: self,
             clock,
@@ -148,7 +149,7 @@ impl Script {
     }
 
     /// The step at a position when every repetition is counted.
-    fn at(&self, position: usize) -> Option<&Step> {
+    fn at(&self, position: usize) -> Option<&ScriptStep> {
         let mut passed = 0_usize;
         self.steps.iter().find(|step| {
             passed = passed.saturating_add(step.times.count());
@@ -183,24 +184,24 @@ impl Script {
 
 /// Plays a [`Script`].
 #[derive(Debug)]
-pub struct Scripted {
+pub struct ScriptedModel {
     name: String,
     script: Script,
     clock: Arc<dyn Clock>,
     limits: Limits,
     recording: bool,
-    state: Mutex<State>,
+    state: Mutex<PlaybackState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PlaybackState {
     asked: usize,
     /// Failing steps played, by the number of answers in the history they were played for.
     failed: HashMap<usize, usize>,
-    requests: Vec<Request>,
+    requests: Vec<ModelRequest>,
 }
 
-impl Scripted {
+impl ScriptedModel {
     /// Gives it another name than `script`.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
@@ -224,7 +225,7 @@ impl Scripted {
 
     /// The requests so far, if it is recording.
     #[must_use]
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<ModelRequest> {
         self.state().requests.clone()
     }
 
@@ -234,12 +235,12 @@ impl Scripted {
         self.state().asked
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PlaybackState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The step for this request; the script moves on.
-    fn next(&self, request: &Request) -> Result<&Step, Fault> {
+    fn next(&self, request: &ModelRequest) -> Result<&ScriptStep, Fault> {
         let mut state = self.state();
         let asked = state.asked;
         state.asked += 1;
@@ -247,13 +248,13 @@ impl Scripted {
             state.requests.push(request.clone());
         }
         let position = match self.script.order {
-            Order::Requests => asked,
-            Order::History => {
+            StepOrder::Requests => asked,
+            StepOrder::History => {
                 let answers =
                     request.messages.iter().filter(|said| said.role == Role::Assistant).count();
                 let failed = state.failed.entry(answers).or_default();
                 let position = self.script.position(answers, *failed);
-                if self.script.at(position).is_some_and(Step::fails_outright) {
+                if self.script.at(position).is_some_and(ScriptStep::fails_outright) {
                     *failed += 1;
                 }
                 position
@@ -266,12 +267,12 @@ impl Scripted {
         Fault::new(Kind::ModelBadRequest, Operation::ModelRequest)
             .with(Fact::Service, "script")
             .with(Fact::Model, self.name.clone())
-            .because(format!("the script has no step for request {}", asked + 1))
+            .with_cause(format!("the script has no step for request {}", asked + 1))
     }
 }
 
 #[async_trait]
-impl Model for Scripted {
+impl Model for ScriptedModel {
     fn provider(&self) -> &str {
         "script"
     }
@@ -280,7 +281,7 @@ impl Model for Scripted {
         &self.name
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let step = self.next(&request)?.clone();
         if step.delay > Duration::ZERO {
             self.clock.sleep(step.delay).await;
@@ -291,7 +292,7 @@ impl Model for Scripted {
             return Err(fault);
         }
         let beats = step.beats(&request, &self.name, &self.limits);
-        Ok(whole("script", &self.name, play(beats, self.clock.clone())))
+        Ok(stream_guard::whole("script", &self.name, play(beats, self.clock.clone())))
     }
 }
 

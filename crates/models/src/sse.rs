@@ -24,7 +24,7 @@ pub(crate) type ByteStream = BoxStream<'static, Result<Bytes, io::Error>>;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct SseEvent {
     /// The `event:` field; most wires repeat it in the data.
     pub(crate) name: Option<String>,
     pub(crate) data: String,
@@ -32,7 +32,7 @@ pub(crate) struct Event {
 
 /// Why no event could be read.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum EventStreamError {
     /// The line failed.
     Body(io::Error),
     /// Not UTF-8, or nothing of it is an event stream. In bytes from the beginning.
@@ -42,14 +42,14 @@ pub(crate) enum Broken {
 }
 
 /// Reads events from bytes.
-pub(crate) struct Events {
-    source: Source,
+pub(crate) struct SseEvents {
+    source: BodySource,
     meter: Arc<Meter>,
     seen: bool,
     strange: u64,
 }
 
-enum Source {
+enum BodySource {
     Stream(Pin<Box<dyn Stream<Item = Result<sse_stream::Sse, sse_stream::Error>> + Send>>),
     /// A server that did not stream: its whole body is one event.
     Whole {
@@ -66,24 +66,24 @@ struct Meter {
     ended: AtomicBool,
 }
 
-impl fmt::Debug for Events {
+impl fmt::Debug for SseEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Events").field("bytes", &self.position()).finish_non_exhaustive()
     }
 }
 
-impl Events {
+impl SseEvents {
     /// Reads an event stream; no event may be longer than `bytes_max`.
     pub(crate) fn new(body: ByteStream, bytes_max: usize) -> Self {
         let meter = Arc::new(Meter::default());
         let lines = lines(body, meter.clone(), bytes_max as u64);
-        let source = Source::Stream(Box::pin(SseStream::from_bytes_stream(lines.boxed())));
+        let source = BodySource::Stream(Box::pin(SseStream::from_bytes_stream(lines.boxed())));
         Self { source, meter, seen: false, strange: 0 }
     }
 
     /// Takes a whole body, of at most `bytes_max`, as one event.
     pub(crate) fn whole(body: ByteStream, bytes_max: usize) -> Self {
-        let source = Source::Whole { body, bytes_max, done: false };
+        let source = BodySource::Whole { body, bytes_max, done: false };
         Self { source, meter: Arc::default(), seen: false, strange: 0 }
     }
 
@@ -98,19 +98,20 @@ impl Events {
     }
 
     /// The next event. Loses nothing when it is dropped half way.
-    pub(crate) async fn next(&mut self) -> Option<Result<Event, Broken>> {
+    pub(crate) async fn next(&mut self) -> Option<Result<SseEvent, EventStreamError>> {
         let events = match &mut self.source {
-            Source::Stream(events) => events,
-            Source::Whole { done: true, .. } => return None,
-            Source::Whole { body, bytes_max, done } => {
+            BodySource::Stream(events) => events,
+            BodySource::Whole { done: true, .. } => return None,
+            BodySource::Whole { body, bytes_max, done } => {
                 *done = true;
                 return Some(read_whole(body, *bytes_max).await.and_then(|bytes| {
                     self.meter.total.store(bytes.len() as u64, Ordering::Relaxed);
-                    let data = String::from_utf8(bytes).map_err(|error| Broken::Malformed {
-                        position: error.utf8_error().valid_up_to() as u64,
-                        reason: "not UTF-8".into(),
-                    })?;
-                    Ok(Event { name: None, data })
+                    let data =
+                        String::from_utf8(bytes).map_err(|error| EventStreamError::Malformed {
+                            position: error.utf8_error().valid_up_to() as u64,
+                            reason: "not UTF-8".into(),
+                        })?;
+                    Ok(SseEvent { name: None, data })
                 }));
             }
         };
@@ -121,7 +122,7 @@ impl Events {
                     self.seen = true;
                     // An event without data is none, says the standard.
                     let Some(data) = event.data else { continue };
-                    return Some(Ok(Event { name: event.event, data }));
+                    return Some(Ok(SseEvent { name: event.event, data }));
                 }
                 // Lines the standard says to ignore.
                 Some(Err(
@@ -146,30 +147,30 @@ impl Events {
         }
     }
 
-    fn malformed(&self, reason: String) -> Broken {
-        Broken::Malformed { position: self.position(), reason }
+    fn malformed(&self, reason: String) -> EventStreamError {
+        EventStreamError::Malformed { position: self.position(), reason }
     }
 }
 
 /// One event of too many bytes, as the byte stream's own error.
 #[derive(Debug)]
-struct TooLong;
+struct EventTooLong;
 
-impl fmt::Display for TooLong {
+impl fmt::Display for EventTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an event is too long")
     }
 }
 
-impl std::error::Error for TooLong {}
+impl std::error::Error for EventTooLong {}
 
-fn broken(error: Box<dyn std::error::Error + Send + Sync>) -> Broken {
+fn broken(error: Box<dyn std::error::Error + Send + Sync>) -> EventStreamError {
     match error.downcast::<io::Error>() {
-        Ok(error) if matches!(error.get_ref(), Some(inner) if inner.is::<TooLong>()) => {
-            Broken::TooLong
+        Ok(error) if matches!(error.get_ref(), Some(inner) if inner.is::<EventTooLong>()) => {
+            EventStreamError::TooLong
         }
-        Ok(error) => Broken::Body(*error),
-        Err(error) => Broken::Body(io::Error::other(error)),
+        Ok(error) => EventStreamError::Body(*error),
+        Err(error) => EventStreamError::Body(io::Error::other(error)),
     }
 }
 
@@ -204,7 +205,7 @@ fn lines(
             meter.total.fetch_add(line.len() as u64, Ordering::Relaxed);
             let since = meter.since_event.fetch_add(line.len() as u64, Ordering::Relaxed);
             if since + line.len() as u64 > bytes_max {
-                return Some((Err(io::Error::other(TooLong)), None));
+                return Some((Err(io::Error::other(EventTooLong)), None));
             }
             let after_return = line.ends_with(b"\r");
             if after_return {
@@ -227,12 +228,12 @@ fn line_end(bytes: &[u8]) -> usize {
 }
 
 /// Reads a body to its end, or to its bound.
-async fn read_whole(body: &mut ByteStream, bytes_max: usize) -> Result<Vec<u8>, Broken> {
+async fn read_whole(body: &mut ByteStream, bytes_max: usize) -> Result<Vec<u8>, EventStreamError> {
     let mut whole = Vec::new();
     while let Some(bytes) = body.next().await {
-        whole.extend_from_slice(&bytes.map_err(Broken::Body)?);
+        whole.extend_from_slice(&bytes.map_err(EventStreamError::Body)?);
         if whole.len() > bytes_max {
-            return Err(Broken::TooLong);
+            return Err(EventStreamError::TooLong);
         }
     }
     Ok(whole)
@@ -264,8 +265,8 @@ mod tests {
         stream::iter(chunks).boxed()
     }
 
-    fn read(chunks: &[&[u8]]) -> (Vec<String>, Option<Broken>) {
-        let mut events = Events::new(body(chunks), MAX);
+    fn read(chunks: &[&[u8]]) -> (Vec<String>, Option<EventStreamError>) {
+        let mut events = SseEvents::new(body(chunks), MAX);
         let mut data = Vec::new();
         block_on(async {
             while let Some(event) = events.next().await {
@@ -282,7 +283,10 @@ mod tests {
     fn a_bad_line_costs_no_event_before_it() {
         let (data, broken) = read(&[b"data: a\n\ndata: \xff\n\n"]);
         assert_eq!(data, ["a"]);
-        assert!(matches!(broken, Some(Broken::Malformed { position: 17, .. })), "{broken:?}");
+        assert!(
+            matches!(broken, Some(EventStreamError::Malformed { position: 17, .. })),
+            "{broken:?}"
+        );
     }
 
     #[test]
@@ -305,7 +309,7 @@ mod tests {
     #[test]
     fn a_page_of_html_is_malformed_not_empty() {
         let (_, broken) = read(&[b"<html>\n<body>Welcome</body>\n"]);
-        assert!(matches!(broken, Some(Broken::Malformed { .. })));
+        assert!(matches!(broken, Some(EventStreamError::Malformed { .. })));
     }
 
     #[test]
@@ -319,8 +323,8 @@ mod tests {
         let (data, broken) = read(&[&small]);
         assert_eq!((data.len(), broken.is_none()), (1000, true));
         let long = [b"data: ".to_vec(), vec![b'x'; 2 * MAX]].concat();
-        assert!(matches!(read(&[&long]).1, Some(Broken::TooLong)));
+        assert!(matches!(read(&[&long]).1, Some(EventStreamError::TooLong)));
         let comments = b": keep alive\n".repeat(1000);
-        assert!(matches!(read(&[&comments]).1, Some(Broken::TooLong)));
+        assert!(matches!(read(&[&comments]).1, Some(EventStreamError::TooLong)));
     }
 }

@@ -12,11 +12,11 @@ use std::{
 use budao_core::{
     fault::{Fault, Kind},
     limits::Limits,
-    message::{Message, Piece, Request},
-    seams::Clock,
+    message::{Message, ModelRequest, Piece},
     time::Timestamp,
-    tool::{Effect, Source, ToolSpec},
+    tool::{Effect, ToolOrigin, ToolSpec},
     trace::{SpanId, Trace},
+    world::Clock,
 };
 use futures::{StreamExt, executor::block_on, future::BoxFuture};
 use serde_json::Value;
@@ -25,23 +25,23 @@ use crate::{Model, answer::Decode, ask, probe};
 
 /// What came out of a stream.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Ended {
+pub(crate) struct DecodedStream {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) fault: Option<Kind>,
 }
 
 /// A clock on which every wait is over at once, and counted.
 #[derive(Debug, Default)]
-pub(crate) struct Hurry(AtomicU64);
+pub(crate) struct InstantClock(AtomicU64);
 
-impl Hurry {
+impl InstantClock {
     /// How long everybody has slept.
     pub(crate) fn slept(&self) -> Duration {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
 }
 
-impl Clock for Hurry {
+impl Clock for InstantClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(0)
     }
@@ -54,13 +54,13 @@ impl Clock for Hurry {
 }
 
 /// A request with one message and no tools.
-pub(crate) fn request(text: &str) -> Request {
+pub(crate) fn request(text: &str) -> ModelRequest {
     user(vec![Message::user(text)])
 }
 
 /// A request with this history and no tools.
-pub(crate) fn user(messages: Vec<Message>) -> Request {
-    Request {
+pub(crate) fn user(messages: Vec<Message>) -> ModelRequest {
+    ModelRequest {
         model: "m".into(),
         system: None,
         messages: Arc::new(messages),
@@ -84,12 +84,12 @@ pub(crate) fn tool(name: &str) -> Arc<ToolSpec> {
         repair: false,
         deadline: None,
         output_bytes: None,
-        source: Source::Builtin,
+        source: ToolOrigin::Builtin,
     })
 }
 
 /// Everything a model answers, or the fault it ends in.
-pub(crate) fn ask_all(model: &dyn Model, request: Request) -> Result<Vec<Piece>, Fault> {
+pub(crate) fn ask_all(model: &dyn Model, request: ModelRequest) -> Result<Vec<Piece>, Fault> {
     block_on(async { ask(model, request).await?.collect::<Vec<_>>().await.into_iter().collect() })
 }
 
@@ -97,10 +97,10 @@ pub(crate) fn ask_all(model: &dyn Model, request: Request) -> Result<Vec<Piece>,
 pub(crate) fn decode(
     chunks: impl IntoIterator<Item = Result<Vec<u8>, io::Error>>,
     decoder: impl Decode,
-) -> Ended {
+) -> DecodedStream {
     let all = probe::read(chunks, decoder, &Limits::default());
     let fault = all.iter().find_map(|item| item.as_ref().err()).map(Fault::kind);
-    Ended { pieces: all.into_iter().filter_map(Result::ok).collect(), fault }
+    DecodedStream { pieces: all.into_iter().filter_map(Result::ok).collect(), fault }
 }
 
 /// An event without a name.
@@ -120,18 +120,18 @@ pub(crate) fn cut(bytes: &[u8], places: &[usize]) -> Vec<Result<Vec<u8>, io::Err
 macro_rules! chunking_and_noise {
     ($decoder:expr, $write:expr) => {
         mod packets {
-            use budao_testkit::sse::Saying;
+            use budao_testkit::sse::ModelOutput;
             use proptest::prelude::*;
 
             use super::*;
 
-            fn sayings() -> impl Strategy<Value = Vec<Saying>> {
+            fn sayings() -> impl Strategy<Value = Vec<ModelOutput>> {
                 let parts = || prop::collection::vec("[a-z不倒\u{1f600}\"\\\\ \n]{1,6}", 0..4);
                 let saying = prop_oneof![
-                    parts().prop_map(Saying::Text),
-                    (parts(), "[A-Za-z0-9+/=]{0,20}").prop_map(|(text, seal)| Saying::Thinking(text, seal)),
+                    parts().prop_map(ModelOutput::Text),
+                    (parts(), "[A-Za-z0-9+/=]{0,20}").prop_map(|(text, seal)| ModelOutput::Thinking(text, seal)),
                     ("[a-z]{1,5}", parts()).prop_map(|(name, parts)| {
-                        Saying::Call(format!("id_{name}"), name, parts)
+                        ModelOutput::Call(format!("id_{name}"), name, parts)
                     }),
                 ];
                 prop::collection::vec(saying, 0..4)

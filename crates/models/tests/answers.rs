@@ -13,17 +13,17 @@ use budao_core::{
 use budao_models::{Anthropic, Model, OpenAi};
 use budao_testkit::{
     provider::{Provider, Reply},
-    sse::{self, Saying},
+    sse::{self, ModelOutput},
 };
 use serde_json::json;
-use support::{Bell, fault, pieces, request, world};
+use support::{Signal, fault, pieces, request, world};
 
-fn sayings() -> Vec<Saying> {
+fn sayings() -> Vec<ModelOutput> {
     vec![
-        Saying::Thinking(vec!["Let me ".into(), "see.".into()], "c2lnbmVk/+==".into()),
-        Saying::text("I will read it."),
-        Saying::call("toolu_1", "fs_read", &json!({"path": "README.md"})),
-        Saying::call("toolu_2", "fs_glob", &json!({"pattern": "不倒*"})),
+        ModelOutput::Thinking(vec!["Let me ".into(), "see.".into()], "c2lnbmVk/+==".into()),
+        ModelOutput::text("I will read it."),
+        ModelOutput::call("toolu_1", "fs_read", &json!({"path": "README.md"})),
+        ModelOutput::call("toolu_2", "fs_glob", &json!({"pattern": "不倒*"})),
     ]
 }
 
@@ -38,7 +38,7 @@ fn texts(words: &[&str]) -> Vec<Piece> {
 
 async fn anthropic(reply: Reply) -> (Provider, Anthropic) {
     let provider = Provider::start([reply]).await;
-    let world = world(Arc::new(Bell::default()));
+    let world = world(Arc::new(Signal::default()));
     let key = Some("sk-ant-secret".into());
     let model =
         Anthropic::new("m", Some(&provider.url()), key, &world, Arc::new(Limits::default()));
@@ -47,7 +47,7 @@ async fn anthropic(reply: Reply) -> (Provider, Anthropic) {
 
 async fn openai(reply: Reply) -> (Provider, OpenAi) {
     let provider = Provider::start([reply]).await;
-    let world = world(Arc::new(Bell::default()));
+    let world = world(Arc::new(Signal::default()));
     let model = OpenAi::new("m", Some(&provider.url()), None, &world, Arc::new(Limits::default()));
     (provider, model.unwrap())
 }
@@ -141,7 +141,7 @@ async fn a_request_carries_its_headers_and_its_key_is_seen_nowhere_else() {
 #[tokio::test]
 async fn openai_sends_its_key_as_bearer_and_none_when_there_is_none() {
     let provider = Provider::start([Reply::status(500), Reply::status(500)]).await;
-    let world = world(Arc::new(Bell::default()));
+    let world = world(Arc::new(Signal::default()));
     for key in [Some("sk-secret".into()), None] {
         let limits = Arc::new(Limits::default());
         let model = OpenAi::new("m", Some(&provider.url()), key, &world, limits).unwrap();
@@ -164,8 +164,8 @@ async fn dropping_the_stream_stops_the_request() {
 
 #[tokio::test]
 async fn what_is_said_after_the_end_is_not_heard() {
-    let mut events = sse::anthropic(&[Saying::text("hi")]);
-    events.extend(sse::anthropic(&[Saying::text("more")]));
+    let mut events = sse::anthropic(&[ModelOutput::text("hi")]);
+    events.extend(sse::anthropic(&[ModelOutput::text("more")]));
     let (_provider, model) = anthropic(Reply::events(events)).await;
     let got = pieces(&model, request("hi")).await.unwrap();
     assert_eq!(got.len(), 3);

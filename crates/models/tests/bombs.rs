@@ -23,7 +23,7 @@ use budao_core::{
 use budao_models::{Anthropic, Model, OpenAi, ask};
 use flate2::{Compression, write::GzEncoder};
 use futures::StreamExt as _;
-use support::{Bell, request, world};
+use support::{Signal, request, world};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
@@ -98,7 +98,7 @@ async fn a_packed_bomb_is_unpacked_to_its_bound() {
     let sent = Arc::new(AtomicU64::new(0));
     let address = serve(Arc::clone(&sent)).await;
     let limits = Arc::new(Limits { model_answer_bytes: ANSWER_BYTES, ..Limits::default() });
-    let world = world(Arc::new(Bell::default()));
+    let world = world(Arc::new(Signal::default()));
     for case in 0..count {
         let key = Some("k".into());
         let model: Box<dyn Model> = match case % 2 {

@@ -9,16 +9,17 @@ use std::sync::Arc;
 use budao_core::{
     lang::Lang,
     limits::Limits,
-    message::{Block, Message, Piece, Request, Role, ToolUse, text_of},
+    message::{Block, Message, ModelRequest, Piece, Role, ToolUse, text_of},
     tool::Outcome,
 };
 use budao_models::{Demo, Pace};
 use budao_tools::{
-    Toolbox, alone,
-    builtin::{self, Options, Workspace},
+    Toolbox,
+    builtin::{self, BuiltinOptions, Workspace},
+    isolation,
 };
 use rstest::rstest;
-use support::{Hurry, pieces, request};
+use support::{InstantClock, pieces, request};
 use tempfile::TempDir;
 
 const README: &str = "# Budao\n\nFalls well.\n\n```sh\n# not a heading\n```\n\n## Use\n\n## More\n";
@@ -37,18 +38,18 @@ impl Session {
         let room = tempfile::tempdir().unwrap();
         std::fs::write(room.path().join("README.md"), README).unwrap();
         let workspace = Workspace::open(room.path()).unwrap();
-        let tools = builtin::tools(&workspace, &Options::default());
+        let tools = builtin::tools(&workspace, &BuiltinOptions::default());
         let toolbox = Toolbox::builder().build().with_all(tools).unwrap();
         Self { room, toolbox, messages: Vec::new(), calls: Vec::new(), lang }
     }
 
     /// Runs one turn; the last words of the model come back.
     async fn turn(&mut self, text: &str) -> String {
-        let demo = Demo::new(Pace::Fast, Arc::new(Hurry::default()));
+        let demo = Demo::new(Pace::Fast, Arc::new(InstantClock::default()));
         self.messages.push(Message::user(text));
         for _ in 0..10 {
             let messages = Arc::new(self.messages.clone());
-            let asked = Request { messages, tools: self.toolbox.specs(), ..request("") };
+            let asked = ModelRequest { messages, tools: self.toolbox.specs(), ..request("") };
             let content: Vec<_> = pieces(&demo, asked)
                 .await
                 .unwrap()
@@ -67,13 +68,13 @@ impl Session {
     }
 
     async fn call(&mut self, call: &ToolUse) -> Block {
-        let mut context = alone::context_with(Limits::default());
+        let mut context = isolation::context_with(Limits::default());
         context.lang = self.lang;
         let outcome = match self.toolbox.check(call, &context.limits) {
             Ok(ready) => ready.run(context).await,
             Err(fault) => Outcome::from(fault),
         };
-        let (content, is_error) = outcome.told_to_model(self.lang);
+        let (content, is_error) = outcome.render_for_model(self.lang);
         self.calls.push((call.clone(), is_error));
         Block::ToolResult { call: call.id.clone(), is_error, content }
     }

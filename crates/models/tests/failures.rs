@@ -14,12 +14,12 @@ use budao_core::{
 use budao_models::{Anthropic, Model, OpenAi, ask};
 use budao_testkit::{
     provider::{Provider, Reply},
-    sse::{self, Saying},
+    sse::{self, ModelOutput},
 };
 use futures::StreamExt;
 use rstest::rstest;
 use serde_json::{Value, json};
-use support::{Bell, fault, request, world};
+use support::{Signal, fault, request, world};
 use tokio::net::TcpListener;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ enum Wire {
 use Wire::{Anthropic as A, OpenAi as O};
 
 impl Wire {
-    fn model(self, base: &str, bell: &Arc<Bell>, limits: Limits) -> Box<dyn Model> {
+    fn model(self, base: &str, bell: &Arc<Signal>, limits: Limits) -> Box<dyn Model> {
         let (world, limits, key) = (world(bell.clone()), Arc::new(limits), Some("k".into()));
         match self {
             A => Box::new(Anthropic::new("m", Some(base), key, &world, limits).unwrap()),
@@ -38,7 +38,7 @@ impl Wire {
         }
     }
 
-    fn events(self, sayings: &[Saying]) -> Vec<String> {
+    fn events(self, sayings: &[ModelOutput]) -> Vec<String> {
         match self {
             A => sse::anthropic(sayings),
             O => sse::openai(sayings),
@@ -47,7 +47,7 @@ impl Wire {
 
     /// Three events before the last, so that a stream of them has begun and has not ended.
     fn begun(self) -> Vec<String> {
-        let events = self.events(&[Saying::text("one two three four five")]);
+        let events = self.events(&[ModelOutput::text("one two three four five")]);
         events[..5].to_vec()
     }
 
@@ -181,7 +181,7 @@ async fn ten_megabytes_are_too_much(#[values(A, O)] wire: Wire) {
 /// Asks, and rings for this wait whenever somebody sleeps for it.
 async fn late(wire: Wire, reply: Reply, wait: Duration) -> Fault {
     let provider = Provider::start([reply]).await;
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(Signal::default());
     let model = wire.model(&provider.url(), &bell, Limits::default());
     let ringing = async {
         provider.reached(1).await;
@@ -223,7 +223,7 @@ async fn a_stream_that_stalls(#[values(A, O)] wire: Wire) {
 async fn pings_do_not_keep_a_stream_alive_for_ever(#[values(A, O)] wire: Wire) {
     let reply = Reply::events(wire.begun()).then(vec![wire.ping(); 3]).stall();
     let provider = Provider::start([reply]).await;
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(Signal::default());
     let model = wire.model(&provider.url(), &bell, Limits::default());
     let mut stream = ask(&*model, request("hi")).await.unwrap();
     assert!(matches!(stream.next().await, Some(Ok(Piece::Text(_)))));
@@ -244,10 +244,10 @@ async fn pings_do_not_keep_a_stream_alive_for_ever(#[values(A, O)] wire: Wire) {
 #[rstest]
 #[tokio::test]
 async fn a_server_that_says_it_is_done_and_does_not_hang_up_is_done() {
-    let events = sse::openai(&[Saying::text("hi")]);
+    let events = sse::openai(&[ModelOutput::text("hi")]);
     let reply = Reply::stream().bytes(events[..events.len() - 1].concat()).stall();
     let provider = Provider::start([reply]).await;
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(Signal::default());
     let model = O.model(&provider.url(), &bell, Limits::default());
     let wait = Limits::default().model_between_tokens;
     let pieces = bell.ringing(wait, support::pieces(&*model, request("hi"))).await;
@@ -293,7 +293,7 @@ async fn tls_that_fails(#[values(A, O)] wire: Wire) {
 async fn no_connection_in_time(#[values(A, O)] wire: Wire) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("https://{}", listener.local_addr().unwrap());
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(Signal::default());
     let model = wire.model(&base, &bell, Limits::default());
     let wait = Limits::default().model_connect;
     let fault = bell.ringing(wait, fault(&*model, request("hi"))).await;
@@ -304,7 +304,7 @@ async fn no_connection_in_time(#[values(A, O)] wire: Wire) {
 #[rstest]
 #[tokio::test]
 async fn a_key_no_header_can_carry_is_a_wrong_key(#[values(A, O)] wire: Wire) {
-    let world = world(Arc::new(Bell::default()));
+    let world = world(Arc::new(Signal::default()));
     let (limits, key) = (Arc::new(Limits::default()), Some("line\nbreak".into()));
     let base = Some("http://127.0.0.1:9");
     let model: Box<dyn Model> = match wire {

@@ -12,11 +12,11 @@ use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 use budao_core::{
     fault::Kind,
     limits::Limits,
-    message::{Message, ModelStop, Piece, Request, Role},
+    message::{Message, ModelRequest, ModelStop, Piece, Role},
 };
 use budao_models::{Anthropic, Model, OpenAi};
 use serde_json::json;
-use support::{Bell, fault, pieces, request, tool, world};
+use support::{Signal, fault, pieces, request, tool, world};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     net::TcpListener,
@@ -107,25 +107,25 @@ impl Proxy {
     }
 
     fn openai(&self, name: &str) -> OpenAi {
-        let world = world(Arc::new(Bell::default()));
+        let world = world(Arc::new(Signal::default()));
         let limits = Arc::new(Limits::default());
         OpenAi::new(name, Some(&self.url), Some(KEY.into()), &world, limits).unwrap()
     }
 
     fn anthropic(&self, name: &str) -> Anthropic {
-        let world = world(Arc::new(Bell::default()));
+        let world = world(Arc::new(Signal::default()));
         let limits = Arc::new(Limits::default());
         Anthropic::new(name, Some(&self.url), Some(KEY.into()), &world, limits).unwrap()
     }
 }
 
 /// A request with history, tools and a picture, so that the server checks all of it.
-fn full_request() -> Request {
+fn full_request() -> ModelRequest {
     let said = Message {
         role: Role::Assistant,
         content: vec![budao_core::message::Block::Text("Yes?".into())],
     };
-    Request {
+    ModelRequest {
         system: Some("Be brief.".into()),
         messages: Arc::new(vec![Message::user("Hello"), said, Message::user("Go on")]),
         tools: Arc::new([tool("fs_read", &json!({"path": {"type": "string"}}))]),

@@ -11,10 +11,10 @@ use budao_core::{
     limits::Limits,
 };
 use budao_models::{Keys, Model, Models};
-use support::{Hurry, pieces, request, world};
+use support::{InstantClock, pieces, request, world};
 
 fn open(text: &str, keys: Keys) -> Result<Arc<dyn Model>, Fault> {
-    let world = world(Arc::new(Hurry::default()));
+    let world = world(Arc::new(InstantClock::default()));
     Models::new(world, Arc::new(Limits::default()), keys).open(&Models::parse_spec(text)?)
 }
 

@@ -8,12 +8,12 @@ use std::{path::Path, sync::Arc};
 
 use budao_core::{
     limits::Limits,
-    message::{Block, CallId, Message, Request, Role, ToolUse},
+    message::{Block, CallId, Message, ModelRequest, Role, ToolUse},
 };
 use budao_models::{Anthropic, Model, OpenAi};
 use budao_testkit::provider::{Provider, Reply};
 use serde_json::{Value, json};
-use support::{Bell, request, tool, world};
+use support::{Signal, request, tool, world};
 
 fn golden(name: &str, got: &Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -27,9 +27,9 @@ fn golden(name: &str, got: &Value) {
 }
 
 /// The bodies that both wires send for a request.
-async fn sent(request: Request) -> (Value, Value) {
+async fn sent(request: ModelRequest) -> (Value, Value) {
     let provider = Provider::start([Reply::status(500), Reply::status(500)]).await;
-    let (world, base) = (world(Arc::new(Bell::default())), provider.url());
+    let (world, base) = (world(Arc::new(Signal::default())), provider.url());
     let limits = || Arc::new(Limits::default());
     let anthropic = Anthropic::new("claude-x", Some(&base), None, &world, limits()).unwrap();
     let openai = OpenAi::new("gpt-x", Some(&base), None, &world, limits()).unwrap();
@@ -49,11 +49,11 @@ fn result(id: &str, is_error: bool, content: &str) -> Block {
 }
 
 /// A history with everything in it that is hard to send.
-fn conversation() -> Request {
+fn conversation() -> ModelRequest {
     let thinking = Block::Thinking { text: "Hm.\n".into(), signature: Some("sig/+==".into()) };
     let unsealed = Block::Thinking { text: "not sealed".into(), signature: None };
     let redacted = Block::Opaque(r#"{"type":"redacted_thinking","data":"x/+=="}"#.into());
-    Request {
+    ModelRequest {
         system: Some("Be brief.".into()),
         messages: Arc::new(vec![
             Message {
@@ -118,7 +118,7 @@ async fn a_thought_goes_back_byte_for_byte() {
     let assistant =
         Message { role: Role::Assistant, content: vec![thought, Block::Text("ok".into())] };
     let messages = Arc::new(vec![Message::user("hi"), assistant, Message::user("more")]);
-    let (anthropic, _) = sent(Request { messages, ..request("") }).await;
+    let (anthropic, _) = sent(ModelRequest { messages, ..request("") }).await;
     let part = &anthropic["messages"][1]["content"][0];
     assert_eq!(part["thinking"], text);
     assert_eq!(part["signature"], "a/b+c==");

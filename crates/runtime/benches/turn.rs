@@ -16,10 +16,10 @@ use std::{
 
 use budao_core::{
     limits::Limits,
-    message::{Block, CallId, ModelStop, Piece, Request, ToolUse, Usage},
+    message::{Block, CallId, ModelRequest, ModelStop, Piece, ToolUse, Usage},
     tool::{Mode, Permissions},
 };
-use budao_journal::{Journal, Memory, Options, PageLimits, Sqlite};
+use budao_journal::{Journal, Memory, PageLimits, Sqlite, SqliteOptions};
 use budao_models::{Model, PieceStream};
 use budao_runtime::{Agent, Session, world};
 use budao_testkit::bench::{Better, Measurement, cpu_time, emit};
@@ -47,7 +47,7 @@ impl Model for Fake {
         "fake"
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, budao_core::Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, budao_core::Fault> {
         let called = request.messages.last().is_some_and(|message| {
             message.content.iter().any(|block| matches!(block, Block::ToolResult { .. }))
         });
@@ -153,7 +153,7 @@ async fn at_once(agent: &Agent) -> f64 {
 }
 
 async fn in_memory() {
-    let memory = Arc::new(Memory::new(world::real(), Limits::default()));
+    let memory = Arc::new(Memory::new(world::system(), Limits::default()));
     let agent = agent(memory);
     alone(&agent, 10).await;
     let (mut one, mut many) = (Vec::new(), Vec::new());
@@ -167,7 +167,7 @@ async fn in_memory() {
 }
 
 async fn flat() {
-    let memory = Arc::new(Memory::new(world::real(), Limits::default()));
+    let memory = Arc::new(Memory::new(world::system(), Limits::default()));
     let session = agent(memory).session().await.expect("opens");
     turns(&session, 500).await;
     let first = cpu_per(500, turns(&session, 500)).await;
@@ -179,7 +179,8 @@ async fn flat() {
 async fn durable() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("journal.db");
-    let journal = Sqlite::open(&file, world::real(), Options::default()).await.expect("opens");
+    let journal =
+        Sqlite::open(&file, world::system(), SqliteOptions::default()).await.expect("opens");
     let journal = Arc::new(journal);
     let agent = agent(Arc::clone(&journal) as _);
     alone(&agent, 3).await;
@@ -225,7 +226,8 @@ async fn idle_sessions() {
     const WAVES: usize = 10;
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("journal.db");
-    let journal = Sqlite::open(&file, world::real(), Options::default()).await.expect("opens");
+    let journal =
+        Sqlite::open(&file, world::system(), SqliteOptions::default()).await.expect("opens");
     let agent = agent(Arc::new(journal));
     let open = |count: usize| {
         let agent = agent.clone();
@@ -264,7 +266,8 @@ async fn loaded_sessions() {
     const LONG: u32 = 40;
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("journal.db");
-    let journal = Sqlite::open(&file, world::real(), Options::default()).await.expect("opens");
+    let journal =
+        Sqlite::open(&file, world::system(), SqliteOptions::default()).await.expect("opens");
     let journal = Arc::new(journal);
     let agent = agent(Arc::clone(&journal) as _);
     // What everything needs once, whoever is loaded.
@@ -302,7 +305,7 @@ fn resident() -> u64 {
 /// What everyone who keeps sessions in memory keeps: sessions of one turn, at rest.
 async fn kept_sessions() -> f64 {
     const KEPT: u32 = 10_000;
-    let agent = agent(Arc::new(Memory::new(world::real(), Limits::default())));
+    let agent = agent(Arc::new(Memory::new(world::system(), Limits::default())));
     let keep = |count: u32| {
         let agent = agent.clone();
         async move {
@@ -324,10 +327,10 @@ async fn kept_sessions() -> f64 {
 async fn first_turn(file: Option<&Path>) {
     let journal: Arc<dyn Journal> = match file {
         Some(file) => {
-            let journal = Sqlite::open(file, world::real(), Options::default()).await;
+            let journal = Sqlite::open(file, world::system(), SqliteOptions::default()).await;
             Arc::new(journal.expect("opens"))
         }
-        None => Arc::new(Memory::new(world::real(), Limits::default())),
+        None => Arc::new(Memory::new(world::system(), Limits::default())),
     };
     turns(&agent(journal).session().await.expect("opens"), 1).await;
 }

@@ -21,13 +21,13 @@ use std::{
 use budao_core::{
     Fault,
     limits::Limits,
-    message::{Block, CallId, ModelStop, Piece, Request, ToolUse, Usage},
+    message::{Block, CallId, ModelRequest, ModelStop, Piece, ToolUse, Usage},
     tool::{Mode, Permissions},
 };
-use budao_journal::{Options as JournalOptions, Sqlite};
+use budao_journal::{Sqlite, SqliteOptions as JournalOptions};
 use budao_models::{Model, PieceStream};
 use budao_runtime::{Agent, AgentBuilder, world};
-use budao_tools::{Options, RawTool, ToolError};
+use budao_tools::{RawTool, ToolError, ToolOptions};
 use serde_json::{Value, json};
 
 const CALLS: u32 = 3;
@@ -54,7 +54,7 @@ impl Model for Fake {
         "fake"
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let blocks = request.messages.last().map(|message| message.content.iter());
         let told: Vec<String> = blocks
@@ -127,7 +127,7 @@ fn effect(ledger: PathBuf, after: Option<u64>, keyed: bool) -> RawTool {
         async move { done.await.map_err(|error: ToolError| error.into_failure("effect")) }
     };
     let tool = RawTool::new("effect", "Does something that cannot be undone.", schema, run);
-    tool.options(Options::default().idempotent(keyed))
+    tool.options(ToolOptions::default().idempotent(keyed))
 }
 
 async fn batch(folder: &Path, after: Option<u64>, keyed: bool) -> Result<(), Fault> {
@@ -135,7 +135,7 @@ async fn batch(folder: &Path, after: Option<u64>, keyed: bool) -> Result<(), Fau
     let fake = Fake::new("effect", calls);
     let (asked, saw) = (Arc::clone(&fake.asked), Arc::clone(&fake.saw));
     let file = folder.join("journal.db");
-    let journal = Sqlite::open(&file, world::real(), JournalOptions::default()).await?;
+    let journal = Sqlite::open(&file, world::system(), JournalOptions::default()).await?;
     // A dead process's lease must not hold up the next one.
     let limits = Limits { lease: Duration::from_millis(1), ..Limits::default() };
     let tool = effect(folder.join("ledger"), after, keyed);
@@ -193,7 +193,7 @@ async fn secret(text: String, how: &str) -> Result<(), Fault> {
         async move {
             let error = match how.as_str() {
                 "panic" => panic!("{text}"),
-                "said" => ToolError::no(text),
+                "said" => ToolError::new(text),
                 _ => ToolError::from(std::io::Error::other(text)),
             };
             Err(error.into_failure("pay"))

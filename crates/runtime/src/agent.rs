@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use budao_core::{
     Fault,
-    engine::{Engine, Opening},
+    engine::{Engine, SessionOptions},
     event::{SessionId, Settings},
     limits::Limits,
-    seams::World,
     tool::Permissions,
+    world::World,
 };
 use budao_journal::{Journal, Memory};
 use budao_models::Model;
@@ -50,7 +50,7 @@ impl Agent {
             hooks: Hooks::default(),
             model_hooks: Vec::new(),
             limits: Limits::default(),
-            world: world::real(),
+            world: world::system(),
             pool: None,
             policy: None,
         }
@@ -61,7 +61,8 @@ impl Agent {
     /// # Errors
     /// When the journal fails or there are too many sessions.
     pub async fn session(&self) -> Result<Session, Fault> {
-        let opening = Opening { settings: self.settings.clone(), ..Opening::default() };
+        let opening =
+            SessionOptions { settings: self.settings.clone(), ..SessionOptions::default() };
         let id = self.runtime.open(opening).await?;
         Ok(Session { runtime: self.runtime.clone(), id })
     }

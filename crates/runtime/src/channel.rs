@@ -364,7 +364,7 @@ impl ChannelEvent {
         if let Some(task) = task {
             detail["taskId"] = json!(task);
         }
-        Self::Error { severity, phase, message: text::for_model(fault, lang), detail }
+        Self::Error { severity, phase, message: text::model_text(fault, lang), detail }
     }
 }
 

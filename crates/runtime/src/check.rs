@@ -10,49 +10,49 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     message::{CallId, ToolUse},
-    session::{Approved, Session},
-    tool::{self, Permit},
+    session::{ApprovedCall, Session},
+    tool::{self, Permission},
     trace::Trace,
-    turn::{Input, Verdict},
+    turn::{CallVerdict, Input},
 };
 use budao_tools::{
     CallContext, Toolbox,
-    call::Ready,
-    hooks::Decision,
-    policy::{self, Permitted},
+    call::CheckedCall,
+    hooks::HookDecision,
+    policy::{self, PolicyDecision},
     pool::NoAnswer,
 };
 
 use crate::{
-    runtime::Shared,
+    runtime::RuntimeShared,
     subagent,
-    work::{Desk, Tools, wanted},
+    work::{SessionTools, WorkContext, wanted},
 };
 
 /// A call to check.
-pub(crate) struct Wanted {
+pub(crate) struct UncheckedCall {
     /// As the model wrote it.
     pub(crate) written: ToolUse,
     /// A person allowed it, with these arguments.
-    pub(crate) approved: Option<Approved>,
+    pub(crate) approved: Option<ApprovedCall>,
 }
 
 /// Checks the calls of one step.
 pub(crate) struct Checker {
-    pub(crate) desk: Desk,
+    pub(crate) work_context: WorkContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
-    pub(crate) ready: Arc<Mutex<BTreeMap<CallId, Ready>>>,
+    pub(crate) ready: Arc<Mutex<BTreeMap<CallId, CheckedCall>>>,
     pub(crate) context: CallContext,
 }
 
 /// The session's toolbox: kept, and made anew when tools came or went.
 pub(crate) async fn toolbox(
-    desk: &Desk,
+    work_context: &WorkContext,
     settings: &Settings,
     kept: &tokio::sync::Mutex<Option<(u64, Toolbox)>>,
 ) -> Result<Toolbox, Fault> {
-    let source = &desk.shared.tools;
+    let source = &work_context.shared.tools;
     let generation = source.generation();
     let mut kept = kept.lock().await;
     if let Some((at, toolbox)) = &*kept
@@ -61,10 +61,10 @@ pub(crate) async fn toolbox(
         return Ok(toolbox.clone());
     }
     let mut toolbox = match source.is_quick() {
-        true => source.toolbox(desk.session, settings).await?,
-        false => asked_apart(desk, settings).await?,
+        true => source.toolbox(work_context.session, settings).await?,
+        false => load_toolbox_isolated(work_context, settings).await?,
     };
-    if let Some(task_run) = subagent::tool(desk, settings) {
+    if let Some(task_run) = subagent::tool(work_context, settings) {
         toolbox = toolbox.with(task_run)?;
     }
     if let Some(offered) = &settings.tools {
@@ -76,9 +76,12 @@ pub(crate) async fn toolbox(
 }
 
 /// Asks the source apart from the session: one that hangs, blocks its thread or panics costs the turn and no more.
-async fn asked_apart(desk: &Desk, settings: &Settings) -> Result<Toolbox, Fault> {
-    let Shared { tools, pool, world, limits, .. } = &*desk.shared;
-    let (source, session, settings) = (Arc::clone(tools), desk.session, settings.clone());
+async fn load_toolbox_isolated(
+    work_context: &WorkContext,
+    settings: &Settings,
+) -> Result<Toolbox, Fault> {
+    let RuntimeShared { tools, pool, world, limits, .. } = &*work_context.shared;
+    let (source, session, settings) = (Arc::clone(tools), work_context.session, settings.clone());
     let limit = limits.tool_deadline;
     let work = async move { source.toolbox(session, &settings).await };
     let about =
@@ -94,25 +97,31 @@ async fn asked_apart(desk: &Desk, settings: &Settings) -> Result<Toolbox, Fault>
 
 /// Records what failed beside a call, without changing it.
 pub(crate) async fn report_faults(
-    desk: &Desk,
+    work_context: &WorkContext,
     turn: TurnNumber,
     call: Option<&CallId>,
     tool: &str,
     faults: Vec<Fault>,
 ) {
     for fault in faults {
-        tracing::warn!(session = %desk.session, %fault, "a hook failed");
+        tracing::warn!(session = %work_context.session, %fault, "a hook failed");
         let scope = Scope { call: call.cloned(), tool: Some(tool.to_owned()), ..Scope::default() };
-        desk.report(Input::Noted { turn, event: Event::FaultRaised { fault, scope } }).await;
+        work_context
+            .report(Input::RecordOnly { turn, event: Event::FaultRaised { fault, scope } })
+            .await;
     }
 }
 
 impl Checker {
     /// What is to be done with each call. One bad call costs its siblings nothing.
-    pub(crate) async fn check(&self, wanted: Vec<Wanted>, trace: Trace) -> Vec<(CallId, Verdict)> {
-        let toolbox = match toolbox(&self.desk, &self.settings, &self.toolbox).await {
+    pub(crate) async fn check(
+        &self,
+        wanted: Vec<UncheckedCall>,
+        trace: Trace,
+    ) -> Vec<(CallId, CallVerdict)> {
+        let toolbox = match toolbox(&self.work_context, &self.settings, &self.toolbox).await {
             Ok(toolbox) => toolbox,
-            Err(fault) => return refuse_all(&wanted, &fault.traced(trace)),
+            Err(fault) => return refuse_all(&wanted, &fault.with_trace(trace)),
         };
         let mut verdicts = Vec::with_capacity(wanted.len());
         for wanted in wanted {
@@ -120,48 +129,48 @@ impl Checker {
             let verdict = self
                 .one(&toolbox, wanted)
                 .await
-                .unwrap_or_else(|fault| Verdict::Settled(fault.traced(trace).into()));
+                .unwrap_or_else(|fault| CallVerdict::Settled(fault.with_trace(trace).into()));
             verdicts.push((id, verdict));
         }
         verdicts
     }
 
-    async fn one(&self, toolbox: &Toolbox, wanted: Wanted) -> Result<Verdict, Fault> {
+    async fn one(&self, toolbox: &Toolbox, wanted: UncheckedCall) -> Result<CallVerdict, Fault> {
         let by_person = wanted.approved.is_some();
         let edited = wanted.approved.as_ref().is_some_and(|approved| approved.edited);
-        let (written, ready) = fits(toolbox, wanted, &self.desk.shared.limits)?;
+        let (written, ready) = fits(toolbox, wanted, &self.work_context.shared.limits)?;
         let (decision, faults) = match by_person && !edited {
             // Hooks were asked about these very arguments before the person was.
-            true => (Decision::Allow(ready), Vec::new()),
+            true => (HookDecision::Allow(ready), Vec::new()),
             false => self.hooks(&written.id, ready).await,
         };
         let turn = self.context.turn;
-        report_faults(&self.desk, turn, Some(&written.id), &written.name, faults).await;
+        report_faults(&self.work_context, turn, Some(&written.id), &written.name, faults).await;
         Ok(match decision {
-            Decision::Ended(outcome) => Verdict::Settled(*outcome),
-            Decision::Ask { call, .. } if by_person => {
+            HookDecision::Ended(outcome) => CallVerdict::Settled(*outcome),
+            HookDecision::Ask { call, .. } if by_person => {
                 self.permitted(&written.id, call, true).await?
             }
-            Decision::Ask { call, hook, reason } => ask(&call, format!("{hook}: {reason}")),
-            Decision::Pass(ready) => self.permitted(&written.id, ready, by_person).await?,
-            Decision::Allow(ready) => self.permitted(&written.id, ready, true).await?,
+            HookDecision::Ask { call, hook, reason } => ask(&call, format!("{hook}: {reason}")),
+            HookDecision::Pass(ready) => self.permitted(&written.id, ready, by_person).await?,
+            HookDecision::Allow(ready) => self.permitted(&written.id, ready, true).await?,
         })
     }
 
-    async fn hooks(&self, call: &CallId, ready: Ready) -> (Decision, Vec<Fault>) {
-        let hooks = &self.desk.shared.hooks;
+    async fn hooks(&self, call: &CallId, ready: CheckedCall) -> (HookDecision, Vec<Fault>) {
+        let hooks = &self.work_context.shared.hooks;
         if hooks.is_empty() {
-            return (Decision::Pass(ready), Vec::new());
+            return (HookDecision::Pass(ready), Vec::new());
         }
         let context = CallContext { call: call.clone(), ..self.context.clone() };
         hooks.before(ready, &context).await
     }
 
     /// What the session's permissions say and, unless they deny, the program's own policy.
-    async fn permit(&self, id: &CallId, ready: &Ready) -> Result<Permitted, Fault> {
+    async fn permit(&self, id: &CallId, ready: &CheckedCall) -> Result<PolicyDecision, Fault> {
         let usual = self.settings.permissions.permit(ready.spec());
-        match &self.desk.shared.policy {
-            Some(policy) if !matches!(usual, Permit::Deny(_)) => {
+        match &self.work_context.shared.policy {
+            Some(policy) if !matches!(usual, Permission::Deny(_)) => {
                 let context = CallContext { call: id.clone(), ..self.context.clone() };
                 policy::ask(policy, ready, usual, &context).await
             }
@@ -170,7 +179,12 @@ impl Checker {
     }
 
     /// Permission. A hook or a person may spare the question, never lift a denial.
-    async fn permitted(&self, id: &CallId, ready: Ready, allowed: bool) -> Result<Verdict, Fault> {
+    async fn permitted(
+        &self,
+        id: &CallId,
+        ready: CheckedCall,
+        allowed: bool,
+    ) -> Result<CallVerdict, Fault> {
         let permitted = self.permit(id, &ready).await?;
         judged(id, ready, permitted, allowed, &self.ready)
     }
@@ -179,18 +193,18 @@ impl Checker {
 /// Checks the calls of one step at once. Only where no hook and no policy is to be asked; none if the toolbox is
 /// not at hand.
 pub(crate) fn at_once(
-    shared: &Shared,
-    tools: &mut Tools,
+    shared: &RuntimeShared,
+    tools: &mut SessionTools,
     session: &Session,
     calls: &[CallId],
-) -> Option<Vec<(CallId, Verdict)>> {
+) -> Option<Vec<(CallId, CallVerdict)>> {
     let settings = tools.settings(session);
     let kept = tools.toolbox.try_lock().ok()?;
     let (at, toolbox) = kept.as_ref()?;
     if *at != shared.tools.generation() {
         return None;
     }
-    let one = |wanted: Wanted| {
+    let one = |wanted: UncheckedCall| {
         let by_person = wanted.approved.is_some();
         let (written, ready) = fits(toolbox, wanted, &shared.limits)?;
         let permitted = settings.permissions.permit(ready.spec()).into();
@@ -198,15 +212,19 @@ pub(crate) fn at_once(
     };
     let checked = wanted(session, calls).into_iter().map(|wanted| {
         let id = wanted.written.id.clone();
-        let settled = |fault: Fault| Verdict::Settled(fault.traced(session.trace()).into());
+        let settled = |fault: Fault| CallVerdict::Settled(fault.with_trace(session.trace()).into());
         (id, one(wanted).unwrap_or_else(settled))
     });
     Some(checked.collect())
 }
 
 /// The call, if it fits its tool: as the model wrote it, or as a person allowed it.
-fn fits(toolbox: &Toolbox, wanted: Wanted, limits: &Limits) -> Result<(ToolUse, Ready), Fault> {
-    let Wanted { written, approved } = wanted;
+fn fits(
+    toolbox: &Toolbox,
+    wanted: UncheckedCall,
+    limits: &Limits,
+) -> Result<(ToolUse, CheckedCall), Fault> {
+    let UncheckedCall { written, approved } = wanted;
     let ready = match approved {
         Some(approved) => toolbox.check_value(&written.name, approved.arguments, limits)?,
         None => toolbox.check(&written, limits)?,
@@ -217,18 +235,18 @@ fn fits(toolbox: &Toolbox, wanted: Wanted, limits: &Limits) -> Result<(ToolUse, 
 /// What becomes of a call that fits. What may run is kept ready.
 fn judged(
     id: &CallId,
-    ready: Ready,
-    permitted: Permitted,
+    ready: CheckedCall,
+    permitted: PolicyDecision,
     allowed: bool,
-    kept: &Mutex<BTreeMap<CallId, Ready>>,
-) -> Result<Verdict, Fault> {
+    kept: &Mutex<BTreeMap<CallId, CheckedCall>>,
+) -> Result<CallVerdict, Fault> {
     match permitted {
-        Permitted::Deny(reason) => Err(Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
+        PolicyDecision::Deny(reason) => Err(Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
             .with(Fact::ToolName, ready.spec().name.to_string())
             .with(Fact::Reason, reason)),
-        Permitted::Ask(reason) if !allowed => Ok(ask(&ready, reason.into_owned())),
-        Permitted::Ask(_) | Permitted::Allow => {
-            let verdict = Verdict::Run {
+        PolicyDecision::Ask(reason) if !allowed => Ok(ask(&ready, reason.into_owned())),
+        PolicyDecision::Ask(_) | PolicyDecision::Allow => {
+            let verdict = CallVerdict::Run {
                 arguments: ready.arguments().clone(),
                 repairs: ready.repairs().to_vec(),
                 idempotent: ready.spec().idempotent,
@@ -239,8 +257,8 @@ fn judged(
     }
 }
 
-fn ask(ready: &Ready, reason: String) -> Verdict {
-    Verdict::Ask {
+fn ask(ready: &CheckedCall, reason: String) -> CallVerdict {
+    CallVerdict::Ask {
         arguments: ready.arguments().clone(),
         repairs: ready.repairs().to_vec(),
         idempotent: ready.spec().idempotent,
@@ -249,7 +267,7 @@ fn ask(ready: &Ready, reason: String) -> Verdict {
     }
 }
 
-fn refuse_all(wanted: &[Wanted], fault: &Fault) -> Vec<(CallId, Verdict)> {
-    let settled = || Verdict::Settled(fault.clone().into());
+fn refuse_all(wanted: &[UncheckedCall], fault: &Fault) -> Vec<(CallId, CallVerdict)> {
+    let settled = || CallVerdict::Settled(fault.clone().into());
     wanted.iter().map(|wanted| (wanted.written.id.clone(), settled())).collect()
 }

@@ -5,15 +5,15 @@
 //! question, so that a question still on its way finds it taken and starts nothing.
 
 use budao_core::{
-    engine::{Engine, Opening},
+    engine::{Engine, SessionOptions},
     event::{
-        Answer, Ask, Command, CommandId, Event, Origin, QuestionId, Record, Seq, SessionId,
+        Answer, Command, CommandBody, CommandId, Event, Origin, QuestionId, Record, Seq, SessionId,
         Settings, StopReason, TaskEnd, TurnNumber,
     },
     fault::{Fault, Kind, Operation},
     message::{Block, Usage, text_of},
     session::Session,
-    span::{About, Span},
+    span::{Span, SpanOperation},
     tool::{self, Permissions},
     trace::{SpanId, Trace},
 };
@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::Runtime;
 
 /// The command that asks a child, in every child.
-const QUESTION: &str = "errand";
+const QUESTION: &str = "child-task";
 /// Times we come back to a child whose session or journal is out of reach for a moment: together longer than the
 /// lease of somebody who is gone.
 const TRIES: u32 = 6;
@@ -42,16 +42,16 @@ pub(crate) struct Child {
 
 /// What is heard from a child.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ChildEvent {
     /// It asks a person.
-    Asks { question: QuestionId, tool: String },
+    QuestionAsked { question: QuestionId, tool: String },
     /// It came to rest.
-    Rest(Rest),
+    Ended(ChildResult),
 }
 
 /// How a child came to rest, and what it used.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Rest {
+pub(crate) struct ChildResult {
     pub(crate) end: TaskEnd,
     pub(crate) usage: Usage,
 }
@@ -75,7 +75,7 @@ pub(crate) fn id(parent: SessionId, what: &[&str]) -> SessionId {
 
 /// The settings of a child: its parent's, with what the child is to have of its own. Never more tools,
 /// steps or freedom than the parent has.
-pub(crate) fn settings(parent: &Settings, wanted: Wanted) -> Settings {
+pub(crate) fn settings(parent: &Settings, wanted: ChildOverrides) -> Settings {
     let least = |a: Option<u32>, b: Option<u32>| match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
@@ -85,17 +85,17 @@ pub(crate) fn settings(parent: &Settings, wanted: Wanted) -> Settings {
         system: wanted.system.or_else(|| parent.system.clone()),
         permissions: parent
             .permissions
-            .narrowed(wanted.permissions.as_ref().unwrap_or(&parent.permissions)),
+            .narrow(wanted.permissions.as_ref().unwrap_or(&parent.permissions)),
         title: Some(wanted.title),
         max_steps: least(parent.max_steps, wanted.max_steps),
-        tools: narrowed(parent.tools.as_deref(), wanted.tools),
+        tools: narrow(parent.tools.as_deref(), wanted.tools),
         ..parent.clone()
     }
 }
 
 /// Where a child is to differ from its parent.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct ChildOverrides {
     pub(crate) title: String,
     pub(crate) model: Option<String>,
     pub(crate) system: Option<std::sync::Arc<str>>,
@@ -105,7 +105,7 @@ pub(crate) struct Wanted {
 }
 
 /// Of the tools a child wants, those its parent has.
-fn narrowed(has: Option<&[String]>, wants: Option<Vec<String>>) -> Option<Vec<String>> {
+fn narrow(has: Option<&[String]>, wants: Option<Vec<String>>) -> Option<Vec<String>> {
     let (Some(has), Some(wants)) = (has, &wants) else {
         return wants.or_else(|| has.map(<[String]>::to_vec));
     };
@@ -114,33 +114,33 @@ fn narrowed(has: Option<&[String]>, wants: Option<Vec<String>>) -> Option<Vec<St
 }
 
 /// Opens the child if nobody has, and asks it if nobody has.
-pub(crate) async fn attend(runtime: &Runtime, child: &Child) -> Result<Watch, Fault> {
-    let mut patience = Patience::default();
+pub(crate) async fn attend(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fault> {
+    let mut retry = ChildRetry::default();
     loop {
         match attend_once(runtime, child).await {
-            Err(fault) => patience.wait(runtime, fault).await?,
+            Err(fault) => retry.wait(runtime, fault).await?,
             watch => return watch,
         }
     }
 }
 
-async fn attend_once(runtime: &Runtime, child: &Child) -> Result<Watch, Fault> {
+async fn attend_once(runtime: &Runtime, child: &Child) -> Result<ChildWatch, Fault> {
     match asked(runtime, child.id).await? {
-        Asked::Yes(state) => {
+        ChildProgress::Asked(state) => {
             if state.turn.is_some() || !state.queue.is_empty() {
                 runtime.touch(child.id);
             }
-            return Watch::new(runtime, child.id, 0).await;
+            return ChildWatch::new(runtime, child.id, 0).await;
         }
-        Asked::NotYet => {}
-        Asked::NotOpened => open(runtime, child).await?,
+        ChildProgress::NotAsked => {}
+        ChildProgress::NotOpened => open(runtime, child).await?,
     }
-    let ask = Ask::Message { content: vec![Block::Text(child.prompt.clone())] };
+    let ask = CommandBody::Message { content: vec![Block::Text(child.prompt.clone())] };
     let (world, command) = (runtime.world(), command(QUESTION, ask, child.trace));
     let (began, id) = (world.clock.now(), SpanId::of_request(child.id, &command.id));
     match runtime.submit(child.id, command).await? {
         Answer::Accepted { at } => {
-            world.tell(|| Span {
+            world.export_span(|| Span {
                 trace: child.trace,
                 id,
                 parent: child.span,
@@ -148,16 +148,16 @@ async fn attend_once(runtime: &Runtime, child: &Child) -> Result<Watch, Fault> {
                 began,
                 ended: world.clock.now(),
                 failed: None,
-                about: About::Request { what: "errand" },
+                about: SpanOperation::Request { what: "child-task" },
             });
-            Watch::new(runtime, child.id, at).await
+            ChildWatch::new(runtime, child.id, at).await
         }
         Answer::Rejected { fault } => Err(fault),
     }
 }
 
 async fn open(runtime: &Runtime, child: &Child) -> Result<(), Fault> {
-    let opening = Opening {
+    let opening = SessionOptions {
         session: Some(child.id),
         settings: child.settings.clone(),
         origin: Some(child.origin.clone()),
@@ -169,46 +169,50 @@ async fn open(runtime: &Runtime, child: &Child) -> Result<(), Fault> {
 }
 
 /// How far a child is. One that was asked is not asked again: nothing may disturb what it does.
-enum Asked {
+enum ChildProgress {
     NotOpened,
-    NotYet,
-    Yes(Box<Session>),
+    NotAsked,
+    Asked(Box<Session>),
 }
 
-async fn asked(runtime: &Runtime, id: SessionId) -> Result<Asked, Fault> {
+async fn asked(runtime: &Runtime, id: SessionId) -> Result<ChildProgress, Fault> {
     match runtime.state(id).await {
         // Whoever was about to open it died over it.
-        Ok(state) if state.head == 0 => Ok(Asked::NotOpened),
-        Ok(state) if state.turns > 0 || !state.queue.is_empty() => Ok(Asked::Yes(Box::new(state))),
-        Ok(_) => Ok(Asked::NotYet),
-        Err(fault) if fault.kind() == Kind::UnknownSession => Ok(Asked::NotOpened),
+        Ok(state) if state.head == 0 => Ok(ChildProgress::NotOpened),
+        Ok(state) if state.turns > 0 || !state.queue.is_empty() => {
+            Ok(ChildProgress::Asked(Box::new(state)))
+        }
+        Ok(_) => Ok(ChildProgress::NotAsked),
+        Err(fault) if fault.kind() == Kind::UnknownSession => Ok(ChildProgress::NotOpened),
         Err(fault) => Err(fault),
     }
 }
 
 /// Stops a child and waits until it has stopped. One that was never opened has.
-pub(crate) async fn stop(runtime: &Runtime, id: SessionId) -> Result<Rest, Fault> {
-    let mut patience = Patience::default();
+pub(crate) async fn stop(runtime: &Runtime, id: SessionId) -> Result<ChildResult, Fault> {
+    let mut retry = ChildRetry::default();
     let usage = loop {
         match stop_once(runtime, id).await {
             Ok(usage) => break usage,
             Err(fault) if fault.kind() == Kind::UnknownSession => break Usage::default(),
-            Err(fault) => patience.wait(runtime, fault).await?,
+            Err(fault) => retry.wait(runtime, fault).await?,
         }
     };
-    Ok(Rest { end: TaskEnd::Cancelled { reason: "it was stopped".to_owned() }, usage })
+    Ok(ChildResult { end: TaskEnd::Cancelled { reason: "it was stopped".to_owned() }, usage })
 }
 
 async fn stop_once(runtime: &Runtime, id: SessionId) -> Result<Usage, Fault> {
-    let cancel = || Ask::Cancel { reason: Some("its parent stopped it".to_owned()) };
+    let cancel = || CommandBody::Cancel { reason: Some("its parent stopped it".to_owned()) };
     match asked(runtime, id).await? {
-        Asked::NotOpened => return Ok(Usage::default()),
-        Asked::Yes(_) => {}
+        ChildProgress::NotOpened => return Ok(Usage::default()),
+        ChildProgress::Asked(_) => {}
         // The question may be on its way; afterwards its id is taken, and it starts nothing.
-        Asked::NotYet => match runtime.submit(id, command(QUESTION, cancel(), Trace::NONE)).await {
-            Err(fault) if fault.kind() != Kind::CommandRepeated => return Err(fault),
-            Ok(_) | Err(_) => {}
-        },
+        ChildProgress::NotAsked => {
+            match runtime.submit(id, command(QUESTION, cancel(), Trace::NONE)).await {
+                Err(fault) if fault.kind() != Kind::CommandRepeated => return Err(fault),
+                Ok(_) | Err(_) => {}
+            }
+        }
     }
     runtime.submit(id, runtime.command("parent", cancel())).await?;
     loop {
@@ -225,18 +229,18 @@ async fn stop_once(runtime: &Runtime, id: SessionId) -> Result<Usage, Fault> {
     }
 }
 
-fn command(id: &str, ask: Ask, trace: Trace) -> Command {
+fn command(id: &str, ask: CommandBody, trace: Trace) -> Command {
     Command { id: CommandId::from(id), by: "parent".to_owned(), trace, ask }
 }
 
 /// Comes back a few times to what is out of reach for a moment: a session whose task is being changed, a
 /// journal that is busy.
 #[derive(Debug, Default)]
-struct Patience {
+struct ChildRetry {
     tries: u32,
 }
 
-impl Patience {
+impl ChildRetry {
     async fn wait(&mut self, runtime: &Runtime, fault: Fault) -> Result<(), Fault> {
         let passing = fault.may_auto_retry()
             || matches!(fault.kind(), Kind::ShuttingDown | Kind::SessionBusy);
@@ -251,7 +255,7 @@ impl Patience {
 }
 
 /// Watches the turn in which a child does what it was asked.
-pub(crate) struct Watch {
+pub(crate) struct ChildWatch {
     runtime: Runtime,
     child: SessionId,
     records: BoxStream<'static, Result<Record, Fault>>,
@@ -259,18 +263,18 @@ pub(crate) struct Watch {
     seen: Seq,
     turn: Option<TurnNumber>,
     text: String,
-    patience: Patience,
+    retry: ChildRetry,
 }
 
-impl Watch {
+impl ChildWatch {
     async fn new(runtime: &Runtime, child: SessionId, after: Seq) -> Result<Self, Fault> {
         let records = runtime.follow(child, after).await?;
-        let (runtime, patience) = (runtime.clone(), Patience::default());
-        Ok(Self { runtime, child, records, seen: after, turn: None, text: String::new(), patience })
+        let (runtime, retry) = (runtime.clone(), ChildRetry::default());
+        Ok(Self { runtime, child, records, seen: after, turn: None, text: String::new(), retry })
     }
 
     /// The next thing its parent must know.
-    pub(crate) async fn next(&mut self) -> Result<Heard, Fault> {
+    pub(crate) async fn next(&mut self) -> Result<ChildEvent, Fault> {
         let gone = || Fault::new(Kind::ShuttingDown, Operation::FollowRecords);
         loop {
             let heard = tokio::select! {
@@ -285,19 +289,19 @@ impl Watch {
             match heard {
                 Ok(record) => {
                     self.seen = record.seq;
-                    if let Some(heard) = self.hear(record) {
+                    if let Some(heard) = self.handle_record(record) {
                         return Ok(heard);
                     }
                 }
                 Err(fault) => {
-                    self.patience.wait(&self.runtime, fault).await?;
+                    self.retry.wait(&self.runtime, fault).await?;
                     self.records = self.runtime.follow(self.child, self.seen).await?;
                 }
             }
         }
     }
 
-    fn hear(&mut self, record: Record) -> Option<Heard> {
+    fn handle_record(&mut self, record: Record) -> Option<ChildEvent> {
         if self.turn.is_some_and(|turn| turn != record.turn) {
             return None;
         }
@@ -308,10 +312,10 @@ impl Watch {
             _ if self.turn.is_none() => {}
             Event::ModelAnswered { content, .. } => self.text = text_of(&content),
             Event::QuestionAsked { question, tool, .. } => {
-                return Some(Heard::Asks { question, tool });
+                return Some(ChildEvent::QuestionAsked { question, tool });
             }
             Event::TurnEnded { stop, fault, usage, .. } => {
-                return Some(Heard::Rest(Rest { end: self.end(stop, fault), usage }));
+                return Some(ChildEvent::Ended(ChildResult { end: self.end(stop, fault), usage }));
             }
             _ => {}
         }
@@ -331,7 +335,7 @@ impl Watch {
             StopReason::MaxTurnRequests | StopReason::Refusal | StopReason::Failed => fault
                 .unwrap_or_else(|| {
                     Fault::new(Kind::Bug, Operation::RunTurn)
-                        .because("a turn failed without a fault")
+                        .with_cause("a turn failed without a fault")
                 }),
         };
         TaskEnd::Failed { fault: fault.via("agent", self.child.to_string()) }

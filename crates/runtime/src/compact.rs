@@ -5,7 +5,7 @@ use std::{fmt::Write, sync::Arc};
 use budao_core::{
     event::{Event, Scope, Settings, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
-    message::{Block, Message, Piece, Request, Role, Usage},
+    message::{Block, Message, ModelRequest, Piece, Role, Usage},
     session::{estimate_tokens, question},
     trace::{SpanId, Trace},
     turn::Input,
@@ -13,7 +13,7 @@ use budao_core::{
 use budao_models::Model;
 use futures::StreamExt;
 
-use crate::{provider, work::Desk};
+use crate::{provider, work::WorkContext};
 
 /// What is left of the history, as a share of what is allowed.
 const KEPT_PERCENT: u64 = 40;
@@ -27,7 +27,7 @@ const SUMMARY_BYTES: usize = 32_000;
 const SUMMARY_TOKENS: u32 = 2_048;
 
 /// A history that is too long, with everything taken from the session when that was found.
-pub(crate) struct Long {
+pub(crate) struct LongHistory {
     pub(crate) turn: TurnNumber,
     pub(crate) history: Arc<Vec<Message>>,
     /// Where in it the turn began, with its question.
@@ -37,16 +37,16 @@ pub(crate) struct Long {
 }
 
 /// Finds a cut and a summary for what is before it. Always succeeds: by rule if the model cannot.
-pub(crate) async fn compact(desk: Desk, long: Long) -> Input {
+pub(crate) async fn compact(work_context: WorkContext, long: LongHistory) -> Input {
     let history = &long.history;
-    let cut = safe_cut(history, desk.shared.limits.context_tokens * KEPT_PERCENT / 100);
+    let cut = safe_cut(history, work_context.shared.limits.context_tokens * KEPT_PERCENT / 100);
     let old = &history[..cut];
-    let written = summarise(&desk, &long, old).await;
+    let written = summarise(&work_context, &long, old).await;
     let by_model = written.is_ok();
     let (summary, usage) = match written {
         Ok(written) => written,
         Err(fault) => {
-            report(&desk, long.turn, fault.traced(long.trace)).await;
+            report(&work_context, long.turn, fault.with_trace(long.trace)).await;
             (by_rule(old), Usage::default())
         }
     };
@@ -56,13 +56,13 @@ pub(crate) async fn compact(desk: Desk, long: Long) -> Input {
     let kept: u64 = history[cut..].iter().chain(question).map(estimate_tokens).sum();
     let tokens_after = kept + estimate_tokens(&Message::user(summary.as_str()));
     let (turn, messages) = (long.turn, cut as u64);
-    Input::Compacted { turn, messages, summary, by_model, tokens_after, usage }
+    Input::HistoryCompacted { turn, messages, summary, by_model, tokens_after, usage }
 }
 
 /// Records that the model could not summarise; the turn goes on with a summary by rule.
-async fn report(desk: &Desk, turn: TurnNumber, fault: Fault) {
+async fn report(work_context: &WorkContext, turn: TurnNumber, fault: Fault) {
     let event = Event::FaultRaised { fault, scope: Scope::default() };
-    desk.report(Input::Noted { turn, event }).await;
+    work_context.report(Input::RecordOnly { turn, event }).await;
 }
 
 /// The earliest place where what is left is short enough and no result is parted from its call. At least
@@ -88,15 +88,19 @@ pub(crate) fn safe_cut(history: &[Message], tokens: u64) -> usize {
 
 /// The model's summary and what it cost. A request like any other: the breaker may forbid it, and hears of
 /// how it went. It is made once; a repeat would only keep the turn waiting for what can be done by rule.
-async fn summarise(desk: &Desk, long: &Long, old: &[Message]) -> Result<(String, Usage), Fault> {
-    let model = desk.shared.models.model(&long.settings.model)?;
+async fn summarise(
+    work_context: &WorkContext,
+    long: &LongHistory,
+    old: &[Message],
+) -> Result<(String, Usage), Fault> {
+    let model = work_context.shared.models.model(&long.settings.model)?;
     let prompt = format!(
         "Summarise this conversation for whoever continues it. Keep what was asked, what was decided, \
          which files and values matter, what failed and why, and what is still to be done. Write plain \
          prose, no preamble.\n\n{}",
         transcript(old)
     );
-    let request = Request {
+    let request = ModelRequest {
         model: model.name().to_owned(),
         system: None,
         messages: Arc::new(vec![Message::user(prompt)]),
@@ -104,9 +108,9 @@ async fn summarise(desk: &Desk, long: &Long, old: &[Message]) -> Result<(String,
         max_tokens: SUMMARY_TOKENS,
         thinking_tokens: None,
         trace: long.trace,
-        span: SpanId::of_turn(desk.session, long.turn),
+        span: SpanId::of_turn(work_context.session, long.turn),
     };
-    let written = provider::asking(desk, model.provider(), read(&*model, request)).await?;
+    let written = provider::asking(work_context, model.provider(), read(&*model, request)).await?;
     match written.0.trim().is_empty() {
         true => Err(Fault::new(Kind::EmptyAnswer, Operation::CompactHistory)
             .with(Fact::Model, model.name().to_owned())),
@@ -114,7 +118,7 @@ async fn summarise(desk: &Desk, long: &Long, old: &[Message]) -> Result<(String,
     }
 }
 
-async fn read(model: &dyn Model, request: Request) -> Result<(String, Usage), Fault> {
+async fn read(model: &dyn Model, request: ModelRequest) -> Result<(String, Usage), Fault> {
     let mut pieces = budao_models::ask(model, request).await?;
     let mut summary = String::new();
     while let Some(piece) = pieces.next().await {

@@ -8,7 +8,7 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     scrub::Scrubber,
-    seams::World,
+    world::World,
 };
 use budao_engine::{HolderLiveness, HostConfig, UnknownLiveness};
 use budao_journal::Journal;
@@ -16,7 +16,8 @@ use budao_models::Model;
 use budao_tools::{Toolbox, hooks::Hooks, policy::Policy, pool::Pool};
 
 use crate::{
-    ModelHook, Providers, Runtime, Stages, SubAgents, model_hooks::ModelHooks, runtime::Shared,
+    ModelHook, Providers, Runtime, Stages, SubAgents, model_hooks::ModelHooks,
+    runtime::RuntimeShared,
 };
 
 /// Finds the model a session is set to.
@@ -118,7 +119,7 @@ impl Builder {
             tools,
             hooks: Hooks::default(),
             model_hooks: ModelHooks::default(),
-            world: crate::world::real(),
+            world: crate::world::system(),
             limits: Limits::default(),
             scrubber: Scrubber::new(),
             clean_ups: Vec::new(),
@@ -239,7 +240,7 @@ impl Builder {
             liveness: self.liveness,
             idle_keep: self.idle_keep,
         };
-        let shared = Shared {
+        let shared = RuntimeShared {
             journal: self.journal,
             models: self.models,
             tools: self.tools,

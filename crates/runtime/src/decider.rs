@@ -19,10 +19,10 @@ use budao_journal::Entry;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clean,
-    model_hooks::Teller,
-    runtime::{Runtime, Shared},
-    work::{self, Known},
+    model_hooks::HookNotifier,
+    runtime::{Runtime, RuntimeShared},
+    sanitize,
+    work::{self, SessionMemory},
 };
 
 /// What a session's work reports to its decider.
@@ -43,7 +43,7 @@ pub(crate) enum Signal {
 
 /// Makes the deciders of the native engine.
 #[derive(Debug)]
-pub(crate) struct NativeFactory(pub(crate) Arc<Shared>);
+pub(crate) struct NativeFactory(pub(crate) Arc<RuntimeShared>);
 
 impl DeciderFactory for NativeFactory {
     type Decider = NativeDecider;
@@ -73,7 +73,7 @@ impl DeciderFactory for NativeFactory {
 
 /// One loaded session of the native engine.
 pub(crate) struct NativeDecider {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeShared>,
     generation: u32,
     /// For work that runs sessions of its own.
     runtime: Runtime,
@@ -81,41 +81,45 @@ pub(crate) struct NativeDecider {
     signals: SignalSender<Signal>,
     session: Session,
     /// In start order: few pieces at a time, and a stop must not depend on a map's order.
-    running: Vec<(Work, Running)>,
-    known: Arc<Mutex<Known>>,
-    tools: work::Tools,
+    running: Vec<(Work, RunningWork)>,
+    known: Arc<Mutex<SessionMemory>>,
+    tools: work::SessionTools,
     slots: Arc<tokio::sync::Semaphore>,
-    teller: Teller,
+    hook_notifier: HookNotifier,
     /// The grace period of a shutdown is over: running calls are asked to stop and nothing new starts.
     is_parked: bool,
 }
 
 /// A piece of work under way. Dropping it stops what can be stopped.
-pub(crate) struct Running {
+pub(crate) struct RunningWork {
     /// Asks a call to stop; drops any other work.
     pub(crate) cancel: CancellationToken,
     /// A call runs to its end; other work is dropped when it is no longer due.
     pub(crate) is_call: bool,
 }
 
-impl Drop for Running {
+impl Drop for RunningWork {
     fn drop(&mut self) {
         self.cancel.cancel();
     }
 }
 
 impl NativeDecider {
-    fn new(shared: Arc<Shared>, context: SessionContext<NativeFactory>, session: Session) -> Self {
+    fn new(
+        shared: Arc<RuntimeShared>,
+        context: SessionContext<NativeFactory>,
+        session: Session,
+    ) -> Self {
         let SessionContext { session: id, generation, signals, host } = context;
         Self {
             generation,
             runtime: Runtime { shared: Arc::clone(&shared), host },
             id,
             signals,
-            known: Arc::new(Mutex::new(Known::of(&session))),
-            tools: work::Tools::default(),
+            known: Arc::new(Mutex::new(SessionMemory::of(&session))),
+            tools: work::SessionTools::default(),
             slots: Arc::new(tokio::sync::Semaphore::new(shared.limits.parallel_calls)),
-            teller: Teller::new(&shared.model_hooks, &session.history),
+            hook_notifier: HookNotifier::new(&shared.model_hooks, &session.history),
             session,
             running: Vec::new(),
             is_parked: false,
@@ -135,7 +139,7 @@ impl NativeDecider {
         if let (true, Some(work)) = (is_current, ended) {
             self.running.retain(|(known, _)| *known != work);
         }
-        let is_call = matches!(input, Input::CallEnded { .. });
+        let is_call = matches!(input, Input::ToolCallEnded { .. });
         // A call that was stopped only by the shutdown keeps its state: the next writer runs it again or seals it.
         let is_ours_to_leave = self.is_parked && was_stopped(&input);
         if (is_current && !is_ours_to_leave) || (!is_current && is_call) {
@@ -159,19 +163,19 @@ impl NativeDecider {
             limits: &self.shared.limits,
         };
         // Scrubbed before the decision, so that the state in memory is the fold of the records.
-        let input = clean::input(input, &self.shared.scrubber, self.shared.limits.json_depth);
+        let input = sanitize::input(input, &self.shared.scrubber, self.shared.limits.json_depth);
         let decided = turn::step(&mut self.session, input, &env);
         for entry in decided.entries {
             self.known.lock().expect("no code panics while holding this").apply(&entry.event);
             if let Event::SettingsChanged { .. } = entry.event {
                 // A request under way still belongs to the old provider.
                 let provider = Arc::clone(&self.tools.provider);
-                self.tools = work::Tools { provider, ..work::Tools::default() };
+                self.tools = work::SessionTools { provider, ..work::SessionTools::default() };
             }
             let core::Entry { at, trace, turn, event } = entry;
             batch.entries.push(Entry { at, trace, turn, event: event.into() });
         }
-        decided.answer.map(|(id, answer)| (id, clean::answer(answer, &self.shared.scrubber)))
+        decided.answer.map(|(id, answer)| (id, sanitize::answer(answer, &self.shared.scrubber)))
     }
 }
 
@@ -191,10 +195,10 @@ impl Decider for NativeDecider {
             HostInput::Command(command) => return self.step(Input::Command(command), batch),
             HostInput::Open { settings, origin } => {
                 let event = Event::SessionOpened { settings: *settings, origin };
-                self.step(Input::Noted { turn: 0, event }, batch);
+                self.step(Input::RecordOnly { turn: 0, event }, batch);
             }
             HostInput::Resumed => drop(self.step(Input::Resumed, batch)),
-            HostInput::Aborted(fault) => drop(self.step(Input::Halted { fault }, batch)),
+            HostInput::Aborted(fault) => drop(self.step(Input::Aborted { fault }, batch)),
             HostInput::Signal(Signal::External(input)) => drop(self.step(*input, batch)),
             HostInput::Signal(Signal::Work { generation, ended, input }) => {
                 self.take_report(generation, ended, *input, batch);
@@ -215,9 +219,9 @@ impl Decider for NativeDecider {
         if entries.iter().any(|entry| matches!(*entry.event, Event::SessionEnded { .. })) {
             self.shared.release_tools(self.id);
         }
-        let mut teller = std::mem::take(&mut self.teller);
-        teller.tell(|| self.desk(), entries, &self.session.history);
-        self.teller = teller;
+        let mut hook_notifier = std::mem::take(&mut self.hook_notifier);
+        hook_notifier.notify(|| self.work_context(), entries, &self.session.history);
+        self.hook_notifier = hook_notifier;
     }
 
     fn act(&mut self, _failed: &mut Batch) {
@@ -230,7 +234,7 @@ impl Decider for NativeDecider {
 
     /// A hook that is still running may fail, and its failure must be recorded.
     fn can_unload(&self) -> bool {
-        !self.teller.is_busy()
+        !self.hook_notifier.is_busy()
     }
 
     fn is_winding_down(&self) -> bool {
@@ -240,12 +244,12 @@ impl Decider for NativeDecider {
 
 /// Is this a call that ended because it was stopped?
 fn was_stopped(input: &Input) -> bool {
-    let Input::CallEnded { outcome, .. } = input else { return false };
+    let Input::ToolCallEnded { outcome, .. } = input else { return false };
     outcome.fault().is_some_and(|fault| fault.kind() == Kind::Cancelled)
 }
 
 #[async_trait]
-impl SpaceReclaimer for Shared {
+impl SpaceReclaimer for RuntimeShared {
     async fn reclaim(&self, fault: &Fault) -> bool {
         self.clean_up(fault).await;
         true

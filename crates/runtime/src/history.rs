@@ -9,7 +9,7 @@ use budao_core::{
     message::Message,
     session,
 };
-use budao_journal::{Append, Entry, LeaseRequest, Missing, PageLimits, fold, fold_at};
+use budao_journal::{Append, Entry, IfMissing, LeaseRequest, PageLimits, fold, fold_at};
 
 use crate::{
     Session,
@@ -67,7 +67,7 @@ impl Session {
             session: id,
             holder: format!("fork-{id}"),
             ttl: Duration::from_secs(60),
-            missing: Missing::Create,
+            missing: IfMissing::Create,
             instead_of: None,
         };
         let lease = journal.take_lease(request).await?;

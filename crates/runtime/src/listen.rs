@@ -22,7 +22,7 @@ const TRIES: u32 = 8;
 
 /// A listener that is being called. Dropping it ends that.
 #[derive(Debug)]
-pub struct Listening(#[expect(dead_code, reason = "held for its drop")] DropGuard);
+pub struct ListenerHandle(#[expect(dead_code, reason = "held for its drop")] DropGuard);
 
 impl Session {
     /// Events after a bookmark's position, then live ones, in one order over the wanted channels.
@@ -118,14 +118,14 @@ impl Session {
         channels: &[Channel],
         since: Seq,
         listener: F,
-    ) -> Result<Listening, Fault>
+    ) -> Result<ListenerHandle, Fault>
     where
         F: Fn(Envelope) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
         // What is wrong from the start is the caller's to hear.
         drop(self.projector(since).await?);
-        let hearing = Hearing {
+        let hearing = ListenerTask {
             session: self.clone(),
             channels: channels.to_vec(),
             since,
@@ -138,7 +138,7 @@ impl Session {
         spawn.spawn(Box::pin(async move {
             stopped.run_until_cancelled(hearing.run()).await;
         }));
-        Ok(Listening(stop.drop_guard()))
+        Ok(ListenerHandle(stop.drop_guard()))
     }
 }
 
@@ -157,7 +157,7 @@ fn shown(
 type Listener = Box<dyn Fn(Envelope) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A listener and how far it has heard.
-struct Hearing {
+struct ListenerTask {
     session: Session,
     channels: Vec<Channel>,
     since: Seq,
@@ -165,19 +165,19 @@ struct Hearing {
     listener: Listener,
 }
 
-impl Hearing {
+impl ListenerTask {
     /// Tells everything, and subscribes anew when that breaks off.
     async fn run(mut self) {
         loop {
             let fault = match self.session.events(&self.channels, self.since).await {
-                Ok(events) => self.hear(events).await,
+                Ok(events) => self.deliver_all(events).await,
                 Err(fault) => fault,
             };
             self.failures += 1;
-            let goes_on = self.goes_on(&fault);
-            tracing::warn!(session = %self.session.id, %fault, goes_on, "a listener was cut off");
-            self.tell(self.of_fault(&fault)).await;
-            if !goes_on {
+            let resumes = self.resumes(&fault);
+            tracing::warn!(session = %self.session.id, %fault, resumes, "a listener was cut off");
+            self.deliver(self.of_fault(&fault)).await;
+            if !resumes {
                 return;
             }
             let wait = self.session.runtime.limits().retry.delay(self.failures, 0.0);
@@ -186,13 +186,16 @@ impl Hearing {
     }
 
     /// Tells what comes until something fails.
-    async fn hear(&mut self, events: impl Stream<Item = Result<Envelope, Fault>> + Send) -> Fault {
+    async fn deliver_all(
+        &mut self,
+        events: impl Stream<Item = Result<Envelope, Fault>> + Send,
+    ) -> Fault {
         futures::pin_mut!(events);
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
                     (self.since, self.failures) = (event.bookmark.seq, 0);
-                    self.tell(event).await;
+                    self.deliver(event).await;
                 }
                 Err(fault) => return fault,
             }
@@ -201,7 +204,7 @@ impl Hearing {
     }
 
     /// Is there something to subscribe to? After a gap, from where the records begin.
-    fn goes_on(&mut self, fault: &Fault) -> bool {
+    fn resumes(&mut self, fault: &Fault) -> bool {
         match fault.kind() {
             Kind::UnknownSession | Kind::EpochMismatch | Kind::JournalDamaged => false,
             Kind::HistoryGap => {
@@ -223,7 +226,7 @@ impl Hearing {
         }
     }
 
-    async fn tell(&self, event: Envelope) {
+    async fn deliver(&self, event: Envelope) {
         let runtime = &self.session.runtime;
         let heard = AssertUnwindSafe(async { (self.listener)(event).await }).catch_unwind();
         let why = tokio::select! {

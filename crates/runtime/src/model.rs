@@ -5,7 +5,7 @@ use std::sync::Arc;
 use budao_core::{
     event::{SessionId, Settings, Thinking, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
-    message::{Block, Message, Piece, Request},
+    message::{Block, Message, ModelRequest, Piece},
     session::Session,
     trace::{SpanId, Trace},
     turn::Input,
@@ -16,7 +16,7 @@ use futures::StreamExt;
 
 use crate::{
     check, provider,
-    work::{Desk, Tools},
+    work::{SessionTools, WorkContext},
 };
 
 /// The most an answer may have when nobody says.
@@ -25,7 +25,7 @@ const ANSWER_TOKENS: u32 = 8_192;
 const DELTA_BYTES: usize = 16 * 1024;
 
 /// One try, with everything taken from the session when it began.
-pub(crate) struct Asked {
+pub(crate) struct ModelAttempt {
     turn: TurnNumber,
     step: u32,
     attempt: u32,
@@ -36,13 +36,13 @@ pub(crate) struct Asked {
     provider: Arc<std::sync::Mutex<String>>,
 }
 
-impl Asked {
+impl ModelAttempt {
     pub(crate) fn new(
         session: &Session,
         turn: TurnNumber,
         step: u32,
         attempt: u32,
-        tools: &mut Tools,
+        tools: &mut SessionTools,
     ) -> Self {
         Self {
             turn,
@@ -63,29 +63,34 @@ impl Asked {
 }
 
 /// Makes one request and reports its words; the last input is the whole answer, or the fault.
-pub(crate) async fn ask(desk: Desk, asked: Asked) -> Input {
-    let model = match desk.shared.models.model(&asked.settings.model) {
+pub(crate) async fn ask(work_context: WorkContext, asked: ModelAttempt) -> Input {
+    let model = match work_context.shared.models.model(&asked.settings.model) {
         Ok(model) => model,
         Err(fault) => return asked.failed(fault),
     };
     let provider = model.provider().to_owned();
     provider.clone_into(&mut asked.provider.lock().expect("no code panics while holding this"));
     // Before the provider is asked: tools that cannot be had do not speak against it, nor do slow hooks.
-    let toolbox = match check::toolbox(&desk, &asked.settings, &asked.toolbox).await {
+    let toolbox = match check::toolbox(&work_context, &asked.settings, &asked.toolbox).await {
         Ok(toolbox) => toolbox,
         Err(fault) => return asked.failed(fault),
     };
-    let mut request = request(desk.session, &asked, &*model, &toolbox);
-    if !desk.shared.model_hooks.is_empty() {
-        request = desk.shared.model_hooks.before(&desk, asked.step, request).await;
+    let mut request = request(work_context.session, &asked, &*model, &toolbox);
+    if !work_context.shared.model_hooks.is_empty() {
+        request = work_context.shared.model_hooks.before(&work_context, asked.step, request).await;
     }
-    let answered = stream(&desk, &asked, &*model, request);
-    let answered = provider::asking(&desk, &provider, answered).await;
+    let answered = stream(&work_context, &asked, &*model, request);
+    let answered = provider::asking(&work_context, &provider, answered).await;
     answered.unwrap_or_else(|fault| asked.failed(fault))
 }
 
-fn request(session: SessionId, asked: &Asked, model: &dyn Model, toolbox: &Toolbox) -> Request {
-    Request {
+fn request(
+    session: SessionId,
+    asked: &ModelAttempt,
+    model: &dyn Model,
+    toolbox: &Toolbox,
+) -> ModelRequest {
+    ModelRequest {
         model: model.name().to_owned(),
         system: asked.settings.system.clone(),
         messages: Arc::clone(&asked.history),
@@ -98,31 +103,32 @@ fn request(session: SessionId, asked: &Asked, model: &dyn Model, toolbox: &Toolb
 }
 
 async fn stream(
-    desk: &Desk,
-    asked: &Asked,
+    work_context: &WorkContext,
+    asked: &ModelAttempt,
     model: &dyn Model,
-    request: Request,
+    request: ModelRequest,
 ) -> Result<Input, Fault> {
     let mut pieces = budao_models::ask(model, request).await?;
     let mut content: Vec<Block> = Vec::new();
-    let mut words = Words::default();
+    let mut words = TextBuffer::default();
     let mut length = Length::default();
     loop {
         let piece = match words.is_empty() {
             true => pieces.next().await,
             false => {
-                let window = desk.shared.limits.delta_window;
-                let left = window.saturating_sub(desk.shared.world.clock.now().since(words.since));
+                let window = work_context.shared.limits.delta_window;
+                let left =
+                    window.saturating_sub(work_context.shared.world.clock.now().since(words.since));
                 if left.is_zero() {
-                    words.flush(desk, asked).await;
+                    words.flush(work_context, asked).await;
                     continue;
                 }
                 // What is there already needs no timer; how long words wait was looked at above.
                 tokio::select! {
                     biased;
                     piece = pieces.next() => piece,
-                    () = desk.shared.world.clock.sleep(left) => {
-                        words.flush(desk, asked).await;
+                    () = work_context.shared.world.clock.sleep(left) => {
+                        words.flush(work_context, asked).await;
                         continue;
                     }
                 }
@@ -130,24 +136,26 @@ async fn stream(
         };
         if let Some(Ok(piece)) = &piece {
             length.add(piece);
-            if let Err(fault) = length.check(model, desk.shared.limits.model_answer_bytes) {
-                words.flush(desk, asked).await;
-                return Err(fault.traced(asked.trace));
+            if let Err(fault) = length.check(model, work_context.shared.limits.model_answer_bytes) {
+                words.flush(work_context, asked).await;
+                return Err(fault.with_trace(asked.trace));
             }
         }
         match piece {
-            Some(Ok(Piece::Text(text))) => words.add(desk, asked, text, String::new()).await,
+            Some(Ok(Piece::Text(text))) => {
+                words.add(work_context, asked, text, String::new()).await
+            }
             Some(Ok(Piece::Thought(thought))) => {
-                words.add(desk, asked, String::new(), thought).await;
+                words.add(work_context, asked, String::new(), thought).await;
             }
             Some(Ok(Piece::Block(block))) => content.push(block),
             Some(Ok(Piece::End { stop, usage })) => {
-                words.flush(desk, asked).await;
-                let Asked { turn, step, attempt, .. } = *asked;
-                return Ok(Input::Answered { turn, step, attempt, content, stop, usage });
+                words.flush(work_context, asked).await;
+                let ModelAttempt { turn, step, attempt, .. } = *asked;
+                return Ok(Input::ModelAnswered { turn, step, attempt, content, stop, usage });
             }
             Some(Err(fault)) => {
-                words.flush(desk, asked).await;
+                words.flush(work_context, asked).await;
                 return Err(fault);
             }
             None => {
@@ -197,40 +205,46 @@ impl Length {
 
 /// Words that have come and are not recorded yet.
 #[derive(Default)]
-struct Words {
+struct TextBuffer {
     text: String,
     thought: String,
     since: budao_core::Timestamp,
 }
 
-impl Words {
+impl TextBuffer {
     fn is_empty(&self) -> bool {
         self.text.is_empty() && self.thought.is_empty()
     }
 
-    async fn add(&mut self, desk: &Desk, asked: &Asked, text: String, thought: String) {
+    async fn add(
+        &mut self,
+        work_context: &WorkContext,
+        asked: &ModelAttempt,
+        text: String,
+        thought: String,
+    ) {
         // One record keeps one order: thought before text.
         if !thought.is_empty() && !self.text.is_empty() {
-            self.flush(desk, asked).await;
+            self.flush(work_context, asked).await;
         }
-        let joins = !desk.shared.limits.delta_window.is_zero();
+        let joins = !work_context.shared.limits.delta_window.is_zero();
         if joins && self.is_empty() {
-            self.since = desk.shared.world.clock.now();
+            self.since = work_context.shared.world.clock.now();
         }
         join(&mut self.text, text);
         join(&mut self.thought, thought);
         if !joins || self.text.len() + self.thought.len() >= DELTA_BYTES {
-            self.flush(desk, asked).await;
+            self.flush(work_context, asked).await;
         }
     }
 
-    async fn flush(&mut self, desk: &Desk, asked: &Asked) {
+    async fn flush(&mut self, work_context: &WorkContext, asked: &ModelAttempt) {
         if self.is_empty() {
             return;
         }
-        let Asked { turn, step, attempt, .. } = *asked;
+        let ModelAttempt { turn, step, attempt, .. } = *asked;
         let (text, thought) = (std::mem::take(&mut self.text), std::mem::take(&mut self.thought));
-        desk.report(Input::Delta { turn, step, attempt, text, thought }).await;
+        work_context.report(Input::Delta { turn, step, attempt, text, thought }).await;
     }
 }
 

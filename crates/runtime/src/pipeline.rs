@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use budao_core::{
     engine::Engine,
-    event::{Answer, Ask, Event, Origin, SessionId, Stage, TaskEnd, TurnNumber},
+    event::{Answer, CommandBody, Event, Origin, SessionId, Stage, TaskEnd, TurnNumber},
     fault::{Fault, Kind, Operation},
     message::Usage,
-    pipeline::{Job, Pipeline, prompt},
+    pipeline::{Pipeline, StageJob, prompt},
     session::Session,
     tool::{Mode, Permissions},
     trace::SpanId,
@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use crate::{
     Runtime, TurnResult,
-    child::{self, Child, Heard, Rest, Wanted},
-    work::Desk,
+    child::{self, Child, ChildEvent, ChildOverrides, ChildResult},
+    work::WorkContext,
 };
 
 /// How the children of pipelines are set, where they differ from their session.
@@ -73,15 +73,20 @@ impl Stages {
 #[derive(Debug)]
 pub(crate) struct Brief {
     turn: TurnNumber,
-    job: Job,
+    job: StageJob,
     child: Child,
 }
 
 impl Brief {
-    pub(crate) fn new(desk: &Desk, session: &Session, turn: TurnNumber, job: Job) -> Option<Self> {
+    pub(crate) fn new(
+        work_context: &WorkContext,
+        session: &Session,
+        turn: TurnNumber,
+        job: StageJob,
+    ) -> Option<Self> {
         let pipeline = session.pipeline.as_ref()?;
-        let own = desk.shared.stages.of(job.stage);
-        let wanted = Wanted {
+        let own = work_context.shared.stages.of(job.stage);
+        let wanted = ChildOverrides {
             title: title(pipeline, &job)?,
             model: own.model.clone(),
             system: own.system.clone(),
@@ -90,25 +95,25 @@ impl Brief {
             max_steps: own.max_steps,
         };
         let child = Child {
-            id: child_id(desk.session, turn, &job),
+            id: child_id(work_context.session, turn, &job),
             settings: child::settings(&session.settings, wanted),
             origin: Origin::Stage {
-                parent: desk.session,
+                parent: work_context.session,
                 stage: job.stage,
                 task: job.task.clone(),
                 depth: session.depth() + 1,
             },
-            prompt: told(desk, session, pipeline, &job)?,
+            prompt: prompt_for(work_context, session, pipeline, &job)?,
             trace: session.trace(),
-            span: SpanId::of_turn(desk.session, turn),
+            span: SpanId::of_turn(work_context.session, turn),
         };
         Some(Self { turn, job, child })
     }
 }
 
 /// The same job has the same child.
-pub(crate) fn child_id(parent: SessionId, turn: TurnNumber, job: &Job) -> SessionId {
-    let Job { round, stage, task, attempt } = job;
+pub(crate) fn child_id(parent: SessionId, turn: TurnNumber, job: &StageJob) -> SessionId {
+    let StageJob { round, stage, task, attempt } = job;
     let stage: &'static str = (*stage).into();
     let task = task.as_ref().map_or("", |task| &*task.0);
     let numbers = format!("{turn}.{round}.{attempt}");
@@ -121,14 +126,19 @@ fn looking(session: &Session) -> Permissions {
     Permissions { mode: Mode::Readonly, allow: Vec::new(), ..own.clone() }
 }
 
-fn title(pipeline: &Pipeline, job: &Job) -> Option<String> {
+fn title(pipeline: &Pipeline, job: &StageJob) -> Option<String> {
     Some(match &job.task {
         Some(task) => pipeline.task(task)?.task.title.clone(),
         None => job.stage.to_string(),
     })
 }
 
-fn told(desk: &Desk, session: &Session, pipeline: &Pipeline, job: &Job) -> Option<String> {
+fn prompt_for(
+    work_context: &WorkContext,
+    session: &Session,
+    pipeline: &Pipeline,
+    job: &StageJob,
+) -> Option<String> {
     let lang = session.settings.language;
     Some(match (job.stage, &job.task) {
         (Stage::Planning, _) => {
@@ -137,26 +147,31 @@ fn told(desk: &Desk, session: &Session, pipeline: &Pipeline, job: &Job) -> Optio
         (Stage::Solving, task) => prompt::solver(&pipeline.task(task.as_ref()?)?.task),
         (Stage::Aggregation, _) => {
             // Four bytes are about a token: the results may fill half of the context.
-            let room = usize::try_from(desk.shared.limits.context_tokens.saturating_mul(2));
+            let room = usize::try_from(work_context.shared.limits.context_tokens.saturating_mul(2));
             prompt::aggregator(pipeline, room.unwrap_or(usize::MAX), lang)
         }
     })
 }
 
 /// Has the child at work, and reports how it came to rest.
-pub(crate) async fn run(desk: Desk, brief: Brief) -> Input {
+pub(crate) async fn run(work_context: WorkContext, brief: Brief) -> Input {
     let Brief { turn, job, child } = brief;
-    let rest = watched(&desk, turn, &job, &child).await;
+    let rest = watched(&work_context, turn, &job, &child).await;
     ended(turn, job, rest)
 }
 
-async fn watched(desk: &Desk, turn: TurnNumber, job: &Job, child: &Child) -> Result<Rest, Fault> {
-    let mut watch = child::attend(&desk.runtime, child).await?;
-    desk.report(Input::StageOpened { turn, job: job.clone(), child: child.id }).await;
+async fn watched(
+    work_context: &WorkContext,
+    turn: TurnNumber,
+    job: &StageJob,
+    child: &Child,
+) -> Result<ChildResult, Fault> {
+    let mut watch = child::attend(&work_context.runtime, child).await?;
+    work_context.report(Input::StageOpened { turn, job: job.clone(), child: child.id }).await;
     loop {
         match watch.next().await? {
-            Heard::Rest(rest) => return Ok(rest),
-            Heard::Asks { question, tool } => {
+            ChildEvent::Ended(rest) => return Ok(rest),
+            ChildEvent::QuestionAsked { question, tool } => {
                 let data = json!({
                     "child": child.id,
                     "question": question,
@@ -164,33 +179,33 @@ async fn watched(desk: &Desk, turn: TurnNumber, job: &Job, child: &Child) -> Res
                     "stage": job.stage,
                     "task": job.task,
                 });
-                let event = Event::Noted { topic: "pipeline.child_asks".to_owned(), data };
-                desk.report(Input::Noted { turn, event }).await;
+                let event = Event::Annotated { topic: "pipeline.child_asks".to_owned(), data };
+                work_context.report(Input::RecordOnly { turn, event }).await;
             }
         }
     }
 }
 
 /// Stops the child of a job, and reports that it has stopped.
-pub(crate) async fn stop(desk: Desk, turn: TurnNumber, job: Job) -> Input {
-    let rest = child::stop(&desk.runtime, child_id(desk.session, turn, &job)).await;
+pub(crate) async fn stop(work_context: WorkContext, turn: TurnNumber, job: StageJob) -> Input {
+    let rest = child::stop(&work_context.runtime, child_id(work_context.session, turn, &job)).await;
     ended(turn, job, rest)
 }
 
-fn ended(turn: TurnNumber, job: Job, rest: Result<Rest, Fault>) -> Input {
+fn ended(turn: TurnNumber, job: StageJob, rest: Result<ChildResult, Fault>) -> Input {
     match rest {
-        Ok(Rest { end, usage }) => Input::StageEnded { turn, job, end, usage },
+        Ok(ChildResult { end, usage }) => Input::StageEnded { turn, job, end, usage },
         Err(fault) => failed(turn, job, fault),
     }
 }
 
-fn failed(turn: TurnNumber, job: Job, fault: Fault) -> Input {
+fn failed(turn: TurnNumber, job: StageJob, fault: Fault) -> Input {
     Input::StageEnded { turn, job, end: TaskEnd::Failed { fault }, usage: Usage::default() }
 }
 
 /// A job the session knows nothing of: our mistake, told like any other fault.
-pub(crate) fn unknown(turn: TurnNumber, job: Job) -> Input {
-    let fault = Fault::new(Kind::Bug, Operation::StartAgent).because("no such task in the plan");
+pub(crate) fn unknown(turn: TurnNumber, job: StageJob) -> Input {
+    let fault = Fault::new(Kind::Bug, Operation::StartAgent).with_cause("no such task in the plan");
     failed(turn, job, fault)
 }
 
@@ -205,7 +220,7 @@ impl Runtime {
         question: impl Into<String>,
         confirm: bool,
     ) -> Result<TurnResult, Fault> {
-        self.pipeline(session, Ask::Plan { question: question.into(), confirm }).await
+        self.pipeline(session, CommandBody::Plan { question: question.into(), confirm }).await
     }
 
     /// Has tasks solved and aggregated, without a planner, and waits for the answer.
@@ -218,10 +233,10 @@ impl Runtime {
         question: impl Into<String>,
         tasks: Value,
     ) -> Result<TurnResult, Fault> {
-        self.pipeline(session, Ask::Solve { question: question.into(), tasks }).await
+        self.pipeline(session, CommandBody::Solve { question: question.into(), tasks }).await
     }
 
-    async fn pipeline(&self, session: SessionId, ask: Ask) -> Result<TurnResult, Fault> {
+    async fn pipeline(&self, session: SessionId, ask: CommandBody) -> Result<TurnResult, Fault> {
         let command = self.command("user", ask);
         let id = command.id.clone();
         match self.submit(session, command).await? {

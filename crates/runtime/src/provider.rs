@@ -13,7 +13,7 @@ use budao_core::{
     time::Timestamp,
 };
 
-use crate::work::Desk;
+use crate::work::WorkContext;
 
 /// Requests over this long count for the budget.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -121,13 +121,13 @@ impl Providers {
 
 /// Makes a request, if the breaker lets it, and tells the breaker how it went.
 pub(crate) async fn asking<T>(
-    desk: &Desk,
+    work_context: &WorkContext,
     provider: &str,
     request: impl Future<Output = Result<T, Fault>>,
 ) -> Result<T, Fault> {
-    let (providers, clock) = (&desk.shared.providers, &desk.shared.world.clock);
+    let (providers, clock) = (&work_context.shared.providers, &work_context.shared.world.clock);
     providers.admit(provider, clock.now())?;
-    let mut guard = Guard { providers, provider, settled: false };
+    let mut guard = BreakerGuard { providers, provider, settled: false };
     let answered = request.await;
     guard.settled = true;
     match &answered {
@@ -138,13 +138,13 @@ pub(crate) async fn asking<T>(
 }
 
 /// Tells the breaker when a request is dropped half-way.
-struct Guard<'a> {
+struct BreakerGuard<'a> {
     providers: &'a Providers,
     provider: &'a str,
     settled: bool,
 }
 
-impl Drop for Guard<'_> {
+impl Drop for BreakerGuard<'_> {
     fn drop(&mut self) {
         if !self.settled {
             self.providers.abandoned(self.provider);

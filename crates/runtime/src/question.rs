@@ -53,13 +53,15 @@ impl Question {
     pub fn open_in(session: &Session) -> Vec<Self> {
         let calls = session.turn.iter().flat_map(|turn| &turn.calls);
         let asked = calls.filter_map(|call| match &call.state {
-            CallState::Asked { question, arguments, digest, expires_at, .. } => Some(Self {
-                id: question.clone(),
-                tool: call.tool.clone(),
-                arguments: arguments.clone(),
-                digest: digest.clone(),
-                expires_at: *expires_at,
-            }),
+            CallState::AwaitingDecision { question, arguments, digest, expires_at, .. } => {
+                Some(Self {
+                    id: question.clone(),
+                    tool: call.tool.clone(),
+                    arguments: arguments.clone(),
+                    digest: digest.clone(),
+                    expires_at: *expires_at,
+                })
+            }
             _ => None,
         });
         let plan = session.turn.as_ref().and(session.pipeline.as_ref());
@@ -76,13 +78,13 @@ impl Question {
 
 /// What a person replies to a question.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
+pub struct QuestionReply {
     pub(crate) decision: Decision,
     pub(crate) note: Option<String>,
     pub(crate) arguments: Option<Value>,
 }
 
-impl Reply {
+impl QuestionReply {
     /// Go on.
     #[must_use]
     pub fn allow() -> Self {
@@ -110,7 +112,7 @@ impl Reply {
     }
 }
 
-impl From<Decision> for Reply {
+impl From<Decision> for QuestionReply {
     fn from(decision: Decision) -> Self {
         Self { decision, ..Self::allow() }
     }

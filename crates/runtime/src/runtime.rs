@@ -4,20 +4,21 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::{
-    engine::{Engine, Opening},
+    engine::{Engine, SessionOptions},
     event::{
-        Answer, Ask, Command, CommandId, Event, Record, Seq, SessionId, StopReason, TurnNumber,
+        Answer, Command, CommandBody, CommandId, Event, Record, Seq, SessionId, StopReason,
+        TurnNumber,
     },
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     message::{Block, text_of},
     scrub::Scrubber,
-    seams::World,
     session::Session,
     trace::Trace,
+    world::World,
 };
 use budao_engine::{Host, HostConfig};
-use budao_journal::{Journal, PageLimits, Stored, fold};
+use budao_journal::{Journal, PageLimits, StoredRecord, fold};
 use budao_tools::{hooks::Hooks, policy::Policy, pool::Pool};
 use futures::{
     StreamExt,
@@ -31,7 +32,7 @@ use crate::{
 
 /// What all sessions of a runtime share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct RuntimeShared {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) models: Arc<dyn ModelSource>,
     pub(crate) tools: Arc<dyn ToolSource>,
@@ -51,7 +52,7 @@ pub(crate) struct Shared {
 /// The native engine. Clones are cheap and are the same engine.
 #[derive(Clone, Debug)]
 pub struct Runtime {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<RuntimeShared>,
     pub(crate) host: Host<NativeFactory>,
 }
 
@@ -89,7 +90,7 @@ impl TurnResult {
 }
 
 impl Runtime {
-    pub(crate) fn new(config: HostConfig, shared: Shared) -> Self {
+    pub(crate) fn new(config: HostConfig, shared: RuntimeShared) -> Self {
         let shared = Arc::new(shared);
         Self { host: Host::new(config, NativeFactory(Arc::clone(&shared))), shared }
     }
@@ -114,7 +115,7 @@ impl Runtime {
 
     /// A command with a new id.
     #[must_use]
-    pub fn command(&self, by: impl Into<String>, ask: Ask) -> Command {
+    pub fn command(&self, by: impl Into<String>, ask: CommandBody) -> Command {
         let id = CommandId::own(self.shared.world.uuid());
         Command { id, by: by.into(), trace: Trace::NONE, ask }
     }
@@ -125,7 +126,7 @@ impl Runtime {
     /// When the message was not accepted. A turn that failed is an `Ok` with its fault.
     pub async fn run(&self, session: SessionId, text: &str) -> Result<TurnResult, Fault> {
         let content = vec![Block::Text(text.to_owned())];
-        let command = self.command("user", Ask::Message { content });
+        let command = self.command("user", CommandBody::Message { content });
         let id = command.id.clone();
         match self.submit(session, command).await? {
             Answer::Rejected { fault } => Err(fault),
@@ -233,14 +234,14 @@ impl Runtime {
 }
 
 /// The records of a batch, or what went wrong.
-fn each(batch: Result<Vec<Stored>, Fault>) -> Vec<Result<Stored, Fault>> {
+fn each(batch: Result<Vec<StoredRecord>, Fault>) -> Vec<Result<StoredRecord, Fault>> {
     match batch {
         Ok(batch) => batch.into_iter().map(Ok).collect(),
         Err(fault) => vec![Err(fault)],
     }
 }
 
-fn begun(record: &Stored, message: &CommandId) -> Result<Option<TurnResult>, Fault> {
+fn begun(record: &StoredRecord, message: &CommandId) -> Result<Option<TurnResult>, Fault> {
     Ok(match &*record.shared_event()? {
         Event::TurnStarted { message: answers } if answers == message => Some(TurnResult {
             turn: record.turn,
@@ -264,7 +265,7 @@ fn begun(record: &Stored, message: &CommandId) -> Result<Option<TurnResult>, Fau
 fn advance(
     result: &mut TurnResult,
     open_calls: &mut usize,
-    record: &Stored,
+    record: &StoredRecord,
 ) -> Result<bool, Fault> {
     result.last = record.seq;
     match &*record.shared_event()? {
@@ -273,7 +274,7 @@ fn advance(
             let calls = content.iter().filter(|block| matches!(block, Block::ToolUse(_)));
             *open_calls = calls.count();
         }
-        Event::CallEnded { .. } => *open_calls = open_calls.saturating_sub(1),
+        Event::ToolCallEnded { .. } => *open_calls = open_calls.saturating_sub(1),
         asked @ Event::QuestionAsked { .. } => result.pending.extend(Question::of(asked)),
         Event::QuestionAnswered { question, .. } | Event::QuestionExpired { question, .. } => {
             result.pending.retain(|pending| pending.id != *question);
@@ -291,7 +292,7 @@ fn advance(
 
 #[async_trait]
 impl Engine for Runtime {
-    async fn open(&self, opening: Opening) -> Result<SessionId, Fault> {
+    async fn open(&self, opening: SessionOptions) -> Result<SessionId, Fault> {
         self.host.open(opening).await
     }
 

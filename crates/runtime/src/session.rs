@@ -5,7 +5,7 @@ use std::sync::Arc;
 use budao_core::{
     Fault,
     engine::Engine,
-    event::{Answer, Ask, CommandId, QuestionId, Seq, SessionId},
+    event::{Answer, CommandBody, CommandId, QuestionId, Seq, SessionId},
     message::Block,
     session,
 };
@@ -13,7 +13,7 @@ use budao_journal::Journal;
 
 use crate::{
     Runtime, TurnResult,
-    question::{Question, Reply},
+    question::{Question, QuestionReply},
 };
 
 /// One session. Clones are cheap and are the same session.
@@ -70,7 +70,7 @@ impl Session {
     /// When the message was not accepted.
     pub async fn send(&self, text: &str) -> Result<CommandId, Fault> {
         let content = vec![Block::Text(text.to_owned())];
-        let command = self.runtime.command("user", Ask::Message { content });
+        let command = self.runtime.command("user", CommandBody::Message { content });
         let id = command.id.clone();
         accepted(self.runtime.submit(self.id, command).await?).map(|_| id)
     }
@@ -88,7 +88,7 @@ impl Session {
     /// # Errors
     /// When the journal fails.
     pub async fn cancel(&self) -> Result<(), Fault> {
-        self.ask(Ask::Cancel { reason: None }).await
+        self.ask(CommandBody::Cancel { reason: None }).await
     }
 
     /// Ends the session, its turn first. A later message re-opens it.
@@ -96,7 +96,7 @@ impl Session {
     /// # Errors
     /// When the journal fails.
     pub async fn close(&self) -> Result<(), Fault> {
-        self.ask(Ask::Close).await
+        self.ask(CommandBody::Close).await
     }
 
     /// Answers a question. The answer counts for exactly what the question showed.
@@ -106,12 +106,12 @@ impl Session {
     pub async fn decide(
         &self,
         question: &Question,
-        reply: impl Into<Reply> + Send,
+        reply: impl Into<QuestionReply> + Send,
     ) -> Result<(), Fault> {
-        let Reply { decision, note, arguments } = reply.into();
+        let QuestionReply { decision, note, arguments } = reply.into();
         let digest = Some(question.digest.clone());
         let question = question.id.clone();
-        self.ask(Ask::Decide { question, decision, note, arguments, digest }).await
+        self.ask(CommandBody::Decide { question, decision, note, arguments, digest }).await
     }
 
     /// A question that waits for an answer, by its id.
@@ -123,7 +123,7 @@ impl Session {
         Ok(open.into_iter().find(|question| question.id == *id))
     }
 
-    async fn ask(&self, ask: Ask) -> Result<(), Fault> {
+    async fn ask(&self, ask: CommandBody) -> Result<(), Fault> {
         let command = self.runtime.command("user", ask);
         accepted(self.runtime.submit(self.id, command).await?).map(drop)
     }

@@ -10,26 +10,26 @@ use async_trait::async_trait;
 use budao_core::{
     event::{Event, Origin, SessionId, Settings, TaskEnd},
     fault::{Fact, Fault, Kind, Operation},
-    tool::{Failure, Source, ToolSpec},
+    tool::{Failure, ToolOrigin, ToolSpec},
     turn::Input,
 };
-use budao_tools::{CallContext, Note, Options, Tool, ToolResult};
+use budao_tools::{CallContext, Note, Tool, ToolOptions, ToolResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     Runtime,
-    child::{self, Child, Heard, Rest, Wanted},
+    child::{self, Child, ChildEvent, ChildOverrides, ChildResult},
     decider::Signal,
-    work::Desk,
+    work::WorkContext,
 };
 
 /// The tool's name.
 pub const TASK_RUN: &str = "task_run";
 
 /// Errands of one session that may wait to be begun.
-const ERRANDS: usize = 16;
+const PENDING_CALLS_MAX: usize = 16;
 
 /// How sub-agents are set.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ fn spec(agents: &SubAgents) -> ToolSpec {
         "additionalProperties": false,
     });
     // It does nothing itself; what its agent does is asked about there.
-    Options::read_only().source(Source::Builtin).deadline(agents.deadline).spec(
+    ToolOptions::read_only().source(ToolOrigin::Builtin).deadline(agents.deadline).spec(
         TASK_RUN,
         "Hands a piece of work to another agent and returns its answer. The agent works by itself with \
          the tools it is given and cannot see this conversation. Several can work side by side.",
@@ -101,11 +101,11 @@ fn spec(agents: &SubAgents) -> ToolSpec {
 #[derive(Debug)]
 pub(crate) struct TaskRun {
     spec: Arc<ToolSpec>,
-    errands: mpsc::Sender<Errand>,
+    errands: mpsc::Sender<SubAgentCall>,
 }
 
 /// A call on its way to where sessions run.
-struct Errand {
+struct SubAgentCall {
     arguments: Value,
     context: CallContext,
     reply: oneshot::Sender<ToolResult>,
@@ -113,7 +113,7 @@ struct Errand {
 
 /// What every errand of a session needs.
 #[derive(Clone)]
-struct Office {
+struct SubAgentRunner {
     runtime: Runtime,
     parent: SessionId,
     settings: Arc<Settings>,
@@ -122,20 +122,20 @@ struct Office {
 }
 
 /// The tool for a session, if sub-agents are configured. It works as long as somebody holds it.
-pub(crate) fn tool(desk: &Desk, settings: &Settings) -> Option<TaskRun> {
-    let agents = desk.shared.sub_agents.clone()?;
+pub(crate) fn tool(work_context: &WorkContext, settings: &Settings) -> Option<TaskRun> {
+    let agents = work_context.shared.sub_agents.clone()?;
     let spec = Arc::new(spec(&agents));
-    let office = Office {
-        runtime: desk.runtime.clone(),
-        parent: desk.session,
+    let office = SubAgentRunner {
+        runtime: work_context.runtime.clone(),
+        parent: work_context.session,
         settings: Arc::new(settings.clone()),
-        depth: desk.depth,
+        depth: work_context.depth,
         agents,
     };
-    let (errands, mut waiting) = mpsc::channel::<Errand>(ERRANDS);
-    let spawn = Arc::clone(&desk.shared.world.spawn);
-    desk.shared.world.spawn.spawn(Box::pin(async move {
-        while let Some(Errand { arguments, context, reply }) = waiting.recv().await {
+    let (errands, mut waiting) = mpsc::channel::<SubAgentCall>(PENDING_CALLS_MAX);
+    let spawn = Arc::clone(&work_context.shared.world.spawn);
+    work_context.shared.world.spawn.spawn(Box::pin(async move {
+        while let Some(SubAgentCall { arguments, context, reply }) = waiting.recv().await {
             let office = office.clone();
             spawn.spawn(Box::pin(async move {
                 // Nobody waits any more only when the call was given up.
@@ -155,7 +155,7 @@ impl Tool for TaskRun {
     async fn call(&self, arguments: Value, context: &CallContext) -> ToolResult {
         let gone = || failure(Fault::new(Kind::ShuttingDown, Operation::StartAgent));
         let (reply, answer) = oneshot::channel();
-        let errand = Errand { arguments, context: context.clone(), reply };
+        let errand = SubAgentCall { arguments, context: context.clone(), reply };
         self.errands.send(errand).await.map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
@@ -165,7 +165,7 @@ fn failure(fault: Fault) -> Failure {
     Failure { fault, data: None, note: None }
 }
 
-impl Office {
+impl SubAgentRunner {
     async fn run(&self, arguments: Value, context: CallContext) -> ToolResult {
         let child = self.child(arguments, &context).map_err(failure)?;
         let worked = tokio::select! {
@@ -173,10 +173,10 @@ impl Office {
             () = context.cancel.cancelled() => child::stop(&self.runtime, child.id).await,
             rest = self.watched(&child, &context) => rest,
         };
-        let Rest { end, usage } = worked.map_err(failure)?;
+        let ChildResult { end, usage } = worked.map_err(failure)?;
         let (call, stage, task) = (Some(context.call.clone()), None, None);
         let event = Event::ChildEnded { child: child.id, call, stage, task, usage };
-        let ended = Signal::External(Box::new(Input::Noted { turn: context.turn, event }));
+        let ended = Signal::External(Box::new(Input::RecordOnly { turn: context.turn, event }));
         drop(self.runtime.host.signal(self.parent, ended).await);
         match end {
             TaskEnd::Completed { output } => Ok(Value::String(output)),
@@ -184,7 +184,7 @@ impl Office {
             TaskEnd::Cancelled { reason } => {
                 let fault = Fault::new(Kind::Cancelled, Operation::StartAgent)
                     .with(Fact::ToolName, TASK_RUN)
-                    .because(reason)
+                    .with_cause(reason)
                     .via("agent", child.id.to_string());
                 Err(failure(fault))
             }
@@ -204,7 +204,7 @@ impl Office {
         let asked: Arguments = serde_json::from_value(arguments)
             .map_err(|error| Fault::new(Kind::Bug, Operation::StartAgent).caused_by(&error))?;
         let steps = [self.agents.max_steps, asked.max_steps].into_iter().flatten().min();
-        let wanted = Wanted {
+        let wanted = ChildOverrides {
             title: asked.description,
             model: self.agents.model.clone(),
             system: self.agents.system.clone(),
@@ -226,16 +226,16 @@ impl Office {
         })
     }
 
-    async fn watched(&self, child: &Child, context: &CallContext) -> Result<Rest, Fault> {
+    async fn watched(&self, child: &Child, context: &CallContext) -> Result<ChildResult, Fault> {
         let mut watch = child::attend(&self.runtime, child).await?;
-        context.notes.say(Note::ChildOpened(child.id)).await;
+        context.notes.record(Note::ChildOpened(child.id)).await;
         loop {
             match watch.next().await? {
-                Heard::Rest(rest) => return Ok(rest),
-                Heard::Asks { question, tool } => {
+                ChildEvent::Ended(rest) => return Ok(rest),
+                ChildEvent::QuestionAsked { question, tool } => {
                     let data = json!({ "child": child.id, "question": question, "tool": tool });
                     let topic = "child_asks".to_owned();
-                    context.notes.say(Note::Topic { topic, data }).await;
+                    context.notes.record(Note::Topic { topic, data }).await;
                 }
             }
         }

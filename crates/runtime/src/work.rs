@@ -14,13 +14,13 @@ use budao_core::{
     event::{Event, SessionId, Settings, TaskEnd, TurnNumber},
     fault::{Fact, Fault, Kind, Operation},
     message::{CallId, ToolUse, Usage},
-    session::{CallState, Files, Session},
+    session::{CallState, SeenFiles, Session},
     tool::Todo,
-    turn::{Input, Verdict, Work},
+    turn::{CallVerdict, Input, Work},
 };
 use budao_engine::SignalSender;
 use budao_journal::Digest;
-use budao_tools::{Blobs, CallContext, Memory, Note, Notes, Toolbox, call::Ready};
+use budao_tools::{Blobs, CallContext, Memory, Note, NoteSender, Toolbox, call::CheckedCall};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::mpsc;
@@ -28,9 +28,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     check, compact,
-    decider::{Running, Signal},
+    decider::{RunningWork, Signal},
     model, pipeline,
-    runtime::{Runtime, Shared},
+    runtime::{Runtime, RuntimeShared},
 };
 
 /// Notes of one call that may wait to be recorded.
@@ -38,8 +38,8 @@ const NOTES: usize = 64;
 
 /// What work needs: who to ask, and whom to report to.
 #[derive(Clone)]
-pub(crate) struct Desk {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct WorkContext {
+    pub(crate) shared: Arc<RuntimeShared>,
     /// For work that runs sessions of its own.
     pub(crate) runtime: Runtime,
     pub(crate) session: SessionId,
@@ -48,12 +48,12 @@ pub(crate) struct Desk {
     pub(crate) signals: SignalSender<Signal>,
     /// The generation of the session that starts the work.
     pub(crate) generation: u32,
-    pub(crate) known: Arc<Mutex<Known>>,
+    pub(crate) known: Arc<Mutex<SessionMemory>>,
     /// Room for calls that run at once.
     pub(crate) slots: Arc<tokio::sync::Semaphore>,
 }
 
-impl Desk {
+impl WorkContext {
     /// Reports; waits while the session is busy. Nobody listens only when the session is gone.
     pub(crate) async fn report(&self, input: Input) {
         self.send(None, Box::new(input)).await;
@@ -66,18 +66,18 @@ impl Desk {
 
 /// What a session's calls run with, kept while it is loaded.
 #[derive(Debug, Default)]
-pub(crate) struct Tools {
+pub(crate) struct SessionTools {
     /// The provider of the model that was asked last.
     pub(crate) provider: Arc<Mutex<String>>,
     /// The toolbox, once somebody needed it.
     pub(crate) toolbox: Arc<tokio::sync::Mutex<Option<(u64, Toolbox)>>>,
     /// Calls that were checked and wait to run.
-    pub(crate) ready: Arc<Mutex<BTreeMap<CallId, Ready>>>,
+    pub(crate) ready: Arc<Mutex<BTreeMap<CallId, CheckedCall>>>,
     /// What the session is set to, for work to share.
     pub(crate) settings: Option<Arc<Settings>>,
 }
 
-impl Tools {
+impl SessionTools {
     /// The session's settings. Made anew with the tools when they change.
     pub(crate) fn settings(&mut self, session: &Session) -> Arc<Settings> {
         Arc::clone(self.settings.get_or_insert_with(|| Arc::new(session.settings.clone())))
@@ -86,12 +86,12 @@ impl Tools {
 
 /// What the session remembers for its tools.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct SessionMemory {
     todos: Vec<Todo>,
-    files: Files,
+    files: SeenFiles,
 }
 
-impl Known {
+impl SessionMemory {
     pub(crate) fn of(session: &Session) -> Self {
         Self { todos: session.todos.clone(), files: session.files.clone() }
     }
@@ -99,7 +99,7 @@ impl Known {
     pub(crate) fn apply(&mut self, event: &Event) {
         match event {
             Event::TodosChanged { todos } => self.todos.clone_from(todos),
-            Event::FileSeen { path, digest } => self.files.saw(path, digest.as_ref()),
+            Event::FileSeen { path, digest } => self.files.record(path, digest.as_ref()),
             _ => {}
         }
     }
@@ -107,9 +107,9 @@ impl Known {
 
 /// A call's view of what the session remembers.
 #[derive(Debug)]
-struct Remembered(Arc<Mutex<Known>>);
+struct MemoryView(Arc<Mutex<SessionMemory>>);
 
-impl Memory for Remembered {
+impl Memory for MemoryView {
     fn todos(&self) -> Vec<Todo> {
         self.0.lock().expect("no code panics while holding this").todos.clone()
     }
@@ -121,10 +121,10 @@ impl Memory for Remembered {
 
 /// Large outputs, in the session's journal.
 #[derive(Debug)]
-struct Kept(Arc<Shared>, SessionId);
+struct JournalBlobs(Arc<RuntimeShared>, SessionId);
 
 #[async_trait]
-impl Blobs for Kept {
+impl Blobs for JournalBlobs {
     async fn put(&self, bytes: Bytes) -> Result<String, Fault> {
         self.0.journal.put_blob(self.1, bytes).await.map(|digest| digest.to_string())
     }
@@ -135,13 +135,18 @@ impl Blobs for Kept {
 }
 
 /// Starts a piece of work.
-pub(crate) fn start(desk: Desk, work: Work, session: &Session, tools: &mut Tools) -> Running {
+pub(crate) fn start(
+    work_context: WorkContext,
+    work: Work,
+    session: &Session,
+    tools: &mut SessionTools,
+) -> RunningWork {
     let cancel = CancellationToken::new();
     let is_call = matches!(work, Work::Call { .. });
-    let spawn = Arc::clone(&desk.shared.world.spawn);
-    let last_words = desk.clone();
+    let spawn = Arc::clone(&work_context.shared.world.spawn);
+    let last_words = work_context.clone();
     let over = work.clone();
-    let task = task(desk, work, session, tools, &cancel);
+    let task = task(work_context, work, session, tools, &cancel);
     let stop = cancel.clone();
     spawn.spawn(Box::pin(async move {
         let task = AssertUnwindSafe(task).catch_unwind();
@@ -156,13 +161,13 @@ pub(crate) fn start(desk: Desk, work: Work, session: &Session, tools: &mut Tools
             last_words.send(Some(over), input).await;
         }
     }));
-    Running { cancel, is_call }
+    RunningWork { cancel, is_call }
 }
 
 /// What is reported when the work itself breaks: our bug, told like any other fault.
 fn of_panic(work: &Work) -> Input {
     let bug = |operation| {
-        Fault::new(Kind::Bug, operation).because("the code that does this work panicked")
+        Fault::new(Kind::Bug, operation).with_cause("the code that does this work panicked")
     };
     match work {
         Work::Model { turn, step, attempt } => Input::ModelFailed {
@@ -171,80 +176,82 @@ fn of_panic(work: &Work) -> Input {
             attempt: *attempt,
             fault: bug(Operation::ModelRequest),
         },
-        Work::Call { turn, call, attempt } => Input::CallEnded {
+        Work::Call { turn, call, attempt } => Input::ToolCallEnded {
             turn: *turn,
             call: call.clone(),
             attempt: *attempt,
             outcome: bug(Operation::ToolCall).into(),
         },
-        Work::Check { turn, calls } => Input::Checked {
+        Work::Check { turn, calls } => Input::CallsChecked {
             turn: *turn,
             verdicts: calls
                 .iter()
-                .map(|call| (call.clone(), Verdict::Settled(bug(Operation::ToolCall).into())))
+                .map(|call| (call.clone(), CallVerdict::Settled(bug(Operation::ToolCall).into())))
                 .collect(),
         },
-        Work::Compact { .. } => Input::Halted { fault: bug(Operation::CompactHistory) },
+        Work::Compact { .. } => Input::Aborted { fault: bug(Operation::CompactHistory) },
         Work::Stage { turn, job } | Work::Stop { turn, job } => Input::StageEnded {
             turn: *turn,
             job: job.clone(),
             end: TaskEnd::Failed { fault: bug(Operation::StartAgent) },
             usage: Usage::default(),
         },
-        Work::Wake { turn, .. } => Input::Woke { turn: *turn },
+        Work::Wake { turn, .. } => Input::TimerFired { turn: *turn },
     }
 }
 
 /// The work itself, with everything it needs taken from the session now.
 pub(crate) fn task(
-    desk: Desk,
+    work_context: WorkContext,
     work: Work,
     session: &Session,
-    tools: &mut Tools,
+    tools: &mut SessionTools,
     cancel: &CancellationToken,
 ) -> BoxFuture<'static, Input> {
     match work {
         Work::Wake { turn, at } => {
-            let clock = Arc::clone(&desk.shared.world.clock);
+            let clock = Arc::clone(&work_context.shared.world.clock);
             Box::pin(async move {
                 clock.sleep(at.since(clock.now())).await;
-                Input::Woke { turn }
+                Input::TimerFired { turn }
             })
         }
         Work::Model { turn, step, attempt } => {
-            let asked = model::Asked::new(session, turn, step, attempt, tools);
-            Box::pin(model::ask(desk, asked))
+            let asked = model::ModelAttempt::new(session, turn, step, attempt, tools);
+            Box::pin(model::ask(work_context, asked))
         }
         Work::Stage { turn, job } => {
-            match pipeline::Brief::new(&desk, session, turn, job.clone()) {
-                Some(brief) => Box::pin(pipeline::run(desk, brief)),
+            match pipeline::Brief::new(&work_context, session, turn, job.clone()) {
+                Some(brief) => Box::pin(pipeline::run(work_context, brief)),
                 None => Box::pin(async move { pipeline::unknown(turn, job) }),
             }
         }
-        Work::Stop { turn, job } => Box::pin(pipeline::stop(desk, turn, job)),
+        Work::Stop { turn, job } => Box::pin(pipeline::stop(work_context, turn, job)),
         Work::Compact { turn, .. } => {
             let (history, settings) = (Arc::clone(&session.history), session.settings.clone());
             let first_message = session.turn.as_ref().map_or(0, |turn| turn.first_message);
             let trace = session.trace();
-            let long = compact::Long { turn, history, first_message, settings, trace };
-            Box::pin(compact::compact(desk, long))
+            let long = compact::LongHistory { turn, history, first_message, settings, trace };
+            Box::pin(compact::compact(work_context, long))
         }
         Work::Check { turn, calls } => {
             let wanted = wanted(session, &calls);
             let (box_, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
             let (settings, trace) = (tools.settings(session), session.trace());
-            let context = context(&desk, session, turn, CallId::from(""), 1, cancel.clone());
+            let context =
+                context(&work_context, session, turn, CallId::from(""), 1, cancel.clone());
             Box::pin(async move {
-                let checker = check::Checker { desk, settings, toolbox: box_, ready, context };
+                let checker =
+                    check::Checker { work_context, settings, toolbox: box_, ready, context };
                 let verdicts = checker.check(wanted, trace).await;
-                Input::Checked { turn, verdicts }
+                Input::CallsChecked { turn, verdicts }
             })
         }
         Work::Call { turn, call, attempt } => {
             let use_ = started(session, &call);
             let (toolbox, ready) = (Arc::clone(&tools.toolbox), Arc::clone(&tools.ready));
             let (context, notes) =
-                call_context(&desk, session, turn, call.clone(), attempt, cancel.clone());
+                call_context(&work_context, session, turn, call.clone(), attempt, cancel.clone());
             let settings = tools.settings(session);
             Box::pin(async move {
                 let prepared =
@@ -253,18 +260,20 @@ pub(crate) fn task(
                     (Some(ready), _) => Ok(ready),
                     (None, Some((tool, arguments))) => {
                         // After a restart nobody has checked it in this process yet.
-                        check::toolbox(&desk, &settings, &toolbox).await.and_then(|toolbox| {
-                            toolbox.check_value(&tool, arguments, &desk.shared.limits)
-                        })
+                        check::toolbox(&work_context, &settings, &toolbox).await.and_then(
+                            |toolbox| {
+                                toolbox.check_value(&tool, arguments, &work_context.shared.limits)
+                            },
+                        )
                     }
                     (None, None) => Err(Fault::new(Kind::Bug, Operation::ToolCall)
-                        .because("a call that is not started was to be run")),
+                        .with_cause("a call that is not started was to be run")),
                 };
                 let outcome = match prepared {
-                    Ok(ready) => run(&desk, ready, context, notes, turn).await,
+                    Ok(ready) => run(&work_context, ready, context, notes, turn).await,
                     Err(fault) => fault.into(),
                 };
-                Input::CallEnded { turn, call, attempt, outcome }
+                Input::ToolCallEnded { turn, call, attempt, outcome }
             })
         }
     }
@@ -272,8 +281,8 @@ pub(crate) fn task(
 
 /// Runs a call and records what it says on the way, in order, before its outcome.
 async fn run(
-    desk: &Desk,
-    ready: Ready,
+    work_context: &WorkContext,
+    ready: CheckedCall,
     context: CallContext,
     mut notes: mpsc::Receiver<Note>,
     turn: TurnNumber,
@@ -282,17 +291,17 @@ async fn run(
     let permit = tokio::select! {
         biased;
         () = context.cancel.cancelled() => None,
-        permit = desk.slots.clone().acquire_owned() => permit.ok(),
+        permit = work_context.slots.clone().acquire_owned() => permit.ok(),
     };
     let Some(permit) = permit else {
         return Fault::new(Kind::Cancelled, Operation::ToolCall)
             .with(Fact::ToolName, ready.spec().name.to_string())
             .not_started()
-            .traced(context.trace)
+            .with_trace(context.trace)
             .into();
     };
     let (call, tool) = (context.call.clone(), ready.spec().name.to_string());
-    let hooks = desk.shared.hooks.clone();
+    let hooks = work_context.shared.hooks.clone();
     let after = (!hooks.is_empty()).then(|| (ready.clone(), context.clone()));
     let running = ready.run(context);
     tokio::pin!(running);
@@ -300,20 +309,20 @@ async fn run(
         tokio::select! {
             biased;
             Some(note) = notes.recv() => {
-                desk.report(Input::Noted { turn, event: noted(note, &call, &tool) }).await;
+                work_context.report(Input::RecordOnly { turn, event: noted(note, &call, &tool) }).await;
             }
             outcome = &mut running => break outcome,
         }
     };
     while let Ok(note) = notes.try_recv() {
-        desk.report(Input::Noted { turn, event: noted(note, &call, &tool) }).await;
+        work_context.report(Input::RecordOnly { turn, event: noted(note, &call, &tool) }).await;
     }
     drop(permit);
     match after {
         None => outcome,
         Some((ready, context)) => {
             let (outcome, faults) = hooks.after(&ready, outcome, &context).await;
-            check::report_faults(desk, turn, Some(&call), &tool, faults).await;
+            check::report_faults(work_context, turn, Some(&call), &tool, faults).await;
             outcome
         }
     }
@@ -322,9 +331,9 @@ async fn run(
 fn noted(note: Note, call: &CallId, tool: &str) -> Event {
     let call = call.clone();
     match note {
-        Note::Output(text) => Event::OutputCame { call, text },
+        Note::Output(text) => Event::ToolOutputDelta { call, text },
         Note::Topic { topic, data } => {
-            Event::CallNoted { call, tool: tool.to_owned(), topic, data }
+            Event::ToolCallAnnotated { call, tool: tool.to_owned(), topic, data }
         }
         Note::Todos(todos) => Event::TodosChanged { todos },
         Note::FileSeen { path, digest } => Event::FileSeen { path, digest },
@@ -335,12 +344,12 @@ fn noted(note: Note, call: &CallId, tool: &str) -> Event {
 }
 
 /// The calls to check, as the model wrote them or as a person edited them.
-pub(crate) fn wanted(session: &Session, ids: &[CallId]) -> Vec<check::Wanted> {
+pub(crate) fn wanted(session: &Session, ids: &[CallId]) -> Vec<check::UncheckedCall> {
     let calls = session.turn.iter().flat_map(|turn| &turn.calls);
     calls
         .filter(|call| ids.contains(&call.id))
         .filter_map(|call| match &call.state {
-            CallState::Requested { approved } => Some(check::Wanted {
+            CallState::Requested { approved } => Some(check::UncheckedCall {
                 written: ToolUse {
                     id: call.id.clone(),
                     name: call.tool.clone(),
@@ -362,30 +371,30 @@ fn started(session: &Session, id: &CallId) -> Option<(String, serde_json::Value)
 }
 
 fn context(
-    desk: &Desk,
+    work_context: &WorkContext,
     session: &Session,
     turn: TurnNumber,
     call: CallId,
     attempt: u32,
     cancel: CancellationToken,
 ) -> CallContext {
-    call_context(desk, session, turn, call, attempt, cancel).0
+    call_context(work_context, session, turn, call, attempt, cancel).0
 }
 
 fn call_context(
-    desk: &Desk,
+    work_context: &WorkContext,
     session: &Session,
     turn: TurnNumber,
     call: CallId,
     attempt: u32,
     cancel: CancellationToken,
 ) -> (CallContext, mpsc::Receiver<Note>) {
-    let (notes, heard) = Notes::channel(NOTES);
-    let shared = &desk.shared;
+    let (notes, heard) = NoteSender::channel(NOTES);
+    let shared = &work_context.shared;
     let context = CallContext {
-        session: desk.session,
+        session: work_context.session,
         turn,
-        idempotency_key: format!("{}.{call}", desk.session).into(),
+        idempotency_key: format!("{}.{call}", work_context.session).into(),
         call,
         attempt,
         trace: session.trace(),
@@ -393,9 +402,9 @@ fn call_context(
         cancel,
         limits: Arc::clone(&shared.limits),
         world: shared.world.clone(),
-        memory: Arc::new(Remembered(Arc::clone(&desk.known))),
+        memory: Arc::new(MemoryView(Arc::clone(&work_context.known))),
         notes,
-        blobs: Arc::new(Kept(Arc::clone(shared), desk.session)),
+        blobs: Arc::new(JournalBlobs(Arc::clone(shared), work_context.session)),
         scrubber: shared.scrubber.clone(),
     };
     (context, heard)

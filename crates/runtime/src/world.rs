@@ -6,8 +6,8 @@ use std::{
 };
 
 use budao_core::{
-    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
+    world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
 };
 use futures::future::BoxFuture;
 
@@ -48,11 +48,11 @@ impl Spawn for TokioSpawn {
 
 /// The real world. Must be used inside a tokio runtime.
 #[must_use]
-pub fn real() -> World {
+pub fn system() -> World {
     World {
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         spawn: Arc::new(TokioSpawn),
-        spans: Arc::new(Untraced),
+        spans: Arc::new(NoopSpanExporter),
     }
 }

@@ -11,9 +11,9 @@ use budao_core::{
     tool::{Mode, Permissions},
 };
 use budao_journal::Retention;
-use budao_models::script::{Script, Step};
+use budao_models::script::{Script, ScriptStep};
 use budao_runtime::{
-    Agent, Question, Reply, Session,
+    Agent, Question, QuestionReply, Session,
     channel::{Channel, ChannelEvent, Envelope},
 };
 use budao_testkit::world;
@@ -47,7 +47,7 @@ async fn session(script: Script, mode: Mode) -> Session {
 
 async fn session_with(script: Script, mode: Mode, limits: Limits) -> Session {
     let world = world::seeded(3);
-    let model = script.model(Arc::clone(&world.clock));
+    let model = script.into_model(Arc::clone(&world.clock));
     let permissions = Permissions { mode, deny: vec!["denied".into()], ..Permissions::default() };
     let mut agent = Agent::builder(model)
         .world(world)
@@ -82,7 +82,7 @@ fn types(events: &[Envelope]) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn every_failing_call_is_told_on_progress_and_monitor() {
     // Goal: whatever the path (unknown, invalid, malformed, said no, panicked), four events come.
-    let step = Step::new()
+    let step = ScriptStep::new()
         .call("nobody", &json!({}))
         .call("echo", &json!({"txt": 1}))
         .call_raw(None, "echo", r#"{"text": "#)
@@ -123,7 +123,7 @@ async fn a_turn_reads_like_this() {
     let script = Script::new().call("echo", json!({"text": "hi"})).say("it said hi");
     let session = session(script, Mode::Approval).await;
     let paused = session.run("go").await.unwrap();
-    session.decide(&paused.pending[0], Reply::allow().note("fine")).await.unwrap();
+    session.decide(&paused.pending[0], QuestionReply::allow().note("fine")).await.unwrap();
     let mut done = Box::pin(
         session
             .select(0, |event| match event {
@@ -251,7 +251,7 @@ async fn an_answer_counts_for_exactly_what_was_shown() {
     let other = Question { digest: "of something else".into(), ..shown.clone() };
     let fault = session.decide(&other, Decision::Allow).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::QuestionNotOpen);
-    let edited = Reply::allow().arguments(json!({"text": "hello"}));
+    let edited = QuestionReply::allow().arguments(json!({"text": "hello"}));
     session.decide(shown, edited).await.unwrap();
     events(&session, 0).await;
     let calls = session.calls().await.unwrap();

@@ -19,12 +19,12 @@ use budao_core::{
     engine::Engine,
     event::{Event, StopReason},
     limits::Limits,
-    message::{Message, ModelStop, Piece, Request, Usage},
+    message::{Message, ModelRequest, ModelStop, Piece, Usage},
     trace::{SpanId, Trace},
 };
 use budao_models::{Model, OpenAi};
 use budao_runtime::{Agent, Session, TurnResult, world};
-use budao_testkit::proxy::{Ending, Lane, Plan, Proxy};
+use budao_testkit::proxy::{ConnectionPlan, Ending, Lane, Proxy};
 use futures::StreamExt;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -104,11 +104,11 @@ async fn make_models(python: &Path, folder: &Path) {
 
 fn model(name: &str, at: SocketAddr) -> OpenAi {
     let url = format!("http://{at}");
-    OpenAi::new(name, Some(&url), None, &world::real(), Arc::new(Limits::default())).unwrap()
+    OpenAi::new(name, Some(&url), None, &world::system(), Arc::new(Limits::default())).unwrap()
 }
 
-fn request(text: &str, max_tokens: u32) -> Request {
-    Request {
+fn request(text: &str, max_tokens: u32) -> ModelRequest {
+    ModelRequest {
         model: String::new(),
         system: Some("Be brief.".into()),
         messages: Arc::new(vec![Message::user(text)]),
@@ -123,7 +123,7 @@ fn request(text: &str, max_tokens: u32) -> Request {
 /// What a model answers: the words that came one by one, and how it ended.
 async fn answer(
     model: &OpenAi,
-    request: Request,
+    request: ModelRequest,
 ) -> Result<(Vec<String>, ModelStop, Usage), Fault> {
     let mut stream = budao_models::ask(model, request).await?;
     let (mut words, mut blocks, mut end) = (Vec::new(), 0, None);
@@ -209,7 +209,7 @@ async fn a_turn_ends(server: &Server) {
     assert_eq!((result.stop, result.fault), (Some(StopReason::EndTurn), None));
     assert!(!result.text.is_empty());
     let came = events.into_iter().filter_map(|event| match event {
-        Event::TextCame { text, .. } => Some(text),
+        Event::TextDelta { text, .. } => Some(text),
         _ => None,
     });
     let streamed: String = came.collect();
@@ -220,8 +220,8 @@ async fn a_turn_ends(server: &Server) {
 async fn a_cut_line_is_healed(server: &Server) {
     let proxy = Proxy::start(server.address, 7).await.unwrap();
     proxy.plan(|number| match number {
-        0 => Plan::down(Lane::default().cut(1_000, Ending::Reset)),
-        _ => Plan::clean(),
+        0 => ConnectionPlan::down(Lane::default().cut(1_000, Ending::Reset)),
+        _ => ConnectionPlan::clean(),
     });
     let model = model("endless", proxy.address());
     let fault = answer(&model, request("Hello", 400)).await.unwrap_err();
@@ -230,8 +230,8 @@ async fn a_cut_line_is_healed(server: &Server) {
     let proxy = Proxy::start(server.address, 8).await.unwrap();
     proxy.plan(|number| match number {
         // Behind the headers, before an answer can be whole.
-        0 => Plan::down(Lane::default().cut(300, Ending::Close)),
-        _ => Plan::clean(),
+        0 => ConnectionPlan::down(Lane::default().cut(300, Ending::Close)),
+        _ => ConnectionPlan::clean(),
     });
     let (result, events) = run(&agent(self::model("short", proxy.address()))).await;
     assert_eq!((result.stop, result.fault), (Some(StopReason::EndTurn), None));

@@ -11,13 +11,13 @@ use std::{
 use budao_core::{
     Timestamp,
     fault::{Fact, Fault, Kind, Operation},
-    seams::Clock,
+    world::Clock,
 };
 use governor::{NotUntil, Quota, RateLimiter};
 
 use crate::{
     config::{Limits, Rate},
-    replays::Had,
+    replay_scheduler::ReplayUsage,
 };
 
 /// Tenants whose rates are remembered before those that are idle are forgotten.
@@ -25,39 +25,39 @@ const TENANTS_REMEMBERED: usize = 10_000;
 /// Records that are read at once, of some history.
 pub(crate) const PIECE: u32 = 128;
 
-type Direct = RateLimiter<
+type DirectLimiter = RateLimiter<
     governor::state::NotKeyed,
     governor::state::InMemoryState,
-    Steady,
+    MonotonicClock,
     governor::middleware::NoOpMiddleware<Duration>,
 >;
-type Keyed = RateLimiter<
+type KeyedLimiter = RateLimiter<
     String,
     governor::state::keyed::DefaultKeyedStateStore<String>,
-    Steady,
+    MonotonicClock,
     governor::middleware::NoOpMiddleware<Duration>,
 >;
 
 /// The clock that was handed in, as the limiters want it: never backwards. When it is set back, time goes on from where it
 /// was, so that nobody waits for the clock to come by again.
 #[derive(Clone, Debug)]
-struct Steady(Arc<Ticking>);
+struct MonotonicClock(Arc<MonotonicState>);
 
 #[derive(Debug)]
-struct Ticking {
+struct MonotonicState {
     clock: Arc<dyn Clock>,
     /// When it was last looked at, and what that was for the limiters.
     seen: Mutex<(Timestamp, Duration)>,
 }
 
-impl Steady {
+impl MonotonicClock {
     fn new(clock: Arc<dyn Clock>) -> Self {
         let seen = Mutex::new((clock.now(), Duration::ZERO));
-        Self(Arc::new(Ticking { clock, seen }))
+        Self(Arc::new(MonotonicState { clock, seen }))
     }
 }
 
-impl governor::clock::Clock for Steady {
+impl governor::clock::Clock for MonotonicClock {
     type Instant = Duration;
 
     fn now(&self) -> Duration {
@@ -73,16 +73,16 @@ impl governor::clock::Clock for Steady {
 /// The door: counts who is in and how fast they ask.
 pub(crate) struct Admission {
     limits: Limits,
-    clock: Steady,
-    inside: Mutex<Inside>,
-    all_commands: Direct,
-    tenant_commands: Keyed,
-    tenant_bytes: Keyed,
-    tenant_replays: Keyed,
+    clock: MonotonicClock,
+    inside: Mutex<Occupancy>,
+    all_commands: DirectLimiter,
+    tenant_commands: KeyedLimiter,
+    tenant_bytes: KeyedLimiter,
+    tenant_replays: KeyedLimiter,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct Occupancy {
     connections: usize,
     tenants: BTreeMap<String, usize>,
 }
@@ -95,16 +95,16 @@ impl fmt::Debug for Admission {
 
 /// A place inside; dropping it leaves.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    door: Arc<Admission>,
+pub(crate) struct AdmissionPermit {
+    admission: Arc<Admission>,
     tenant: String,
-    commands: Direct,
-    replays: Direct,
+    commands: DirectLimiter,
+    replays: DirectLimiter,
 }
 
-impl Drop for Ticket {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
-        let mut inside = self.door.inside();
+        let mut inside = self.admission.inside();
         inside.connections -= 1;
         if let Some(count) = inside.tenants.get_mut(&self.tenant) {
             *count -= 1;
@@ -117,7 +117,7 @@ impl Drop for Ticket {
 
 impl Admission {
     pub(crate) fn new(limits: &Limits, clock: &Arc<dyn Clock>) -> Arc<Self> {
-        let clock = Steady::new(Arc::clone(clock));
+        let clock = MonotonicClock::new(Arc::clone(clock));
         let keyed = |rate| RateLimiter::dashmap_with_clock(quota(rate), clock.clone());
         Arc::new(Self {
             inside: Mutex::default(),
@@ -130,7 +130,7 @@ impl Admission {
         })
     }
 
-    fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
+    fn inside(&self) -> std::sync::MutexGuard<'_, Occupancy> {
         self.inside.lock().expect("no code panics while holding this")
     }
 
@@ -143,7 +143,7 @@ impl Admission {
     ///
     /// # Errors
     /// `limit_reached`, with the name of the limit.
-    pub(crate) fn enter(self: &Arc<Self>, tenant: &str) -> Result<Ticket, Fault> {
+    pub(crate) fn enter(self: &Arc<Self>, tenant: &str) -> Result<AdmissionPermit, Fault> {
         let mut inside = self.inside();
         if inside.connections >= self.limits.connections {
             return Err(full("connections", self.limits.connections));
@@ -156,8 +156,8 @@ impl Admission {
         inside.connections += 1;
         drop(inside);
         let direct = |rate| RateLimiter::direct_with_clock(quota(rate), self.clock.clone());
-        Ok(Ticket {
-            door: Arc::clone(self),
+        Ok(AdmissionPermit {
+            admission: Arc::clone(self),
             tenant: tenant.to_owned(),
             commands: direct(self.limits.commands),
             replays: direct(self.limits.replays),
@@ -166,11 +166,11 @@ impl Admission {
 
     /// The tenant is read so many more records of some history, as far as they make one piece. Has it had much already?
     /// Whoever misses only a few gets them, however much others of the tenant have had: it is on a bad line, perhaps.
-    pub(crate) fn replay(&self, tenant: &str, records: u64) -> Had {
+    pub(crate) fn replay(&self, tenant: &str, records: u64) -> ReplayUsage {
         match self.tenant_replays.check_key_n(&tenant.to_owned(), piece(records)) {
-            Ok(Ok(())) => Had::Little,
-            Ok(Err(_)) | Err(_) if records < PIECE.into() => Had::Little,
-            Ok(Err(_)) | Err(_) => Had::Much,
+            Ok(Ok(())) => ReplayUsage::Light,
+            Ok(Err(_)) | Err(_) if records < PIECE.into() => ReplayUsage::Light,
+            Ok(Err(_)) | Err(_) => ReplayUsage::Heavy,
         }
     }
 
@@ -205,24 +205,24 @@ impl Admission {
     }
 }
 
-impl Ticket {
+impl AdmissionPermit {
     /// May this connection send one more command, of this size?
     ///
     /// # Errors
     /// `limit_reached`, with the name of the limit and when to come back.
     pub(crate) fn command(&self, bytes: usize) -> Result<(), Fault> {
-        self.commands
-            .check()
-            .map_err(|no| fast("commands", self.door.limits.commands, &no, &self.door.clock))?;
-        self.door.command(&self.tenant, bytes)
+        self.commands.check().map_err(|no| {
+            fast("commands", self.admission.limits.commands, &no, &self.admission.clock)
+        })?;
+        self.admission.command(&self.tenant, bytes)
     }
 
     /// This connection is read so many more records of some history, as far as they make one piece. Has it, or its
     /// tenant, had much already?
-    pub(crate) fn replay(&self, records: u64) -> Had {
+    pub(crate) fn replay(&self, records: u64) -> ReplayUsage {
         match self.replays.check_n(piece(records)) {
-            Ok(Ok(())) => self.door.replay(&self.tenant, records),
-            Ok(Err(_)) | Err(_) => Had::Much,
+            Ok(Ok(())) => self.admission.replay(&self.tenant, records),
+            Ok(Err(_)) | Err(_) => ReplayUsage::Heavy,
         }
     }
 }
@@ -244,7 +244,7 @@ fn full(name: &'static str, limit: usize) -> Fault {
         .with(Fact::LimitName, name)
 }
 
-fn fast(name: &'static str, rate: Rate, no: &NotUntil<Duration>, clock: &Steady) -> Fault {
+fn fast(name: &'static str, rate: Rate, no: &NotUntil<Duration>, clock: &MonotonicClock) -> Fault {
     use governor::clock::Clock as _;
     full(name, rate.per_second as usize).retry_after(no.wait_time_from(clock.now()))
 }
@@ -259,9 +259,9 @@ mod tests {
 
     /// A clock that stands still until it is moved.
     #[derive(Debug, Default)]
-    struct Hands(AtomicI64);
+    struct ManualClock(AtomicI64);
 
-    impl Clock for Hands {
+    impl Clock for ManualClock {
         fn now(&self) -> Timestamp {
             Timestamp::from_micros(self.0.load(Ordering::SeqCst))
         }
@@ -271,8 +271,8 @@ mod tests {
         }
     }
 
-    fn door(limits: &Limits) -> (Arc<Admission>, Arc<Hands>) {
-        let hands = Arc::new(Hands(AtomicI64::new(1_000_000_000_000)));
+    fn admission(limits: &Limits) -> (Arc<Admission>, Arc<ManualClock>) {
+        let hands = Arc::new(ManualClock(AtomicI64::new(1_000_000_000_000)));
         let clock: Arc<dyn Clock> = Arc::clone(&hands) as _;
         (Admission::new(limits, &clock), hands)
     }
@@ -284,21 +284,22 @@ mod tests {
     #[test]
     fn a_tenant_cannot_take_everybodys_place() {
         let limits = Limits { connections: 3, tenant_connections: 2, ..Limits::default() };
-        let (door, _) = door(&limits);
-        let first = door.enter("acme").unwrap();
-        let _second = door.enter("acme").unwrap();
-        assert_eq!(name_of(&door.enter("acme").unwrap_err()), "tenant_connections");
-        let _third = door.enter("other").unwrap();
-        assert_eq!(name_of(&door.enter("other").unwrap_err()), "connections");
+        let (admission, _) = admission(&limits);
+        let first = admission.enter("acme").unwrap();
+        let _second = admission.enter("acme").unwrap();
+        assert_eq!(name_of(&admission.enter("acme").unwrap_err()), "tenant_connections");
+        let _third = admission.enter("other").unwrap();
+        assert_eq!(name_of(&admission.enter("other").unwrap_err()), "connections");
         drop(first);
-        assert!(door.enter("acme").is_ok(), "who leaves makes room");
+        assert!(admission.enter("acme").is_ok(), "who leaves makes room");
     }
 
     #[test]
     fn a_burst_is_let_through_and_the_rest_told_when_to_come_back() {
-        let (door, hands) = door(&Limits::default());
-        let ticket = door.enter("acme").unwrap();
-        let burst = |ticket: &Ticket| (0..1000).filter(|_| ticket.command(100).is_ok()).count();
+        let (admission, hands) = admission(&Limits::default());
+        let ticket = admission.enter("acme").unwrap();
+        let burst =
+            |ticket: &AdmissionPermit| (0..1000).filter(|_| ticket.command(100).is_ok()).count();
         assert_eq!(burst(&ticket), 200);
         let fault = ticket.command(100).unwrap_err();
         assert_eq!(name_of(&fault), "commands");
@@ -309,9 +310,10 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_stops_nobody() {
-        let (door, hands) = door(&Limits::default());
-        let ticket = door.enter("acme").unwrap();
-        let burst = |ticket: &Ticket| (0..1000).filter(|_| ticket.command(100).is_ok()).count();
+        let (admission, hands) = admission(&Limits::default());
+        let ticket = admission.enter("acme").unwrap();
+        let burst =
+            |ticket: &AdmissionPermit| (0..1000).filter(|_| ticket.command(100).is_ok()).count();
         assert_eq!(burst(&ticket), 200);
         hands.0.fetch_sub(3_600_000_000, Ordering::SeqCst);
         assert_eq!(burst(&ticket), 0);
@@ -326,17 +328,18 @@ mod tests {
             tenant_replays: Rate { per_second: 256, burst: 640 },
             ..Limits::default()
         };
-        let (door, hands) = door(&limits);
-        let (one, two) = (door.enter("acme").unwrap(), door.enter("acme").unwrap());
-        let other = door.enter("other").unwrap();
-        let little =
-            |ticket: &Ticket| (0..10).filter(|_| ticket.replay(9_000) == Had::Little).count();
+        let (admission, hands) = admission(&limits);
+        let (one, two) = (admission.enter("acme").unwrap(), admission.enter("acme").unwrap());
+        let other = admission.enter("other").unwrap();
+        let little = |ticket: &AdmissionPermit| {
+            (0..10).filter(|_| ticket.replay(9_000) == ReplayUsage::Light).count()
+        };
         assert_eq!((little(&one), little(&two), little(&other)), (3, 2, 3));
-        let anew = door.enter("acme").unwrap();
+        let anew = admission.enter("acme").unwrap();
         assert_eq!(little(&anew), 0, "a new line is no new allowance of the tenant");
-        let bad_line = door.enter("acme").unwrap();
-        assert_eq!(bad_line.replay(100), Had::Little, "who misses little gets it");
-        assert_eq!(one.replay(100), Had::Much, "but not again and again");
+        let bad_line = admission.enter("acme").unwrap();
+        assert_eq!(bad_line.replay(100), ReplayUsage::Light, "who misses little gets it");
+        assert_eq!(one.replay(100), ReplayUsage::Heavy, "but not again and again");
         hands.0.fetch_add(1_000_000, Ordering::SeqCst);
         assert_eq!((little(&one), little(&two)), (1, 1), "a second later");
     }
@@ -344,8 +347,8 @@ mod tests {
     #[test]
     fn bytes_are_counted_per_tenant() {
         let rate = Rate { per_second: 1_000, burst: 1_000 };
-        let (door, _) = door(&Limits { tenant_bytes: rate, ..Limits::default() });
-        let (one, two) = (door.enter("acme").unwrap(), door.enter("other").unwrap());
+        let (admission, _) = admission(&Limits { tenant_bytes: rate, ..Limits::default() });
+        let (one, two) = (admission.enter("acme").unwrap(), admission.enter("other").unwrap());
         one.command(900).unwrap();
         assert_eq!(name_of(&one.command(900).unwrap_err()), "tenant_bytes");
         two.command(900).unwrap();

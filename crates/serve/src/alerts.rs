@@ -4,7 +4,7 @@
 //! the next start: how far everything has been told is kept in a small file. Faults of a code are told
 //! together, and again only after a pause; what came meanwhile is counted in the next message.
 
-mod watch;
+mod queue;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,12 +16,12 @@ use budao_core::{
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 
-use self::watch::Message;
-pub(crate) use self::watch::{Alarm, Watch};
+use self::queue::AlertMessage;
+pub(crate) use self::queue::{Alarm, AlertQueue};
 use crate::server::Server;
 
 /// How long a webhook may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whom to tell, of what.
 #[derive(Clone, Debug)]
@@ -76,20 +76,20 @@ pub struct Threshold {
 }
 
 /// Goes on from where the last start has told everything. Must come before anything is counted.
-pub(crate) async fn begin(server: &Server) -> Option<(Alerts, Watch)> {
+pub(crate) async fn begin(server: &Server) -> Option<(Alerts, AlertQueue)> {
     let alerts = server.config.alerts.clone()?;
     let since = read_cursor(&alerts).unwrap_or_else(|| server.now());
-    let watch = Watch::new(alerts.rules.clone(), since);
-    save_cursor(&alerts, watch.told_up_to()).await;
+    let watch = AlertQueue::new(alerts.rules.clone(), since);
+    save_cursor(&alerts, watch.sent_up_to()).await;
     server.stats.lock().await.raise_alarms(since);
     Some((alerts, watch))
 }
 
 /// Tells the webhook until the server stops.
-pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: Watch) {
+pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: AlertQueue) {
     // What is told is for this address alone: a webhook that sends us elsewhere has not taken it.
     let client = reqwest::Client::builder()
-        .timeout(PATIENCE)
+        .timeout(REQUEST_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
         .referer(false);
     let Ok(client) = client.build() else {
@@ -103,8 +103,8 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: Watch) {
             match post(&client, &alerts, &message).await {
                 Ok(()) => {
                     failed = 0;
-                    watch.told(&message, server.now());
-                    save_cursor(&alerts, watch.told_up_to()).await;
+                    watch.mark_sent(&message, server.now());
+                    save_cursor(&alerts, watch.sent_up_to()).await;
                 }
                 Err(fault) => {
                     failed += 1;
@@ -124,7 +124,7 @@ pub(crate) async fn run(server: Arc<Server>, alerts: Alerts, mut watch: Watch) {
 }
 
 /// Takes up what is new.
-async fn look(server: &Server, watch: &mut Watch) {
+async fn look(server: &Server, watch: &mut AlertQueue) {
     let mut stats = server.stats.lock().await;
     match stats.catch_up(&*server.journal, server.now()).await {
         Ok(_) => watch.take(stats.take_alarms(), server.now()),
@@ -132,7 +132,11 @@ async fn look(server: &Server, watch: &mut Watch) {
     }
 }
 
-async fn post(client: &reqwest::Client, alerts: &Alerts, message: &Message) -> Result<(), Fault> {
+async fn post(
+    client: &reqwest::Client,
+    alerts: &Alerts,
+    message: &AlertMessage,
+) -> Result<(), Fault> {
     let failed = |kind| Fault::new(kind, Operation::ServeRequest).with(Fact::Service, "webhook");
     let body = serde_json::to_vec(message).map_err(|error| failed(Kind::Bug).caused_by(&error))?;
     let sent = client
@@ -146,7 +150,7 @@ async fn post(client: &reqwest::Client, alerts: &Alerts, message: &Message) -> R
         sent.map_err(|error| failed(Kind::NetworkUnavailable).caused_by(&error.without_url()))?;
     match response.status() {
         status if status.is_success() => Ok(()),
-        status => Err(failed(Kind::PeerFailed).because(format!("it answered {status}"))),
+        status => Err(failed(Kind::PeerFailed).with_cause(format!("it answered {status}"))),
     }
 }
 

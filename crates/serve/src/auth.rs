@@ -24,7 +24,7 @@ const TOKEN_BYTES: usize = 8 * 1024;
 
 /// Somebody who may come in.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Who {
+pub struct Identity {
     /// Whose limits count.
     pub tenant: String,
     /// Whose sessions they are.
@@ -33,7 +33,7 @@ pub struct Who {
     pub is_operator: bool,
 }
 
-impl Who {
+impl Identity {
     /// The one person on a machine of their own.
     #[must_use]
     pub fn local() -> Self {
@@ -52,7 +52,7 @@ impl Who {
 #[derive(Default)]
 pub struct Auth {
     open: bool,
-    tokens: Vec<([u8; 32], Who)>,
+    tokens: Vec<([u8; 32], Identity)>,
     keys: Vec<JwtKey>,
 }
 
@@ -97,7 +97,7 @@ impl Auth {
     #[must_use]
     pub fn token(token: &str) -> Self {
         let mut auth = Self::default();
-        auth.add_token(token, Who::local());
+        auth.add_token(token, Identity::local());
         auth
     }
 
@@ -108,7 +108,7 @@ impl Auth {
     }
 
     /// Lets in whoever has this token.
-    pub fn add_token(&mut self, token: &str, who: Who) {
+    pub fn add_token(&mut self, token: &str, who: Identity) {
         self.tokens.push((Sha256::digest(token).into(), who));
     }
 
@@ -126,7 +126,7 @@ impl Auth {
                 [token, tenant, user, "operator"] => (token, tenant, user, true),
                 _ => return Err(wrong_line(index + 1)),
             };
-            let who = Who { tenant: tenant.to_owned(), user: user.to_owned(), is_operator };
+            let who = Identity { tenant: tenant.to_owned(), user: user.to_owned(), is_operator };
             self.add_token(token, who);
         }
         Ok(())
@@ -171,9 +171,9 @@ impl Auth {
     ///
     /// # Errors
     /// `not_authenticated`, and nothing about why.
-    pub fn who(&self, headers: &HeaderMap, now: Timestamp) -> Result<Who, Fault> {
+    pub fn who(&self, headers: &HeaderMap, now: Timestamp) -> Result<Identity, Fault> {
         if self.open {
-            return Ok(Who::local());
+            return Ok(Identity::local());
         }
         token_of(headers)
             .filter(|token| token.len() <= TOKEN_BYTES)
@@ -181,7 +181,7 @@ impl Auth {
             .ok_or_else(|| Fault::new(Kind::NotAuthenticated, Operation::Authenticate))
     }
 
-    fn by_token(&self, token: &str) -> Option<Who> {
+    fn by_token(&self, token: &str) -> Option<Identity> {
         let digest: [u8; 32] = Sha256::digest(token).into();
         let mut found = None;
         for (known, who) in &self.tokens {
@@ -192,7 +192,7 @@ impl Auth {
         found.cloned()
     }
 
-    fn by_signature(&self, token: &str, now: Timestamp) -> Option<Who> {
+    fn by_signature(&self, token: &str, now: Timestamp) -> Option<Identity> {
         let seconds = u64::try_from(now.as_millis() / 1000).unwrap_or(0);
         let claims = self.keys.iter().find_map(|JwtKey { key, validation }| {
             jsonwebtoken::decode::<Claims>(token, key, validation).ok().map(|data| data.claims)
@@ -200,7 +200,7 @@ impl Auth {
         let Claims { sub, tenant, operator, exp, nbf } = claims;
         let in_time = exp? > seconds && nbf.is_none_or(|from| from <= seconds);
         let tenant = tenant.unwrap_or_else(|| "default".to_owned());
-        in_time.then_some(Who { tenant, user: sub, is_operator: operator })
+        in_time.then_some(Identity { tenant, user: sub, is_operator: operator })
     }
 }
 
@@ -234,14 +234,14 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 
-    fn asks(auth: &Auth, header: (&'static str, &str)) -> Option<Who> {
+    fn asks(auth: &Auth, header: (&'static str, &str)) -> Option<Identity> {
         let mut headers = HeaderMap::new();
         headers.insert(header.0, header.1.parse().unwrap());
         auth.who(&headers, NOW).ok()
     }
 
-    fn user(name: &str) -> Who {
-        Who { tenant: "acme".to_owned(), user: name.to_owned(), is_operator: false }
+    fn user(name: &str) -> Identity {
+        Identity { tenant: "acme".to_owned(), user: name.to_owned(), is_operator: false }
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn no_two_people_share_a_name() {
-        let who = |tenant: &str, user: &str| Who {
+        let who = |tenant: &str, user: &str| Identity {
             tenant: tenant.to_owned(),
             user: user.to_owned(),
             is_operator: false,

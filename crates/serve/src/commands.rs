@@ -2,32 +2,32 @@
 
 use budao_core::{
     Event, Fault,
-    event::{Ask, Seq, SessionId},
+    event::{CommandBody, Seq, SessionId},
     message::text_of,
 };
-use budao_journal::{Journal, PageLimits, Stored};
+use budao_journal::{Journal, PageLimits, StoredRecord};
 use serde_json::{Map, Value, json};
 
-use crate::{card::Card, inbound::Request, words::brief};
+use crate::{inbound::Request, session_meta::SessionMeta, texts::brief};
 
 /// The command a request stands for; none when the gateway itself answers it.
-pub(crate) fn ask_of(request: Request, card: &Card) -> Option<Ask> {
+pub(crate) fn ask_of(request: Request, card: &SessionMeta) -> Option<CommandBody> {
     Some(match request {
         Request::Message { content, plan } => match plan.or(card.plan) {
-            Some(plan) => Ask::Plan { question: text_of(&content), confirm: plan.confirm },
-            None => Ask::Message { content },
+            Some(plan) => CommandBody::Plan { question: text_of(&content), confirm: plan.confirm },
+            None => CommandBody::Message { content },
         },
-        Request::SolveTasks { question, tasks } => Ask::Solve { question, tasks },
+        Request::SolveTasks { question, tasks } => CommandBody::Solve { question, tasks },
         Request::Response { question, decision, note, arguments, digest } => {
-            Ask::Decide { question, decision, note, arguments, digest }
+            CommandBody::Decide { question, decision, note, arguments, digest }
         }
-        Request::Cancel { reason } => Ask::Cancel { reason },
-        Request::Withdraw { message } => Ask::Withdraw { message },
-        Request::CancelTask { task } => Ask::CancelTask { task },
-        Request::RestartTask { task } => Ask::RestartTask { task },
-        Request::CancelPlan => Ask::CancelPlan,
-        Request::Replan { question } => Ask::Replan { question },
-        Request::CloseSession => Ask::Close,
+        Request::Cancel { reason } => CommandBody::Cancel { reason },
+        Request::Withdraw { message } => CommandBody::Withdraw { message },
+        Request::CancelTask { task } => CommandBody::CancelTask { task },
+        Request::RestartTask { task } => CommandBody::RestartTask { task },
+        Request::CancelPlan => CommandBody::CancelPlan,
+        Request::Replan { question } => CommandBody::Replan { question },
+        Request::CloseSession => CommandBody::Close,
         Request::CreateSession(_)
         | Request::Ack(_)
         | Request::RequestState
@@ -61,7 +61,7 @@ pub(crate) async fn replanned(
 ) -> Result<Map<String, Value>, Fault> {
     let page = journal.read(session, at, PageLimits { records: 1, bytes: 1 }).await?;
     let first = page.records.first().filter(|_| page.gap.is_none());
-    let more = match first.map(Stored::event).transpose()? {
+    let more = match first.map(StoredRecord::event).transpose()? {
         Some(Event::ReplanRequested { .. }) => json!({ "mode": "in_run" }),
         Some(Event::PipelineAccepted { question, .. }) => {
             json!({ "mode": "restart", "question": brief(&question) })

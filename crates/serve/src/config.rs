@@ -12,7 +12,9 @@ use budao_core::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{alerts::Alerts, auth::Auth, inbound::OnDisconnect, meters::Meters, signed::Keyring};
+use crate::{
+    alerts::Alerts, auth::Auth, inbound::OnDisconnect, metrics::Metrics, signed_state::Keyring,
+};
 
 /// What a server is set to.
 #[derive(Debug)]
@@ -40,21 +42,21 @@ pub struct Config {
     /// Takes secrets out of what peers are told.
     pub scrubber: Scrubber,
     /// Where numbers are gathered.
-    pub meters: Meters,
+    pub meters: Metrics,
     /// Who is told of faults that need somebody.
     pub alerts: Option<Alerts>,
     /// Routes of others on the same address. They pass the same check of origins and host names, and admit whom
     /// they want by themselves.
     pub beside: Router,
     /// What the hub among those routes counted, to be told with our own numbers.
-    pub hub: Option<Counters>,
+    pub hub: Option<CounterSource>,
 }
 
 /// Numbers that somebody else has, and tells when asked.
 #[derive(Clone)]
-pub struct Counters(Arc<dyn Fn() -> Value + Send + Sync>);
+pub struct CounterSource(Arc<dyn Fn() -> Value + Send + Sync>);
 
-impl Counters {
+impl CounterSource {
     /// Asked anew each time; must answer at once.
     pub fn new(now: impl Fn() -> Value + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
@@ -65,7 +67,7 @@ impl Counters {
     }
 }
 
-impl fmt::Debug for Counters {
+impl fmt::Debug for CounterSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Counters")
     }
@@ -87,7 +89,7 @@ impl Config {
             limits: Limits::default(),
             core: CoreLimits::default(),
             scrubber: Scrubber::new(),
-            meters: Meters::new(),
+            meters: Metrics::new(),
             alerts: None,
             beside: Router::new(),
             hub: None,

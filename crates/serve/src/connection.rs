@@ -1,6 +1,6 @@
 //! One client: what it asks, and the sessions it observes.
 
-mod watching;
+mod observed_sessions;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -9,7 +9,7 @@ use std::{
 
 use budao_core::{
     Fault, Kind, Lang, Timestamp,
-    event::{Ask, CommandId, Seq, SessionId},
+    event::{CommandBody, CommandId, Seq, SessionId},
     fault::{Fact, FactValue, Operation},
     trace::{SpanId, Trace},
 };
@@ -18,19 +18,19 @@ use serde_json::{Map, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admission::Ticket,
-    auth::Who,
+    admission::AdmissionPermit,
+    auth::Identity,
     commands::{ask_of, more_of, replanned},
     frame::{
         Frame, close,
-        connection::{self as frames, Asked, Exported, Head},
+        connection::{self as frames, CommandRef, ExportedState, Head},
     },
     hub::Hub,
-    inbound::{self, Creation, Cursor, Inbound, Refusal, Request},
-    observe::{How, Wish},
-    outbox::{Closed, Encoded, Goodbye, Outbox},
-    server::{Order, Server},
-    signed::State,
+    inbound::{self, Cursor, Inbound, Refusal, Request, SessionRequest},
+    observe::{ObserveMode, ObserveRequest},
+    outbox::{CloseReason, EncodedFrame, Outbox, OutboxClosed},
+    server::{CommandRequest, Server},
+    signed_state::SignedState,
 };
 
 /// What it takes to work out where a session stands, in records read.
@@ -41,19 +41,19 @@ pub(crate) const FOLD: u64 = 8;
 pub(crate) struct Connection {
     pub(crate) server: Arc<Server>,
     pub(crate) id: String,
-    pub(crate) who: Who,
+    pub(crate) who: Identity,
     pub(crate) outbox: Outbox,
     pub(crate) since: Timestamp,
     /// The language its requests ask for, and the one it named itself.
     lang: Lang,
     said: Mutex<Option<Lang>>,
-    pub(crate) ticket: Ticket,
-    watched: Mutex<Vec<Watched>>,
+    pub(crate) ticket: AdmissionPermit,
+    watched: Mutex<Vec<ObservedSession>>,
 }
 
 /// A session the client observes, or is about to.
 #[derive(Debug)]
-struct Watched {
+struct ObservedSession {
     session: SessionId,
     hub: Option<Arc<Hub>>,
     /// Stops the replay that leads there.
@@ -75,7 +75,7 @@ pub(crate) enum Departure {
 
 impl Departure {
     /// How somebody went to whom we said this.
-    pub(crate) fn of(goodbye: Goodbye) -> Self {
+    pub(crate) fn of(goodbye: CloseReason) -> Self {
         match goodbye.code {
             close::RESTARTING | close::NORMAL => Self::Orderly,
             code => Self::Lost { code, reason: goodbye.reason },
@@ -84,7 +84,12 @@ impl Departure {
 }
 
 impl Connection {
-    pub(crate) fn new(server: Arc<Server>, who: Who, lang: Lang, ticket: Ticket) -> Arc<Self> {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        who: Identity,
+        lang: Lang,
+        ticket: AdmissionPermit,
+    ) -> Arc<Self> {
         Arc::new(Self {
             lang,
             said: Mutex::default(),
@@ -98,7 +103,7 @@ impl Connection {
         })
     }
 
-    fn watched(&self) -> MutexGuard<'_, Vec<Watched>> {
+    fn watched(&self) -> MutexGuard<'_, Vec<ObservedSession>> {
         self.watched.lock().expect("no code panics while holding this")
     }
 
@@ -111,7 +116,7 @@ impl Connection {
         *self.said.lock().expect("no code panics while holding this")
     }
 
-    fn hear_language(&self, language: Option<Lang>) {
+    fn set_language(&self, language: Option<Lang>) {
         if language.is_some() {
             *self.said.lock().expect("no code panics while holding this") = language;
         }
@@ -122,12 +127,12 @@ impl Connection {
         self.said().unwrap_or(self.lang)
     }
 
-    async fn reply(&self, frame: &Frame) -> Result<(), Closed> {
-        self.outbox.send(Encoded::from(frame)).await
+    async fn reply(&self, frame: &Frame) -> Result<(), OutboxClosed> {
+        self.outbox.send(EncodedFrame::from(frame)).await
     }
 
     /// `system.connected`.
-    pub(crate) async fn greet(&self) -> Result<(), Closed> {
+    pub(crate) async fn greet(&self) -> Result<(), OutboxClosed> {
         let config = &self.server.config;
         let hello = frames::Hello {
             connection: &self.id,
@@ -157,7 +162,7 @@ impl Connection {
     }
 
     /// Frames were handed to the transport.
-    pub(crate) fn sent(&self, frames: &[Encoded]) {
+    pub(crate) fn sent(&self, frames: &[EncodedFrame]) {
         self.outbox.sent(frames);
         let mut watched = self.watched();
         for (session, _, seq) in frames.iter().filter_map(|frame| frame.at) {
@@ -168,19 +173,21 @@ impl Connection {
     }
 
     /// A text frame came. Every one is answered.
-    pub(crate) async fn hear(self: &Arc<Self>, text: &str) -> Result<(), Closed> {
+    pub(crate) async fn hear(self: &Arc<Self>, text: &str) -> Result<(), OutboxClosed> {
         let trace = self.server.world.trace();
         match inbound::parse(text, &self.server.inbound_limits()) {
             Err(refusal) => self.refuse(refusal, trace).await,
             Ok(inbound) => match self.ticket.command(text.len()) {
                 Err(fault) => self.refuse(refusal_of(&inbound, fault), trace).await,
-                Ok(()) => self.take_up(Inbound { trace: inbound.trace.or(trace), ..inbound }).await,
+                Ok(()) => {
+                    self.handle_inbound(Inbound { trace: inbound.trace.or(trace), ..inbound }).await
+                }
             },
         }
     }
 
     /// Something came that is no text frame.
-    pub(crate) async fn refuse_fault(&self, fault: Fault) -> Result<(), Closed> {
+    pub(crate) async fn refuse_fault(&self, fault: Fault) -> Result<(), OutboxClosed> {
         let trace = self.server.world.trace();
         let fault = match self.ticket.command(0) {
             Ok(()) => fault,
@@ -189,17 +196,18 @@ impl Connection {
         self.refuse(fault.into(), trace).await
     }
 
-    async fn refuse(&self, refusal: Refusal, trace: Trace) -> Result<(), Closed> {
+    async fn refuse(&self, refusal: Refusal, trace: Trace) -> Result<(), OutboxClosed> {
         let Refusal { fault, action, session, command, language } = refusal;
-        self.hear_language(language);
+        self.set_language(language);
         let fault = self.server.clean(fault, trace);
-        let asked = Asked { action: action.unwrap_or("frame"), session, command: command.as_ref() };
+        let asked =
+            CommandRef { action: action.unwrap_or("frame"), session, command: command.as_ref() };
         self.reply(&frames::rejected(self.server.now(), asked, &fault, self.lang())).await
     }
 
-    async fn take_up(self: &Arc<Self>, inbound: Inbound) -> Result<(), Closed> {
+    async fn handle_inbound(self: &Arc<Self>, inbound: Inbound) -> Result<(), OutboxClosed> {
         let trace = inbound.trace;
-        self.hear_language(inbound.language);
+        self.set_language(inbound.language);
         let asked = refusal_of(&inbound, Fault::new(Kind::Bug, Operation::SubmitCommand));
         match self.perform(inbound).await {
             Ok(None) => Ok(()),
@@ -223,12 +231,19 @@ impl Connection {
             Request::Ack(_) => session.or_else(|| self.only_session()).ok_or_else(no_session)?,
             _ => session.ok_or_else(no_session)?,
         };
-        let card = self.server.cards.check(&*self.server.journal, session, &self.who).await?;
-        let asked =
-            Asked { action: request.action(), session: Some(session), command: command.as_ref() };
+        let card =
+            self.server.session_meta.check(&*self.server.journal, session, &self.who).await?;
+        let asked = CommandRef {
+            action: request.action(),
+            session: Some(session),
+            command: command.as_ref(),
+        };
         match request {
             Request::Reconnect { cursor } | Request::ReconnectWithState { cursor, .. } => {
-                let wish = Wish { command, ..Wish::new(session, cursor, How::Resuming) };
+                let wish = ObserveRequest {
+                    command,
+                    ..ObserveRequest::new(session, cursor, ObserveMode::Resume)
+                };
                 self.watch(card, wish)?;
                 Ok(None)
             }
@@ -247,7 +262,7 @@ impl Connection {
                 let replans = matches!(request, Request::Replan { .. });
                 let Some(ask) = ask_of(request, &card) else { return Ok(None) };
                 let (by, command) = (self.who.name(), command.clone());
-                let order = Order { by, command, trace, parent, ask };
+                let order = CommandRequest { by, command, trace, parent, ask };
                 let at = self.server.submit(session, order).await?;
                 if replans {
                     more.extend(replanned(&*self.server.journal, session, at).await?);
@@ -255,7 +270,10 @@ impl Connection {
                 let lang = self.said().unwrap_or(card.language);
                 if !self.is_watching(session) {
                     // Whoever sends something wants to see what comes of it.
-                    let wish = Wish { after: at, ..Wish::new(session, None, How::Plainly) };
+                    let wish = ObserveRequest {
+                        after: at,
+                        ..ObserveRequest::new(session, None, ObserveMode::Fresh)
+                    };
                     self.watch(card, wish)?;
                 }
                 Ok(Some(frames::accepted(self.server.now(), asked, more, lang)))
@@ -266,13 +284,13 @@ impl Connection {
     /// Opens a session and observes it. Its first record is the answer.
     async fn create(
         self: &Arc<Self>,
-        creation: Creation,
+        creation: SessionRequest,
         command: Option<&CommandId>,
     ) -> Result<(), Fault> {
         self.room_for_one_more(None)?;
         let opened = self.server.open(&self.who, creation, command).await?;
-        let card = self.server.cards.get(&*self.server.journal, opened.session).await?;
-        self.watch_first(card, Wish::new(opened.session, None, How::Plainly)).await
+        let card = self.server.session_meta.get(&*self.server.journal, opened.session).await?;
+        self.watch_first(card, ObserveRequest::new(opened.session, None, ObserveMode::Fresh)).await
     }
 
     /// Comes back with a signed state: once, for the one it was made for.
@@ -284,9 +302,10 @@ impl Connection {
         trace: Trace,
     ) -> Result<(), Fault> {
         let name = self.who.name();
-        let state = State::verify(state, &name, &self.server.config.keys, self.server.now())?;
+        let state = SignedState::verify(state, &name, &self.server.config.keys, self.server.now())?;
         let session = state.session;
-        let card = self.server.cards.check(&*self.server.journal, session, &self.who).await?;
+        let card =
+            self.server.session_meta.check(&*self.server.journal, session, &self.who).await?;
         self.room_for_one_more(Some(session))?;
         // The nonce names a command; a second use with another id is another command of the same name.
         let used_by = command.clone().unwrap_or_else(|| CommandId::own(self.server.world.uuid()));
@@ -295,12 +314,12 @@ impl Connection {
             "expires_at": state.expires,
             "used_by": used_by,
         });
-        let order = Order {
+        let order = CommandRequest {
             by: name,
             command: Some(format!("state-{:032x}", state.nonce).into()),
             trace,
             parent: SpanId::NONE,
-            ask: Ask::Note { topic: "serve.nonce".to_owned(), data },
+            ask: CommandBody::Annotate { topic: "serve.nonce".to_owned(), data },
         };
         self.server.submit(session, order).await.map_err(|fault| match fault.kind() {
             Kind::CommandRepeated => Fault::new(Kind::StateReused, Operation::VerifyState)
@@ -313,7 +332,11 @@ impl Connection {
             seq: state.seq,
         });
         let epoch = from.epoch.or(Some(state.epoch));
-        let wish = Wish { epoch, command, ..Wish::new(session, Some(from), How::Restoring) };
+        let wish = ObserveRequest {
+            epoch,
+            command,
+            ..ObserveRequest::new(session, Some(from), ObserveMode::Restore)
+        };
         self.watch(card, wish)
     }
 
@@ -330,15 +353,15 @@ impl Connection {
             fold(&*server.journal, session).await?
         };
         let info = server.journal.info(session).await?;
-        let epoch = info.ok_or_else(|| crate::card::unknown(session))?.epoch;
+        let epoch = info.ok_or_else(|| crate::session_meta::unknown(session))?.epoch;
         // Not the head: what has not been handed over yet must come after a resume.
         let known =
             self.watched().iter().find(|known| known.session == session).map(|known| known.sent);
         let seq = known.unwrap_or(folded.head).min(folded.head);
         let valid = server.config.limits.signed_state;
-        let state = State::new(self.who.name(), session, (epoch, seq), valid, &server.world);
+        let state = SignedState::new(self.who.name(), session, (epoch, seq), valid, &server.world);
         let signed = state.sign(&server.config.keys);
-        let exported = Exported {
+        let exported = ExportedState {
             session,
             command,
             epoch,
@@ -362,7 +385,7 @@ impl Connection {
             Some(standing) if cursor.seq <= standing.head => (standing.head, standing.epoch),
             _ => {
                 let info = self.server.journal.info(session).await?;
-                let info = info.ok_or_else(|| crate::card::unknown(session))?;
+                let info = info.ok_or_else(|| crate::session_meta::unknown(session))?;
                 (info.head, Some(info.epoch))
             }
         };

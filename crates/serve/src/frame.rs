@@ -15,9 +15,9 @@ use budao_core::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::words::{cut, is_cut, is_plain};
+use crate::texts::{cut, is_cut, is_plain};
 pub(crate) use fault::millis;
-pub use fault::{Told, metadata_of, outline};
+pub use fault::{FaultContext, metadata_of, outline};
 
 /// The close codes a client may meet, and what it should do.
 pub mod close {
@@ -48,7 +48,7 @@ pub mod close {
 
 /// Where a frame stands in its session's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FramePosition {
     /// The record's position.
     pub seq: Seq,
     /// The position of the frame before it; a client that has another one misses something.
@@ -71,7 +71,7 @@ pub enum Content {
 
 /// The text a person is shown.
 #[derive(Clone, Debug, Default, PartialEq)]
-enum Shown {
+enum DisplayText {
     #[default]
     Nothing,
     Text(String),
@@ -114,8 +114,8 @@ pub struct Frame {
     step: Option<Arc<str>>,
     content: Content,
     metadata: Metadata,
-    shown: Shown,
-    place: Option<Place>,
+    shown: DisplayText,
+    place: Option<FramePosition>,
 }
 
 impl Frame {
@@ -129,7 +129,7 @@ impl Frame {
             step: None,
             content: Content::None,
             metadata: Metadata::Fields(Map::new()),
-            shown: Shown::Nothing,
+            shown: DisplayText::Nothing,
             place: None,
         }
     }
@@ -137,7 +137,7 @@ impl Frame {
     /// A frame that comes of a record. `prev` is the frame before it.
     #[must_use]
     pub fn of(record: &Record, prev: Seq, event: &'static str) -> Self {
-        let place = Place { seq: record.seq, prev, epoch: record.epoch };
+        let place = FramePosition { seq: record.seq, prev, epoch: record.epoch };
         Self { place: Some(place), ..Self::new(event, record.at).about(record.session) }
     }
 
@@ -198,7 +198,7 @@ impl Frame {
     #[must_use]
     pub fn delta(mut self, delta: Delta) -> Self {
         self.metadata = Metadata::Delta(delta);
-        self.shown = Shown::Content(crate::words::PARTIAL_CHARS);
+        self.shown = DisplayText::Content(crate::texts::PARTIAL_CHARS);
         self
     }
 
@@ -223,14 +223,14 @@ impl Frame {
     /// Shows its content, cut to so many characters.
     #[must_use]
     pub fn show_content(mut self, chars: usize) -> Self {
-        self.shown = Shown::Content(chars);
+        self.shown = DisplayText::Content(chars);
         self
     }
 
     /// Says what a person is shown.
     #[must_use]
     pub fn show(mut self, text: impl Into<String>) -> Self {
-        self.shown = Shown::Text(text.into());
+        self.shown = DisplayText::Text(text.into());
         self
     }
 
@@ -248,7 +248,7 @@ impl Frame {
 
     /// Where it stands; none if it is about the connection.
     #[must_use]
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<FramePosition> {
         self.place
     }
 
@@ -264,7 +264,9 @@ impl Frame {
         let mut out = String::with_capacity(self.about_bytes());
         out.push_str(r#"{"event":"#);
         push_json(&mut out, self.event);
-        if let (Some(Place { seq, prev, epoch }), Some(session)) = (self.place, self.session) {
+        if let (Some(FramePosition { seq, prev, epoch }), Some(session)) =
+            (self.place, self.session)
+        {
             let _ = write!(out, r#","seq":{seq},"prev":{prev},"epoch":"{epoch}""#);
             let _ = write!(out, r#","event_id":"{session}.{epoch}.{seq}""#);
         }
@@ -295,19 +297,19 @@ impl Frame {
     fn push_shown(&self, out: &mut String, content: Range<usize>) {
         const FIELD: &str = r#","show_content":"#;
         match (&self.shown, &self.content) {
-            (Shown::Text(text), _) => {
+            (DisplayText::Text(text), _) => {
                 out.push_str(FIELD);
                 push_text(out, text);
             }
-            (Shown::Content(chars), Content::Text(text)) if is_cut(text, *chars) => {
+            (DisplayText::Content(chars), Content::Text(text)) if is_cut(text, *chars) => {
                 out.push_str(FIELD);
                 push_text(out, &cut(text, *chars));
             }
-            (Shown::Content(_), Content::Text(_)) => {
+            (DisplayText::Content(_), Content::Text(_)) => {
                 out.push_str(FIELD);
                 out.extend_from_within(content);
             }
-            (Shown::Content(_) | Shown::Nothing, _) => {}
+            (DisplayText::Content(_) | DisplayText::Nothing, _) => {}
         }
     }
 }
@@ -334,9 +336,9 @@ impl Frame {
         const BESIDES: usize = 640;
         let words = if let Content::Text(text) = &self.content { text.len() } else { 0 };
         let shown = match &self.shown {
-            Shown::Nothing => 0,
-            Shown::Text(text) => text.len(),
-            Shown::Content(chars) => words.min(chars.saturating_mul(4)),
+            DisplayText::Nothing => 0,
+            DisplayText::Text(text) => text.len(),
+            DisplayText::Content(chars) => words.min(chars.saturating_mul(4)),
         };
         BESIDES + words + words / 16 + shown + shown / 16
     }

@@ -1,12 +1,12 @@
 //! The same over HTTP: routes, who may use them, and what they answer.
 
+mod fault_renderings;
 mod frames;
 mod guard;
 mod health;
 mod openapi;
 mod sessions;
 mod stats;
-mod tellings;
 mod views;
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use http::{HeaderName, HeaderValue, Method, header};
 use tokio::sync::OwnedSemaphorePermit;
 use tower_http::{catch_panic::CatchPanicLayer, cors::CorsLayer};
 
-pub(crate) use self::guard::{Caller, told};
+pub(crate) use self::guard::{Caller, fault_response};
 pub use self::openapi::openapi;
 use crate::{
     auth::PROTOCOL, connection::Connection, outbox::BATCH_BYTES, page, problem::REQUEST_ID,
@@ -38,9 +38,11 @@ const READ_BUFFER: usize = 1024;
 
 /// A socket's place among those that are allowed; it goes along with an upgrade.
 #[derive(Clone, Debug)]
-pub(crate) struct Place(#[expect(dead_code, reason = "held, not read")] Arc<OwnedSemaphorePermit>);
+pub(crate) struct SocketPermit(
+    #[expect(dead_code, reason = "held, not read")] Arc<OwnedSemaphorePermit>,
+);
 
-impl Place {
+impl SocketPermit {
     pub(crate) fn new(permit: OwnedSemaphorePermit) -> Self {
         Self(Arc::new(permit))
     }
@@ -59,7 +61,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .route("/v1/sessions/{session}/events", get(sse::events))
         .route("/v1/sessions/{session}/frames", get(frames::frames))
         .route("/v1/sessions/{session}/export", get(sessions::export))
-        .route("/v1/sessions/{session}/faults/{seq}", get(tellings::tellings))
+        .route("/v1/sessions/{session}/faults/{seq}", get(fault_renderings::tellings))
         .route("/api/stats", get(stats::stats))
         .route("/metrics", get(health::metrics))
         .fallback(nothing_here)
@@ -103,7 +105,7 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
 async fn web_socket(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
-    Extension(place): Extension<Place>,
+    Extension(place): Extension<SocketPermit>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     let upgrade = match upgrade {
@@ -112,12 +114,12 @@ async fn web_socket(
             let fault = Fault::new(Kind::BadRequest, Operation::AcceptFrame)
                 .with(Fact::Expected, "a WebSocket handshake")
                 .with(Fact::Received, rejection.body_text());
-            return told(&server, fault, &caller);
+            return fault_response(&server, fault, &caller);
         }
     };
-    let ticket = match server.door.enter(&caller.who.tenant) {
+    let ticket = match server.admission.enter(&caller.who.tenant) {
         Ok(ticket) => ticket,
-        Err(fault) => return told(&server, fault, &caller),
+        Err(fault) => return fault_response(&server, fault, &caller),
     };
     let hard = server.config.core.frame_bytes_hard;
     let upgrade = upgrade
@@ -147,7 +149,7 @@ async fn nothing_here(
     let path: String = uri.path().chars().take(120).collect();
     let fault =
         Fault::new(Kind::UnsupportedOperation, Operation::ServeRequest).with(Fact::EventName, path);
-    let mut response = told(&server, fault, &caller);
+    let mut response = fault_response(&server, fault, &caller);
     *response.status_mut() = http::StatusCode::NOT_FOUND;
     response.into_response()
 }

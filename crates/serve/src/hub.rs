@@ -16,7 +16,7 @@ use budao_core::{
     event::{Epoch, Seq, SessionId},
     fault::{Fact, Operation},
 };
-use budao_journal::Stored;
+use budao_journal::StoredRecord;
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::Notify;
 
@@ -24,7 +24,7 @@ use crate::{
     config::Limits,
     frame::{close, connection},
     inbound::OnDisconnect,
-    outbox::{Encoded, Goodbye, Outbox, Rest},
+    outbox::{CloseMode, CloseReason, EncodedFrame, Outbox},
     project::Projector,
     server::Server,
 };
@@ -36,14 +36,14 @@ const REMEMBERED: usize = 256;
 const REMEMBERED_BYTES: usize = 64 * 1024;
 
 /// The language observers of a hub read; none is the session's own.
-type Tongue = Option<Lang>;
+type ObserverLanguage = Option<Lang>;
 
 /// Every session that is observed. One that is read in two languages has two hubs.
 #[derive(Debug, Default)]
-pub(crate) struct Hubs(Mutex<HashMap<(SessionId, Tongue), Arc<Hub>>>);
+pub(crate) struct Hubs(Mutex<HashMap<(SessionId, ObserverLanguage), Arc<Hub>>>);
 
 impl Hubs {
-    fn all(&self) -> MutexGuard<'_, HashMap<(SessionId, Tongue), Arc<Hub>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<(SessionId, ObserverLanguage), Arc<Hub>>> {
         self.0.lock().expect("no code panics while holding this")
     }
 
@@ -60,7 +60,7 @@ impl Hubs {
     }
 
     /// The hub of a session; started from this place if it has none.
-    pub(crate) fn get_or_start(&self, server: &Arc<Server>, start: Start) -> Arc<Hub> {
+    pub(crate) fn get_or_start(&self, server: &Arc<Server>, start: HubStart) -> Arc<Hub> {
         let mut all = self.all();
         let key = (start.session, start.language);
         if let Some(hub) = all.get(&key) {
@@ -77,7 +77,7 @@ impl Hubs {
                 remembered: VecDeque::new(),
                 remembered_bytes: 0,
                 remembered_from: start.at,
-                asked: asked(server, start.session, &start.projector),
+                asked: question_frames(server, start.session, &start.projector),
                 observers: Vec::new(),
                 is_over: false,
             }),
@@ -114,9 +114,9 @@ impl Hubs {
 
 /// From where a hub goes on.
 #[derive(Debug)]
-pub(crate) struct Start {
+pub(crate) struct HubStart {
     pub(crate) session: SessionId,
-    pub(crate) language: Tongue,
+    pub(crate) language: ObserverLanguage,
     pub(crate) epoch: Option<Epoch>,
     /// It has seen everything up to here.
     pub(crate) at: Seq,
@@ -130,7 +130,7 @@ pub(crate) struct Start {
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) session: SessionId,
-    pub(crate) language: Tongue,
+    pub(crate) language: ObserverLanguage,
     pub(crate) on_disconnect: OnDisconnect,
     state: Mutex<State>,
     /// Observers came or went.
@@ -145,12 +145,12 @@ struct State {
     head: Seq,
     /// The last frame that was handed out.
     frame: Seq,
-    remembered: VecDeque<Encoded>,
+    remembered: VecDeque<EncodedFrame>,
     remembered_bytes: usize,
     /// Every frame after this position is remembered.
     remembered_from: Seq,
     /// Questions that are open, for those who come back.
-    asked: Vec<Encoded>,
+    asked: Vec<EncodedFrame>,
     observers: Vec<Observer>,
     is_over: bool,
 }
@@ -164,18 +164,18 @@ struct Observer {
 
 /// What became of an attempt to join.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Joined {
+pub(crate) enum JoinResult {
     /// It observes from here on.
     Live,
     /// It is too far behind; the history must be read first.
     Behind,
     /// The hub is just ending; another one is needed.
-    Over,
+    Closed,
 }
 
 /// Where a hub stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct HubPosition {
     pub(crate) epoch: Option<Epoch>,
     pub(crate) head: Seq,
     pub(crate) frame: Seq,
@@ -183,11 +183,11 @@ pub(crate) struct Standing {
 
 /// What somebody missed.
 #[derive(Debug)]
-pub(crate) struct Missed {
-    pub(crate) frames: Vec<Encoded>,
-    pub(crate) asked: Vec<Encoded>,
+pub(crate) struct MissedFrames {
+    pub(crate) frames: Vec<EncodedFrame>,
+    pub(crate) asked: Vec<EncodedFrame>,
     /// Where that leads.
-    pub(crate) standing: Standing,
+    pub(crate) standing: HubPosition,
 }
 
 impl Hub {
@@ -196,9 +196,9 @@ impl Hub {
     }
 
     /// Where it stands.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> HubPosition {
         let State { epoch, head, frame, .. } = *self.state();
-        Standing { epoch, head, frame }
+        HubPosition { epoch, head, frame }
     }
 
     /// Can somebody who has everything up to `after` join without reading the history?
@@ -208,17 +208,17 @@ impl Hub {
     }
 
     /// The frames after a position, then the questions that are open; none when they are not remembered.
-    pub(crate) fn missed(&self, after: Seq) -> Option<Missed> {
+    pub(crate) fn missed(&self, after: Seq) -> Option<MissedFrames> {
         let state = self.state();
         let State { epoch, head, frame, .. } = *state;
         if state.is_over || after < state.remembered_from || after > head {
             return None;
         }
         let frames = state.remembered.iter().filter(|frame| position(frame) > after);
-        Some(Missed {
+        Some(MissedFrames {
             frames: frames.cloned().collect(),
             asked: state.asked.clone(),
-            standing: Standing { epoch, head, frame },
+            standing: HubPosition { epoch, head, frame },
         })
     }
 
@@ -233,13 +233,13 @@ impl Hub {
         others: usize,
         limits: &Limits,
         now: Timestamp,
-    ) -> Result<Joined, Fault> {
+    ) -> Result<JoinResult, Fault> {
         let mut state = self.state();
         if state.is_over {
-            return Ok(Joined::Over);
+            return Ok(JoinResult::Closed);
         }
         if after < state.remembered_from {
-            return Ok(Joined::Behind);
+            return Ok(JoinResult::Behind);
         }
         let own = state.observers.iter().position(|known| known.outbox.is_same(outbox));
         if let Some(index) = own {
@@ -253,13 +253,13 @@ impl Hub {
         }
         for frame in state.remembered.iter().filter(|frame| position(frame) > after) {
             if outbox.deliver(frame.clone()).is_err() {
-                return Ok(Joined::Live);
+                return Ok(JoinResult::Live);
             }
         }
         state.observers.push(Observer { outbox: outbox.clone(), after });
         drop(state);
         self.changed.notify_one();
-        Ok(Joined::Live)
+        Ok(JoinResult::Live)
     }
 
     /// Is there room for one more, or can there be?
@@ -301,7 +301,7 @@ impl Hub {
         let fault = following.await.unwrap_or_else(|_| {
             let fault = Fault::new(Kind::Bug, Operation::FollowRecords)
                 .with(Fact::Session, self.session.to_string());
-            Some(fault.because("the code that projects the session panicked"))
+            Some(fault.with_cause("the code that projects the session panicked"))
         });
         self.end(&server, fault.as_ref());
     }
@@ -338,12 +338,12 @@ impl Hub {
     }
 
     /// Projects, encodes and hands out.
-    fn take(&self, server: &Server, projector: &mut Projector, batch: &[Stored]) {
+    fn take(&self, server: &Server, projector: &mut Projector, batch: &[StoredRecord]) {
         let mut frames = Vec::with_capacity(batch.len());
         for stored in batch {
             frames.extend(projector.encode_or_skip(stored));
         }
-        let asked = projector.asks_anew().then(|| asked(server, self.session, projector));
+        let asked = projector.asks_anew().then(|| question_frames(server, self.session, projector));
         let mut state = self.state();
         state.asked = asked.unwrap_or_else(|| std::mem::take(&mut state.asked));
         if let Some(last) = batch.last() {
@@ -383,24 +383,29 @@ impl Hub {
         tracing::warn!(session = %self.session, %fault, "the session can no longer be followed");
         let lang = self.language.unwrap_or(server.config.settings.language);
         let frame = connection::error(server.world.clock.now(), Some(self.session), fault, lang);
-        let frame = Encoded::from(&frame);
+        let frame = EncodedFrame::from(&frame);
         for observer in observers {
             let _ = observer.outbox.deliver(frame.clone());
             if fault.kind() != Kind::UnknownSession {
-                let goodbye = Goodbye::new(close::SERVER_FAILED, "the session cannot be followed");
-                observer.outbox.close(goodbye, Rest::Sent);
+                let goodbye =
+                    CloseReason::new(close::SERVER_FAILED, "the session cannot be followed");
+                observer.outbox.close(goodbye, CloseMode::Drain);
             }
         }
     }
 }
 
 /// The questions that are open.
-fn asked(server: &Server, session: SessionId, projector: &Projector) -> Vec<Encoded> {
-    projector.open_questions(session, server.now()).iter().map(Encoded::from).collect()
+fn question_frames(
+    server: &Server,
+    session: SessionId,
+    projector: &Projector,
+) -> Vec<EncodedFrame> {
+    projector.open_questions(session, server.now()).iter().map(EncodedFrame::from).collect()
 }
 
 impl State {
-    fn remember(&mut self, frame: Encoded) {
+    fn remember(&mut self, frame: EncodedFrame) {
         self.remembered_bytes += frame.text.len();
         self.remembered.push_back(frame);
         while self.remembered.len() > REMEMBERED || self.remembered_bytes > REMEMBERED_BYTES {
@@ -419,8 +424,9 @@ impl State {
         if now.since(observer.outbox.heard()) < limits.heartbeat.mul_f32(1.5) {
             return false;
         }
-        let goodbye = Goodbye::new(close::TAKEN_OVER, "another connection took this one's place");
-        observer.outbox.close(goodbye, Rest::Dropped);
+        let goodbye =
+            CloseReason::new(close::TAKEN_OVER, "another connection took this one's place");
+        observer.outbox.close(goodbye, CloseMode::Discard);
         self.observers.remove(index);
         true
     }
@@ -447,6 +453,6 @@ fn too_many(session: SessionId, limits: &Limits) -> Fault {
 }
 
 /// Where a frame of a record stands.
-fn position(frame: &Encoded) -> Seq {
+fn position(frame: &EncodedFrame) -> Seq {
     frame.at.map_or(0, |(_, _, seq)| seq)
 }

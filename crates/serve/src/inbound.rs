@@ -66,13 +66,13 @@ pub struct Inbound {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// `user.create_session`.
-    CreateSession(Box<Creation>),
+    CreateSession(Box<SessionRequest>),
     /// `user.message`.
     Message {
         /// What it says.
         content: Vec<Block>,
         /// Set when it is a question for plan → solve → aggregate.
-        plan: Option<PlanWish>,
+        plan: Option<PlanPreference>,
     },
     /// `user.solve_tasks`.
     SolveTasks {
@@ -154,7 +154,7 @@ pub struct Cursor {
 
 /// How a plan is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlanWish {
+pub struct PlanPreference {
     /// Must a person confirm the plan?
     pub confirm: bool,
 }
@@ -172,7 +172,7 @@ pub enum OnDisconnect {
 
 /// What a new session is wanted to be. All of it is a wish: the server decides.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Creation {
+pub struct SessionRequest {
     /// `preferences.language`, when it is one we speak.
     pub language: Option<Lang>,
     /// `session_name`, or `project_name`.
@@ -190,7 +190,7 @@ pub struct Creation {
     /// `config.on_disconnect`.
     pub on_disconnect: Option<OnDisconnect>,
     /// `config.mode`: messages are questions for plan → solve → aggregate.
-    pub plan: Option<PlanWish>,
+    pub plan: Option<PlanPreference>,
     /// Short texts of the client's own: `client_id`, `client_version`, `app_version`, `source`.
     pub labels: Vec<(&'static str, String)>,
 }
@@ -341,7 +341,7 @@ fn known_event(fields: &Fields<'_>) -> Result<&'static str, Fault> {
 }
 
 fn unknown(name: &str) -> Fault {
-    let shown = crate::words::brief(name);
+    let shown = crate::texts::brief(name);
     let likeness = |known: &&str| strsim::jaro_winkler(known, &shown);
     let nearest = EVENTS
         .into_iter()
@@ -371,10 +371,10 @@ fn session_id(fields: &Fields<'_>) -> Result<Option<SessionId>, Fault> {
     let Some((field, id)) = named else { return Ok(None) };
     id.parse().map(Some).map_err(|_| {
         Fault::new(Kind::UnknownSession, Operation::AcceptFrame)
-            .with(Fact::Session, crate::words::brief(id))
+            .with(Fact::Session, crate::texts::brief(id))
             .with(Fact::Field, field)
             .with(Fact::Constraint, "the id of a session is a UUID")
-            .with(Fact::ProvidedValue, Value::from(crate::words::brief(id)))
+            .with(Fact::ProvidedValue, Value::from(crate::texts::brief(id)))
     })
 }
 

@@ -8,37 +8,37 @@
 mod admission;
 pub mod alerts;
 pub mod auth;
-mod card;
 mod commands;
 pub mod config;
 mod connection;
 pub mod frame;
-pub mod hall;
 mod http_api;
 mod hub;
+pub mod in_process;
 pub mod inbound;
-pub mod meters;
+pub mod metrics;
 mod observe;
 mod origin;
 mod outbox;
 mod page;
-mod patience;
 pub mod problem;
 pub mod project;
-mod replays;
+mod replay_scheduler;
 pub mod schema;
 mod server;
-pub mod signed;
+mod session_meta;
+pub mod signed_state;
 mod socket;
 mod sse;
 mod stats;
 mod sweep;
-pub mod words;
+pub mod texts;
+mod timeouts;
 
 use std::{sync::Arc, time::Duration};
 
 use axum::Router;
-use budao_core::{Fault, Kind, engine::Engine, fault::Operation, seams::World};
+use budao_core::{Fault, Kind, engine::Engine, fault::Operation, world::World};
 use budao_journal::Journal;
 use futures::future::{self, Either};
 use hyper::{body::Incoming, service::service_fn};
@@ -50,15 +50,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-pub use auth::{Auth, Who};
-pub use config::{Config, Counters, Limits, Rate};
+pub use auth::{Auth, Identity};
+pub use config::{Config, CounterSource, Limits, Rate};
 pub use http_api::openapi;
 pub use inbound::OnDisconnect;
-pub use meters::Meters;
-pub use signed::Keyring;
+pub use metrics::Metrics;
+pub use signed_state::Keyring;
 pub use stats::{Report, Stats, Window};
 
-use crate::{patience::Patient, server::Server};
+use crate::{server::Server, timeouts::WriteTimeoutStream};
 
 /// Requests that may be under way besides the connections that are allowed.
 const SPARE_SOCKETS: usize = 256;
@@ -138,7 +138,7 @@ async fn attend(
     router: Router,
     place: OwnedSemaphorePermit,
 ) {
-    let place = http_api::Place::new(place);
+    let place = http_api::SocketPermit::new(place);
     // Not a layer: that would build every route anew for every connection.
     let cut = CancellationToken::new();
     let token = cut.clone();
@@ -149,7 +149,7 @@ async fn attend(
         router.clone().oneshot(request)
     });
     let limits = &server.config.limits;
-    let line = Patient::new(stream, &server.world.clock, limits.silence, cut);
+    let line = WriteTimeoutStream::new(stream, &server.world.clock, limits.silence, cut);
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.request_head)

@@ -14,19 +14,19 @@ use budao_core::{
     fault::{Fact, Operation},
     session::Session,
 };
-use budao_journal::{Gap, GapReason as Bound, Info, Journal, PageLimits, fold_at};
+use budao_journal::{Gap, GapReason as Bound, HistoryInfo, Journal, PageLimits, fold_at};
 
 use crate::{
     admission::PIECE,
-    card::{Card, unknown},
     connection::{Connection, FOLD},
-    frame::connection::{Coverage, GapReason, Head, Restored, Resumption, replayed, resuming},
-    hub::{Hub, Joined, Missed, Start},
+    frame::connection::{Coverage, GapReason, Head, RestoredState, Resumption, replayed, resuming},
+    hub::{Hub, HubStart, JoinResult, MissedFrames},
     inbound::Cursor,
-    outbox::{Closed, Encoded, Outbox},
+    outbox::{EncodedFrame, Outbox, OutboxClosed},
     project::{self, Projector},
-    replays::Had,
+    replay_scheduler::ReplayUsage,
     server::Server,
+    session_meta::{SessionMeta, unknown},
 };
 
 /// What is read at once. Small, so that many who come back at once share the machine and its memory: everybody holds
@@ -35,30 +35,30 @@ const PAGE: PageLimits = PageLimits { records: PIECE as usize, bytes: 32 * 1024 
 
 /// How somebody becomes an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum ObserveMode {
     /// They just opened it, or sent it something: frames come without a word.
-    Plainly,
+    Fresh,
     /// They come back with a cursor.
-    Resuming,
+    Resume,
     /// They come back with a signed state.
-    Restoring,
+    Restore,
 }
 
 /// Who wants to observe what, from where.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct ObserveRequest {
     pub(crate) session: SessionId,
     pub(crate) epoch: Option<Epoch>,
     pub(crate) after: Seq,
     pub(crate) command: Option<CommandId>,
-    pub(crate) how: How,
+    pub(crate) how: ObserveMode,
     /// The language they read; none is the session's.
     pub(crate) language: Option<Lang>,
 }
 
-impl Wish {
+impl ObserveRequest {
     /// From the beginning, or from a cursor.
-    pub(crate) fn new(session: SessionId, cursor: Option<Cursor>, how: How) -> Self {
+    pub(crate) fn new(session: SessionId, cursor: Option<Cursor>, how: ObserveMode) -> Self {
         let (epoch, after) = cursor.map_or((None, 0), |cursor| (cursor.epoch, cursor.seq));
         Self { session, epoch, after, command: None, how, language: None }
     }
@@ -66,28 +66,28 @@ impl Wish {
 
 /// Why somebody did not become an observer.
 #[derive(Debug)]
-pub(crate) enum Failed {
+pub(crate) enum ObserveError {
     /// They are gone.
-    Left,
+    Disconnected,
     /// It cannot be done.
     Fault(Fault),
 }
 
-impl From<Closed> for Failed {
-    fn from(Closed: Closed) -> Self {
-        Self::Left
+impl From<OutboxClosed> for ObserveError {
+    fn from(OutboxClosed: OutboxClosed) -> Self {
+        Self::Disconnected
     }
 }
 
-impl From<Fault> for Failed {
+impl From<Fault> for ObserveError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
 /// What can be given: worked out before anything is sent.
-struct Plan {
-    info: Info,
+struct ReplayPlan {
+    info: HistoryInfo,
     coverage: Coverage,
     /// Frames come after this position.
     start: Seq,
@@ -100,9 +100,9 @@ struct Plan {
 /// Makes a client an observer.
 pub(crate) async fn observe(
     client: &Connection,
-    card: &Card,
-    wish: &Wish,
-) -> Result<Arc<Hub>, Failed> {
+    card: &SessionMeta,
+    wish: &ObserveRequest,
+) -> Result<Arc<Hub>, ObserveError> {
     let (server, outbox) = (&client.server, &client.outbox);
     let limits = &server.config.limits;
     let (mut own, mut others) = (None, 0);
@@ -116,10 +116,10 @@ pub(crate) async fn observe(
     }
     if let Some(hub) = own {
         hub.check_room(others, limits, server.now())?;
-        if wish.how != How::Restoring
+        if wish.how != ObserveMode::Restore
             && hub.remembers(wish.after)
             // Whoever asks again and again is read the history like everybody who does.
-            && (wish.how == How::Plainly || may_at_once(client, &hub, wish))
+            && (wish.how == ObserveMode::Fresh || may_at_once(client, &hub, wish))
             && let Some(hub) = at_once(client, card, wish, hub, others).await?
         {
             return Ok(hub);
@@ -136,22 +136,22 @@ pub(crate) async fn observe(
     let lang = projector.language();
     answer(server, outbox, wish, &plan, lang).await?;
     if plan.coverage == Coverage::Expired {
-        return Err(Failed::Left);
+        return Err(ObserveError::Disconnected);
     }
     let until = plan.info.head;
     let mut at = plan.start;
     let count = replay(client, wish.session, &mut projector, &mut at, until).await?;
-    if wish.how != How::Plainly {
+    if wish.how != ObserveMode::Fresh {
         for frame in projector.open_questions(wish.session, server.now()) {
-            outbox.send(Encoded::from(&frame)).await?;
+            outbox.send(EncodedFrame::from(&frame)).await?;
         }
         let (session, epoch) = (wish.session, plan.info.epoch);
         let head = Head { session, epoch, seq: at, frame: projector.last() };
         let frame = replayed(server.now(), head, count, plan.coverage, lang);
-        outbox.send(Encoded::from(&frame)).await?;
+        outbox.send(EncodedFrame::from(&frame)).await?;
     }
     loop {
-        let start = Start {
+        let start = HubStart {
             session: wish.session,
             language: wish.language,
             epoch: Some(plan.info.epoch).filter(|_| until > 0),
@@ -162,9 +162,9 @@ pub(crate) async fn observe(
         };
         let hub = server.hubs.get_or_start(server, start);
         match hub.join(outbox, at, others, limits, server.now())? {
-            Joined::Live => return Ok(hub),
-            Joined::Over => tokio::task::yield_now().await,
-            Joined::Behind => {
+            JoinResult::Live => return Ok(hub),
+            JoinResult::Closed => tokio::task::yield_now().await,
+            JoinResult::Behind => {
                 replay(client, wish.session, &mut projector, &mut at, Seq::MAX).await?;
             }
         }
@@ -172,18 +172,18 @@ pub(crate) async fn observe(
 }
 
 /// May the client have from memory what it missed, or has it had much?
-fn may_at_once(client: &Connection, hub: &Hub, wish: &Wish) -> bool {
-    client.ticket.replay(hub.standing().head.saturating_sub(wish.after)) == Had::Little
+fn may_at_once(client: &Connection, hub: &Hub, wish: &ObserveRequest) -> bool {
+    client.ticket.replay(hub.standing().head.saturating_sub(wish.after)) == ReplayUsage::Light
 }
 
 /// Joins a hub that remembers everything since the cursor; none if it does not any more.
 async fn at_once(
     client: &Connection,
-    card: &Card,
-    wish: &Wish,
+    card: &SessionMeta,
+    wish: &ObserveRequest,
     hub: Arc<Hub>,
     others: usize,
-) -> Result<Option<Arc<Hub>>, Failed> {
+) -> Result<Option<Arc<Hub>>, ObserveError> {
     let (server, outbox) = (&client.server, &client.outbox);
     let standing = hub.standing();
     let Some(epoch) = standing.epoch else { return Ok(None) };
@@ -191,12 +191,14 @@ async fn at_once(
         return Ok(None);
     }
     let limits = &server.config.limits;
-    if wish.how == How::Plainly {
+    if wish.how == ObserveMode::Fresh {
         let joined = hub.join(outbox, wish.after, others, limits, server.now())?;
-        return Ok((joined == Joined::Live).then_some(hub));
+        return Ok((joined == JoinResult::Live).then_some(hub));
     }
     // The answer comes first, so what is remembered is asked for, not pushed.
-    let Some(Missed { frames, asked, standing }) = hub.missed(wish.after) else { return Ok(None) };
+    let Some(MissedFrames { frames, asked, standing }) = hub.missed(wish.after) else {
+        return Ok(None);
+    };
     let now = server.now();
     let language = wish.language.unwrap_or(card.language);
     let resumption = Resumption {
@@ -208,7 +210,7 @@ async fn at_once(
         coverage: Coverage::Complete,
         restored: None,
     };
-    outbox.send(Encoded::from(&resuming(now, &resumption, language))).await?;
+    outbox.send(EncodedFrame::from(&resuming(now, &resumption, language))).await?;
     let count = frames.len() as u64;
     for frame in frames.into_iter().chain(asked) {
         outbox.send(frame).await?;
@@ -220,19 +222,20 @@ async fn at_once(
         frame: standing.frame.max(wish.after.min(standing.head)),
     };
     let frame = replayed(now, head, count, Coverage::Complete, language);
-    outbox.send(Encoded::from(&frame)).await?;
+    outbox.send(EncodedFrame::from(&frame)).await?;
     match hub.join(outbox, standing.head, others, limits, server.now())? {
-        Joined::Live => Ok(Some(hub)),
+        JoinResult::Live => Ok(Some(hub)),
         // It went on too fast or ended: what is missed is read, the answer has been given.
-        Joined::Behind | Joined::Over => {
-            let wish = Wish { after: standing.head, how: How::Plainly, ..wish.clone() };
+        JoinResult::Behind | JoinResult::Closed => {
+            let wish =
+                ObserveRequest { after: standing.head, how: ObserveMode::Fresh, ..wish.clone() };
             Box::pin(observe(client, card, &wish)).await.map(Some)
         }
     }
 }
 
 /// Works out what can be given.
-async fn plan(server: &Server, wish: &Wish) -> Result<Plan, Fault> {
+async fn plan(server: &Server, wish: &ObserveRequest) -> Result<ReplayPlan, Fault> {
     let journal = &*server.journal;
     let info = journal.info(wish.session).await?.ok_or_else(|| unknown(wish.session))?;
     let is_other = wish.epoch.is_some_and(|epoch| epoch != info.epoch) || wish.after > info.head;
@@ -250,13 +253,13 @@ async fn plan(server: &Server, wish: &Wish) -> Result<Plan, Fault> {
             let reason = reason_of(page.gap.as_ref());
             coverage = Coverage::Gap { from: after + 1, to: start, reason };
         }
-        return Ok(Plan { info, coverage, start, state, is_snapshot: true });
+        return Ok(ReplayPlan { info, coverage, start, state, is_snapshot: true });
     }
     let state = match after {
         0 => Session::default(),
         _ => fold_at(journal, wish.session, after).await?,
     };
-    Ok(Plan { info, coverage, start: after, state, is_snapshot: false })
+    Ok(ReplayPlan { info, coverage, start: after, state, is_snapshot: false })
 }
 
 /// The session at its newest snapshot; none if there is none that can be read.
@@ -266,9 +269,9 @@ async fn latest(journal: &dyn Journal, session: SessionId) -> Result<Option<Sess
 }
 
 /// Neither the records nor a snapshot reach back: nothing can be given.
-fn expired(info: Info) -> Plan {
+fn expired(info: HistoryInfo) -> ReplayPlan {
     let (start, state) = (info.head, Session::default());
-    Plan { info, coverage: Coverage::Expired, start, state, is_snapshot: false }
+    ReplayPlan { info, coverage: Coverage::Expired, start, state, is_snapshot: false }
 }
 
 fn reason_of(gap: Option<&Gap>) -> GapReason {
@@ -283,12 +286,12 @@ fn reason_of(gap: Option<&Gap>) -> GapReason {
 async fn answer(
     server: &Server,
     outbox: &Outbox,
-    wish: &Wish,
-    plan: &Plan,
+    wish: &ObserveRequest,
+    plan: &ReplayPlan,
     lang: Lang,
-) -> Result<(), Closed> {
-    if wish.how != How::Plainly {
-        let restored = (wish.how == How::Restoring).then(|| Restored {
+) -> Result<(), OutboxClosed> {
+    if wish.how != ObserveMode::Fresh {
+        let restored = (wish.how == ObserveMode::Restore).then(|| RestoredState {
             step: plan.state.turn.as_ref().map_or(0, |turn| turn.step),
             messages: plan.state.history.len(),
             stage: None,
@@ -303,12 +306,12 @@ async fn answer(
             restored,
         };
         let frame = resuming(server.now(), &resumption, lang);
-        outbox.send(Encoded::from(&frame)).await?;
+        outbox.send(EncodedFrame::from(&frame)).await?;
     }
     if plan.is_snapshot {
         let frame =
             project::snapshot(server.now(), wish.session, plan.info.epoch, &plan.state, None);
-        outbox.send(Encoded::from(&frame)).await?;
+        outbox.send(EncodedFrame::from(&frame)).await?;
     }
     Ok(())
 }
@@ -320,7 +323,7 @@ async fn replay(
     projector: &mut Projector,
     at: &mut Seq,
     until: Seq,
-) -> Result<u64, Failed> {
+) -> Result<u64, ObserveError> {
     let (server, outbox) = (&client.server, &client.outbox);
     let mut count = 0;
     while *at < until {

@@ -11,13 +11,13 @@ use http::{HeaderMap, Uri, header};
 
 /// Which origins and host names are welcome.
 #[derive(Clone, Debug)]
-pub(crate) struct Welcome {
+pub(crate) struct OriginPolicy {
     origins: Vec<String>,
     hosts: Vec<String>,
     is_loopback: bool,
 }
 
-impl Welcome {
+impl OriginPolicy {
     pub(crate) fn new(origins: &[String], hosts: &[String], is_loopback: bool) -> Self {
         let lower = |texts: &[String]| texts.iter().map(|text| text.to_ascii_lowercase()).collect();
         Self { origins: lower(origins), hosts: lower(hosts), is_loopback }
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    fn is_welcome(welcome: &Welcome, host: &str, origin: Option<&str>) -> bool {
+    fn is_welcome(welcome: &OriginPolicy, host: &str, origin: Option<&str>) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, host.parse().unwrap());
         if let Some(origin) = origin {
@@ -110,16 +110,16 @@ mod tests {
         #[case] origin: Option<&str>,
         #[case] expected: bool,
     ) {
-        let welcome = Welcome::new(&["https://app.example".to_owned()], &[], true);
+        let welcome = OriginPolicy::new(&["https://app.example".to_owned()], &[], true);
         assert_eq!(is_welcome(&welcome, host, origin), expected);
     }
 
     #[test]
     fn on_another_interface_any_name_is_ours_unless_names_are_listed() {
-        let any = Welcome::new(&[], &[], false);
+        let any = OriginPolicy::new(&[], &[], false);
         assert!(is_welcome(&any, "agents.example", Some("https://agents.example")));
         assert!(!is_welcome(&any, "agents.example", Some("https://evil.example")));
-        let listed = Welcome::new(&[], &["agents.example".to_owned()], false);
+        let listed = OriginPolicy::new(&[], &["agents.example".to_owned()], false);
         assert!(is_welcome(&listed, "agents.example:443", None));
         assert!(!is_welcome(&listed, "other.example", None));
     }

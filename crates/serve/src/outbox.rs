@@ -33,19 +33,19 @@ pub(crate) const BATCH_BYTES: usize = 16 * 1024;
 
 /// A frame as it is sent. Clones share the text.
 #[derive(Clone, Debug)]
-pub(crate) struct Encoded {
+pub(crate) struct EncodedFrame {
     pub(crate) text: Utf8Bytes,
     /// Where it stands, if it came of a record.
     pub(crate) at: Option<(SessionId, Epoch, Seq)>,
 }
 
-impl Encoded {
+impl EncodedFrame {
     fn cost(&self) -> usize {
         self.text.len() + OVERHEAD
     }
 }
 
-impl From<&Frame> for Encoded {
+impl From<&Frame> for EncodedFrame {
     fn from(frame: &Frame) -> Self {
         let at = frame.session().zip(frame.place());
         Self {
@@ -57,12 +57,12 @@ impl From<&Frame> for Encoded {
 
 /// Why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Goodbye {
+pub(crate) struct CloseReason {
     pub(crate) code: u16,
     pub(crate) reason: String,
 }
 
-impl Goodbye {
+impl CloseReason {
     pub(crate) fn new(code: u16, reason: impl Into<String>) -> Self {
         Self { code, reason: reason.into() }
     }
@@ -70,11 +70,11 @@ impl Goodbye {
 
 /// What becomes of what still waits when an outbox is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum CloseMode {
     /// It is sent first.
-    Sent,
+    Drain,
     /// It is dropped: the client gets it when it comes back.
-    Dropped,
+    Discard,
 }
 
 /// The bytes that wait for all observers.
@@ -113,10 +113,10 @@ impl Budget {
 
 #[derive(Debug, Default)]
 struct Queue {
-    frames: VecDeque<Encoded>,
+    frames: VecDeque<EncodedFrame>,
     /// Of the frames here and of those the writer holds.
     bytes: usize,
-    goodbye: Option<Goodbye>,
+    goodbye: Option<CloseReason>,
 }
 
 /// What waits for one observer. Clones are the same outbox.
@@ -145,7 +145,7 @@ impl Drop for Inner {
 
 /// The outbox is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub(crate) struct OutboxClosed;
 
 impl Outbox {
     pub(crate) fn new(limit: usize, budget: Arc<Budget>, now: Timestamp) -> Self {
@@ -174,15 +174,15 @@ impl Outbox {
     }
 
     /// Delivers at once, or closes the outbox because its reader is too far behind.
-    pub(crate) fn deliver(&self, frame: Encoded) -> Result<(), Closed> {
+    pub(crate) fn deliver(&self, frame: EncodedFrame) -> Result<(), OutboxClosed> {
         self.deliver_all(&[frame])
     }
 
     /// The same for several, which the writer finds together.
-    pub(crate) fn deliver_all(&self, frames: &[Encoded]) -> Result<(), Closed> {
+    pub(crate) fn deliver_all(&self, frames: &[EncodedFrame]) -> Result<(), OutboxClosed> {
         let mut queue = self.queue();
         if queue.goodbye.is_some() {
-            return Err(Closed);
+            return Err(OutboxClosed);
         }
         for frame in frames {
             let cost = frame.cost();
@@ -190,7 +190,7 @@ impl Outbox {
             if queue.bytes > 0 && queue.bytes + cost > self.0.limit {
                 drop(queue);
                 self.too_slow();
-                return Err(Closed);
+                return Err(OutboxClosed);
             }
             self.put(&mut queue, frame.clone(), cost);
         }
@@ -202,7 +202,7 @@ impl Outbox {
     }
 
     /// Delivers when there is room: half of the outbox is left to live frames.
-    pub(crate) async fn send(&self, frame: Encoded) -> Result<(), Closed> {
+    pub(crate) async fn send(&self, frame: EncodedFrame) -> Result<(), OutboxClosed> {
         let cost = frame.cost();
         self.with_room(|queue| self.put(queue, frame, cost)).await?;
         self.0.filled.notify_one();
@@ -211,18 +211,18 @@ impl Outbox {
 
     /// Waits until less than half of it is used. When too much waits for everybody together, until nothing waits
     /// here: many who ask for a history and do not read it take no more than a frame each.
-    pub(crate) async fn room(&self) -> Result<(), Closed> {
+    pub(crate) async fn room(&self) -> Result<(), OutboxClosed> {
         self.with_room(|_| ()).await
     }
 
     /// Waits for room and uses it before anybody else can.
-    async fn with_room(&self, uses: impl FnOnce(&mut Queue)) -> Result<(), Closed> {
+    async fn with_room(&self, uses: impl FnOnce(&mut Queue)) -> Result<(), OutboxClosed> {
         loop {
             let emptied = self.0.emptied.notified();
             {
                 let mut queue = self.queue();
                 if queue.goodbye.is_some() {
-                    return Err(Closed);
+                    return Err(OutboxClosed);
                 }
                 let bound = if self.0.budget.is_tight() { 0 } else { self.0.limit / 2 };
                 if queue.bytes <= bound {
@@ -234,7 +234,7 @@ impl Outbox {
         }
     }
 
-    fn put(&self, queue: &mut Queue, frame: Encoded, cost: usize) {
+    fn put(&self, queue: &mut Queue, frame: EncodedFrame, cost: usize) {
         queue.bytes += cost;
         self.0.budget.used.fetch_add(cost, Ordering::Relaxed);
         queue.frames.push_back(frame);
@@ -244,19 +244,19 @@ impl Outbox {
     pub(crate) fn too_slow(&self) {
         self.0.budget.detached.fetch_add(1, Ordering::Relaxed);
         self.close(
-            Goodbye::new(close::TOO_SLOW, "too slow; come back with your cursor"),
-            Rest::Dropped,
+            CloseReason::new(close::TOO_SLOW, "too slow; come back with your cursor"),
+            CloseMode::Discard,
         );
     }
 
     /// Ends it. The first reason stands.
-    pub(crate) fn close(&self, goodbye: Goodbye, rest: Rest) {
+    pub(crate) fn close(&self, goodbye: CloseReason, rest: CloseMode) {
         let mut queue = self.queue();
         if queue.goodbye.is_none() {
             queue.goodbye = Some(goodbye);
         }
-        if rest == Rest::Dropped {
-            let dropped: usize = mem::take(&mut queue.frames).iter().map(Encoded::cost).sum();
+        if rest == CloseMode::Discard {
+            let dropped: usize = mem::take(&mut queue.frames).iter().map(EncodedFrame::cost).sum();
             self.release(&mut queue, dropped);
         }
         drop(queue);
@@ -265,7 +265,7 @@ impl Outbox {
     }
 
     /// Is it closed, and why?
-    pub(crate) fn goodbye(&self) -> Option<Goodbye> {
+    pub(crate) fn goodbye(&self) -> Option<CloseReason> {
         self.queue().goodbye.clone()
     }
 
@@ -280,7 +280,7 @@ impl Outbox {
     }
 
     /// The next frames to send. For the one writer; what it took counts until [`Outbox::sent`].
-    pub(crate) async fn next(&self) -> Result<Vec<Encoded>, Goodbye> {
+    pub(crate) async fn next(&self) -> Result<Vec<EncodedFrame>, CloseReason> {
         loop {
             let filled = self.0.filled.notified();
             {
@@ -297,8 +297,8 @@ impl Outbox {
     }
 
     /// These were handed to the transport.
-    pub(crate) fn sent(&self, frames: &[Encoded]) {
-        let bytes = frames.iter().map(Encoded::cost).sum();
+    pub(crate) fn sent(&self, frames: &[EncodedFrame]) {
+        let bytes = frames.iter().map(EncodedFrame::cost).sum();
         let mut queue = self.queue();
         self.release(&mut queue, bytes);
         drop(queue);
@@ -306,7 +306,7 @@ impl Outbox {
     }
 
     /// Waits until it is closed.
-    pub(crate) async fn closed(&self) -> Goodbye {
+    pub(crate) async fn closed(&self) -> CloseReason {
         loop {
             let emptied = self.0.emptied.notified();
             if let Some(goodbye) = self.goodbye() {
@@ -321,9 +321,9 @@ impl Outbox {
     }
 }
 
-fn take_batch(frames: &mut VecDeque<Encoded>) -> Vec<Encoded> {
+fn take_batch(frames: &mut VecDeque<EncodedFrame>) -> Vec<EncodedFrame> {
     let mut bytes = 0;
-    let fits = |frame: &&Encoded| {
+    let fits = |frame: &&EncodedFrame| {
         bytes += frame.cost();
         bytes <= BATCH_BYTES
     };

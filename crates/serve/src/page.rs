@@ -20,7 +20,7 @@ use axum::{
 use budao_core::{Fault, Kind, Lang, fault::Operation, trace::Trace};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use self::{catalog::Explained, shell::Shell};
+use self::{catalog::KindExplanation, shell::Shell};
 use crate::{problem::Problem, server::Server};
 
 /// What a page may do: load our own files and talk to us. Nothing inline, nothing from elsewhere, and no text
@@ -30,7 +30,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     require-trusted-types-for 'script'; trusted-types 'none'";
 
 type Shared = State<Arc<Server>>;
-type Named = Extension<(Lang, Trace)>;
+type RequestContext = Extension<(Lang, Trace)>;
 
 /// The page's routes. None of them needs a sign-in, because none of them tells anything.
 pub(crate) fn routes() -> Router<Arc<Server>> {
@@ -69,7 +69,7 @@ macro_rules! shells {
             shell: Shell,
         }
 
-        async fn $handler(server: Shared, named: Named, headers: HeaderMap) -> Response {
+        async fn $handler(server: Shared, named: RequestContext, headers: HeaderMap) -> Response {
             let shell = Shell::new(&server.0, &named.0, &headers, $name);
             shown(&server.0, &named.0, &$view { shell })
         }
@@ -86,37 +86,37 @@ shells! {
 /// The numbers, and what their kinds are called.
 #[derive(Debug, Template)]
 #[template(path = "faults.html")]
-struct Faults {
+struct FaultsPage {
     shell: Shell,
     titles: String,
 }
 
-async fn faults(server: Shared, named: Named, headers: HeaderMap) -> Response {
+async fn faults(server: Shared, named: RequestContext, headers: HeaderMap) -> Response {
     let shell = Shell::new(&server.0, &named.0, &headers, "faults");
     let titles = catalog::titles(shell.lang);
-    shown(&server.0, &named.0, &Faults { shell, titles })
+    shown(&server.0, &named.0, &FaultsPage { shell, titles })
 }
 
 /// A kind of fault explained, as `budao explain` does.
 #[derive(Debug, Template)]
 #[template(path = "explain.html")]
-struct Explain {
+struct ExplainPage {
     shell: Shell,
     wanted: String,
-    kind: Option<Explained>,
+    kind: Option<KindExplanation>,
 }
 
 async fn explain(
     server: Shared,
-    named: Named,
+    named: RequestContext,
     headers: HeaderMap,
     Path(wanted): Path<String>,
 ) -> Response {
     let shell = Shell::new(&server.0, &named.0, &headers, "explain");
-    let kind = catalog::find(&wanted).map(|kind| Explained::of(kind, shell.lang));
+    let kind = catalog::find(&wanted).map(|kind| KindExplanation::of(kind, shell.lang));
     let found = kind.is_some();
     let wanted = wanted.chars().take(80).collect();
-    let mut response = shown(&server.0, &named.0, &Explain { shell, wanted, kind });
+    let mut response = shown(&server.0, &named.0, &ExplainPage { shell, wanted, kind });
     if !found {
         *response.status_mut() = StatusCode::NOT_FOUND;
     }

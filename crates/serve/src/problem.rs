@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use budao_core::{
     Fault, Lang,
-    fault::{tell, text},
+    fault::{render, text},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
@@ -41,7 +41,7 @@ impl Problem {
     /// Tells of a fault, which must have been scrubbed.
     #[must_use]
     pub fn of(fault: &Fault, lang: Lang) -> Self {
-        let told = tell::to_peer(fault, lang);
+        let told = render::render_for_peer(fault, lang);
         let advice = text::recommendations(fault, lang);
         Self {
             kind: format!("urn:budao:fault:{}", told.code),

@@ -19,13 +19,13 @@ use budao_core::{
     event::{Origin, Scope, Seq},
     session::Session,
 };
-use budao_journal::Stored;
+use budao_journal::StoredRecord;
 use serde_json::Value;
 
-use self::delta::Stencil;
+use self::delta::FrameTemplate;
 use crate::{
-    frame::{Frame, Told},
-    outbox::Encoded,
+    frame::{FaultContext, Frame},
+    outbox::EncodedFrame,
 };
 pub use snapshot::snapshot;
 
@@ -37,7 +37,7 @@ pub struct Projector {
     prev: Seq,
     /// Other questions are open than when somebody last asked for them.
     asks_anew: bool,
-    stencil: Option<Box<Stencil>>,
+    template: Option<Box<FrameTemplate>>,
 }
 
 impl Projector {
@@ -46,7 +46,7 @@ impl Projector {
     pub fn new(state: &Session, cursor: Seq) -> Self {
         let mut session = state.clone();
         forget(&mut session);
-        Self { session, language: None, prev: cursor, asks_anew: false, stencil: None }
+        Self { session, language: None, prev: cursor, asks_anew: false, template: None }
     }
 
     /// Speaks this language, whatever the session is set to.
@@ -84,16 +84,16 @@ impl Projector {
     ///
     /// # Errors
     /// `journal_damaged` when the record cannot be read.
-    pub(crate) fn encode(&mut self, stored: &Stored) -> Result<Option<Encoded>, Fault> {
+    pub(crate) fn encode(&mut self, stored: &StoredRecord) -> Result<Option<EncodedFrame>, Fault> {
         if let Some(text) = self.delta(stored.into(), &stored.body) {
             let at = Some((stored.session, stored.epoch, stored.seq));
-            return Ok(Some(Encoded { text: text.into(), at }));
+            return Ok(Some(EncodedFrame { text: text.into(), at }));
         }
-        Ok(self.project(&stored.record()?).as_ref().map(Encoded::from))
+        Ok(self.project(&stored.record()?).as_ref().map(EncodedFrame::from))
     }
 
     /// The same for who reads on whatever comes: a record that cannot be read is skipped, and the log says so.
-    pub(crate) fn encode_or_skip(&mut self, stored: &Stored) -> Option<Encoded> {
+    pub(crate) fn encode_or_skip(&mut self, stored: &StoredRecord) -> Option<EncodedFrame> {
         self.encode(stored).unwrap_or_else(|fault| {
             tracing::error!(session = %stored.session, %fault, "skipped a record");
             None
@@ -107,7 +107,7 @@ impl Projector {
 
     /// Nothing happens: lets go of what only makes it quicker.
     pub(crate) fn rest(&mut self) {
-        self.stencil = None;
+        self.template = None;
     }
 
     fn frame(&self, record: &Record) -> Option<Frame> {
@@ -138,8 +138,8 @@ impl Projector {
         }
     }
 
-    fn told<'a>(&self, record: &Record, scope: &'a Scope) -> Told<'a> {
-        Told { at: record.at, lang: self.language(), scope, given_up: false }
+    fn fault_context<'a>(&self, record: &Record, scope: &'a Scope) -> FaultContext<'a> {
+        FaultContext { at: record.at, lang: self.language(), scope, given_up: false }
     }
 
     /// The number of the turn and the command it answers.

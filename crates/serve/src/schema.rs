@@ -8,8 +8,8 @@ mod outbound;
 
 use serde_json::{Map, Value, json};
 
-pub use inbound::{Command, commands};
-pub use outbound::{Sort, sorts};
+pub use inbound::{CommandSchema, commands};
+pub use outbound::{FrameSchema, sorts};
 
 /// The whole document.
 #[must_use]

@@ -8,13 +8,13 @@ use std::{
 
 use budao_core::{
     Fault, Kind, Timestamp,
-    engine::{Engine, Opening},
-    event::{Answer, Ask, Command, CommandId, SessionId, Settings},
+    engine::{Engine, SessionOptions},
+    event::{Answer, Command, CommandBody, CommandId, SessionId, Settings},
     fault::{Fact, Operation},
-    seams::World,
-    span::{About, Span, code_of},
+    span::{Span, SpanOperation, code_of},
     tool::Mode,
     trace::{SpanId, Trace},
+    world::World,
 };
 use budao_journal::{Filter, Journal};
 use serde_json::{Value, json};
@@ -23,14 +23,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     admission::Admission,
-    auth::Who,
-    card::{self, Cards},
+    auth::Identity,
     config::Config,
     hub::Hubs,
-    inbound::{self, Creation},
-    origin::Welcome,
+    inbound::{self, SessionRequest},
+    origin::OriginPolicy,
     outbox::{Budget, Outbox},
-    replays::Replays,
+    replay_scheduler::ReplayScheduler,
+    session_meta::{self, SessionMetaCache},
     stats::Stats,
 };
 
@@ -43,11 +43,11 @@ pub(crate) struct Server {
     pub(crate) world: World,
     pub(crate) hubs: Hubs,
     pub(crate) budget: Arc<Budget>,
-    pub(crate) door: Arc<Admission>,
+    pub(crate) admission: Arc<Admission>,
     /// Whose turn it is to have a piece of some history read.
-    pub(crate) replays: Replays,
-    pub(crate) welcome: Welcome,
-    pub(crate) cards: Cards,
+    pub(crate) replays: ReplayScheduler,
+    pub(crate) welcome: OriginPolicy,
+    pub(crate) session_meta: SessionMetaCache,
     pub(crate) stats: tokio::sync::Mutex<Stats>,
     /// Whether the journal works, as it was last asked.
     pub(crate) checked: tokio::sync::Mutex<Option<(Timestamp, Result<(), Fault>)>>,
@@ -72,10 +72,10 @@ impl Server {
         Arc::new(Self {
             hubs: Hubs::default(),
             budget: Budget::new(config.limits.all_observer_bytes),
-            door: Admission::new(&config.limits, &world.clock),
-            replays: Replays::new(&world.clock),
-            welcome: Welcome::new(&config.origins, &config.hosts, is_loopback),
-            cards: Cards::default(),
+            admission: Admission::new(&config.limits, &world.clock),
+            replays: ReplayScheduler::new(&world.clock),
+            welcome: OriginPolicy::new(&config.origins, &config.hosts, is_loopback),
+            session_meta: SessionMetaCache::default(),
             checked: tokio::sync::Mutex::default(),
             stats: tokio::sync::Mutex::new(Stats::new(config.meters.clone(), world.clock.now())),
             unobserved: Mutex::default(),
@@ -113,7 +113,7 @@ impl Server {
 
     /// What may be told of a fault, with a trace to find it by.
     pub(crate) fn clean(&self, fault: Fault, trace: Trace) -> Fault {
-        let fault = fault.traced(trace).scrubbed(&self.config.scrubber);
+        let fault = fault.with_trace(trace).scrub(&self.config.scrubber);
         tracing::info!(trace = %fault.trace(), %fault, "told a client");
         fault
     }
@@ -121,33 +121,33 @@ impl Server {
     /// Opens a session for somebody. The same command id gives the same session.
     pub(crate) async fn open(
         &self,
-        who: &Who,
-        creation: Creation,
+        who: &Identity,
+        creation: SessionRequest,
         command: Option<&CommandId>,
-    ) -> Result<Opened, Fault> {
+    ) -> Result<OpenedSession, Fault> {
         let settings = self.settings(who, creation, command)?;
         let session = command.map(|command| session_of(who, command));
         if let Some(session) = session
             && self.journal.info(session).await?.is_some_and(|info| info.head > 0)
         {
-            return Ok(Opened { session, is_new: false });
+            return Ok(OpenedSession { session, is_new: false });
         }
         self.count_session(&who.tenant).await?;
         let language = settings.language;
-        let card = card::Card::of(&settings);
-        let opening = Opening { session, settings, origin: None };
+        let card = session_meta::SessionMeta::of(&settings);
+        let opening = SessionOptions { session, settings, origin: None };
         match self.engine.open(opening).await {
             Ok(session) => {
-                self.cards.made(session, card);
+                self.session_meta.made(session, card);
                 tracing::info!(%session, tenant = who.tenant, ?language, "opened a session");
-                Ok(Opened { session, is_new: true })
+                Ok(OpenedSession { session, is_new: true })
             }
             Err(fault) => {
                 self.uncount_session(&who.tenant);
                 match session {
                     // Somebody was faster, with the same id.
                     Some(session) if fault.kind() == Kind::CommandRepeated => {
-                        Ok(Opened { session, is_new: false })
+                        Ok(OpenedSession { session, is_new: false })
                     }
                     _ => Err(fault),
                 }
@@ -158,8 +158,8 @@ impl Server {
     /// The settings of a new session: ours, and what its creator may choose.
     fn settings(
         &self,
-        who: &Who,
-        creation: Creation,
+        who: &Identity,
+        creation: SessionRequest,
         command: Option<&CommandId>,
     ) -> Result<Settings, Fault> {
         let mut settings = self.config.settings.clone();
@@ -183,19 +183,19 @@ impl Server {
         }
         settings.tools = creation.tools.or(settings.tools);
         settings.max_steps = creation.max_steps.or(settings.max_steps);
-        settings.labels.extend(card::labels(who));
+        settings.labels.extend(session_meta::labels(who));
         settings
             .labels
             .extend(creation.labels.into_iter().map(|(name, text)| (name.to_owned(), text)));
         let mut extra = |name: &str, value: Value| {
             settings.extra.insert(name.to_owned(), value);
         };
-        extra(card::ON_DISCONNECT, <&str>::from(on_disconnect).into());
+        extra(session_meta::ON_DISCONNECT, <&str>::from(on_disconnect).into());
         if let Some(plan) = creation.plan {
-            extra(card::PLAN, json!({ "confirm": plan.confirm }));
+            extra(session_meta::PLAN, json!({ "confirm": plan.confirm }));
         }
         if let Some(command) = command {
-            extra(card::COMMAND, command.to_string().into());
+            extra(session_meta::COMMAND, command.to_string().into());
         }
         Ok(settings)
     }
@@ -208,7 +208,7 @@ impl Server {
     async fn count_session(&self, tenant: &str) -> Result<(), Fault> {
         let limit = self.config.limits.tenant_sessions;
         if !self.tenants().contains_key(tenant) {
-            let label = Some((card::TENANT.to_owned(), Some(tenant.to_owned())));
+            let label = Some((session_meta::TENANT.to_owned(), Some(tenant.to_owned())));
             let filter = Filter { label, limit, ..Filter::default() };
             let there = self.journal.sessions(filter).await?.len();
             self.tenants().entry(tenant.to_owned()).or_insert(there);
@@ -240,7 +240,11 @@ impl Server {
     }
 
     /// Hands a command to a session. `Err` also when it was rejected.
-    pub(crate) async fn submit(&self, session: SessionId, order: Order) -> Result<u64, Fault> {
+    pub(crate) async fn submit(
+        &self,
+        session: SessionId,
+        order: CommandRequest,
+    ) -> Result<u64, Fault> {
         let id = order.command.unwrap_or_else(|| CommandId::own(self.world.uuid()));
         let (began, span, what) = (self.now(), SpanId::of_request(session, &id), order.ask.name());
         let command = Command { id, by: order.by, trace: order.trace, ask: order.ask };
@@ -248,7 +252,7 @@ impl Server {
             Ok(Answer::Accepted { at }) => Ok(at),
             Ok(Answer::Rejected { fault }) | Err(fault) => Err(fault),
         };
-        self.world.tell(|| Span {
+        self.world.export_span(|| Span {
             trace: order.trace,
             id: span,
             parent: order.parent,
@@ -256,7 +260,7 @@ impl Server {
             began,
             ended: self.now(),
             failed: taken.as_ref().err().map(code_of),
-            about: About::Request { what },
+            about: SpanOperation::Request { what },
         });
         taken
     }
@@ -272,24 +276,24 @@ fn stricter(one: Mode, other: Mode) -> Mode {
 
 /// What somebody asks of a session.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct CommandRequest {
     pub(crate) by: String,
     pub(crate) command: Option<CommandId>,
     pub(crate) trace: Trace,
     /// What the client does that this belongs to.
     pub(crate) parent: SpanId,
-    pub(crate) ask: Ask,
+    pub(crate) ask: CommandBody,
 }
 
 /// A session that was opened, now or before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedSession {
     pub(crate) session: SessionId,
     pub(crate) is_new: bool,
 }
 
 /// The session a command id stands for: the same for the same person, unknown to others.
-fn session_of(who: &Who, command: &CommandId) -> SessionId {
+fn session_of(who: &Identity, command: &CommandId) -> SessionId {
     let mut hash = Sha256::new();
     for part in ["budao session", &who.tenant, &who.user, &command.0] {
         hash.update((part.len() as u64).to_be_bytes());

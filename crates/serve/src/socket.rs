@@ -23,7 +23,7 @@ use tungstenite::error::{CapacityError, Error as WsError};
 use crate::{
     connection::{Connection, Departure},
     frame::{close, connection::shutting_down},
-    outbox::{Encoded, Goodbye, Rest},
+    outbox::{CloseMode, CloseReason, EncodedFrame},
 };
 
 /// The line is given up; come back and resume.
@@ -54,7 +54,7 @@ where
     });
     tracing::debug!(connection = connection.id, ?departure, "a client is gone");
     // From here on nothing more is delivered, and whoever waits for room learns of it.
-    connection.outbox.close(Goodbye::new(ABNORMAL, "gone"), Rest::Dropped);
+    connection.outbox.close(CloseReason::new(ABNORMAL, "gone"), CloseMode::Discard);
     drop((sink, stream));
     connection.depart(&departure).await;
 }
@@ -73,25 +73,25 @@ where
     let reader = Box::pin(read(connection, stream));
     let first = match future::select(reader, writer).await {
         // The writer says good-bye, unless it cannot.
-        Either::Left((End::Dismissed(goodbye), writer)) => {
-            connection.outbox.close(goodbye.clone(), Rest::Sent);
+        Either::Left((ReadEnd::ClosedByServer(goodbye), writer)) => {
+            connection.outbox.close(goodbye.clone(), CloseMode::Drain);
             let _ = future::select(writer, clock.sleep(farewell)).await;
-            First::Written(Ok(goodbye))
+            ClosedHalf::Writer(Ok(goodbye))
         }
-        Either::Left((end, _)) => First::Read(end),
-        Either::Right((written, _)) => First::Written(written),
+        Either::Left((end, _)) => ClosedHalf::Reader(end),
+        Either::Right((written, _)) => ClosedHalf::Writer(written),
     };
     match first {
-        First::Read(end) => {
+        ClosedHalf::Reader(end) => {
             // The answer to a close frame waits in the sink.
             let _ = future::select(sink.flush(), clock.sleep(farewell)).await;
             end.departure()
         }
-        First::Written(Ok(goodbye)) => {
+        ClosedHalf::Writer(Ok(goodbye)) => {
             let _ = future::select(Box::pin(drain(stream)), clock.sleep(farewell)).await;
-            End::Dismissed(goodbye).departure()
+            ReadEnd::ClosedByServer(goodbye).departure()
         }
-        First::Written(Err(error)) => End::Broken(error.to_string()).departure(),
+        ClosedHalf::Writer(Err(error)) => ReadEnd::Broken(error.to_string()).departure(),
     }
 }
 
@@ -105,34 +105,34 @@ where
 }
 
 /// Which half of a connection ended first.
-enum First {
-    Read(End),
-    Written(Result<Goodbye, Error>),
+enum ClosedHalf {
+    Reader(ReadEnd),
+    Writer(Result<CloseReason, Error>),
 }
 
 /// Why reading ended.
-enum End {
+enum ReadEnd {
     /// The client closed, with this code.
     Closed(u16, String),
     /// We end it, and say so.
-    Dismissed(Goodbye),
+    ClosedByServer(CloseReason),
     /// The line broke.
     Broken(String),
 }
 
-impl End {
+impl ReadEnd {
     fn departure(self) -> Departure {
         match self {
             Self::Closed(close::NORMAL | GOING_AWAY, _) => Departure::Orderly,
             Self::Closed(code, reason) => Departure::Lost { code, reason },
-            Self::Dismissed(goodbye) => Departure::of(goodbye),
+            Self::ClosedByServer(goodbye) => Departure::of(goodbye),
             Self::Broken(reason) => Departure::Lost { code: ABNORMAL, reason },
         }
     }
 }
 
 /// Takes frames until there is a reason to end.
-async fn read<R>(connection: &Arc<Connection>, stream: &mut R) -> End
+async fn read<R>(connection: &Arc<Connection>, stream: &mut R) -> ReadEnd
 where
     R: Stream<Item = Result<Message, Error>> + Unpin,
 {
@@ -142,15 +142,17 @@ where
         let message = tokio::select! {
             biased;
             () = server.stopping.cancelled() => return stop(connection).await,
-            goodbye = connection.outbox.closed() => return End::Dismissed(goodbye),
+            goodbye = connection.outbox.closed() => return ReadEnd::ClosedByServer(goodbye),
             message = stream.next() => message,
             () = silence => {
-                return End::Dismissed(Goodbye::new(GOING_AWAY, "nothing was heard for too long"));
+                return ReadEnd::ClosedByServer(CloseReason::new(GOING_AWAY, "nothing was heard for too long"));
             }
         };
         connection.outbox.hear(server.now());
         let heard = match message {
-            None => return End::Broken("the connection ended without a close frame".to_owned()),
+            None => {
+                return ReadEnd::Broken("the connection ended without a close frame".to_owned());
+            }
             Some(Err(error)) => return broken(error),
             Some(Ok(Message::Close(frame))) => return closed(frame),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
@@ -161,33 +163,33 @@ where
             }
         };
         if heard.is_err() || connection.outbox.room().await.is_err() {
-            return End::Dismissed(connection.outbox.closed().await);
+            return ReadEnd::ClosedByServer(connection.outbox.closed().await);
         }
     }
 }
 
 /// The server stops: says when to come back.
-async fn stop(connection: &Connection) -> End {
+async fn stop(connection: &Connection) -> ReadEnd {
     let server = &connection.server;
     let wait = server.config.limits.come_back;
     let frame = shutting_down(server.now(), wait, connection.lang());
-    let _ = connection.outbox.deliver(Encoded::from(&frame));
+    let _ = connection.outbox.deliver(EncodedFrame::from(&frame));
     let reason = format!("restarting; come back in {} ms with your cursor", wait.as_millis());
-    End::Dismissed(Goodbye::new(close::RESTARTING, reason))
+    ReadEnd::ClosedByServer(CloseReason::new(close::RESTARTING, reason))
 }
 
-fn closed(frame: Option<CloseFrame>) -> End {
+fn closed(frame: Option<CloseFrame>) -> ReadEnd {
     match frame {
-        Some(CloseFrame { code, reason }) => End::Closed(code, reason.to_string()),
+        Some(CloseFrame { code, reason }) => ReadEnd::Closed(code, reason.to_string()),
         // A close frame without a code is a good-bye too.
-        None => End::Closed(close::NORMAL, String::new()),
+        None => ReadEnd::Closed(close::NORMAL, String::new()),
     }
 }
 
 /// What the line broke with, and what the client is told if it can still hear.
-fn broken(error: Error) -> End {
+fn broken(error: Error) -> ReadEnd {
     let error = error.into_inner();
-    let dismissed = |code, reason: &str| End::Dismissed(Goodbye::new(code, reason));
+    let dismissed = |code, reason: &str| ReadEnd::ClosedByServer(CloseReason::new(code, reason));
     match error.downcast_ref::<WsError>() {
         Some(WsError::Capacity(CapacityError::MessageTooLong { max_size, .. })) => {
             dismissed(close::TOO_LARGE, &format!("frame_bytes_hard: at most {max_size} bytes"))
@@ -196,9 +198,9 @@ fn broken(error: Error) -> End {
         Some(WsError::Utf8(_)) => dismissed(close::NOT_UTF8, "text frames are UTF-8"),
         Some(WsError::Protocol(
             tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
-        )) => End::Broken("reset without a close frame".to_owned()),
+        )) => ReadEnd::Broken("reset without a close frame".to_owned()),
         Some(WsError::Protocol(rule)) => dismissed(PROTOCOL_ERROR, &rule.to_string()),
-        _ => End::Broken("the connection broke".to_owned()),
+        _ => ReadEnd::Broken("the connection broke".to_owned()),
     }
 }
 
@@ -212,7 +214,7 @@ fn not_text(bytes: usize) -> Fault {
 }
 
 /// Sends frames until the outbox is closed, then says good-bye.
-async fn write<W>(connection: &Connection, sink: &mut W) -> Result<Goodbye, Error>
+async fn write<W>(connection: &Connection, sink: &mut W) -> Result<CloseReason, Error>
 where
     W: Sink<Message, Error = Error> + Unpin,
 {
@@ -251,7 +253,7 @@ where
     Ok(goodbye)
 }
 
-async fn send<W>(sink: &mut W, frames: &[Encoded]) -> Result<(), Error>
+async fn send<W>(sink: &mut W, frames: &[EncodedFrame]) -> Result<(), Error>
 where
     W: Sink<Message, Error = Error> + Unpin,
 {
@@ -262,7 +264,7 @@ where
 }
 
 /// Waits until the outbox is closed for being too slow: what is being sent need not arrive.
-async fn dropped(connection: &Connection) -> Goodbye {
+async fn dropped(connection: &Connection) -> CloseReason {
     let goodbye = connection.outbox.closed().await;
     if goodbye.code != close::TOO_SLOW {
         // Whoever is merely told to go gets what was on its way first.

@@ -20,10 +20,10 @@ use serde::Deserialize;
 use crate::{
     connection::{Connection, Departure},
     frame::{close, connection::shutting_down},
-    http_api::{Caller, told},
+    http_api::{Caller, fault_response},
     inbound::{self, Cursor},
-    observe::{How, Wish},
-    outbox::{Encoded, Goodbye, Rest},
+    observe::{ObserveMode, ObserveRequest},
+    outbox::{CloseMode, CloseReason, EncodedFrame},
     problem::Problem,
     server::Server,
     socket::ABNORMAL,
@@ -33,7 +33,7 @@ use crate::{
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
-pub(crate) struct From {
+pub(crate) struct EventsQuery {
     /// The `event_id` of the last event the client has; `Last-Event-ID` is stronger.
     last_event_id: Option<String>,
     /// The `seq` of the last event the client has.
@@ -47,7 +47,7 @@ pub(crate) struct From {
     params(
         ("session" = String, Path, description = "The session's id"),
         ("Last-Event-ID" = Option<String>, Header, description = "The `event_id` of the last event the client has"),
-        From,
+        EventsQuery,
     ),
     responses(
         (status = 200, description = "A stream of events, one frame each", content_type = "text/event-stream"),
@@ -58,7 +58,7 @@ pub(crate) async fn events(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
     Path(session): Path<String>,
-    from: Result<Query<From>, QueryRejection>,
+    from: Result<Query<EventsQuery>, QueryRejection>,
     headers: HeaderMap,
 ) -> Response {
     let Query(from) = match from {
@@ -67,19 +67,24 @@ pub(crate) async fn events(
             let fault = Fault::new(Kind::BadRequest, Operation::ServeRequest)
                 .with(Fact::Field, "query")
                 .with(Fact::Received, rejection.body_text());
-            return told(&server, fault, &caller);
+            return fault_response(&server, fault, &caller);
         }
     };
     match begin(&server, &caller, &session, &from, &headers).await {
-        Err(fault) => told(&server, fault, &caller),
+        Err(fault) => fault_response(&server, fault, &caller),
         Ok(connection) => {
             let beat = server.world.clock.sleep(server.config.limits.heartbeat);
             let running = server.running.token();
             let retry = server.config.limits.come_back.as_millis();
             let first = Some(Bytes::from(format!("retry: {retry}\n\n")));
-            let streaming =
-                Streaming { guest: Guest(connection), beat, first, over: false, _running: running };
-            let body = Body::from_stream(stream::unfold(streaming, Streaming::next));
+            let streaming = SseStream {
+                guest: StreamGuard(connection),
+                beat,
+                first,
+                over: false,
+                _running: running,
+            };
+            let body = Body::from_stream(stream::unfold(streaming, SseStream::next));
             let headers =
                 [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
             (headers, [("x-accel-buffering", "no")], body).into_response()
@@ -91,25 +96,25 @@ async fn begin(
     server: &Arc<Server>,
     caller: &Caller,
     session: &str,
-    from: &From,
+    from: &EventsQuery,
     headers: &HeaderMap,
 ) -> Result<Arc<Connection>, Fault> {
     let session: SessionId = session.parse().map_err(|_| {
         Fault::new(Kind::UnknownSession, Operation::ServeRequest)
             .with(Fact::Session, session.chars().take(80).collect::<String>())
     })?;
-    let card = server.cards.check(&*server.journal, session, &caller.who).await?;
+    let card = server.session_meta.check(&*server.journal, session, &caller.who).await?;
     let cursor = cursor_of(session, from, headers)?;
-    let ticket = server.door.enter(&caller.who.tenant)?;
+    let ticket = server.admission.enter(&caller.who.tenant)?;
     let connection = Connection::new(Arc::clone(server), caller.who.clone(), caller.lang, ticket);
     let _ = connection.greet().await;
-    connection.watch(card, Wish::new(session, cursor, How::Resuming))?;
+    connection.watch(card, ObserveRequest::new(session, cursor, ObserveMode::Resume))?;
     Ok(connection)
 }
 
 fn cursor_of(
     session: SessionId,
-    from: &From,
+    from: &EventsQuery,
     headers: &HeaderMap,
 ) -> Result<Option<Cursor>, Fault> {
     let header = headers.get("last-event-id").and_then(|id| id.to_str().ok());
@@ -130,31 +135,31 @@ fn cursor_of(
 
 /// Leaves when the response is dropped, whyever. A stream has no good-bye of its own: unless we ended it in good order, its
 /// reader was lost.
-struct Guest(Arc<Connection>);
+struct StreamGuard(Arc<Connection>);
 
-impl Drop for Guest {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
         let connection = Arc::clone(&self.0);
-        let gone = Goodbye::new(ABNORMAL, "the event stream was left");
+        let gone = CloseReason::new(ABNORMAL, "the event stream was left");
         let goodbye = match connection.server.stopping.is_cancelled() {
-            true => Goodbye::new(close::RESTARTING, "restarting"),
+            true => CloseReason::new(close::RESTARTING, "restarting"),
             false => connection.outbox.goodbye().unwrap_or(gone),
         };
-        connection.outbox.close(goodbye.clone(), Rest::Dropped);
+        connection.outbox.close(goodbye.clone(), CloseMode::Discard);
         let spawn = Arc::clone(&connection.server.world.spawn);
         spawn.spawn(Box::pin(async move { connection.depart(&Departure::of(goodbye)).await }));
     }
 }
 
-struct Streaming {
-    guest: Guest,
+struct SseStream {
+    guest: StreamGuard,
     beat: BoxFuture<'static, ()>,
     first: Option<Bytes>,
     over: bool,
     _running: tokio_util::task::task_tracker::TaskTrackerToken,
 }
 
-impl Streaming {
+impl SseStream {
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         if let Some(first) = self.first.take() {
             return Some((Ok(first), self));
@@ -171,11 +176,11 @@ impl Streaming {
                 self.over = true;
                 let wait = server.config.limits.come_back;
                 let frame = shutting_down(server.now(), wait, connection.lang());
-                chunk(&[Encoded::from(&frame)])
+                chunk(&[EncodedFrame::from(&frame)])
             }
             () = &mut self.beat => {
                 self.beat = server.world.clock.sleep(server.config.limits.heartbeat);
-                chunk(&[Encoded::from(&connection.heartbeat())])
+                chunk(&[EncodedFrame::from(&connection.heartbeat())])
             }
             frames = connection.outbox.next() => {
                 // Whoever was too slow comes back by itself, with its last id.
@@ -189,7 +194,7 @@ impl Streaming {
 }
 
 /// Frames as events. Those without a place have no id, so they do not move the cursor.
-fn chunk(frames: &[Encoded]) -> Bytes {
+fn chunk(frames: &[EncodedFrame]) -> Bytes {
     let mut text = String::with_capacity(frames.iter().map(|frame| frame.text.len() + 96).sum());
     for frame in frames {
         if let Some((session, epoch, seq)) = frame.at {

@@ -6,7 +6,7 @@
 
 mod fold;
 mod ledger;
-mod meter;
+mod metrics_recorder;
 mod report;
 
 use std::{
@@ -15,15 +15,15 @@ use std::{
 };
 
 use budao_core::{Fault, Kind, Timestamp, event::SessionId};
-use budao_journal::{Filter, Journal, PageLimits, Summary};
+use budao_journal::{Filter, Journal, PageLimits, SessionSummary};
 
 pub use self::report::{Report, Window};
-use crate::{alerts::Alarm, meters::Meters};
+use crate::{alerts::Alarm, metrics::Metrics};
 
 use self::{
-    fold::Strand,
-    ledger::{Fate, KEPT, Ledger, before},
-    meter::Meter,
+    fold::SessionCounters,
+    ledger::{FaultResolution, KEPT, StatsLedger, before},
+    metrics_recorder::MetricsRecorder,
 };
 
 /// Records counted for one question; who has more to count says that it is not complete.
@@ -39,7 +39,7 @@ const OVERLAP: Duration = Duration::from_mins(5);
 
 /// What a session met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Met {
+pub(crate) struct FaultCounts {
     /// Faults.
     pub(crate) faults: u64,
     /// Those it recovered from.
@@ -49,16 +49,19 @@ pub(crate) struct Met {
 /// Everything that was counted so far.
 #[derive(Debug, Default)]
 pub struct Stats {
-    ledger: Ledger,
-    strands: HashMap<SessionId, Strand>,
+    ledger: StatsLedger,
+    session_counters: HashMap<SessionId, SessionCounters>,
     /// All sessions that changed before this are counted.
     seen: Option<Timestamp>,
 }
 
 impl Stats {
     /// Nothing counted yet. What happens from `since` on is told to the meters as it is counted.
-    pub(crate) fn new(meters: Meters, since: Timestamp) -> Self {
-        Self { ledger: Ledger::telling(Meter::new(meters, since)), ..Self::default() }
+    pub(crate) fn new(meters: Metrics, since: Timestamp) -> Self {
+        Self {
+            ledger: StatsLedger::with_metrics(MetricsRecorder::new(meters, since)),
+            ..Self::default()
+        }
     }
 
     /// Keeps what alerts are made of, from this time on.
@@ -82,7 +85,7 @@ impl Stats {
         now: Timestamp,
     ) -> Result<Report, Fault> {
         let is_complete = self.catch_up(journal, now).await?;
-        let open = self.strands.values().flat_map(Strand::open_faults);
+        let open = self.session_counters.values().flat_map(SessionCounters::open_faults);
         Ok(Report::new(&self.ledger, open, window, now, is_complete))
     }
 
@@ -95,15 +98,17 @@ impl Stats {
         journal: &dyn Journal,
         sessions: &[SessionId],
         now: Timestamp,
-    ) -> Result<HashMap<SessionId, Met>, Fault> {
+    ) -> Result<HashMap<SessionId, FaultCounts>, Fault> {
         self.catch_up(journal, now).await?;
-        let mut met: HashMap<SessionId, Met> =
-            sessions.iter().map(|session| (*session, Met::default())).collect();
+        let mut met: HashMap<SessionId, FaultCounts> =
+            sessions.iter().map(|session| (*session, FaultCounts::default())).collect();
         let closed = self.ledger.since(before(now, KEPT)).flat_map(|minute| &minute.faults);
-        for seen in closed.chain(self.strands.values().flat_map(Strand::open_faults)) {
+        for seen in
+            closed.chain(self.session_counters.values().flat_map(SessionCounters::open_faults))
+        {
             if let Some(met) = met.get_mut(&seen.session) {
                 met.faults += 1;
-                met.recovered += u64::from(seen.fate == Fate::Recovered);
+                met.recovered += u64::from(seen.fate == FaultResolution::Recovered);
             }
         }
         Ok(met)
@@ -135,7 +140,7 @@ impl Stats {
         }
         self.seen = Some(now);
         // Nothing of a session that has not changed since then is in any window.
-        self.strands.retain(|_, strand| strand.changed >= oldest);
+        self.session_counters.retain(|_, strand| strand.changed >= oldest);
         self.ledger.trim(now);
         Ok(true)
     }
@@ -144,14 +149,14 @@ impl Stats {
     async fn count(
         &mut self,
         journal: &dyn Journal,
-        summary: &Summary,
+        summary: &SessionSummary,
         budget: &mut usize,
     ) -> Result<bool, Fault> {
-        let is_full = self.strands.len() >= SESSIONS;
-        let strand = match self.strands.entry(summary.session) {
+        let is_full = self.session_counters.len() >= SESSIONS;
+        let strand = match self.session_counters.entry(summary.session) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(_) if is_full => return Ok(false),
-            Entry::Vacant(free) => free.insert(Strand::new(summary.session)),
+            Entry::Vacant(free) => free.insert(SessionCounters::new(summary.session)),
         };
         while strand.after < summary.head {
             if *budget == 0 {
@@ -161,11 +166,11 @@ impl Stats {
                 Ok(read) => *budget = budget.saturating_sub(read.max(1)),
                 Err(fault) => match fault.kind() {
                     Kind::UnknownSession => {
-                        self.strands.remove(&summary.session);
+                        self.session_counters.remove(&summary.session);
                         return Ok(true);
                     }
                     // What is there now is another history; what was counted of the old one did happen.
-                    Kind::EpochMismatch => *strand = Strand::new(summary.session),
+                    Kind::EpochMismatch => *strand = SessionCounters::new(summary.session),
                     Kind::JournalDamaged => {
                         tracing::warn!(session = %summary.session, %fault, "not in the statistics");
                         strand.after = summary.head;
@@ -181,12 +186,12 @@ impl Stats {
 /// Counts one page and says how many records it had.
 async fn read(
     journal: &dyn Journal,
-    strand: &mut Strand,
-    ledger: &mut Ledger,
+    strand: &mut SessionCounters,
+    ledger: &mut StatsLedger,
 ) -> Result<usize, Fault> {
     let page = journal.read(strand.session(), strand.after, PAGE).await?;
     if strand.epoch.is_some_and(|epoch| epoch != page.epoch) {
-        *strand = Strand::new(strand.session());
+        *strand = SessionCounters::new(strand.session());
         strand.epoch = Some(page.epoch);
         return Ok(0);
     }

@@ -4,16 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use budao_core::{
     Timestamp,
-    event::{Ask, SessionId},
+    event::{CommandBody, SessionId},
     trace::SpanId,
 };
-use budao_journal::{Filter, Retention, State};
+use budao_journal::{Filter, Retention, SessionState};
 
 use crate::{
-    card,
     hub::Hub,
     inbound::OnDisconnect,
-    server::{Order, Server},
+    server::{CommandRequest, Server},
+    session_meta,
 };
 
 /// How often runs without an observer are looked at.
@@ -60,10 +60,10 @@ impl Server {
     }
 
     async fn cancel(&self, session: SessionId, reason: &str) {
-        let ask = Ask::Cancel { reason: Some(reason.to_owned()) };
+        let ask = CommandBody::Cancel { reason: Some(reason.to_owned()) };
         let by = "serve".to_owned();
         let (trace, parent) = (self.world.trace(), SpanId::NONE);
-        let order = Order { by, command: None, trace, parent, ask };
+        let order = CommandRequest { by, command: None, trace, parent, ask };
         if let Err(fault) = self.submit(session, order).await {
             tracing::warn!(%session, %fault, "a run without an observer was not cancelled");
         }
@@ -88,10 +88,10 @@ impl Server {
 
     /// Runs of ours that go on from before the start: their time begins now.
     async fn find_unobserved(&self) {
-        for state in [State::Running, State::Asking] {
+        for state in [SessionState::Running, SessionState::Asking] {
             let mut after = None;
             loop {
-                let label = Some((card::OWNER.to_owned(), None));
+                let label = Some((session_meta::OWNER.to_owned(), None));
                 let filter =
                     Filter { state: Some(state), label, after, limit: PAGE, ..Filter::default() };
                 let page = match self.journal.sessions(filter).await {

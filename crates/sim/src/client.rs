@@ -13,20 +13,20 @@ use std::{
 use budao_core::{
     engine::Engine,
     event::{Event, Record, SessionId},
-    seams::{Spawn as _, World},
     session::Session,
+    world::{Spawn as _, World},
 };
 use budao_journal::Journal;
 use budao_serve::{
-    Auth, Config, Keyring, Who,
-    hall::{Hall, Word},
+    Auth, Config, Identity, Keyring,
+    in_process::{ClientMessage, InProcessServer},
     project::Projector,
 };
 use rand::{RngExt as _, rngs::StdRng};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 
-use crate::{outside::at, process::Machine, script::pick, world::chance};
+use crate::{people::at, process::Machine, script::pick, world::chance};
 
 /// Words that wait on a line before whoever writes must wait.
 const LINE: usize = 4;
@@ -34,12 +34,16 @@ const LINE: usize = 4;
 const REFUSALS: u32 = 8;
 
 /// The session server of a process. Its bounds are small enough to be met.
-pub(crate) fn hall(engine: Arc<dyn Engine>, journal: Arc<dyn Journal>, world: World) -> Hall {
+pub(crate) fn server(
+    engine: Arc<dyn Engine>,
+    journal: Arc<dyn Journal>,
+    world: World,
+) -> InProcessServer {
     let keys = Keyring::new(["a secret that is long enough for a key"]).expect("it is long enough");
     let mut config = Config::new(Auth::open(), keys);
     config.limits.observer_bytes = 6_000;
     config.limits.all_observer_bytes = 40_000;
-    Hall::new(config, engine, journal, world)
+    InProcessServer::new(config, engine, journal, world)
 }
 
 /// Somebody who watches a session through the server.
@@ -52,7 +56,7 @@ pub(crate) struct Client {
     /// Frames of records, in the order they came.
     heard: Mutex<Vec<String>>,
     last: AtomicU64,
-    orders: Mutex<Vec<Order>>,
+    orders: Mutex<Vec<ClientCommand>>,
     asked: Notify,
     away_ms: AtomicU64,
     doze_ms: AtomicU64,
@@ -62,7 +66,7 @@ pub(crate) struct Client {
 
 /// A command of a client's.
 #[derive(Debug)]
-struct Order {
+struct ClientCommand {
     id: String,
     frame: String,
     /// It is to be sent, or sent again.
@@ -72,9 +76,9 @@ struct Order {
 }
 
 /// A line to a server, and what was said on it.
-struct Line {
-    to: mpsc::Sender<Word>,
-    from: mpsc::Receiver<Word>,
+struct ServerConnection {
+    to: mpsc::Sender<ClientMessage>,
+    from: mpsc::Receiver<ClientMessage>,
     /// Commands sent and not answered, by id.
     open: BTreeMap<String, i32>,
     /// The server has said from where it goes on. If it cannot, the client comes back.
@@ -114,7 +118,7 @@ impl Client {
         self.calm.store(true, Ordering::Relaxed);
     }
 
-    fn orders(&self) -> MutexGuard<'_, Vec<Order>> {
+    fn orders(&self) -> MutexGuard<'_, Vec<ClientCommand>> {
         self.orders.lock().expect("nobody panics with it")
     }
 
@@ -125,7 +129,13 @@ impl Client {
             "event": "user.message", "session_id": session, "command_id": command_id, "content": text,
         });
         let frame = frame.to_string();
-        self.orders().push(Order { id: id.clone(), frame, due: true, refused: 0, end: None });
+        self.orders().push(ClientCommand {
+            id: id.clone(),
+            frame,
+            due: true,
+            refused: 0,
+            end: None,
+        });
         self.asked.notify_one();
         for _ in 0..2_000 {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -140,7 +150,7 @@ impl Client {
 
     /// What became of every command: accepted or not.
     pub(crate) fn told(&self) -> Vec<(String, bool)> {
-        let ended = |order: &Order| Some((order.id.clone(), order.end?));
+        let ended = |order: &ClientCommand| Some((order.id.clone(), order.end?));
         self.orders().iter().filter_map(ended).collect()
     }
 
@@ -156,24 +166,24 @@ impl Client {
         }
     }
 
-    fn connect(&self, machine: &Machine, via: usize) -> Option<Line> {
+    fn connect(&self, machine: &Machine, via: usize) -> Option<ServerConnection> {
         let process = machine.process(via)?;
-        let hall = process.hall.clone()?;
+        let server = process.server.clone()?;
         let (to, theirs) = mpsc::channel(64);
         let (answers, from) = mpsc::channel(LINE);
         process.tasks.spawn(Box::pin(async move {
             // Whoever is not let in finds the line dead, and comes back.
-            drop(hall.attend(Who::local(), theirs, answers).await);
+            drop(server.attend(Identity::local(), theirs, answers).await);
         }));
-        Some(Line { to, from, open: BTreeMap::new(), resumed: false })
+        Some(ServerConnection { to, from, open: BTreeMap::new(), resumed: false })
     }
 
-    async fn talk(&self, machine: &Machine, mut line: Line, dice: &mut StdRng) {
+    async fn talk(&self, machine: &Machine, mut line: ServerConnection, dice: &mut StdRng) {
         let cursor = json!({
             "event": "user.reconnect", "session_id": self.session.to_string(),
             "content": { "last_seq": self.last.load(Ordering::Relaxed) },
         });
-        let _ = line.to.try_send(Word::Frame(cursor.to_string()));
+        let _ = line.to.try_send(ClientMessage::Frame(cursor.to_string()));
         for order in self.orders().iter_mut().filter(|order| order.end.is_none()) {
             order.due = true;
         }
@@ -186,9 +196,9 @@ impl Client {
                 word = line.from.recv() => word,
             };
             match word {
-                None | Some(Word::Bye(..)) => return,
-                Some(Word::Beat) => drop(line.to.try_send(Word::Beat)),
-                Some(Word::Frame(text)) => {
+                None | Some(ClientMessage::Close(..)) => return,
+                Some(ClientMessage::Heartbeat) => drop(line.to.try_send(ClientMessage::Heartbeat)),
+                Some(ClientMessage::Frame(text)) => {
                     self.dawdle(dice).await;
                     if !self.hear(machine, &mut line, text).await {
                         return;
@@ -207,9 +217,10 @@ impl Client {
     }
 
     /// Sends what is to be sent: sometimes twice, and not always in the order it was thought of.
-    fn send_due(&self, line: &mut Line, dice: &mut StdRng) {
+    fn send_due(&self, line: &mut ServerConnection, dice: &mut StdRng) {
         let mut orders = self.orders();
-        let mut due: Vec<&mut Order> = orders.iter_mut().filter(|order| order.due).collect();
+        let mut due: Vec<&mut ClientCommand> =
+            orders.iter_mut().filter(|order| order.due).collect();
         if dice.random_bool(0.2) {
             due.reverse();
         }
@@ -217,7 +228,7 @@ impl Client {
             let times = if dice.random_bool(0.3) { 2 } else { 1 };
             for _ in 0..times {
                 // What does not fit is said again on the next line.
-                if line.to.try_send(Word::Frame(order.frame.clone())).is_ok() {
+                if line.to.try_send(ClientMessage::Frame(order.frame.clone())).is_ok() {
                     *line.open.entry(order.id.clone()).or_default() += 1;
                     order.due = false;
                 }
@@ -226,7 +237,7 @@ impl Client {
     }
 
     /// Takes in a frame. Is the line of any use?
-    async fn hear(&self, machine: &Machine, line: &mut Line, text: String) -> bool {
+    async fn hear(&self, machine: &Machine, line: &mut ServerConnection, text: String) -> bool {
         let Ok(frame) = serde_json::from_str::<Value>(&text) else {
             machine.violations.add("a frame is JSON", || text);
             return false;
@@ -257,7 +268,7 @@ impl Client {
         self.heard.lock().expect("nobody panics with it").push(text);
     }
 
-    fn hear_answer(&self, machine: &Machine, line: &mut Line, frame: &Value) {
+    fn hear_answer(&self, machine: &Machine, line: &mut ServerConnection, frame: &Value) {
         let meta = &frame["metadata"];
         let Some(id) = meta["command_id"].as_str() else { return };
         let mut orders = self.orders();

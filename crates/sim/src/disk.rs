@@ -16,9 +16,9 @@ use budao_core::{
     fault::{Fault, Kind, Operation},
 };
 use budao_journal::{
-    Append, AppendError, Digest, Filter, Info, Journal, Lease, LeaseRequest, Memory, Page,
-    PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary, Token,
-    Unfinished, Watch,
+    Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Journal, Lease, LeaseRequest,
+    LeaseToken, Memory, Page, PageLimits, Rate, RateQuery, Retention, RetentionReport,
+    SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
 };
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -26,7 +26,7 @@ use rand::{RngExt as _, rngs::StdRng};
 
 use crate::{
     check::Violations,
-    script::Trouble,
+    script::DiskFault,
     world::{SimClock, chance},
 };
 
@@ -36,16 +36,16 @@ pub(crate) struct Disk {
     /// What survives.
     kept: Memory,
     clock: SimClock,
-    mood: Arc<Mutex<Mood>>,
+    mood: Arc<Mutex<DiskState>>,
     writes: Arc<AtomicU64>,
     /// Who was given each session last.
-    holders: Arc<Mutex<BTreeMap<SessionId, Token>>>,
+    holders: Arc<Mutex<BTreeMap<SessionId, LeaseToken>>>,
     violations: Violations,
 }
 
-struct Mood {
+struct DiskState {
     dice: StdRng,
-    trouble: Option<(Trouble, Duration)>,
+    trouble: Option<(DiskFault, Duration)>,
 }
 
 impl fmt::Debug for Disk {
@@ -56,7 +56,7 @@ impl fmt::Debug for Disk {
 
 impl Disk {
     pub(crate) fn new(kept: Memory, clock: SimClock, seed: u64, violations: Violations) -> Self {
-        let mood = Arc::new(Mutex::new(Mood { dice: chance(seed, "disk"), trouble: None }));
+        let mood = Arc::new(Mutex::new(DiskState { dice: chance(seed, "disk"), trouble: None }));
         let (writes, holders) = (Arc::default(), Arc::default());
         Self { kept, clock, mood, writes, holders, violations }
     }
@@ -81,7 +81,7 @@ impl Disk {
     }
 
     /// Misbehaves for a while.
-    pub(crate) fn trouble(&self, trouble: Trouble, lasts: Duration) {
+    pub(crate) fn trouble(&self, trouble: DiskFault, lasts: Duration) {
         let until = self.clock.elapsed() + lasts;
         self.mood.lock().expect("nobody panics with it").trouble = Some((trouble, until));
     }
@@ -96,7 +96,7 @@ impl Disk {
         &self.kept
     }
 
-    fn now(&self) -> Option<Trouble> {
+    fn now(&self) -> Option<DiskFault> {
         let mood = self.mood.lock().expect("nobody panics with it");
         let (trouble, until) = mood.trouble?;
         (self.clock.elapsed() < until).then_some(trouble)
@@ -104,7 +104,7 @@ impl Disk {
 
     /// Takes its time: the moments in which a kill can fall before and after the disk has it.
     async fn turn_round(&self) {
-        let most = if self.now() == Some(Trouble::Slow) { 2_000_000 } else { 400 };
+        let most = if self.now() == Some(DiskFault::Slow) { 2_000_000 } else { 400 };
         let micros = {
             let mut mood = self.mood.lock().expect("nobody panics with it");
             mood.dice.random_range(0..most)
@@ -115,28 +115,28 @@ impl Disk {
     }
 
     /// Whether a write fails now, and whether it is made all the same.
-    fn write(&self, closing: bool, operation: Operation) -> Written {
+    fn write(&self, closing: bool, operation: Operation) -> WriteResult {
         let fault = |kind| Fault::new(kind, operation);
         let odd = self.writes.fetch_add(1, Ordering::Relaxed) % 2 == 1;
         match self.now() {
-            Some(Trouble::Full) if !closing => Written::Refused(fault(Kind::DiskFull)),
-            Some(Trouble::Unconfirmed) => Written::Unconfirmed(fault(Kind::SyncFailed)),
-            Some(Trouble::Refusing) => Written::Refused(fault(Kind::JournalBusy)),
-            Some(Trouble::Flaky) if odd => Written::Refused(fault(Kind::JournalBusy)),
-            _ => Written::Confirmed,
+            Some(DiskFault::Full) if !closing => WriteResult::Refused(fault(Kind::DiskFull)),
+            Some(DiskFault::Unconfirmed) => WriteResult::Unconfirmed(fault(Kind::SyncFailed)),
+            Some(DiskFault::Refusing) => WriteResult::Refused(fault(Kind::JournalBusy)),
+            Some(DiskFault::Flaky) if odd => WriteResult::Refused(fault(Kind::JournalBusy)),
+            _ => WriteResult::Confirmed,
         }
     }
 
     fn read(&self, operation: Operation) -> Result<(), Fault> {
         match self.now() {
-            Some(Trouble::Unreadable) => Err(Fault::new(Kind::JournalBusy, operation)),
+            Some(DiskFault::Unreadable) => Err(Fault::new(Kind::JournalBusy, operation)),
             _ => Ok(()),
         }
     }
 }
 
 /// What becomes of a write.
-enum Written {
+enum WriteResult {
     Confirmed,
     /// Made, and said not to be.
     Unconfirmed(Fault),
@@ -149,12 +149,12 @@ macro_rules! write {
     ($disk:expr, $closing:expr, $operation:expr, $write:expr) => {{
         $disk.turn_round().await;
         match $disk.write($closing, $operation) {
-            Written::Refused(fault) => Err(fault.into()),
-            Written::Unconfirmed(fault) => {
+            WriteResult::Refused(fault) => Err(fault.into()),
+            WriteResult::Unconfirmed(fault) => {
                 drop($write.await);
                 Err(fault.into())
             }
-            Written::Confirmed => {
+            WriteResult::Confirmed => {
                 let done = $write.await;
                 $disk.turn_round().await;
                 done
@@ -182,7 +182,7 @@ impl Journal for Disk {
         write!(self, closing, Operation::AppendRecords, self.write_records(append))
     }
 
-    async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault> {
+    async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault> {
         write!(self, false, Operation::SubmitCommand, self.kept.submit(session, command))
     }
 
@@ -210,11 +210,11 @@ impl Journal for Disk {
         self.kept.await_answer(session, id).await
     }
 
-    fn watch(&self, session: SessionId) -> Watch {
+    fn watch(&self, session: SessionId) -> ChangeWatch {
         self.kept.watch(session)
     }
 
-    async fn info(&self, session: SessionId) -> Result<Option<Info>, Fault> {
+    async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
         self.read(Operation::ReadRecords)?;
         self.kept.info(session).await
     }
@@ -233,7 +233,7 @@ impl Journal for Disk {
         &self,
         session: SessionId,
         after: Seq,
-    ) -> BoxStream<'static, Result<Vec<Stored>, Fault>> {
+    ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
         self.kept.follow(session, after)
     }
 
@@ -251,7 +251,7 @@ impl Journal for Disk {
         self.kept.blob(digest).await
     }
 
-    async fn sessions(&self, filter: Filter) -> Result<Vec<Summary>, Fault> {
+    async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault> {
         self.read(Operation::ReadRecords)?;
         self.kept.sessions(filter).await
     }
@@ -260,7 +260,7 @@ impl Journal for Disk {
         &self,
         after: Option<SessionId>,
         limit: usize,
-    ) -> Result<Vec<Unfinished>, Fault> {
+    ) -> Result<Vec<UnfinishedSession>, Fault> {
         self.read(Operation::ReadRecords)?;
         self.kept.unfinished(after, limit).await
     }
@@ -273,7 +273,7 @@ impl Journal for Disk {
         self.kept.rebuild_views().await
     }
 
-    async fn retain(&self, retention: Retention) -> Result<Retained, Fault> {
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
         self.kept.retain(retention).await
     }
 

@@ -1,9 +1,9 @@
 //! What must hold of every history, whatever happened: read once, in order.
 
+pub(crate) mod answers;
 #[cfg(feature = "gateways")]
 pub(crate) mod cli;
-mod stuck;
-pub(crate) mod told;
+mod progress;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use budao_core::{
 use budao_journal::{Memory, fold};
 
 use crate::check::Violations;
-use stuck::Stuck;
+use progress::ProgressTracker;
 
 /// The name of an event that was written as JSON.
 pub(crate) fn name(event: &str) -> &str {
@@ -54,7 +54,7 @@ struct Reader<'a> {
     at: String,
     seq: u64,
     /// Accepted and not begun, with their marks.
-    waiting: BTreeMap<CommandId, Waiting>,
+    waiting: BTreeMap<CommandId, QueuedMessage>,
     accepted: BTreeSet<CommandId>,
     turn: Option<OpenTurn>,
     turns: u64,
@@ -63,7 +63,7 @@ struct Reader<'a> {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueuedMessage {
     mark: Option<String>,
     pipeline: bool,
 }
@@ -82,7 +82,7 @@ struct OpenTurn {
     retrying: BTreeSet<(Operation, Option<CallId>)>,
     /// The step that runs, and which try of it.
     step: (u32, u32),
-    stuck: Stuck,
+    stuck: ProgressTracker,
     questions: BTreeMap<QuestionId, CallId>,
     tasks: BTreeSet<TaskId>,
     planning: bool,
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
                 let fresh = self.accepted.insert(command.clone());
                 self.law(fresh, "a message is accepted once");
                 self.closed = false;
-                let waiting = Waiting { mark: mark(&text_of(content)), pipeline: false };
+                let waiting = QueuedMessage { mark: mark(&text_of(content)), pipeline: false };
                 self.waiting.insert(command.clone(), waiting);
                 let room = self.waiting.len() <= self.limits.queued_messages;
                 self.law(room, "no more messages wait than may");
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
                 let fresh = self.accepted.insert(command.clone());
                 self.law(fresh, "a message is accepted once");
                 self.closed = false;
-                let waiting = Waiting { mark: mark(question), pipeline: true };
+                let waiting = QueuedMessage { mark: mark(question), pipeline: true };
                 self.waiting.insert(command.clone(), waiting);
             }
             Event::TurnStarted { message } => {
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
                 let waiting = self.waiting.remove(message);
                 self.law(waiting.is_some(), "a turn answers a message that waits");
                 self.turns += 1;
-                let Waiting { mark, pipeline } = waiting.unwrap_or_default();
+                let QueuedMessage { mark, pipeline } = waiting.unwrap_or_default();
                 let number = self.turns;
                 self.turn = Some(OpenTurn { number, mark, pipeline, ..OpenTurn::default() });
             }
@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
                 turn.calls.clear();
                 turn.shown = Some(String::new());
             }
-            Event::TextCame { text, .. } => {
+            Event::TextDelta { text, .. } => {
                 self.belongs(turn, text);
                 match &mut turn.shown {
                     Some(shown) => shown.push_str(text),
@@ -263,7 +263,7 @@ impl<'a> Reader<'a> {
                     (call.asked, call.denied) = (false, true);
                 }
             }
-            Event::CallStarted { call, attempt, idempotent, .. } => {
+            Event::ToolCallStarted { call, attempt, idempotent, .. } => {
                 let Some(call) = turn.calls.get_mut(call) else {
                     return self.law(false, "a call starts in its own step");
                 };
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
                 self.law(!again || *idempotent, "only what may be repeated is started again");
                 self.law(allowed, "a call does not start before it is allowed");
             }
-            Event::CallEnded { call, .. } => {
+            Event::ToolCallEnded { call, .. } => {
                 let ended =
                     turn.calls.get_mut(call).map(|call| std::mem::replace(&mut call.ended, true));
                 self.law(ended == Some(false), "a call ends once, in its own step");
@@ -298,7 +298,7 @@ impl<'a> Reader<'a> {
                 turn.retrying.remove(&(fault.operation(), scope.call.clone()));
             }
             // What a call's end settles.
-            Event::CallEnded { call, outcome: Outcome::Failed(_), .. } => {
+            Event::ToolCallEnded { call, outcome: Outcome::Failed(_), .. } => {
                 turn.retrying.retain(|(_, of)| of.as_ref() != Some(call));
             }
             _ => {}
@@ -310,7 +310,7 @@ impl<'a> Reader<'a> {
         let begins = matches!(
             event,
             Event::StepStarted { .. }
-                | Event::CallStarted { .. }
+                | Event::ToolCallStarted { .. }
                 | Event::RetryScheduled { .. }
                 | Event::PlanStarted { .. }
                 | Event::TaskStarted { .. }
@@ -328,7 +328,7 @@ impl<'a> Reader<'a> {
                 self.law(!turn.stuck.is_stuck(self.limits), "a model that is stuck is stopped");
                 turn.step = (*step, *attempt);
             }
-            Event::CallStarted { call, attempt, .. } => {
+            Event::ToolCallStarted { call, attempt, .. } => {
                 let tried = turn.calls.get(call).map_or(0, |call| call.tried);
                 let counted = *attempt > tried && *attempt <= most;
                 self.law(counted, "tries are counted, and no more than may be");
@@ -336,7 +336,7 @@ impl<'a> Reader<'a> {
                     call.tried = *attempt;
                 }
             }
-            Event::CallEnded { call, outcome: Outcome::Failed(failure), .. } => {
+            Event::ToolCallEnded { call, outcome: Outcome::Failed(failure), .. } => {
                 let alone = turn.calls.get(call).is_some_and(|call| call.tried > 0)
                     && turn.calls.get(call).is_some_and(|call| !call.idempotent);
                 let cancelled = alone && failure.fault.kind() == Kind::Cancelled;

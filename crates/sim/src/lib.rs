@@ -2,7 +2,7 @@
 //!
 //! A [`Script`] says what happens from outside: what people say, when processes are killed, how the disk
 //! and the clocks misbehave. It follows from a seed, and the same script gives the same bytes. [`run`] plays
-//! it to its end, lets everything come to rest, and says in [`Played`] which promises did not hold. [`shrink`]
+//! it to its end, lets everything come to rest, and says in [`SimResult`] which promises did not hold. [`shrink`]
 //! takes away whatever a failure does not need.
 //!
 //! What is real: deciding, performing, retrying, leasing, resuming, sealing, following. What is played: the
@@ -17,9 +17,7 @@ mod disk;
 mod editor;
 mod laws;
 mod model;
-#[cfg(feature = "gateways")]
-mod office;
-mod outside;
+mod people;
 mod play;
 #[cfg(feature = "gateways")]
 #[allow(clippy::unwrap_used, dead_code, reason = "it is shared with tests, which use more of it")]
@@ -28,10 +26,12 @@ mod played;
 mod process;
 mod script;
 mod shrink;
+#[cfg(feature = "gateways")]
+mod smcp_world;
 mod tools;
 mod world;
 
 pub use check::Violation;
-pub use play::{Played, run};
-pub use script::{Script, Step, Trouble, What, World};
+pub use play::{SimResult, run};
+pub use script::{DiskFault, Script, ScriptAction, Step, World};
 pub use shrink::shrink;

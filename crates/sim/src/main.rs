@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use budao_sim::{Played, Script, World, run, shrink};
+use budao_sim::{Script, SimResult, World, run, shrink};
 use clap::{Parser, ValueEnum as _};
 
 /// Runs of a script that may be spent on shortening it.
@@ -74,13 +74,13 @@ fn main() -> Result<ExitCode> {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let script: Script =
             serde_json::from_str(&text).with_context(|| file.display().to_string())?;
-        return Ok(tell_one(&Script { story: args.story, ..script }));
+        return Ok(report_one(&Script { story: args.story, ..script }));
     }
     if args.story {
-        return Ok(tell_one(&Script { story: true, ..args.script_of(args.from) }));
+        return Ok(report_one(&Script { story: true, ..args.script_of(args.from) }));
     }
     let began = Instant::now();
-    let found = Found { began: Some(began), ..Found::default() };
+    let found = RunState { began: Some(began), ..RunState::default() };
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| work(&args, &found));
@@ -90,16 +90,16 @@ fn main() -> Result<ExitCode> {
 }
 
 /// Plays one, and tells everything about it.
-fn tell_one(script: &Script) -> ExitCode {
+fn report_one(script: &Script) -> ExitCode {
     let played = run(script);
     played.story.iter().for_each(|line| println!("{line}"));
-    tell(script, &played);
+    report_failure(script, &played);
     code(played.violations.is_empty())
 }
 
 /// What all threads found.
 #[derive(Default)]
-struct Found {
+struct RunState {
     began: Option<Instant>,
     next: AtomicU64,
     totals: Mutex<Totals>,
@@ -112,11 +112,11 @@ struct Totals {
     turns: usize,
     effects: usize,
     events: BTreeMap<String, usize>,
-    failed: BTreeMap<u64, Played>,
+    failed: BTreeMap<u64, SimResult>,
     unlike: Vec<u64>,
 }
 
-fn work(args: &Args, found: &Found) {
+fn work(args: &Args, found: &RunState) {
     loop {
         let index = found.next.fetch_add(1, Ordering::Relaxed);
         let enough = found.totals.lock().is_ok_and(|totals| totals.failed.len() >= args.failures);
@@ -146,7 +146,7 @@ fn work(args: &Args, found: &Found) {
     }
 }
 
-fn report(args: &Args, found: Found, began: Instant) -> Result<ExitCode> {
+fn report(args: &Args, found: RunState, began: Instant) -> Result<ExitCode> {
     let totals = found.totals.into_inner().unwrap_or_default();
     if args.brief {
         brief(&totals);
@@ -167,7 +167,7 @@ fn report(args: &Args, found: Found, began: Instant) -> Result<ExitCode> {
             short.steps.len(),
             file.display()
         );
-        tell(&short, &run(&short));
+        report_failure(&short, &run(&short));
     }
     for seed in &totals.unlike {
         println!("seed {seed} gives other bytes the second time");
@@ -206,7 +206,7 @@ fn brief(totals: &Totals) {
     }
 }
 
-fn tell(script: &Script, played: &Played) {
+fn report_failure(script: &Script, played: &SimResult) {
     for step in &script.steps {
         println!("    {:>7} ms  {:?}", step.at_ms, step.what);
     }

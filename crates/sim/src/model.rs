@@ -13,7 +13,7 @@ use std::{
 use async_trait::async_trait;
 use budao_core::{
     fault::{Fault, Kind, Operation},
-    message::{Block, CallId, Message, ModelStop, Piece, Request, ToolUse, Usage, text_of},
+    message::{Block, CallId, Message, ModelRequest, ModelStop, Piece, ToolUse, Usage, text_of},
     session::unpaired,
 };
 use budao_models::{Model, PieceStream};
@@ -28,27 +28,27 @@ use crate::{
 };
 
 /// Requests for one prompt after which the model comes to an end.
-const PATIENCE: u32 = 14;
+const ATTEMPTS_MAX: u32 = 14;
 
 /// What a planner's, and an aggregator's, first message begins with.
 const PLANNER: &str = "Divide the work";
 const AGGREGATOR: &str = "Answer the question below";
 
 /// The model.
-pub(crate) struct Moody {
+pub(crate) struct FaultyModel {
     seed: u64,
     stubborn: bool,
     asked: Mutex<BTreeMap<String, u32>>,
     violations: Violations,
 }
 
-impl fmt::Debug for Moody {
+impl fmt::Debug for FaultyModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Moody")
     }
 }
 
-impl Moody {
+impl FaultyModel {
     pub(crate) fn new(script: &Script, violations: Violations) -> Arc<Self> {
         let Script { seed, stubborn, .. } = *script;
         Arc::new(Self { seed, stubborn, asked: Mutex::default(), violations })
@@ -60,7 +60,7 @@ impl Moody {
     }
 
     /// What a request must be, whatever happened before.
-    fn inspect(&self, request: &Request) {
+    fn inspect(&self, request: &ModelRequest) {
         let messages = &request.messages[..];
         if let Some(index) = unpaired(messages, 0) {
             let around = &messages[index..messages.len().min(index + 2)];
@@ -77,7 +77,7 @@ impl Moody {
 }
 
 #[async_trait]
-impl Model for Moody {
+impl Model for FaultyModel {
     fn provider(&self) -> &str {
         "moody"
     }
@@ -86,7 +86,7 @@ impl Model for Moody {
         "moody"
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         self.inspect(&request);
         let (part, mark) = prompt(&request.messages);
         let time = {
@@ -97,14 +97,14 @@ impl Model for Moody {
         };
         let mut dice = chance(self.seed, &format!("model {mark} {time}"));
         let mood = match time {
-            _ if time > PATIENCE => Mood::Answer,
-            _ if part == Part::Talk && self.insists(&mark) => Mood::Insist,
+            _ if time > ATTEMPTS_MAX => ModelBehaviour::Answer,
+            _ if part == RequestPurpose::Talk && self.insists(&mark) => ModelBehaviour::Insist,
             _ => mood(&mut dice),
         };
         tokio::time::sleep(Duration::from_millis(*pick(&mut dice, &[0, 0, 3, 40, 900]))).await;
         match mood {
-            Mood::Refuse => Err(service_fault(&mut dice)),
-            Mood::Hang => {
+            ModelBehaviour::Refuse => Err(service_fault(&mut dice)),
+            ModelBehaviour::Hang => {
                 tokio::time::sleep(Duration::from_secs(500)).await;
                 Err(Fault::new(Kind::ModelServerError, Operation::ModelRequest))
             }
@@ -115,30 +115,30 @@ impl Model for Moody {
 
 /// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum RequestPurpose {
     Talk,
     Plan,
     Aggregate,
 }
 
 /// What a request is for, and the mark of the prompt it answers.
-fn prompt(messages: &[Message]) -> (Part, String) {
+fn prompt(messages: &[Message]) -> (RequestPurpose, String) {
     let texts = messages.iter().rev().map(|message| text_of(&message.content));
     let found = texts.filter(|text| text.contains('«')).find_map(|text| {
         let mark = text.split('«').next_back()?.split('»').next()?.to_owned();
         let part = match () {
-            () if text.starts_with(PLANNER) => Part::Plan,
-            () if text.starts_with(AGGREGATOR) => Part::Aggregate,
-            () => Part::Talk,
+            () if text.starts_with(PLANNER) => RequestPurpose::Plan,
+            () if text.starts_with(AGGREGATOR) => RequestPurpose::Aggregate,
+            () => RequestPurpose::Talk,
         };
         Some((part, mark))
     });
-    found.unwrap_or((Part::Talk, "none".to_owned()))
+    found.unwrap_or((RequestPurpose::Talk, "none".to_owned()))
 }
 
 /// How it is disposed to this request.
 #[derive(PartialEq, Eq)]
-enum Mood {
+enum ModelBehaviour {
     Answer,
     Call,
     /// Makes the same invalid call again.
@@ -158,18 +158,18 @@ enum Mood {
     Stall,
 }
 
-fn mood(dice: &mut StdRng) -> Mood {
+fn mood(dice: &mut StdRng) -> ModelBehaviour {
     match dice.random_range(0..100) {
-        0..38 => Mood::Answer,
-        38..76 => Mood::Call,
-        76..78 => Mood::Nothing,
-        78 => Mood::Decline,
-        79 => Mood::RunOut,
-        80..88 => Mood::Refuse,
-        88..93 => Mood::Break,
-        93..96 => Mood::Cut,
-        96..98 => Mood::Hang,
-        _ => Mood::Stall,
+        0..38 => ModelBehaviour::Answer,
+        38..76 => ModelBehaviour::Call,
+        76..78 => ModelBehaviour::Nothing,
+        78 => ModelBehaviour::Decline,
+        79 => ModelBehaviour::RunOut,
+        80..88 => ModelBehaviour::Refuse,
+        88..93 => ModelBehaviour::Break,
+        93..96 => ModelBehaviour::Cut,
+        96..98 => ModelBehaviour::Hang,
+        _ => ModelBehaviour::Stall,
     }
 }
 
@@ -200,17 +200,23 @@ fn service_fault(dice: &mut StdRng) -> Fault {
 }
 
 /// What comes out of the stream, with the waits before each.
-type Played = Vec<(Duration, Option<Result<Piece, Fault>>)>;
+type TimedPieces = Vec<(Duration, Option<Result<Piece, Fault>>)>;
 
-fn pieces(dice: &mut StdRng, part: Part, mark: &str, time: u32, mood: &Mood) -> Played {
-    let mut out = Played::new();
+fn pieces(
+    dice: &mut StdRng,
+    part: RequestPurpose,
+    mark: &str,
+    time: u32,
+    mood: &ModelBehaviour,
+) -> TimedPieces {
+    let mut out = TimedPieces::new();
     let mut say = |dice: &mut StdRng, piece| {
         let wait = Duration::from_millis(*pick(dice, &[0, 0, 1, 10, 30, 200]));
         out.push((wait, Some(piece)));
     };
     let text = match part {
-        Part::Plan => plan(dice, mark),
-        Part::Talk | Part::Aggregate => format!("answer {time} to «{mark}»"),
+        RequestPurpose::Plan => plan(dice, mark),
+        RequestPurpose::Talk | RequestPurpose::Aggregate => format!("answer {time} to «{mark}»"),
     };
     let words: Vec<&str> = text.split_inclusive(' ').collect();
     let end = |stop| Piece::End {
@@ -218,28 +224,28 @@ fn pieces(dice: &mut StdRng, part: Part, mark: &str, time: u32, mood: &Mood) -> 
         usage: Usage { input_tokens: 9, output_tokens: 9, ..Usage::default() },
     };
     match mood {
-        Mood::Nothing => say(dice, Ok(end(ModelStop::EndTurn))),
-        Mood::Break | Mood::Cut | Mood::Stall => {
+        ModelBehaviour::Nothing => say(dice, Ok(end(ModelStop::EndTurn))),
+        ModelBehaviour::Break | ModelBehaviour::Cut | ModelBehaviour::Stall => {
             let shown = dice.random_range(0..=words.len());
             for word in &words[..shown] {
                 say(dice, Ok(Piece::Text((*word).to_owned())));
             }
             match mood {
-                Mood::Break => {
+                ModelBehaviour::Break => {
                     let fault = service_fault(dice);
                     say(dice, Err(fault));
                 }
-                Mood::Stall => out.push((Duration::from_secs(500), None)),
+                ModelBehaviour::Stall => out.push((Duration::from_secs(500), None)),
                 _ => {}
             }
         }
-        Mood::Insist => {
+        ModelBehaviour::Insist => {
             let arguments = json!({ "id": 7 }).to_string();
             let call = ToolUse { id: CallId("c".into()), name: "effect".to_owned(), arguments };
             say(dice, Ok(Piece::Block(Block::ToolUse(call))));
             say(dice, Ok(end(ModelStop::ToolUse)));
         }
-        Mood::Call if part == Part::Talk => {
+        ModelBehaviour::Call if part == RequestPurpose::Talk => {
             for call in calls(dice, mark, time) {
                 say(dice, Ok(Piece::Block(Block::ToolUse(call))));
             }
@@ -251,8 +257,8 @@ fn pieces(dice: &mut StdRng, part: Part, mark: &str, time: u32, mood: &Mood) -> 
             }
             say(dice, Ok(Piece::Block(Block::Text(text.clone()))));
             let stop = match mood {
-                Mood::Decline => ModelStop::Refusal,
-                Mood::RunOut => ModelStop::MaxTokens,
+                ModelBehaviour::Decline => ModelStop::Refusal,
+                ModelBehaviour::RunOut => ModelStop::MaxTokens,
                 _ => ModelStop::EndTurn,
             };
             say(dice, Ok(end(stop)));
@@ -302,7 +308,7 @@ fn plan(dice: &mut StdRng, mark: &str) -> String {
     json!({"summary": "a plan", "tasks": tasks}).to_string()
 }
 
-fn play(pieces: Played) -> PieceStream {
+fn play(pieces: TimedPieces) -> PieceStream {
     stream::iter(pieces)
         .then(|(wait, piece)| async move {
             if !wait.is_zero() {

@@ -7,32 +7,32 @@ use std::{
 };
 
 use budao_core::{
-    engine::{Engine as _, Opening},
-    event::{Ask, Record, SessionId, Settings},
+    engine::{Engine as _, SessionOptions},
+    event::{CommandBody, Record, SessionId, Settings},
     limits::Limits,
     tool::{Mode, Permissions},
 };
-use budao_journal::{Filter, Journal as _, Memory, PageLimits, State, fold};
+use budao_journal::{Filter, Journal as _, Memory, PageLimits, SessionState, fold};
 use tokio::task::JoinSet;
 
 use crate::{
     check::{Violation, Violations},
     disk::Disk,
     laws,
-    outside::{Answers, Watcher, command, decide, send, words},
+    people::{Answers, Watcher, command, decide, send, words},
     process::Machine,
-    script::{Script, Step, What, World},
+    script::{Script, ScriptAction, Step, World},
     world::{SimClock, Tasks, world},
 };
 #[cfg(feature = "gateways")]
-use crate::{client::Client, outside::said};
+use crate::{client::Client, people::said};
 
 /// Virtual time in which everything must have come to rest after the last step.
 const REST: Duration = Duration::from_secs(4 * 3600);
 
 /// What came of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Played {
+pub struct SimResult {
     /// Promises that did not hold.
     pub violations: Vec<Violation>,
     /// Over every byte that was kept: the same for the same script.
@@ -54,7 +54,7 @@ pub struct Played {
 /// # Panics
 /// When no runtime can be made.
 #[must_use]
-pub fn run(script: &Script) -> Played {
+pub fn run(script: &Script) -> SimResult {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -62,13 +62,13 @@ pub fn run(script: &Script) -> Played {
         .expect("a runtime without I/O can be made");
     runtime.block_on(async {
         match script.world {
-            World::Engine | World::Served => Play::begin(script).play(script).await,
+            World::Engine | World::Served => Simulation::begin(script).play(script).await,
             #[cfg(feature = "gateways")]
             World::Editor => crate::editor::play(script).await,
             #[cfg(feature = "gateways")]
-            World::Smcp => crate::office::play(script).await,
+            World::Smcp => crate::smcp_world::play(script).await,
             #[cfg(not(feature = "gateways"))]
-            World::Editor | World::Smcp => Play::begin(script).play(script).await,
+            World::Editor | World::Smcp => Simulation::begin(script).play(script).await,
         }
     })
 }
@@ -83,7 +83,7 @@ pub(crate) fn machine(script: &Script) -> Arc<Machine> {
     Arc::new(Machine::new(script, clock, disk, violations))
 }
 
-struct Play {
+struct Simulation {
     machine: Arc<Machine>,
     answers: Answers,
     sessions: Vec<SessionId>,
@@ -95,7 +95,7 @@ struct Play {
     doing: JoinSet<()>,
 }
 
-impl Play {
+impl Simulation {
     fn begin(script: &Script) -> Self {
         let machine = machine(script);
         Self {
@@ -109,7 +109,7 @@ impl Play {
         }
     }
 
-    async fn play(mut self, script: &Script) -> Played {
+    async fn play(mut self, script: &Script) -> SimResult {
         for process in 0..script.processes {
             self.machine.start(process);
         }
@@ -130,7 +130,7 @@ impl Play {
     async fn open(&mut self) {
         let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
         let settings = Settings { permissions, ..Settings::default() };
-        let opening = Opening { settings, ..Opening::default() };
+        let opening = SessionOptions { settings, ..SessionOptions::default() };
         let opened = self.machine.ask(0, |runtime| async move { runtime.open(opening).await });
         let session = opened.await.expect("nobody is killed yet").expect("a session opens");
         let watcher = Arc::new(Watcher::default());
@@ -158,18 +158,18 @@ impl Play {
     #[cfg(feature = "gateways")]
     fn perform_served(&mut self, step: &Step) -> bool {
         match step.what {
-            What::Say { session, via, .. } if !self.clients.is_empty() => {
+            ScriptAction::Say { session, via, .. } if !self.clients.is_empty() => {
                 let client = Arc::clone(&self.clients[session * 2 + via % 2]);
                 let (mark, machine) = (step.id, Arc::clone(&self.machine));
                 self.doing.spawn(client.say(machine, format!("say-{mark}"), said(mark)));
                 true
             }
-            What::Cut { session, away_ms } => {
+            ScriptAction::Cut { session, away_ms } => {
                 let both = self.clients.iter().skip(session * 2).take(2);
                 both.for_each(|client| client.cut(away_ms));
                 false
             }
-            What::Doze { session, for_ms } => {
+            ScriptAction::Doze { session, for_ms } => {
                 let both = self.clients.iter().skip(session * 2).take(2);
                 both.for_each(|client| client.doze(for_ms));
                 false
@@ -185,50 +185,50 @@ impl Play {
         }
         let mark = step.id;
         match step.what {
-            What::Say { session, via, twice } => {
+            ScriptAction::Say { session, via, twice } => {
                 self.submit(session, via, format!("say-{mark}"), words(mark), twice);
             }
-            What::Withdraw { session, of } => {
-                let ask = Ask::Withdraw { message: format!("say-{of}").into() };
+            ScriptAction::Withdraw { session, of } => {
+                let ask = CommandBody::Withdraw { message: format!("say-{of}").into() };
                 self.submit(session, 0, format!("withdraw-{mark}"), ask, false);
             }
-            What::Plan { session, confirm } => {
-                let ask = Ask::Plan { question: format!("plan «{mark}»"), confirm };
+            ScriptAction::Plan { session, confirm } => {
+                let ask = CommandBody::Plan { question: format!("plan «{mark}»"), confirm };
                 self.submit(session, 0, format!("plan-{mark}"), ask, false);
             }
-            What::Cancel { session, via } => {
+            ScriptAction::Cancel { session, via } => {
                 self.submit(
                     session,
                     via,
                     format!("cancel-{mark}"),
-                    Ask::Cancel { reason: None },
+                    CommandBody::Cancel { reason: None },
                     false,
                 );
             }
-            What::Close { session } => {
-                self.submit(session, 0, format!("close-{mark}"), Ask::Close, false);
+            ScriptAction::Close { session } => {
+                self.submit(session, 0, format!("close-{mark}"), CommandBody::Close, false);
             }
-            What::Decide { session, allow } => {
+            ScriptAction::Decide { session, allow } => {
                 let (machine, answers) = (Arc::clone(&self.machine), self.answers.clone());
                 let session = self.sessions[session];
                 self.doing
                     .spawn(async move { decide(&machine, &answers, session, Some(allow)).await });
             }
-            What::Kill { process, away_ms } => {
+            ScriptAction::Kill { process, away_ms } => {
                 self.machine.kill(process);
                 self.start_again(process, away_ms);
             }
-            What::Stop { process, away_ms } => self.stop(process, away_ms),
-            What::Disk { trouble, for_ms } => {
+            ScriptAction::Stop { process, away_ms } => self.stop(process, away_ms),
+            ScriptAction::Disk { trouble, for_ms } => {
                 self.machine.disk.trouble(trouble, Duration::from_millis(for_ms));
             }
-            What::Jump { by_ms } => self.machine.clock.jump(by_ms),
-            What::Cut { session, away_ms } => self.watchers[session].cut(away_ms),
-            What::Doze { session, for_ms } => self.watchers[session].doze(for_ms),
+            ScriptAction::Jump { by_ms } => self.machine.clock.jump(by_ms),
+            ScriptAction::Cut { session, away_ms } => self.watchers[session].cut(away_ms),
+            ScriptAction::Doze { session, for_ms } => self.watchers[session].doze(for_ms),
         }
     }
 
-    fn submit(&mut self, session: usize, via: usize, id: String, ask: Ask, twice: bool) {
+    fn submit(&mut self, session: usize, via: usize, id: String, ask: CommandBody, twice: bool) {
         let (machine, answers) = (Arc::clone(&self.machine), self.answers.clone());
         let session = self.sessions[session];
         self.doing.spawn(async move {
@@ -281,7 +281,7 @@ impl Play {
                 self.machine.violations.add("every turn ends", || busy);
                 break;
             }
-            for session in self.sessions_in(Some(State::Asking)).await {
+            for session in self.sessions_in(Some(SessionState::Asking)).await {
                 decide(&self.machine, &self.answers, session, None).await;
             }
             tokio::time::sleep(wait).await;
@@ -359,25 +359,25 @@ impl Play {
         self.sessions_in(None).await
     }
 
-    async fn sessions_in(&self, state: Option<State>) -> Vec<SessionId> {
+    async fn sessions_in(&self, state: Option<SessionState>) -> Vec<SessionId> {
         sessions(&self.machine, state).await
     }
 
-    async fn look_back(self, script: &Script) -> Played {
+    async fn look_back(self, script: &Script) -> SimResult {
         let violations = &self.machine.violations;
         let (played, histories) = gather(&self.machine, script).await;
         for (session, history) in &histories {
             laws::of_session(history, &self.machine.limits, violations);
             laws::of_snapshot(self.machine.disk.kept(), *session, history, violations).await;
         }
-        laws::told::of_answers(&self.answers.all(), &histories, violations);
-        laws::told::of_effects(&self.machine.ledger.entries(), &histories, violations);
-        Played { violations: violations.all(), ..played }
+        laws::answers::of_answers(&self.answers.all(), &histories, violations);
+        laws::answers::of_effects(&self.machine.ledger.entries(), &histories, violations);
+        SimResult { violations: violations.all(), ..played }
     }
 }
 
 /// Every session in a state, or in any: children too, the oldest first.
-pub(crate) async fn sessions(machine: &Machine, state: Option<State>) -> Vec<SessionId> {
+pub(crate) async fn sessions(machine: &Machine, state: Option<SessionState>) -> Vec<SessionId> {
     let filter = Filter { limit: 10_000, state, ..Filter::default() };
     let all = machine.disk.kept().sessions(filter).await.unwrap_or_default();
     let mut ids: Vec<_> = all.into_iter().map(|summary| summary.session).collect();
@@ -389,8 +389,8 @@ pub(crate) async fn sessions(machine: &Machine, state: Option<State>) -> Vec<Ses
 pub(crate) async fn gather(
     machine: &Machine,
     script: &Script,
-) -> (Played, BTreeMap<SessionId, Vec<Record>>) {
-    let mut played = Played {
+) -> (SimResult, BTreeMap<SessionId, Vec<Record>>) {
+    let mut played = SimResult {
         violations: Vec::new(),
         digest: 0,
         records: 0,

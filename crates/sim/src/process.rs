@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use budao_core::{engine::Engine as _, limits::Limits, seams::Spawn as _};
+use budao_core::{engine::Engine as _, limits::Limits, world::Spawn as _};
 use budao_runtime::{Builder, HolderLiveness, OneModel, Runtime};
 use budao_tools::pool::Pool;
 use tokio::sync::oneshot;
@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 use crate::{
     check::Violations,
     disk::Disk,
-    model::Moody,
+    model::FaultyModel,
     script::Script,
-    tools::{Ledger, toolbox},
+    tools::{EffectLedger, toolbox},
     world::{SimClock, Tasks, world},
 };
 
@@ -26,13 +26,13 @@ pub(crate) struct Machine {
     pub(crate) seed: u64,
     pub(crate) clock: SimClock,
     pub(crate) disk: Disk,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: EffectLedger,
     pub(crate) violations: Violations,
-    model: Arc<Moody>,
+    model: Arc<FaultyModel>,
     pub(crate) limits: Limits,
     #[cfg(feature = "gateways")]
     served: bool,
-    census: Option<Arc<Living>>,
+    liveness: Option<Arc<ProcessLiveness>>,
     slots: Mutex<Vec<Slot>>,
 }
 
@@ -49,15 +49,15 @@ pub(crate) struct Process {
     pub(crate) tasks: Arc<Tasks>,
     /// Its session server, if it has one.
     #[cfg(feature = "gateways")]
-    pub(crate) hall: Option<budao_serve::hall::Hall>,
+    pub(crate) server: Option<budao_serve::in_process::InProcessServer>,
     holder: String,
 }
 
 /// Who lives, for those who may know.
 #[derive(Debug, Default)]
-struct Living(Mutex<BTreeSet<String>>);
+struct ProcessLiveness(Mutex<BTreeSet<String>>);
 
-impl HolderLiveness for Living {
+impl HolderLiveness for ProcessLiveness {
     fn is_dead(&self, holder: &str) -> bool {
         !self.0.lock().expect("nobody panics with it").contains(holder)
     }
@@ -75,13 +75,13 @@ impl Machine {
             seed: script.seed,
             clock,
             disk,
-            ledger: Ledger::default(),
-            model: Moody::new(script, violations.clone()),
+            ledger: EffectLedger::default(),
+            model: FaultyModel::new(script, violations.clone()),
             violations,
             limits: limits(script.tight),
             #[cfg(feature = "gateways")]
             served: script.world == crate::script::World::Served,
-            census: script.census.then(Arc::default),
+            liveness: script.liveness.then(Arc::default),
             slots: Mutex::new(slots),
         }
     }
@@ -107,17 +107,17 @@ impl Machine {
         .limits(self.limits.clone())
         .pool(Arc::new(Pool::tasks()))
         .holder(holder.clone());
-        if let Some(living) = &self.census {
+        if let Some(living) = &self.liveness {
             living.0.lock().expect("nobody panics with it").insert(holder.clone());
             builder = builder.liveness(Arc::clone(living) as _);
         }
         let runtime = builder.build().expect("the simulator's limits make sense");
         #[cfg(feature = "gateways")]
-        let hall = self.served.then(|| {
+        let server = self.served.then(|| {
             let name = format!("hall {holder}");
             let world = crate::world::world(&self.clock, self.seed, &name, Arc::clone(&tasks));
             let journal = Arc::new(self.disk.clone());
-            crate::client::hall(Arc::new(runtime.clone()), journal, world)
+            crate::client::server(Arc::new(runtime.clone()), journal, world)
         });
         let recovering = runtime.clone();
         tasks.spawn(Box::pin(async move {
@@ -129,7 +129,7 @@ impl Machine {
             runtime,
             tasks,
             #[cfg(feature = "gateways")]
-            hall,
+            server,
             holder,
         });
     }
@@ -143,7 +143,7 @@ impl Machine {
         };
         let Some(process) = process else { return };
         process.tasks.kill();
-        if let Some(living) = &self.census {
+        if let Some(living) = &self.liveness {
             living.0.lock().expect("nobody panics with it").remove(&process.holder);
         }
     }

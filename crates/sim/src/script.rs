@@ -33,7 +33,7 @@ pub struct Script {
     /// Processes that share the journal.
     pub processes: usize,
     /// Do processes know which others are gone? If not, leases must run out.
-    pub census: bool,
+    pub liveness: bool,
     /// Bounds are small enough to be met.
     pub tight: bool,
     /// Some prompts make the model repeat one and the same mistake.
@@ -54,13 +54,13 @@ pub struct Step {
     /// When, in virtual milliseconds.
     pub at_ms: u64,
     /// What.
-    pub what: What,
+    pub what: ScriptAction,
 }
 
 /// The things that happen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum ScriptAction {
     /// Somebody sends a message; perhaps twice, under one id.
     Say {
         /// To which session.
@@ -120,7 +120,7 @@ pub enum What {
     /// The disk misbehaves.
     Disk {
         /// How.
-        trouble: Trouble,
+        trouble: DiskFault,
         /// For how long.
         for_ms: u64,
     },
@@ -148,7 +148,7 @@ pub enum What {
 /// How a disk misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Trouble {
+pub enum DiskFault {
     /// Nothing fits any more but what ends something.
     Full,
     /// Writes are made, and then reported as failed.
@@ -188,7 +188,7 @@ impl Script {
         let mut dice = chance(seed, "script");
         let sessions = dice.random_range(1..=3);
         let processes = dice.random_range(1..=2);
-        let census = dice.random_bool(0.5);
+        let liveness = dice.random_bool(0.5);
         let tight = dice.random_bool(0.3);
         let count = dice.random_range(2..=14);
         let mut at_ms = 0;
@@ -210,7 +210,7 @@ impl Script {
             world,
             sessions,
             processes,
-            census,
+            liveness,
             tight,
             steps,
             stubborn: false,
@@ -226,18 +226,21 @@ fn more(dice: &mut StdRng, steps: &[Step]) -> Vec<Step> {
     let mut add = |at_ms, what| all.push(Step { id: steps.len() + all.len(), at_ms, what });
     for step in steps {
         match step.what {
-            What::Say { session, .. } if dice.random_bool(0.15) => {
+            ScriptAction::Say { session, .. } if dice.random_bool(0.15) => {
                 let after = *pick(dice, &[0, 1, 30, 400, 3_000]);
-                add(step.at_ms + after, What::Withdraw { session, of: step.id });
+                add(step.at_ms + after, ScriptAction::Withdraw { session, of: step.id });
             }
-            What::Say { session, via, .. } if dice.random_bool(0.08) => {
+            ScriptAction::Say { session, via, .. } if dice.random_bool(0.08) => {
                 for _ in 0..dice.random_range(2..=6) {
-                    add(step.at_ms, What::Say { session, via, twice: false });
+                    add(step.at_ms, ScriptAction::Say { session, via, twice: false });
                 }
             }
-            What::Kill { process, away_ms } if dice.random_bool(0.2) => {
+            ScriptAction::Kill { process, away_ms } if dice.random_bool(0.2) => {
                 let after = away_ms + *pick(dice, &[0, 1, 2, 9, 80]);
-                add(step.at_ms + after, What::Kill { process, away_ms: *pick(dice, &[0, 1, 90]) });
+                add(
+                    step.at_ms + after,
+                    ScriptAction::Kill { process, away_ms: *pick(dice, &[0, 1, 90]) },
+                );
             }
             _ => {}
         }
@@ -245,36 +248,38 @@ fn more(dice: &mut StdRng, steps: &[Step]) -> Vec<Step> {
     all
 }
 
-fn say(dice: &mut StdRng, sessions: usize) -> What {
-    What::Say {
+fn say(dice: &mut StdRng, sessions: usize) -> ScriptAction {
+    ScriptAction::Say {
         session: dice.random_range(0..sessions),
         via: dice.random_range(0..2),
         twice: dice.random_bool(0.2),
     }
 }
 
-fn any(dice: &mut StdRng, sessions: usize) -> What {
+fn any(dice: &mut StdRng, sessions: usize) -> ScriptAction {
     let session = dice.random_range(0..sessions);
     let via = dice.random_range(0..2);
     let away_ms = *pick(dice, &[0, 1, 50, 400, 3_000, 20_000]);
     let for_ms = *pick(dice, &[1, 20, 300, 5_000, 60_000]);
     match dice.random_range(0..100) {
         0..34 => say(dice, sessions),
-        34..38 => What::Plan { session, confirm: dice.random_bool(0.4) },
-        38..48 => What::Cancel { session, via },
-        48..50 => What::Close { session },
-        50..56 => What::Decide { session, allow: dice.random_bool(0.7) },
-        56..76 => What::Kill { process: via, away_ms },
-        76..80 => What::Stop { process: via, away_ms },
-        80..89 => What::Disk { trouble: trouble(dice), for_ms },
-        89..93 => What::Jump { by_ms: *pick(dice, &[-3_600_000, -16_000, -1, 16_000, 90_000_000]) },
-        93..97 => What::Cut { session, away_ms },
-        _ => What::Doze { session, for_ms },
+        34..38 => ScriptAction::Plan { session, confirm: dice.random_bool(0.4) },
+        38..48 => ScriptAction::Cancel { session, via },
+        48..50 => ScriptAction::Close { session },
+        50..56 => ScriptAction::Decide { session, allow: dice.random_bool(0.7) },
+        56..76 => ScriptAction::Kill { process: via, away_ms },
+        76..80 => ScriptAction::Stop { process: via, away_ms },
+        80..89 => ScriptAction::Disk { trouble: trouble(dice), for_ms },
+        89..93 => ScriptAction::Jump {
+            by_ms: *pick(dice, &[-3_600_000, -16_000, -1, 16_000, 90_000_000]),
+        },
+        93..97 => ScriptAction::Cut { session, away_ms },
+        _ => ScriptAction::Doze { session, for_ms },
     }
 }
 
-fn trouble(dice: &mut StdRng) -> Trouble {
-    use Trouble::{Flaky, Full, Refusing, Slow, Unconfirmed, Unreadable};
+fn trouble(dice: &mut StdRng) -> DiskFault {
+    use DiskFault::{Flaky, Full, Refusing, Slow, Unconfirmed, Unreadable};
     *pick(dice, &[Full, Unconfirmed, Refusing, Flaky, Unreadable, Slow])
 }
 

@@ -10,7 +10,7 @@ use budao_core::{
     fault::{Fault, Kind, Operation},
     tool::Failure,
 };
-use budao_tools::{Options, RawTool, Toolbox, pool::Pool};
+use budao_tools::{RawTool, ToolOptions, Toolbox, pool::Pool};
 use rand::RngExt as _;
 use serde_json::{Value, json};
 
@@ -18,9 +18,9 @@ use crate::{script::pick, world::chance};
 
 /// How often each effect took place, by the id the model gave it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger(Arc<Mutex<BTreeMap<String, u32>>>);
+pub(crate) struct EffectLedger(Arc<Mutex<BTreeMap<String, u32>>>);
 
-impl Ledger {
+impl EffectLedger {
     fn write(&self, id: &str) {
         *self.0.lock().expect("nobody panics with it").entry(id.to_owned()).or_default() += 1;
     }
@@ -34,7 +34,7 @@ impl Ledger {
 pub(crate) const EFFECTS: &[&str] = &["effect", "ask", "stuck", "panic", "fragile"];
 
 /// The toolbox of a process.
-pub(crate) fn toolbox(seed: u64, ledger: &Ledger) -> Toolbox {
+pub(crate) fn toolbox(seed: u64, ledger: &EffectLedger) -> Toolbox {
     let mut toolbox = Toolbox::builder().pool(Arc::new(Pool::tasks()));
     for tool in all(seed, ledger) {
         toolbox = toolbox.add(tool).expect("the simulator's tools are well formed");
@@ -42,8 +42,8 @@ pub(crate) fn toolbox(seed: u64, ledger: &Ledger) -> Toolbox {
     toolbox.build()
 }
 
-fn all(seed: u64, ledger: &Ledger) -> Vec<RawTool> {
-    let tool = |name: &'static str, end: End| {
+fn all(seed: u64, ledger: &EffectLedger) -> Vec<RawTool> {
+    let tool = |name: &'static str, end: ToolBehaviour| {
         let ledger = ledger.clone();
         RawTool::new(name, "Does something.", schema(), move |arguments, context| {
             let ledger = ledger.clone();
@@ -55,10 +55,10 @@ fn all(seed: u64, ledger: &Ledger) -> Vec<RawTool> {
                 ledger.write(&id);
                 some(*pick(&mut dice, &[0, 0, 2, 60, 700])).await;
                 match end {
-                    End::Well => Ok(json!({ "did": id })),
-                    End::Panic => panic!("the tool {id} panics"),
-                    End::Fail => Err(transient()),
-                    End::Stick => {
+                    ToolBehaviour::Succeed => Ok(json!({ "did": id })),
+                    ToolBehaviour::Panic => panic!("the tool {id} panics"),
+                    ToolBehaviour::Fail => Err(transient()),
+                    ToolBehaviour::Hang => {
                         some(3_600_000).await;
                         Ok(Value::Null)
                     }
@@ -67,18 +67,18 @@ fn all(seed: u64, ledger: &Ledger) -> Vec<RawTool> {
         })
     };
     vec![
-        tool("effect", End::Well),
-        tool("stuck", End::Stick),
-        tool("panic", End::Panic),
-        tool("fragile", End::Fail),
-        tool("ask", End::Well).options(Options::default().confirm(true)),
+        tool("effect", ToolBehaviour::Succeed),
+        tool("stuck", ToolBehaviour::Hang),
+        tool("panic", ToolBehaviour::Panic),
+        tool("fragile", ToolBehaviour::Fail),
+        tool("ask", ToolBehaviour::Succeed).options(ToolOptions::default().confirm(true)),
         RawTool::new("look", "Looks.", schema(), move |arguments, context| async move {
             let id = arguments["id"].as_str().unwrap_or_default().to_owned();
             let mut dice = chance(seed, &format!("look {id} {}", context.attempt));
             tokio::time::sleep(Duration::from_millis(*pick(&mut dice, &[0, 5, 80]))).await;
             if dice.random_bool(0.4) { Err(transient()) } else { Ok(json!({ "saw": id })) }
         })
-        .options(Options::read_only().idempotent(true)),
+        .options(ToolOptions::read_only().idempotent(true)),
         RawTool::new("wait", "Waits to be stopped.", schema(), |_, context| async move {
             context.cancel.cancelled().await;
             Ok(json!("stopped"))
@@ -90,11 +90,11 @@ fn all(seed: u64, ledger: &Ledger) -> Vec<RawTool> {
 }
 
 #[derive(Clone, Copy)]
-enum End {
-    Well,
+enum ToolBehaviour {
+    Succeed,
     Panic,
     Fail,
-    Stick,
+    Hang,
 }
 
 fn transient() -> Failure {

@@ -9,8 +9,8 @@ use std::{
 };
 
 use budao_core::{
-    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
+    world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
 };
 use futures::future::{AbortHandle, BoxFuture, abortable};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
@@ -55,9 +55,9 @@ impl Clock for SimClock {
 
 /// Random bits in the order they are asked for.
 #[derive(Debug)]
-struct Seeded(Mutex<StdRng>);
+struct SeededEntropy(Mutex<StdRng>);
 
-impl Entropy for Seeded {
+impl Entropy for SeededEntropy {
     fn bits(&self) -> u64 {
         self.0.lock().expect("nobody panics while drawing").next_u64()
     }
@@ -110,8 +110,8 @@ impl Spawn for Tasks {
 pub(crate) fn world(clock: &SimClock, seed: u64, name: &str, tasks: Arc<Tasks>) -> World {
     World {
         clock: Arc::new(clock.clone()),
-        entropy: Arc::new(Seeded(Mutex::new(chance(seed, name)))),
+        entropy: Arc::new(SeededEntropy(Mutex::new(chance(seed, name)))),
         spawn: tasks,
-        spans: Arc::new(Untraced),
+        spans: Arc::new(NoopSpanExporter),
     }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation, Progress},
-    seams::World,
+    world::World,
 };
 use budao_socketio::{Error, Payload};
 use serde_json::{Map, Value, json};
@@ -23,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 pub use source::{RemoteTools, tool_name};
 
 use crate::{
-    office::{self, Heard, Office, Place},
-    reading::{self, About},
+    answer_reader::{self, AnswerContext},
+    membership::{self, MemberConfig, Membership, RoomMessage},
     wire::{
         Role,
-        event::{Ask, Tell},
+        event::{NotificationEvent, RequestEvent},
         trace_of,
     },
 };
@@ -42,7 +42,7 @@ const NEWS_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The hub, the room, our name and token.
-    pub place: Place,
+    pub place: MemberConfig,
     /// How long to wait for a cancelled call to say so itself.
     pub grace: Duration,
 }
@@ -50,7 +50,7 @@ pub struct Config {
 impl Config {
     /// With the usual patience.
     #[must_use]
-    pub fn new(place: Place) -> Self {
+    pub fn new(place: MemberConfig) -> Self {
         Self { place, grace: Duration::from_secs(2) }
     }
 }
@@ -63,25 +63,25 @@ pub struct Agent(Arc<Inner>);
 struct Inner {
     config: Config,
     world: World,
-    office: Office,
-    news: broadcast::Sender<News>,
+    membership: Membership,
+    news: broadcast::Sender<RoomEvent>,
 }
 
 /// Something that happened in the room.
 #[derive(Clone, Debug, PartialEq)]
-pub enum News {
+pub enum RoomEvent {
     /// We are in the room, for the first time or again.
     Joined,
     /// The connection is gone.
-    Lost(Fault),
+    Disconnected(Fault),
     /// Somebody came.
-    Entered(Role, String),
+    MemberJoined(Role, String),
     /// Somebody left.
-    Left(Role, String),
+    MemberLeft(Role, String),
     /// A computer's tools changed.
     ToolsChanged(String),
     /// Something else of a computer changed: the event, and the computer.
-    Changed(String, String),
+    ContentChanged(String, String),
 }
 
 /// A tool call.
@@ -132,11 +132,11 @@ impl Agent {
     /// # Errors
     /// If the hub cannot be reached, refuses us, or refuses us the room.
     pub async fn connect(config: Config, world: World) -> Result<Self, Fault> {
-        let entered = office::enter(config.place.clone(), Role::Agent, world.clone()).await;
-        let (office, heard) = entered?;
+        let entered = membership::enter(config.place.clone(), Role::Agent, world.clone()).await;
+        let (membership, heard) = entered?;
         let (news, _) = broadcast::channel(NEWS_MAX);
         world.spawn.spawn(Box::pin(spread(heard, news.clone())));
-        Ok(Self(Arc::new(Inner { config, world, office, news })))
+        Ok(Self(Arc::new(Inner { config, world, membership, news })))
     }
 
     /// Our name and room.
@@ -147,7 +147,7 @@ impl Agent {
 
     /// What happens in the room from now on.
     #[must_use]
-    pub fn news(&self) -> broadcast::Receiver<News> {
+    pub fn news(&self) -> broadcast::Receiver<RoomEvent> {
         self.0.news.subscribe()
     }
 
@@ -159,9 +159,15 @@ impl Agent {
         let mut request = self.request(&self.new_id());
         request.insert("office_id".into(), self.0.config.place.room.clone().into());
         let answer = self
-            .exchange(Tell::List.into(), request, self.0.config.place.question, &not_sent())
+            .exchange(
+                NotificationEvent::List.into(),
+                request,
+                self.0.config.place.question,
+                &not_sent(),
+            )
             .await?;
-        let answer = reading::checked(answer, Operation::DiscoverTools, &About::default())?;
+        let answer =
+            answer_reader::checked(answer, Operation::DiscoverTools, &AnswerContext::default())?;
         let sessions = answer.get("sessions").cloned().unwrap_or_default();
         serde_json::from_value(sessions).map_err(|error| self.garbled("the hub", &error))
     }
@@ -181,7 +187,7 @@ impl Agent {
     /// # Errors
     /// If the computer does not say.
     pub async fn tools(&self, computer: &str) -> Result<Vec<RemoteTool>, Fault> {
-        let answer = self.ask(Ask::GetTools, computer, Map::new()).await?;
+        let answer = self.ask(RequestEvent::GetTools, computer, Map::new()).await?;
         let Some(Value::Array(tools)) = answer.get("tools").cloned() else {
             return Err(Fault::new(Kind::PeerFailed, Operation::DiscoverTools)
                 .with(Fact::Computer, computer.to_owned()));
@@ -200,7 +206,7 @@ impl Agent {
     /// If it does not answer, or answers with an error.
     pub async fn ask(
         &self,
-        ask: Ask,
+        ask: RequestEvent,
         computer: &str,
         more: Map<String, Value>,
     ) -> Result<Value, Fault> {
@@ -211,10 +217,10 @@ impl Agent {
         let question = self.0.config.place.question + SLACK;
         let answer = self.exchange(ask.into(), request, question, &not_sent()).await;
         let answer = answer.map_err(Fault::from);
-        let about = About { computer, tool: "", agent: &self.0.config.place.name };
-        let traced = |fault: Fault| fault.traced(trace_of(&req_id));
+        let about = AnswerContext { computer, tool: "", agent: &self.0.config.place.name };
+        let traced = |fault: Fault| fault.with_trace(trace_of(&req_id));
         answer
-            .and_then(|answer| reading::checked(answer, Operation::DiscoverTools, &about))
+            .and_then(|answer| answer_reader::checked(answer, Operation::DiscoverTools, &about))
             .map_err(traced)
     }
 
@@ -234,7 +240,8 @@ impl Agent {
         request.insert("params".into(), call.params.clone());
         request.insert("timeout".into(), call.timeout.as_secs().into());
         let is_sent = AtomicBool::new(false);
-        let asked = self.exchange(Ask::ToolCall.into(), request, call.timeout + SLACK, &is_sent);
+        let asked =
+            self.exchange(RequestEvent::ToolCall.into(), request, call.timeout + SLACK, &is_sent);
         let mut asked = Box::pin(asked);
         let clock = &self.0.world.clock;
         let ended = tokio::select! {
@@ -255,10 +262,13 @@ impl Agent {
                 }
             },
         };
-        let about =
-            About { computer: &call.computer, tool: &call.tool, agent: &self.0.config.place.name };
+        let about = AnswerContext {
+            computer: &call.computer,
+            tool: &call.tool,
+            agent: &self.0.config.place.name,
+        };
         let answer =
-            answer.and_then(|answer| reading::checked(answer, Operation::ToolCall, &about));
+            answer.and_then(|answer| answer_reader::checked(answer, Operation::ToolCall, &about));
         let answer = answer.map_err(|fault| {
             match fault.kind() {
                 // It was cancelled because its time was over, and that is what counts.
@@ -273,7 +283,7 @@ impl Agent {
                 _ => fault,
             }
         });
-        let mut answer = answer.map_err(|fault| fault.traced(trace_of(&req_id)))?;
+        let mut answer = answer.map_err(|fault| fault.with_trace(trace_of(&req_id)))?;
         tokio::select! {
             biased;
             () = self.restore(&call.computer, &mut answer) => {}
@@ -287,7 +297,12 @@ impl Agent {
     async fn cancel_and_wait(&self, req_id: &str) {
         let gone = json!({ "agent": self.0.config.place.name, "req_id": req_id });
         let told = async {
-            let _ = self.0.office.client().emit(Tell::Cancel.into(), Payload::of(gone)).await;
+            let _ = self
+                .0
+                .membership
+                .client()
+                .emit(NotificationEvent::Cancel.into(), Payload::of(gone))
+                .await;
             std::future::pending::<()>().await;
         };
         // A hub that takes nothing does not hold the caller longer than one that says nothing.
@@ -317,14 +332,14 @@ impl Agent {
         request: Map<String, Value>,
         limit: Duration,
         is_sent: &AtomicBool,
-    ) -> Result<Value, Unanswered> {
+    ) -> Result<Value, CallFailure> {
         let exchange = async {
-            let inside = self.0.office.inside().await;
-            inside.map_err(|fault| Unanswered { fault, may_be_heard: false })?;
+            let inside = self.0.membership.inside().await;
+            inside.map_err(|fault| CallFailure { fault, may_be_heard: false })?;
             is_sent.store(true, Ordering::Relaxed);
             let payload = Payload::of(Value::Object(request));
-            let answer = self.0.office.client().call(event, payload, limit).await;
-            answer.map(Payload::into_first).map_err(|error| Unanswered::from(&error))
+            let answer = self.0.membership.client().call(event, payload, limit).await;
+            answer.map(Payload::into_first).map_err(|error| CallFailure::from(&error))
         };
         tokio::select! {
             biased;
@@ -333,7 +348,7 @@ impl Agent {
                 let fault = Fault::new(Kind::RequestTimedOut, Operation::RelayCall)
                     .with(Fact::TimeoutMs, limit)
                     .with(Fact::Service, "smcp");
-                Err(Unanswered { fault, may_be_heard: is_sent.load(Ordering::Relaxed) })
+                Err(CallFailure { fault, may_be_heard: is_sent.load(Ordering::Relaxed) })
             }
         }
     }
@@ -346,12 +361,12 @@ impl Agent {
 }
 
 /// Why there is no answer, and whether the question may have been heard all the same.
-struct Unanswered {
+struct CallFailure {
     fault: Fault,
     may_be_heard: bool,
 }
 
-impl From<&Error> for Unanswered {
+impl From<&Error> for CallFailure {
     fn from(error: &Error) -> Self {
         // What is refused before it is sent says so by another name.
         let may_be_heard = matches!(
@@ -362,13 +377,13 @@ impl From<&Error> for Unanswered {
     }
 }
 
-impl From<Unanswered> for Fault {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<CallFailure> for Fault {
+    fn from(unanswered: CallFailure) -> Self {
         unanswered.fault
     }
 }
 
-impl Unanswered {
+impl CallFailure {
     /// What a caller of a tool is told: a lost line is mended and asked again, a tool that may have run is not.
     fn of(self, call: &Call) -> Fault {
         match self.fault.kind() {
@@ -392,7 +407,7 @@ fn not_sent() -> AtomicBool {
 fn unknown(call: &Call, why: &Fault) -> Fault {
     let fault = Fault::new(Kind::OutcomeUnknown, Operation::ToolCall)
         .with(Fact::ToolName, call.tool.clone())
-        .because(why.to_string());
+        .with_cause(why.to_string());
     fault.via("computer", call.computer.clone())
 }
 
@@ -408,12 +423,12 @@ fn over(call: &Call, cancel: &CancellationToken) -> Fault {
 }
 
 /// Hands what is heard to everybody who listens, until there is nothing more to hear.
-async fn spread(mut heard: mpsc::Receiver<Heard>, news: broadcast::Sender<News>) {
+async fn spread(mut heard: mpsc::Receiver<RoomMessage>, news: broadcast::Sender<RoomEvent>) {
     while let Some(heard) = heard.recv().await {
         let told = match heard {
-            Heard::Back => Some(News::Joined),
-            Heard::Lost(fault) => Some(News::Lost(fault)),
-            Heard::Said(name, payload, _) => told(&name, payload.first()),
+            RoomMessage::Rejoined => Some(RoomEvent::Joined),
+            RoomMessage::Disconnected(fault) => Some(RoomEvent::Disconnected(fault)),
+            RoomMessage::Event(name, payload, _) => parse_event(&name, payload.first()),
         };
         if let Some(told) = told {
             // Nobody listening is fine.
@@ -423,18 +438,20 @@ async fn spread(mut heard: mpsc::Receiver<Heard>, news: broadcast::Sender<News>)
 }
 
 /// What a notification says.
-fn told(name: &str, payload: &Value) -> Option<News> {
+fn parse_event(name: &str, payload: &Value) -> Option<RoomEvent> {
     let text = |field: &str| payload.get(field).and_then(Value::as_str).map(str::to_owned);
     let who = || {
         let agent = || text("agent").map(|name| (Role::Agent, name));
         text("computer").map(|name| (Role::Computer, name)).or_else(agent)
     };
     match name {
-        "notify:enter_office" => who().map(|(role, name)| News::Entered(role, name)),
-        "notify:leave_office" => who().map(|(role, name)| News::Left(role, name)),
+        "notify:enter_office" => who().map(|(role, name)| RoomEvent::MemberJoined(role, name)),
+        "notify:leave_office" => who().map(|(role, name)| RoomEvent::MemberLeft(role, name)),
         "notify:update_tool_list" | "notify:update_config" => {
-            text("computer").map(News::ToolsChanged)
+            text("computer").map(RoomEvent::ToolsChanged)
         }
-        other => text("computer").map(|computer| News::Changed(other.to_owned(), computer)),
+        other => {
+            text("computer").map(|computer| RoomEvent::ContentChanged(other.to_owned(), computer))
+        }
     }
 }

@@ -6,51 +6,53 @@
 mod blob;
 mod call;
 mod confirm;
-mod desk;
 mod desktop;
 mod documents;
-mod fit;
 mod history;
 mod inputs;
-mod news;
-mod offer;
+mod notifications;
 #[doc(hidden)]
 pub mod probe;
+mod result_limits;
 mod settings;
 mod skills;
+mod state;
+mod tool_servers;
 mod upload;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use budao_core::{fault::Fault, limits::Limits, seams::World};
-use budao_mcp::{Server, State};
+use budao_core::{fault::Fault, limits::Limits, world::World};
+use budao_mcp::{ServerHandle, ServerState};
 use budao_socketio::Payload;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 pub use blob::BlobBounds;
-pub use confirm::{Answer, Confirm, Nobody, Question};
-pub use history::Record;
-pub use inputs::Values;
-pub use settings::{Choice, Described, Input, McpServer, Settings, Sort, ToolMeta, variable};
+pub use confirm::{Confirmation, Confirmer, NoConfirmer, Question};
+pub use history::CallRecord;
+pub use inputs::ValueSource;
+pub use settings::{
+    Input, InputKind, McpServer, PickOption, ServerFields, Settings, ToolMeta, variable,
+};
 pub use upload::UploadBounds;
 
 use crate::{
-    office::{self, Heard, Office, Place},
+    membership::{self, MemberConfig, Membership, RoomMessage},
     wire::{
         Role,
-        event::{self, Ask, Tell},
+        event::{self, NotificationEvent, RequestEvent},
     },
 };
 use call::Caller;
-use desk::Desk;
-use offer::Offer;
+use state::ComputerState;
+use tool_servers::ToolServers;
 
 /// Where to go, as whom, and how careful to be.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The hub, the room, our name and token.
-    pub place: Place,
+    pub place: MemberConfig,
     /// Calls that may run at once.
     pub calls_max: usize,
     /// Bytes of an answer. What is more goes aside as data in pieces, or is refused with its size.
@@ -68,7 +70,7 @@ pub struct Config {
     /// How long a question to an MCP server may take, other than a call.
     pub question: Duration,
     /// Who is asked before a tool runs that is not applied by itself.
-    pub confirm: Arc<dyn Confirm>,
+    pub confirm: Arc<dyn Confirmer>,
     /// The folder with skills, one in each of its folders.
     pub skills: Option<PathBuf>,
     /// The folder for data that agents send. Without one nothing is taken.
@@ -84,7 +86,7 @@ pub struct Config {
 impl Config {
     /// With the usual bounds, nobody to ask, no skills, and no folder to write to.
     #[must_use]
-    pub fn new(place: Place) -> Self {
+    pub fn new(place: MemberConfig) -> Self {
         Self {
             place,
             calls_max: 64,
@@ -95,7 +97,7 @@ impl Config {
             file_bytes_max: 100 << 20,
             history_max: 200,
             question: Duration::from_secs(20),
-            confirm: Arc::new(Nobody),
+            confirm: Arc::new(NoConfirmer),
             skills: None,
             landing: None,
             documents: None,
@@ -108,8 +110,8 @@ impl Config {
 /// A computer in its room.
 #[derive(Debug)]
 pub struct Computer {
-    desk: Arc<Desk>,
-    office: Office,
+    desk: Arc<ComputerState>,
+    membership: Membership,
 }
 
 impl Computer {
@@ -120,46 +122,46 @@ impl Computer {
     pub async fn start(
         config: Config,
         settings: Settings,
-        values: &dyn Values,
+        values: &dyn ValueSource,
         world: World,
     ) -> Result<Self, Fault> {
         let limits = Arc::new(Limits::default());
-        let shelf = Desk::shelf(&config)?;
-        let offer = Offer::new(settings);
+        let shelf = ComputerState::shelf(&config)?;
+        let offer = ToolServers::new(settings);
         for id in offer.enabled() {
             if let Err(fault) = offer.start(&id, values, &world, &limits).await {
                 tracing::warn!(server = id, %fault, "a server cannot be started");
             }
         }
-        let joined = office::enter(config.place.clone(), Role::Computer, world.clone()).await;
-        let (office, heard) = match joined {
+        let joined = membership::enter(config.place.clone(), Role::Computer, world.clone()).await;
+        let (membership, heard) = match joined {
             Ok(joined) => joined,
             Err(fault) => {
                 offer.shutdown().await;
                 return Err(fault);
             }
         };
-        let desk = Arc::new(Desk::new(config, offer, shelf, limits, world.clone()));
+        let desk = Arc::new(ComputerState::new(config, offer, shelf, limits, world.clone()));
         world.spawn.spawn(Box::pin(answer(desk.clone(), heard)));
-        let computer = Self { desk, office };
+        let computer = Self { desk, membership };
         for (_, server) in computer.desk.offer.servers() {
             computer.follow(server);
         }
         if computer.desk.shelf.is_some() {
-            let watching = documents::watch(computer.desk.clone(), computer.office.clone());
+            let watching = documents::watch(computer.desk.clone(), computer.membership.clone());
             world.spawn.spawn(Box::pin(watching));
         }
         Ok(computer)
     }
 
-    fn follow(&self, server: Arc<Server>) {
-        let following = news::follow(self.desk.clone(), self.office.clone(), server);
+    fn follow(&self, server: Arc<ServerHandle>) {
+        let following = notifications::follow(self.desk.clone(), self.membership.clone(), server);
         self.desk.world.spawn.spawn(Box::pin(following));
     }
 
     /// What each MCP server is up to.
     #[must_use]
-    pub fn states(&self) -> Vec<(String, State)> {
+    pub fn states(&self) -> Vec<(String, ServerState)> {
         self.desk.offer.states()
     }
 
@@ -171,24 +173,24 @@ impl Computer {
 
     /// The last calls, oldest first, without secrets.
     #[must_use]
-    pub fn history(&self) -> Vec<Record> {
+    pub fn history(&self) -> Vec<CallRecord> {
         self.desk.history.all()
     }
 
     /// The room we are in or on the way to.
     #[must_use]
     pub fn room(&self) -> Option<String> {
-        self.office.wanted().get()
+        self.membership.wanted().get()
     }
 
     /// Adds a server, in the place of one of the same id, and starts it; its id.
     ///
     /// # Errors
     /// If it cannot work. If only its start failed, it is there all the same.
-    pub async fn add(&self, server: &Value, values: &dyn Values) -> Result<String, Fault> {
+    pub async fn add(&self, server: &Value, values: &dyn ValueSource) -> Result<String, Fault> {
         let id = self.desk.offer.add(server)?;
         self.desk.offer.stop(&id).await?;
-        news::tell(&self.desk, &self.office, Tell::UpdateConfig).await;
+        notifications::tell(&self.desk, &self.membership, NotificationEvent::UpdateConfig).await;
         if self.desk.offer.enabled().contains(&id) {
             self.start_server(&id, values).await?;
         }
@@ -202,7 +204,7 @@ impl Computer {
     pub async fn remove(&self, bundle_id: &str) -> Result<(), Fault> {
         self.desk.offer.stop(bundle_id).await?;
         self.desk.offer.remove(bundle_id);
-        news::tell(&self.desk, &self.office, Tell::UpdateConfig).await;
+        notifications::tell(&self.desk, &self.membership, NotificationEvent::UpdateConfig).await;
         Ok(())
     }
 
@@ -210,7 +212,11 @@ impl Computer {
     ///
     /// # Errors
     /// If there is no such server, or it cannot be started like this.
-    pub async fn start_server(&self, bundle_id: &str, values: &dyn Values) -> Result<(), Fault> {
+    pub async fn start_server(
+        &self,
+        bundle_id: &str,
+        values: &dyn ValueSource,
+    ) -> Result<(), Fault> {
         let desk = &self.desk;
         let did_run = desk.offer.server(bundle_id).is_some();
         let server = desk.offer.start(bundle_id, values, &desk.world, &desk.limits).await?;
@@ -239,7 +245,7 @@ impl Computer {
             "req_id": req_id, "tool_name": tool, "params": params, "timeout": timeout.as_secs(),
         });
         let result = self.desk.call(&request, &req_id, Caller::Owner).await;
-        result.map_err(|fault| self.desk.finish(fault, Ask::ToolCall.into(), &req_id))
+        result.map_err(|fault| self.desk.finish(fault, RequestEvent::ToolCall.into(), &req_id))
     }
 
     /// Goes to another room. What was for the old one is forgotten, and its calls end.
@@ -248,7 +254,7 @@ impl Computer {
     /// If the hub refuses; we stay where we were.
     pub async fn join(&self, room: &str) -> Result<(), Fault> {
         let before = self.room();
-        self.office.join(room).await?;
+        self.membership.join(room).await?;
         if before.as_deref() != Some(room) {
             self.desk.leave_room().await;
         }
@@ -260,35 +266,35 @@ impl Computer {
     /// # Errors
     /// If the hub does not say so.
     pub async fn leave(&self) -> Result<(), Fault> {
-        let left = self.office.leave().await;
+        let left = self.membership.leave().await;
         self.desk.leave_room().await;
         left
     }
 
     /// Waits until the connection is gone for good, and says why.
     pub async fn ended(&self) -> Fault {
-        self.office.ended().await
+        self.membership.ended().await
     }
 
     /// Leaves, and ends the servers.
     pub async fn shutdown(&self) {
-        self.office.close();
+        self.membership.close();
         self.desk.leave_room().await;
         self.desk.offer.shutdown().await;
     }
 }
 
 /// Answers questions until there is nobody left who could ask.
-async fn answer(desk: Arc<Desk>, mut heard: mpsc::Receiver<Heard>) {
+async fn answer(desk: Arc<ComputerState>, mut heard: mpsc::Receiver<RoomMessage>) {
     while let Some(heard) = heard.recv().await {
         let (name, payload, reply) = match heard {
-            Heard::Said(name, payload, reply) => (name, payload, reply),
+            RoomMessage::Event(name, payload, reply) => (name, payload, reply),
             // In its order: what is heard after it came over another connection.
-            Heard::Lost(_) => {
+            RoomMessage::Disconnected(_) => {
                 desk.lose_line();
                 continue;
             }
-            Heard::Back => continue,
+            RoomMessage::Rejoined => continue,
         };
         if name == event::CANCELLED {
             desk.cancel(payload.first());

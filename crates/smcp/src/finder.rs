@@ -5,8 +5,8 @@
 //! is asked for and not there has one of four codes: 4201 to 4204.
 
 pub mod element;
+mod folder;
 pub mod read;
-mod shelf;
 pub mod uri;
 
 use std::{
@@ -20,11 +20,11 @@ use async_trait::async_trait;
 use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde_json::{Value, json};
 
-pub use shelf::{Limits as ShelfLimits, Shelf};
+pub use folder::{DocumentFolder, Limits as ShelfLimits};
 
 use element::{Content, Element, Page};
-use read::Said;
-use uri::{Format, LIMIT, LIMIT_MAX, Part, Uri, Wish};
+use read::ParsedDocument;
+use uri::{Format, LIMIT, LIMIT_MAX, ReadOptions, Uri, UriTarget};
 
 /// How often a folder is looked at for changes.
 pub const LOOK: Duration = Duration::from_secs(2);
@@ -37,7 +37,7 @@ const READ_MAX: Duration = Duration::from_secs(20);
 
 /// Documents that somebody else has: MCP servers with `dpe://` resources.
 #[async_trait]
-pub trait Library: Send + Sync + fmt::Debug {
+pub trait DocumentSource: Send + Sync + fmt::Debug {
     /// What there is now, as a list says it. Everything has a `uri` and a `server`.
     async fn documents(&self) -> Vec<Value>;
 
@@ -50,10 +50,10 @@ pub trait Library: Send + Sync + fmt::Debug {
 
 /// Nobody else has any.
 #[derive(Clone, Copy, Debug)]
-pub struct NoLibrary;
+pub struct NoDocuments;
 
 #[async_trait]
-impl Library for NoLibrary {
+impl DocumentSource for NoDocuments {
     async fn documents(&self) -> Vec<Value> {
         Vec::new()
     }
@@ -66,8 +66,8 @@ impl Library for NoLibrary {
 /// The documents of a computer.
 #[derive(Clone, Debug)]
 pub struct Finder {
-    shelf: Option<Arc<Shelf>>,
-    library: Arc<dyn Library>,
+    shelf: Option<Arc<DocumentFolder>>,
+    library: Arc<dyn DocumentSource>,
 }
 
 /// What an agent asks the list for.
@@ -86,7 +86,7 @@ pub struct Query {
 impl Finder {
     /// The documents of a folder, if there is one, and of a library.
     #[must_use]
-    pub fn new(shelf: Option<Arc<Shelf>>, library: Arc<dyn Library>) -> Self {
+    pub fn new(shelf: Option<Arc<DocumentFolder>>, library: Arc<dyn DocumentSource>) -> Self {
         Self { shelf, library }
     }
 
@@ -95,8 +95,8 @@ impl Finder {
     /// # Errors
     /// If there is no such folder.
     pub fn of_folder(host: &str, folder: &Path) -> Result<Self, Fault> {
-        let shelf = Shelf::open(host, folder, ShelfLimits::default())?;
-        Ok(Self::new(Some(Arc::new(shelf)), Arc::new(NoLibrary)))
+        let shelf = DocumentFolder::open(host, folder, ShelfLimits::default())?;
+        Ok(Self::new(Some(Arc::new(shelf)), Arc::new(NoDocuments)))
     }
 
     /// A number that is another one when a document of the folder came, went or changed.
@@ -138,7 +138,7 @@ impl Finder {
         Ok(documents)
     }
 
-    async fn catalog(&self, shelf: &Arc<Shelf>) -> Result<Vec<Value>, Fault> {
+    async fn catalog(&self, shelf: &Arc<DocumentFolder>) -> Result<Vec<Value>, Fault> {
         let shelf = Arc::clone(shelf);
         apart(move || Ok(shelf.items().iter().map(|item| shelf.summary(item)).collect())).await
     }
@@ -167,9 +167,9 @@ impl Finder {
         Ok(answer)
     }
 
-    async fn of_shelf(&self, shelf: &Arc<Shelf>, uri: &Uri) -> Result<Value, Fault> {
+    async fn of_shelf(&self, shelf: &Arc<DocumentFolder>, uri: &Uri) -> Result<Value, Fault> {
         let (shelf, uri) = (Arc::clone(shelf), uri.clone());
-        if uri.part == Part::Catalog {
+        if uri.part == UriTarget::Catalog {
             let documents = self.catalog(&shelf).await?;
             let total = documents.len();
             let lines = documents.iter().map(|document| {
@@ -203,24 +203,31 @@ async fn apart<T: Send + 'static>(
     }
 }
 
-fn open(shelf: &Shelf, uri: &Uri) -> Result<Value, Fault> {
-    let (Part::Document(reference) | Part::Page(reference, _) | Part::Element(reference, _)) =
-        &uri.part
+fn open(shelf: &DocumentFolder, uri: &Uri) -> Result<Value, Fault> {
+    let (UriTarget::Document(reference)
+    | UriTarget::Page(reference, _)
+    | UriTarget::Element(reference, _)) = &uri.part
     else {
         return Err(unknown_host(uri));
     };
     let item = shelf.find(reference)?;
-    let said = shelf.said(&item)?;
+    let said = shelf.read_document(&item)?;
     let address = format!("dpe://{}/{}", shelf.host(), uri::escaped(reference));
     match &uri.part {
-        Part::Page(_, number) => page(&said, *number, reference, &address, &uri.wish),
-        Part::Element(_, id) => element(&said, id, reference, &address, &uri.wish),
+        UriTarget::Page(_, number) => page(&said, *number, reference, &address, &uri.wish),
+        UriTarget::Element(_, id) => element(&said, id, reference, &address, &uri.wish),
         _ => Ok(document(shelf.summary(&item), &said, reference, &address, &uri.wish)),
     }
 }
 
 /// A document, with the list of its pages if that is wanted.
-fn document(mut shown: Value, said: &Said, reference: &str, address: &str, wish: &Wish) -> Value {
+fn document(
+    mut shown: Value,
+    said: &ParsedDocument,
+    reference: &str,
+    address: &str,
+    wish: &ReadOptions,
+) -> Value {
     if wish.with_pages {
         let listed = said.pages.iter().enumerate().skip(wish.offset).take(wish.limit);
         let pages: Vec<Value> = listed
@@ -247,11 +254,11 @@ fn document(mut shown: Value, said: &Said, reference: &str, address: &str, wish:
 }
 
 fn page(
-    said: &Said,
+    said: &ParsedDocument,
     number: u64,
     reference: &str,
     address: &str,
-    wish: &Wish,
+    wish: &ReadOptions,
 ) -> Result<Value, Fault> {
     let index = usize::try_from(number).unwrap_or(usize::MAX);
     let page: &Page = said.pages.get(index).ok_or_else(|| {
@@ -284,11 +291,11 @@ fn page(
 }
 
 fn element(
-    said: &Said,
+    said: &ParsedDocument,
     id: &str,
     reference: &str,
     address: &str,
-    wish: &Wish,
+    wish: &ReadOptions,
 ) -> Result<Value, Fault> {
     let all = || {
         let pages = said.pages.iter().enumerate();
@@ -340,17 +347,17 @@ pub(crate) fn not_found(reference: &str, names: &[&str]) -> Fault {
 /// No document is where nobody has documents.
 fn unknown_host(uri: &Uri) -> Fault {
     let reference = match &uri.part {
-        Part::Document(reference) | Part::Page(reference, _) | Part::Element(reference, _) => {
-            reference
-        }
-        Part::Catalog => &uri.host,
+        UriTarget::Document(reference)
+        | UriTarget::Page(reference, _)
+        | UriTarget::Element(reference, _) => reference,
+        UriTarget::Catalog => &uri.host,
     };
     not_found(reference, &[])
 }
 
 /// Names like this one.
 fn nearest(name: &str, names: &[&str]) -> Vec<String> {
-    let close = budao_tools::near::ranked(name, names.iter().copied());
+    let close = budao_tools::suggestions::ranked(name, names.iter().copied());
     close.into_iter().take(NEAREST_MAX).map(str::to_owned).collect()
 }
 

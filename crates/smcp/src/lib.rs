@@ -4,11 +4,11 @@
 //! hand, or as a source of tools for a session; [`computer`] has the tools.
 
 pub mod agent;
+mod answer_reader;
 pub mod computer;
 pub mod finder;
-mod office;
-mod reading;
+mod membership;
 pub mod server;
 pub mod wire;
 
-pub use office::Place;
+pub use membership::MemberConfig;

@@ -7,9 +7,9 @@
 
 mod access;
 mod budget;
-mod gate;
+pub mod client_connection;
 mod handle;
-pub mod line;
+mod handshake;
 mod listen;
 mod relay;
 pub mod rooms;
@@ -30,21 +30,21 @@ use axum::Router;
 use budao_core::{
     fault::{Fault, Kind, Operation},
     scrub::Scrubber,
-    seams::World,
+    world::World,
 };
 use engineioxide::{config::EngineIoConfig, service::EngineIoService};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub use access::{Access, Token};
-pub use handle::Desk;
-pub use rooms::{AgentNow, ComputerNow, Elsewhere, RoomNow};
+pub use handle::ConnectionHandler;
+pub use rooms::{AgentSnapshot, ComputerSnapshot, CrossRoomVisibility, RoomSnapshot};
 pub use stats::Snapshot;
 
 use crate::wire::{Dialect, error};
 use budget::{Budget, Over};
-use line::Line;
-use rooms::{Key, Known, Rooms};
+use client_connection::ClientConnection;
+use rooms::{Key, KnownTools, Rooms};
 use stats::Stats;
 
 /// How a hub behaves.
@@ -55,16 +55,16 @@ pub struct Config {
     /// Who may connect.
     pub access: Access,
     /// What a caller learns about other rooms.
-    pub elsewhere: Elsewhere,
+    pub elsewhere: CrossRoomVisibility,
     /// How a WebSocket of another version is turned away.
-    pub refusal: Refusal,
+    pub refusal: VersionRejection,
     /// The bounds.
     pub limits: Limits,
 }
 
 /// How a WebSocket handshake of another version is turned away. Polling always gets the body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Refusal {
+pub enum VersionRejection {
     /// With the same answer as polling: status 400, the body and the header.
     #[default]
     Body,
@@ -148,8 +148,8 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) rooms: Rooms,
-    pub(crate) lines: BTreeMap<Key, Arc<dyn Line>>,
-    known: Known,
+    pub(crate) lines: BTreeMap<Key, Arc<dyn ClientConnection>>,
+    known: KnownTools,
     /// Tool calls under way, by agent and request id.
     pub(crate) calls: BTreeMap<(Key, String), Key>,
     /// Those of them whose computer's queue is full, with what gives them up.
@@ -169,7 +169,7 @@ impl Inner {
         self.engines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lines(&self) -> Vec<(Key, Arc<dyn Line>)> {
+    fn lines(&self) -> Vec<(Key, Arc<dyn ClientConnection>)> {
         self.state().lines.iter().map(|(key, line)| (*key, Arc::clone(line))).collect()
     }
 
@@ -221,7 +221,7 @@ impl Hub {
             state: Mutex::new(State {
                 rooms,
                 lines: BTreeMap::new(),
-                known: Known::default(),
+                known: KnownTools::default(),
                 calls: BTreeMap::new(),
                 unsent: BTreeMap::new(),
             }),
@@ -237,7 +237,7 @@ impl Hub {
     pub fn router(&self) -> Router {
         let limits = self.0.config.limits;
         let config = EngineIoConfig::builder()
-            .req_path(gate::PATH)
+            .req_path(handshake::PATH)
             .max_buffer_size(limits.queue_max)
             .max_payload(limits.frame_bytes_max as u64)
             // The transport cuts without a word. So it takes more than we do, and we say why.
@@ -245,8 +245,8 @@ impl Hub {
             .ws_max_frame_size(limits.frame_bytes_max * 2)
             .build();
         let handler = Arc::new(socket::Handler(self.0.clone()));
-        gate::routes(self.0.clone(), EngineIoService::with_config(handler, config))
-            .layer(axum::middleware::from_fn_with_state(self.0.clone(), gate::gate))
+        handshake::routes(self.0.clone(), EngineIoService::with_config(handler, config))
+            .layer(axum::middleware::from_fn_with_state(self.0.clone(), handshake::gate))
     }
 
     /// Lets a client in on a line that somebody brings: the router does this for every connection of Socket.IO.
@@ -255,10 +255,10 @@ impl Hub {
     /// If it may not connect; what it is to be told.
     pub fn enter(
         &self,
-        line: Arc<dyn Line>,
+        line: Arc<dyn ClientConnection>,
         auth: Option<&Value>,
         version: Option<String>,
-    ) -> Result<Desk, String> {
+    ) -> Result<ConnectionHandler, String> {
         handle::enter(&self.0, self.0.next_key(), line, auth, version)
     }
 

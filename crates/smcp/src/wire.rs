@@ -6,7 +6,7 @@
 pub mod error;
 pub mod event;
 pub mod identity;
-pub mod plain;
+pub mod passthrough;
 #[doc(hidden)]
 pub mod probe;
 pub mod request;

@@ -8,7 +8,7 @@
 use std::{error::Error, time::Duration};
 
 use budao_socketio::{Client, Config, Event, Payload};
-use budao_tools::alone;
+use budao_tools::isolation;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         None => Payload::none(),
     };
     let config = Config::new(&url)?.namespace(&namespace);
-    let (client, mut events) = Client::connect(config, alone::context().world).await?;
+    let (client, mut events) = Client::connect(config, isolation::context().world).await?;
     match client.call(&name, payload, Duration::from_secs(5)).await {
         Ok(answer) => println!("answer: {:?}", answer.args()),
         Err(error) => println!("no answer: {error}"),

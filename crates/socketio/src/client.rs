@@ -8,9 +8,9 @@ use tokio_util::sync::DropGuard;
 use crate::{
     Config, Error, Payload, Stats, packet,
     session::Session,
-    shared::{Outgoing, Shared},
+    shared::{OutgoingPacket, Shared},
 };
-use budao_core::seams::World;
+use budao_core::world::World;
 
 /// A handle of a session, for one of its namespaces. Clones are cheap; when the last one is gone, the
 /// session ends.
@@ -74,7 +74,7 @@ impl Reply {
     pub async fn send(self, payload: Payload) -> Result<(), Error> {
         let encoding = packet::answer(&self.shared.spaces[self.space].name, self.id, payload);
         let Self { shared, space, epoch, .. } = self;
-        let outgoing = Outgoing { space, encoding, call: None, epoch: Some(epoch) };
+        let outgoing = OutgoingPacket { space, encoding, call: None, epoch: Some(epoch) };
         bounded(&shared, shared.enqueue(outgoing)).await
     }
 }
@@ -154,7 +154,7 @@ impl Client {
     /// If it could not be queued.
     pub async fn emit(&self, name: &str, payload: Payload) -> Result<(), Error> {
         let encoding = packet::event(self.namespace(), name, payload, None);
-        let outgoing = Outgoing { space: self.space, encoding, call: None, epoch: None };
+        let outgoing = OutgoingPacket { space: self.space, encoding, call: None, epoch: None };
         bounded(&self.shared, self.shared.enqueue(outgoing)).await
     }
 

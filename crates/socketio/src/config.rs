@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use budao_core::retry::Policy;
+use budao_core::retry::RetryPolicy;
 use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue};
 use reqwest::Url;
@@ -19,7 +19,7 @@ pub struct Config {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) namespaces: Vec<(Arc<str>, Auth)>,
     pub(crate) transports: Transports,
-    pub(crate) reconnect: Policy,
+    pub(crate) reconnect: RetryPolicy,
     pub(crate) is_kick_final: bool,
     pub(crate) limits: Limits,
 }
@@ -114,10 +114,10 @@ impl Config {
             headers: Vec::new(),
             namespaces: Vec::new(),
             transports: Transports::default(),
-            reconnect: Policy {
+            reconnect: RetryPolicy {
                 tries: u32::MAX,
                 max: Duration::from_secs(30),
-                ..Policy::default()
+                ..RetryPolicy::default()
             },
             is_kick_final: true,
             limits: Limits::default(),
@@ -179,7 +179,7 @@ impl Config {
 
     /// How often and how patiently to connect again. One try means never.
     #[must_use]
-    pub fn reconnect(mut self, policy: Policy) -> Self {
+    pub fn reconnect(mut self, policy: RetryPolicy) -> Self {
         self.reconnect = policy;
         self
     }

@@ -9,16 +9,16 @@ use serde::Deserialize;
 
 use crate::{
     Config, Error, Loss, Transports,
-    packet::Encoding,
+    packet::EncodedPacket,
     polling::{self, Poller},
     websocket::{self, Sink, Source},
 };
-use budao_core::seams::World;
+use budao_core::world::World;
 
 /// What the server says first. The ids of servers differ in length, so this is not the codec's type.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Open {
+pub(crate) struct Handshake {
     pub(crate) sid: String,
     #[serde(default)]
     pub(crate) upgrades: Vec<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Open {
     pub(crate) max_payload: Option<usize>,
 }
 
-impl Open {
+impl Handshake {
     /// Reads `0{…}`.
     pub(crate) fn read(text: &str) -> Result<Self, Error> {
         let wrong = |what: &str| Error::Protocol(format!("the handshake {what}"));
@@ -45,22 +45,22 @@ impl Open {
 
 /// One Engine.IO packet from the server.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ServerPacket {
     Ping,
     Text(String),
     Bytes(Bytes),
     Close,
     /// A packet that says nothing: a pong, a noop.
-    Nothing,
+    Noop,
 }
 
-impl Heard {
+impl ServerPacket {
     pub(crate) fn read(text: &str) -> Result<Self, Loss> {
         match text.as_bytes().first() {
             Some(b'2') => Ok(Self::Ping),
             Some(b'4') => Ok(Self::Text(text[1..].to_owned())),
             Some(b'1') => Ok(Self::Close),
-            Some(b'3' | b'6' | b'0') => Ok(Self::Nothing),
+            Some(b'3' | b'6' | b'0') => Ok(Self::Noop),
             _ => Err(Loss::Broken("an unknown kind of frame".into())),
         }
     }
@@ -68,14 +68,14 @@ impl Heard {
 
 /// The receiving half.
 #[derive(Debug)]
-pub(crate) enum Ear {
+pub(crate) enum TransportReceiver {
     WebSocket(Box<Source>),
     Polling(Poller),
 }
 
-impl Ear {
+impl TransportReceiver {
     /// What comes next. May be dropped and asked again without losing anything.
-    pub(crate) async fn next(&mut self) -> Result<Heard, Loss> {
+    pub(crate) async fn next(&mut self) -> Result<ServerPacket, Loss> {
         match self {
             Self::WebSocket(source) => source.next().await,
             Self::Polling(poller) => poller.next().await,
@@ -85,17 +85,17 @@ impl Ear {
 
 /// The sending half.
 #[derive(Debug)]
-pub(crate) enum Mouth {
+pub(crate) enum TransportSender {
     WebSocket(Box<Sink>),
     Polling(polling::Poster),
 }
 
-impl Mouth {
+impl TransportSender {
     /// Sends packets, in order, and returns when the transport has taken them.
-    pub(crate) async fn say(&mut self, packets: Vec<Packet>) -> Result<(), Loss> {
+    pub(crate) async fn send_packets(&mut self, packets: Vec<ClientPacket>) -> Result<(), Loss> {
         match self {
-            Self::WebSocket(sink) => sink.say(packets).await,
-            Self::Polling(poster) => poster.say(packets).await,
+            Self::WebSocket(sink) => sink.send_packets(packets).await,
+            Self::Polling(poster) => poster.send_packets(packets).await,
         }
     }
 
@@ -103,35 +103,35 @@ impl Mouth {
     pub(crate) async fn close(&mut self) {
         match self {
             Self::WebSocket(sink) => sink.close().await,
-            Self::Polling(poster) => drop(poster.say(vec![Packet::Close]).await),
+            Self::Polling(poster) => drop(poster.send_packets(vec![ClientPacket::Close]).await),
         }
     }
 }
 
 /// What we send.
 #[derive(Debug)]
-pub(crate) enum Packet {
+pub(crate) enum ClientPacket {
     Pong,
     Close,
-    Message(Encoding),
+    Message(EncodedPacket),
 }
 
 /// A connection whose handshake is done.
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) open: Open,
-    pub(crate) ear: Ear,
-    pub(crate) mouth: Mouth,
+pub(crate) struct Transport {
+    pub(crate) open: Handshake,
+    pub(crate) receiver: TransportReceiver,
+    pub(crate) sender: TransportSender,
 }
 
 /// Makes a connection by the transports that are wanted.
-pub(crate) async fn connect(config: &Config, world: &World) -> Result<Link, Error> {
+pub(crate) async fn connect(config: &Config, world: &World) -> Result<Transport, Error> {
     if config.transports == Transports::WebSocket {
         let (open, sink, source) = websocket::open(config).await?;
-        return Ok(Link {
+        return Ok(Transport {
             open,
-            ear: Ear::WebSocket(Box::new(source)),
-            mouth: Mouth::WebSocket(Box::new(sink)),
+            receiver: TransportReceiver::WebSocket(Box::new(source)),
+            sender: TransportSender::WebSocket(Box::new(sink)),
         });
     }
     let polling = polling::open(config).await?;
@@ -141,17 +141,21 @@ pub(crate) async fn connect(config: &Config, world: &World) -> Result<Link, Erro
     if may_upgrade {
         match websocket::upgrade(config, &open.sid).await {
             Ok((sink, source)) => {
-                return Ok(Link {
+                return Ok(Transport {
                     open,
-                    ear: Ear::WebSocket(Box::new(source)),
-                    mouth: Mouth::WebSocket(Box::new(sink)),
+                    receiver: TransportReceiver::WebSocket(Box::new(source)),
+                    sender: TransportSender::WebSocket(Box::new(sink)),
                 });
             }
             Err(error) => tracing::debug!(%error, "no WebSocket; polling stays"),
         }
     }
     let (poller, poster) = polling.start(world);
-    Ok(Link { open, ear: Ear::Polling(poller), mouth: Mouth::Polling(poster) })
+    Ok(Transport {
+        open,
+        receiver: TransportReceiver::Polling(poller),
+        sender: TransportSender::Polling(poster),
+    })
 }
 
 #[cfg(test)]
@@ -161,13 +165,13 @@ mod tests {
     #[test]
     fn handshakes_of_all_servers_are_read() {
         let js = r#"0{"sid":"lv_VI97HAXpY6yYWAAAB","upgrades":["websocket"],"pingInterval":25000,"pingTimeout":20000,"maxPayload":1000000}"#;
-        let open = Open::read(js).unwrap();
+        let open = Handshake::read(js).unwrap();
         assert_eq!((open.sid.len(), open.max_payload), (20, Some(1_000_000)));
         assert_eq!(open.silence_max(), Duration::from_secs(45));
         let old = r#"0{"sid":"s","pingInterval":1,"pingTimeout":2}"#;
-        assert_eq!(Open::read(old).unwrap().max_payload, None);
+        assert_eq!(Handshake::read(old).unwrap().max_payload, None);
         for bad in ["", "2", "0", "0{}", r#"0{"sid":1,"pingInterval":1,"pingTimeout":2}"#] {
-            assert!(matches!(Open::read(bad), Err(Error::Protocol(_))), "{bad}");
+            assert!(matches!(Handshake::read(bad), Err(Error::Protocol(_))), "{bad}");
         }
     }
 }

@@ -101,10 +101,10 @@ pub enum Loss {
     Broken(String),
     /// The server took nothing of what was sent for as long: it cannot have heard that we are here either.
     #[error("nothing was taken for {} ms", .0.as_millis())]
-    Stuck(Duration),
+    SendTimedOut(Duration),
     /// Our own program did not take events.
     #[error("events were not taken for {} ms", .0.as_millis())]
-    NotTaken(Duration),
+    EventsNotConsumed(Duration),
 }
 
 impl Error {

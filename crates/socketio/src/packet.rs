@@ -17,7 +17,7 @@ use crate::{Limits, Payload};
 
 /// What a server said.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum ServerMessage {
     Connected { namespace: String, sid: String },
     Refused { namespace: String, message: String, data: Option<Value> },
     Disconnected { namespace: String },
@@ -27,27 +27,32 @@ pub(crate) enum Said {
 
 /// A packet as it is sent: its text, then its attachments.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Encoding {
+pub(crate) struct EncodedPacket {
     pub(crate) text: String,
     pub(crate) attachments: Vec<Bytes>,
 }
 
-impl Encoding {
+impl EncodedPacket {
     pub(crate) fn bytes(&self) -> usize {
         self.text.len() + self.attachments.iter().map(Bytes::len).sum::<usize>()
     }
 }
 
-pub(crate) fn connect(namespace: &str, auth: Option<&Value>) -> Encoding {
+pub(crate) fn connect(namespace: &str, auth: Option<&Value>) -> EncodedPacket {
     let auth = auth.map(|auth| Encoded::Str(Str::from(auth.to_string()), None));
     encode(Packet::connect(namespace.to_owned(), auth))
 }
 
-pub(crate) fn disconnect(namespace: &str) -> Encoding {
+pub(crate) fn disconnect(namespace: &str) -> EncodedPacket {
     encode(Packet::disconnect(namespace.to_owned()))
 }
 
-pub(crate) fn event(namespace: &str, name: &str, payload: Payload, ack: Option<i64>) -> Encoding {
+pub(crate) fn event(
+    namespace: &str,
+    name: &str,
+    payload: Payload,
+    ack: Option<i64>,
+) -> EncodedPacket {
     let (args, attachments) = payload.into_parts();
     let data = data(Some(name), &args, attachments);
     let is_binary = matches!(&data, Encoded::Str(_, Some(_)));
@@ -56,7 +61,7 @@ pub(crate) fn event(namespace: &str, name: &str, payload: Payload, ack: Option<i
     encode(Packet { inner, ns: Str::from(namespace.to_owned()) })
 }
 
-pub(crate) fn answer(namespace: &str, id: i64, payload: Payload) -> Encoding {
+pub(crate) fn answer(namespace: &str, id: i64, payload: Payload) -> EncodedPacket {
     let (args, attachments) = payload.into_parts();
     encode(Packet::ack(namespace.to_owned(), data(None, &args, attachments), id))
 }
@@ -74,9 +79,9 @@ fn data(name: Option<&str>, args: &[Value], attachments: Vec<Bytes>) -> Encoded 
     Encoded::Str(Str::from(text), (!attachments.is_empty()).then(|| VecDeque::from(attachments)))
 }
 
-fn encode(packet: Packet) -> Encoding {
+fn encode(packet: Packet) -> EncodedPacket {
     match CommonParser.encode(packet) {
-        Encoded::Str(text, attachments) => Encoding {
+        Encoded::Str(text, attachments) => EncodedPacket {
             text: text.into(),
             attachments: attachments.map_or_else(Vec::new, Vec::from),
         },
@@ -104,7 +109,7 @@ impl Decoder {
     }
 
     /// The packet in `text`, unless attachments are still to come.
-    pub(crate) fn text(&self, text: String) -> Result<Option<Said>, String> {
+    pub(crate) fn text(&self, text: String) -> Result<Option<ServerMessage>, String> {
         if let Some(rest) = text.strip_prefix('4') {
             return refusal(rest).map(Some);
         }
@@ -112,28 +117,28 @@ impl Decoder {
     }
 
     /// The packet that these bytes complete, if they do.
-    pub(crate) fn bytes(&self, bytes: Bytes) -> Result<Option<Said>, String> {
+    pub(crate) fn bytes(&self, bytes: Bytes) -> Result<Option<ServerMessage>, String> {
         self.finish(CommonParser.decode_bin(&self.config, &self.state, bytes))
     }
 
-    fn finish(&self, decoded: Result<Packet, ParseError>) -> Result<Option<Said>, String> {
+    fn finish(&self, decoded: Result<Packet, ParseError>) -> Result<Option<ServerMessage>, String> {
         match decoded {
-            Ok(packet) => said(packet).map(Some),
+            Ok(packet) => parse_message(packet).map(Some),
             Err(ParseError::NeedsMoreBinaryData) => Ok(None),
             Err(error) => Err(error.to_string()),
         }
     }
 }
 
-fn said(packet: Packet) -> Result<Said, String> {
+fn parse_message(packet: Packet) -> Result<ServerMessage, String> {
     let namespace = String::from(packet.ns);
     match packet.inner {
         PacketData::Connect(data) => {
             let data = data.map_or(Ok(Value::Null), |data| json(&data).map(|(value, _)| value))?;
             let sid = data.get("sid").and_then(Value::as_str).unwrap_or_default().to_owned();
-            Ok(Said::Connected { namespace, sid })
+            Ok(ServerMessage::Connected { namespace, sid })
         }
-        PacketData::Disconnect => Ok(Said::Disconnected { namespace }),
+        PacketData::Disconnect => Ok(ServerMessage::Disconnected { namespace }),
         PacketData::Event(data, ack) | PacketData::BinaryEvent(data, ack) => {
             let (mut args, attachments) = list(&data)?;
             if args.is_empty() {
@@ -144,11 +149,15 @@ fn said(packet: Packet) -> Result<Said, String> {
                 other => other.to_string(),
             };
             let payload = Payload::from_parts(args, attachments);
-            Ok(Said::Event { namespace, name, payload, ack })
+            Ok(ServerMessage::Event { namespace, name, payload, ack })
         }
         PacketData::EventAck(data, id) | PacketData::BinaryAck(data, id) => {
             let (args, attachments) = list(&data)?;
-            Ok(Said::Answer { namespace, id, payload: Payload::from_parts(args, attachments) })
+            Ok(ServerMessage::Answer {
+                namespace,
+                id,
+                payload: Payload::from_parts(args, attachments),
+            })
         }
         other => Err(format!("an unexpected packet: {}", other.index())),
     }
@@ -169,7 +178,7 @@ fn list(data: &Encoded) -> Result<(Vec<Value>, Vec<Bytes>), String> {
 }
 
 /// `/namespace,{"message":…}`: the packet the codec does not read.
-fn refusal(rest: &str) -> Result<Said, String> {
+fn refusal(rest: &str) -> Result<ServerMessage, String> {
     let (namespace, body) = match rest.strip_prefix('/') {
         Some(_) => rest.split_once(',').unwrap_or((rest, "")),
         None => ("/", rest),
@@ -181,7 +190,11 @@ fn refusal(rest: &str) -> Result<Said, String> {
         Value::Null => "no reason given".into(),
         other => other.to_string(),
     };
-    Ok(Said::Refused { namespace: namespace.into(), message, data: body.get("data").cloned() })
+    Ok(ServerMessage::Refused {
+        namespace: namespace.into(),
+        message,
+        data: body.get("data").cloned(),
+    })
 }
 
 #[cfg(test)]
@@ -194,7 +207,7 @@ mod tests {
         Decoder::new(&Limits::default())
     }
 
-    fn read(text: &str) -> Result<Option<Said>, String> {
+    fn read(text: &str) -> Result<Option<ServerMessage>, String> {
         decoder().text(text.into())
     }
 
@@ -227,7 +240,7 @@ mod tests {
     fn a_refusal_is_read_with_its_data() {
         let refused = |namespace: &str, message: &str, data| {
             let (namespace, message) = (namespace.into(), message.into());
-            Ok(Some(Said::Refused { namespace, message, data }))
+            Ok(Some(ServerMessage::Refused { namespace, message, data }))
         };
         assert_eq!(read(r#"4/a,{"message":"no"}"#), refused("/a", "no", None));
         assert_eq!(
@@ -244,7 +257,7 @@ mod tests {
         let text = r#"52-/a,4["b",{"_placeholder":true,"num":0},{"_placeholder":true,"num":1}]"#;
         assert_eq!(decoder.text(text.into()), Ok(None));
         assert_eq!(decoder.bytes(Bytes::from_static(b"one")), Ok(None));
-        let Ok(Some(Said::Event { payload, ack: Some(4), .. })) =
+        let Ok(Some(ServerMessage::Event { payload, ack: Some(4), .. })) =
             decoder.bytes(Bytes::from_static(b"two"))
         else {
             panic!("two attachments are all");

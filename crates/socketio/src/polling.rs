@@ -13,10 +13,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     Config, Error, Loss,
-    engine::{Heard, Open, Packet},
+    engine::{ClientPacket, Handshake, ServerPacket},
     websocket::refusal,
 };
-use budao_core::seams::World;
+use budao_core::world::World;
 
 /// Between two packets of one body.
 const SEPARATOR: char = '\u{1e}';
@@ -38,7 +38,7 @@ pub(crate) fn install_tls() {
 /// A session opened by polling.
 #[derive(Debug)]
 pub(crate) struct Polling {
-    pub(crate) open: Open,
+    pub(crate) open: Handshake,
     client: Client,
     url: Url,
     bytes_max: usize,
@@ -47,17 +47,17 @@ pub(crate) struct Polling {
 /// Opens a session.
 pub(crate) async fn open(config: &Config) -> Result<Polling, Error> {
     let client = client(config)?;
-    let unreachable = |error: reqwest::Error| Error::Unreachable(told(&error));
+    let unreachable = |error: reqwest::Error| Error::Unreachable(describe_error(&error));
     let response = client.get(config.address("polling", None)).send().await.map_err(unreachable)?;
     let bytes_max = config.limits.frame_bytes_max;
     if !response.status().is_success() {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let body = body(response, ERROR_BYTES, Over::Cut).await.unwrap_or_default();
+        let body = body(response, ERROR_BYTES, OverflowAction::Cut).await.unwrap_or_default();
         return Err(refusal(status, &headers, body));
     }
-    let body = body(response, bytes_max, Over::Fail).await.map_err(Error::Lost)?;
+    let body = body(response, bytes_max, OverflowAction::Fail).await.map_err(Error::Lost)?;
     let first = body.split(SEPARATOR).next().unwrap_or_default();
-    let open = Open::read(first)?;
+    let open = Handshake::read(first)?;
     let url = config.address("polling", Some(&open.sid));
     Ok(Polling { open, client, url, bytes_max })
 }
@@ -78,11 +78,11 @@ fn client(config: &Config) -> Result<Client, Error> {
         || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
     if is_here { builder.no_proxy() } else { builder }
         .build()
-        .map_err(|error| Error::Address(told(&error)))
+        .map_err(|error| Error::Address(describe_error(&error)))
 }
 
 /// The error and its causes, without the address: that may hold secrets.
-fn told(error: &reqwest::Error) -> String {
+fn describe_error(error: &reqwest::Error) -> String {
     let mut text = String::new();
     let mut next: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = next {
@@ -99,19 +99,23 @@ fn told(error: &reqwest::Error) -> String {
 
 /// What to do with a body past its bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum OverflowAction {
     Cut,
     Fail,
 }
 
 /// The body as text.
-pub(crate) async fn body(response: Response, bytes_max: usize, over: Over) -> Result<String, Loss> {
+pub(crate) async fn body(
+    response: Response,
+    bytes_max: usize,
+    over: OverflowAction,
+) -> Result<String, Loss> {
     let mut bytes = Vec::new();
     let mut stream = response.bytes_stream();
     while let Some(piece) = stream.next().await {
-        bytes.extend_from_slice(&piece.map_err(|error| Loss::Broken(told(&error)))?);
+        bytes.extend_from_slice(&piece.map_err(|error| Loss::Broken(describe_error(&error)))?);
         if bytes.len() > bytes_max {
-            if over == Over::Fail {
+            if over == OverflowAction::Fail {
                 return Err(Loss::Broken(format!("a body of more than {bytes_max} bytes")));
             }
             bytes.truncate(bytes_max);
@@ -119,8 +123,8 @@ pub(crate) async fn body(response: Response, bytes_max: usize, over: Over) -> Re
         }
     }
     match over {
-        Over::Cut => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Over::Fail => {
+        OverflowAction::Cut => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        OverflowAction::Fail => {
             String::from_utf8(bytes).map_err(|_| Loss::Broken("a body that is not UTF-8".into()))
         }
     }
@@ -153,7 +157,7 @@ async fn poll(
     url: &Url,
     bytes_max: usize,
     patience: Duration,
-    heard: &mpsc::Sender<Result<Heard, Loss>>,
+    heard: &mpsc::Sender<Result<ServerPacket, Loss>>,
 ) {
     loop {
         let body = match get(client, url, bytes_max, patience).await {
@@ -176,37 +180,37 @@ async fn get(
     patience: Duration,
 ) -> Result<String, Loss> {
     let response = client.get(url.clone()).timeout(patience).send().await;
-    let response = response.map_err(|error| Loss::Broken(told(&error)))?;
+    let response = response.map_err(|error| Loss::Broken(describe_error(&error)))?;
     match response.status().as_u16() {
-        200 => body(response, bytes_max, Over::Fail).await,
+        200 => body(response, bytes_max, OverflowAction::Fail).await,
         status => Err(Loss::Broken(format!("polling was answered with HTTP status {status}"))),
     }
 }
 
 /// The packets of a body, in order.
-pub(crate) fn packets(body: &str) -> impl Iterator<Item = Result<Heard, Loss>> {
+pub(crate) fn packets(body: &str) -> impl Iterator<Item = Result<ServerPacket, Loss>> {
     body.split(SEPARATOR).map(read)
 }
 
-fn read(packet: &str) -> Result<Heard, Loss> {
+fn read(packet: &str) -> Result<ServerPacket, Loss> {
     match packet.strip_prefix('b') {
         Some(text) => STANDARD
             .decode(text)
-            .map(|bytes| Heard::Bytes(Bytes::from(bytes)))
+            .map(|bytes| ServerPacket::Bytes(Bytes::from(bytes)))
             .map_err(|_| Loss::Broken("an attachment that is not base64".into())),
-        None => Heard::read(packet),
+        None => ServerPacket::read(packet),
     }
 }
 
 /// The receiving half.
 #[derive(Debug)]
 pub(crate) struct Poller {
-    heard: mpsc::Receiver<Result<Heard, Loss>>,
+    heard: mpsc::Receiver<Result<ServerPacket, Loss>>,
     _stop: DropGuard,
 }
 
 impl Poller {
-    pub(crate) async fn next(&mut self) -> Result<Heard, Loss> {
+    pub(crate) async fn next(&mut self) -> Result<ServerPacket, Loss> {
         let ended = || Err(Loss::Closed { code: None, reason: String::new() });
         self.heard.recv().await.unwrap_or_else(ended)
     }
@@ -223,7 +227,7 @@ pub(crate) struct Poster {
 
 impl Poster {
     /// Sends packets in as few bodies as the server's limit allows.
-    pub(crate) async fn say(&mut self, packets: Vec<Packet>) -> Result<(), Loss> {
+    pub(crate) async fn send_packets(&mut self, packets: Vec<ClientPacket>) -> Result<(), Loss> {
         for body in bodies(packets, self.payload_max) {
             self.post(body).await?;
         }
@@ -237,7 +241,8 @@ impl Poster {
             .header(http::header::CONTENT_TYPE, "text/plain;charset=UTF-8")
             .timeout(self.patience)
             .body(body);
-        let response = request.send().await.map_err(|error| Loss::Broken(told(&error)))?;
+        let response =
+            request.send().await.map_err(|error| Loss::Broken(describe_error(&error)))?;
         match response.status().as_u16() {
             200 => Ok(()),
             status => Err(Loss::Broken(format!("sending was answered with HTTP status {status}"))),
@@ -246,7 +251,7 @@ impl Poster {
 }
 
 /// Packets in as few bodies as fit this limit; one that alone is longer has a body to itself.
-pub(crate) fn bodies(packets: Vec<Packet>, bytes_max: usize) -> impl Iterator<Item = String> {
+pub(crate) fn bodies(packets: Vec<ClientPacket>, bytes_max: usize) -> impl Iterator<Item = String> {
     let mut texts = packets.into_iter().flat_map(texts).peekable();
     std::iter::from_fn(move || {
         let mut body = texts.next()?;
@@ -259,11 +264,11 @@ pub(crate) fn bodies(packets: Vec<Packet>, bytes_max: usize) -> impl Iterator<It
 }
 
 /// A packet as it stands in a body.
-fn texts(packet: Packet) -> Vec<String> {
+fn texts(packet: ClientPacket) -> Vec<String> {
     match packet {
-        Packet::Pong => vec!["3".into()],
-        Packet::Close => vec!["1".into()],
-        Packet::Message(encoding) => {
+        ClientPacket::Pong => vec!["3".into()],
+        ClientPacket::Close => vec!["1".into()],
+        ClientPacket::Message(encoding) => {
             let attachments = encoding.attachments.iter();
             let attachments = attachments.map(|bytes| format!("b{}", STANDARD.encode(bytes)));
             std::iter::once(format!("4{}", encoding.text)).chain(attachments).collect()

@@ -5,9 +5,9 @@ use futures::{executor::block_on, stream};
 
 use crate::{
     Limits, Loss,
-    engine::{Heard, Open, Packet},
-    packet::{self, Decoder, Said},
-    polling::{self, Over},
+    engine::{ClientPacket, Handshake, ServerPacket},
+    packet::{self, Decoder, ServerMessage},
+    polling::{self, OverflowAction},
 };
 
 /// The longest body that is read here.
@@ -20,8 +20,8 @@ pub fn packet(text: &str) {
     let decoder = Decoder::new(&Limits::default());
     let _ = decoder.text(text.to_owned());
     let _ = decoder.bytes(Bytes::from_static(b"attached"));
-    let _ = Heard::read(text);
-    if let Ok(open) = Open::read(text) {
+    let _ = ServerPacket::read(text);
+    if let Ok(open) = Handshake::read(text) {
         let _ = open.silence_max();
     }
 }
@@ -59,18 +59,18 @@ fn received(bytes: &[u8], size: usize) -> Result<String, Loss> {
     let pieces: Vec<_> =
         bytes.chunks(size).map(Bytes::copy_from_slice).map(Ok::<_, Loss>).collect();
     let response = http::Response::new(reqwest::Body::wrap_stream(stream::iter(pieces)));
-    block_on(polling::body(response.into(), BODY_MAX, Over::Fail))
+    block_on(polling::body(response.into(), BODY_MAX, OverflowAction::Fail))
 }
 
 /// What a session makes of bodies, up to what it does not understand.
-fn understood<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Vec<Result<Said, String>> {
+fn understood<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Vec<Result<ServerMessage, String>> {
     let decoder = Decoder::new(&Limits::default());
     let mut said = Vec::new();
     for heard in bodies.into_iter().flat_map(polling::packets) {
         let next = match heard {
-            Ok(Heard::Text(text)) => decoder.text(text),
-            Ok(Heard::Bytes(bytes)) => decoder.bytes(bytes),
-            Ok(Heard::Ping | Heard::Close | Heard::Nothing) => Ok(None),
+            Ok(ServerPacket::Text(text)) => decoder.text(text),
+            Ok(ServerPacket::Bytes(bytes)) => decoder.bytes(bytes),
+            Ok(ServerPacket::Ping | ServerPacket::Close | ServerPacket::Noop) => Ok(None),
             Err(loss) => Err(loss.to_string()),
         };
         let is_over = next.is_err();
@@ -86,15 +86,19 @@ fn understood<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Vec<Result<Said,
 }
 
 /// Writes what was understood, and reads it again.
-fn rewritten(said: &Said) {
+fn rewritten(said: &ServerMessage) {
     let encoding = match said {
-        Said::Event { namespace, name, payload, ack } => {
+        ServerMessage::Event { namespace, name, payload, ack } => {
             packet::event(namespace, name, payload.clone(), *ack)
         }
-        Said::Answer { namespace, id, payload } => packet::answer(namespace, *id, payload.clone()),
-        Said::Connected { .. } | Said::Refused { .. } | Said::Disconnected { .. } => return,
+        ServerMessage::Answer { namespace, id, payload } => {
+            packet::answer(namespace, *id, payload.clone())
+        }
+        ServerMessage::Connected { .. }
+        | ServerMessage::Refused { .. }
+        | ServerMessage::Disconnected { .. } => return,
     };
-    let sent = vec![Packet::Pong, Packet::Message(encoding), Packet::Close];
+    let sent = vec![ClientPacket::Pong, ClientPacket::Message(encoding), ClientPacket::Close];
     let bodies: Vec<String> = polling::bodies(sent, PAYLOAD_MAX).collect();
     let is_long = |body: &&String| body.len() > PAYLOAD_MAX && body.contains('\u{1e}');
     assert_eq!(bodies.iter().find(is_long), None, "a body is no longer than a server wants");

@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     Auth, Config, Error, Event, Loss, Payload, Reply,
-    engine::{self, Ear, Heard, Link, Mouth, Packet},
-    packet::{self, Decoder, Said},
+    engine::{self, ClientPacket, ServerPacket, Transport, TransportReceiver, TransportSender},
+    packet::{self, Decoder, ServerMessage},
     shared::{Shared, count},
 };
 
@@ -37,7 +37,7 @@ impl Session {
     pub(crate) async fn run(mut self) {
         let error = self.keep_connected().await;
         self.shared.end(&error);
-        self.tell_first(Err(error));
+        self.report_first(Err(error));
     }
 
     /// Returns when there is nothing more to try.
@@ -79,7 +79,7 @@ impl Session {
         }
     }
 
-    fn tell_first(&mut self, result: Result<(), Error>) {
+    fn report_first(&mut self, result: Result<(), Error>) {
         if let Some(first) = self.first.take() {
             let _ = first.send(result);
         }
@@ -107,21 +107,21 @@ impl Session {
                 Auth::Fixed(value) => Some(value.clone()),
                 Auth::Fresh(ask) => Some(ask().await),
             };
-            let hello = Packet::Message(packet::connect(name, auth.as_ref()));
-            link.mouth.say(vec![hello]).await.map_err(Error::Lost)?;
+            let hello = ClientPacket::Message(packet::connect(name, auth.as_ref()));
+            link.sender.send_packets(vec![hello]).await.map_err(Error::Lost)?;
         }
         let decoder = Decoder::new(&self.config.limits);
         let mut early = Vec::new();
         let mut sids: Vec<Option<String>> = vec![None; self.shared.spaces.len()];
         while sids.iter().any(Option::is_none) {
-            match hear(&mut link, &decoder).await? {
-                Some(Said::Connected { namespace, sid }) => {
+            match read_message(&mut link, &decoder).await? {
+                Some(ServerMessage::Connected { namespace, sid }) => {
                     if let Some(space) = self.shared.space(&namespace) {
                         sids[space] = Some(sid);
                     }
                 }
-                Some(Said::Refused { namespace, message, data }) => {
-                    link.mouth.close().await;
+                Some(ServerMessage::Refused { namespace, message, data }) => {
+                    link.sender.close().await;
                     return Err(Error::Refused { namespace, message, data });
                 }
                 Some(said) => early.push(said),
@@ -137,15 +137,16 @@ impl Session {
 
     /// Serves a connection until it is lost.
     async fn serve(&mut self, connection: Connection) -> Error {
-        let Connection { link: Link { open, ear, mut mouth }, decoder, sids, early } = connection;
+        let Connection { link: Transport { open, receiver, mut sender }, decoder, sids, early } =
+            connection;
         let epoch = self.shared.go_online(open.max_payload);
-        self.tell_first(Ok(()));
+        self.report_first(Ok(()));
         let silence_max = open.silence_max();
         let mut reader = Reader {
             shared: self.shared.clone(),
             inbox: self.inbox.clone(),
             decoder,
-            ear,
+            receiver,
             epoch,
             silence_max,
         };
@@ -159,20 +160,20 @@ impl Session {
         tokio::select! {
             biased;
             () = shared.closing.cancelled() => {
-                self.say_goodbye(&mut mouth).await;
+                self.send_goodbye(&mut sender).await;
                 Error::Closed
             }
             error = reading => error,
-            error = write(&shared, &mut mouth, silence_max) => error,
+            error = write(&shared, &mut sender, silence_max) => error,
         }
     }
 
-    async fn say_goodbye(&self, mouth: &mut Mouth) {
+    async fn send_goodbye(&self, sender: &mut TransportSender) {
         let names = self.shared.spaces.iter().map(|space| packet::disconnect(&space.name));
-        let packets = names.map(Packet::Message).collect();
+        let packets = names.map(ClientPacket::Message).collect();
         let goodbye = async {
-            let _ = mouth.say(packets).await;
-            mouth.close().await;
+            let _ = sender.send_packets(packets).await;
+            sender.close().await;
         };
         tokio::select! {
             biased;
@@ -184,30 +185,33 @@ impl Session {
 
 /// A connection whose namespaces are connected.
 struct Connection {
-    link: Link,
+    link: Transport,
     decoder: Decoder,
     sids: Vec<String>,
     /// What was said before the last namespace was connected.
-    early: Vec<Said>,
+    early: Vec<ServerMessage>,
 }
 
 /// The next packet during the handshake.
-async fn hear(link: &mut Link, decoder: &Decoder) -> Result<Option<Said>, Error> {
-    match link.ear.next().await.map_err(Error::Lost)? {
-        Heard::Ping => {
-            link.mouth.say(vec![Packet::Pong]).await.map_err(Error::Lost)?;
+async fn read_message(
+    link: &mut Transport,
+    decoder: &Decoder,
+) -> Result<Option<ServerMessage>, Error> {
+    match link.receiver.next().await.map_err(Error::Lost)? {
+        ServerPacket::Ping => {
+            link.sender.send_packets(vec![ClientPacket::Pong]).await.map_err(Error::Lost)?;
             Ok(None)
         }
-        Heard::Text(text) => decoder.text(text).map_err(Error::Protocol),
-        Heard::Bytes(bytes) => decoder.bytes(bytes).map_err(Error::Protocol),
-        Heard::Nothing => Ok(None),
-        Heard::Close => Err(Error::Lost(Loss::Closed { code: None, reason: String::new() })),
+        ServerPacket::Text(text) => decoder.text(text).map_err(Error::Protocol),
+        ServerPacket::Bytes(bytes) => decoder.bytes(bytes).map_err(Error::Protocol),
+        ServerPacket::Noop => Ok(None),
+        ServerPacket::Close => Err(Error::Lost(Loss::Closed { code: None, reason: String::new() })),
     }
 }
 
 /// Sends what is queued, until the connection is lost. A server that takes nothing is lost as well, though it may
 /// still talk: our answers to its pings are among what waits.
-async fn write(shared: &Shared, mouth: &mut Mouth, patience: Duration) -> Error {
+async fn write(shared: &Shared, sender: &mut TransportSender, patience: Duration) -> Error {
     loop {
         let packets = shared.take();
         if packets.is_empty() {
@@ -216,8 +220,8 @@ async fn write(shared: &Shared, mouth: &mut Mouth, patience: Duration) -> Error 
         }
         let said = tokio::select! {
             biased;
-            said = mouth.say(packets) => said,
-            () = shared.world.clock.sleep(patience) => Err(Loss::Stuck(patience)),
+            said = sender.send_packets(packets) => said,
+            () = shared.world.clock.sleep(patience) => Err(Loss::SendTimedOut(patience)),
         };
         if let Err(loss) = said {
             return Error::Lost(loss);
@@ -230,13 +234,13 @@ struct Reader {
     shared: Arc<Shared>,
     inbox: mpsc::Sender<Event>,
     decoder: Decoder,
-    ear: Ear,
+    receiver: TransportReceiver,
     epoch: u64,
     silence_max: Duration,
 }
 
 impl Reader {
-    async fn begin(&mut self, sids: Vec<String>, early: Vec<Said>) -> Result<(), Error> {
+    async fn begin(&mut self, sids: Vec<String>, early: Vec<ServerMessage>) -> Result<(), Error> {
         for (space, sid) in sids.into_iter().enumerate() {
             let namespace = self.shared.spaces[space].name.clone();
             self.hand_out(Event::Connected { namespace, sid }).await?;
@@ -251,20 +255,22 @@ impl Reader {
         loop {
             let heard = tokio::select! {
                 biased;
-                heard = self.ear.next() => heard,
+                heard = self.receiver.next() => heard,
                 () = self.shared.world.clock.sleep(self.silence_max) => {
                     Err(Loss::Silent(self.silence_max))
                 }
             };
             let said = match heard {
-                Ok(Heard::Ping) => {
+                Ok(ServerPacket::Ping) => {
                     self.shared.pong();
                     Ok(None)
                 }
-                Ok(Heard::Text(text)) => self.decoder.text(text).map_err(Error::Protocol),
-                Ok(Heard::Bytes(bytes)) => self.decoder.bytes(bytes).map_err(Error::Protocol),
-                Ok(Heard::Nothing) => Ok(None),
-                Ok(Heard::Close) => {
+                Ok(ServerPacket::Text(text)) => self.decoder.text(text).map_err(Error::Protocol),
+                Ok(ServerPacket::Bytes(bytes)) => {
+                    self.decoder.bytes(bytes).map_err(Error::Protocol)
+                }
+                Ok(ServerPacket::Noop) => Ok(None),
+                Ok(ServerPacket::Close) => {
                     Err(Error::Lost(Loss::Closed { code: None, reason: String::new() }))
                 }
                 Err(loss) => Err(Error::Lost(loss)),
@@ -280,12 +286,12 @@ impl Reader {
         }
     }
 
-    async fn take(&mut self, said: Said) -> Result<(), Error> {
+    async fn take(&mut self, said: ServerMessage) -> Result<(), Error> {
         match said {
-            Said::Event { namespace, name, payload, ack } => {
+            ServerMessage::Event { namespace, name, payload, ack } => {
                 self.take_event(&namespace, name, payload, ack).await
             }
-            Said::Answer { namespace, id, payload } => {
+            ServerMessage::Answer { namespace, id, payload } => {
                 let space = self.shared.space(&namespace);
                 let is_awaited =
                     space.is_some_and(|space| self.shared.spaces[space].answer(id, payload));
@@ -294,11 +300,11 @@ impl Reader {
                 }
                 Ok(())
             }
-            Said::Disconnected { namespace } => Err(Error::Kicked { namespace }),
-            Said::Refused { namespace, message, data } => {
+            ServerMessage::Disconnected { namespace } => Err(Error::Kicked { namespace }),
+            ServerMessage::Refused { namespace, message, data } => {
                 Err(Error::Refused { namespace, message, data })
             }
-            Said::Connected { .. } => Ok(()),
+            ServerMessage::Connected { .. } => Ok(()),
         }
     }
 
@@ -330,7 +336,7 @@ impl Reader {
             biased;
             _ = self.inbox.send(event) => Ok(()),
             () = self.shared.world.clock.sleep(self.silence_max) => {
-                Err(Error::Lost(Loss::NotTaken(self.silence_max)))
+                Err(Error::Lost(Loss::EventsNotConsumed(self.silence_max)))
             }
         }
     }

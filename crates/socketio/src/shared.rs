@@ -12,14 +12,14 @@ use std::{
     time::Duration,
 };
 
-use budao_core::seams::World;
+use budao_core::world::World;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error, Limits, Payload,
-    engine::Packet,
-    packet::{self, Encoding},
+    engine::ClientPacket,
+    packet::{self, EncodedPacket},
 };
 
 /// Packets sent at once.
@@ -57,7 +57,7 @@ pub(crate) fn count(counter: &AtomicU64) {
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) world: World,
-    pub(crate) spaces: Vec<Space>,
+    pub(crate) spaces: Vec<Namespace>,
     pub(crate) closing: CancellationToken,
     pub(crate) counters: Counters,
     outbox: Mutex<Outbox>,
@@ -69,7 +69,7 @@ pub(crate) struct Shared {
 
 /// One namespace.
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(crate) struct Namespace {
     pub(crate) name: Arc<str>,
     calls: Mutex<Calls>,
 }
@@ -77,11 +77,11 @@ pub(crate) struct Space {
 #[derive(Debug, Default)]
 struct Calls {
     last: i64,
-    waiting: BTreeMap<i64, Waiting>,
+    waiting: BTreeMap<i64, PendingCall>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingCall {
     answer: oneshot::Sender<Result<Payload, Error>>,
     is_sent: bool,
 }
@@ -89,7 +89,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Outbox {
     pongs: usize,
-    queue: VecDeque<Queued>,
+    queue: VecDeque<QueuedPacket>,
     bytes: usize,
     /// Counts connections; zero before the first one.
     epoch: u64,
@@ -98,9 +98,9 @@ struct Outbox {
 }
 
 #[derive(Debug)]
-struct Queued {
+struct QueuedPacket {
     space: usize,
-    encoding: Encoding,
+    encoding: EncodedPacket,
     bytes: usize,
     call: Option<i64>,
     /// For an answer: the connection it belongs to.
@@ -110,9 +110,9 @@ struct Queued {
 
 /// A packet to be queued.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingPacket {
     pub(crate) space: usize,
-    pub(crate) encoding: Encoding,
+    pub(crate) encoding: EncodedPacket,
     pub(crate) call: Option<i64>,
     pub(crate) epoch: Option<u64>,
 }
@@ -124,7 +124,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     pub(crate) fn new(limits: Limits, world: World, names: Vec<Arc<str>>) -> Self {
         let spaces =
-            names.into_iter().map(|name| Space { name, calls: Mutex::default() }).collect();
+            names.into_iter().map(|name| Namespace { name, calls: Mutex::default() }).collect();
         Self {
             room: Arc::new(Semaphore::new(limits.queue_max.min(Semaphore::MAX_PERMITS))),
             payload_max: AtomicUsize::new(usize::MAX),
@@ -143,7 +143,7 @@ impl Shared {
     }
 
     /// Queues a packet. Waits for room while there is a connection that makes some.
-    pub(crate) async fn enqueue(&self, outgoing: Outgoing) -> Result<(), Error> {
+    pub(crate) async fn enqueue(&self, outgoing: OutgoingPacket) -> Result<(), Error> {
         let bytes = outgoing.encoding.bytes();
         let limit = self.payload_max.load(Ordering::Relaxed);
         if bytes > limit {
@@ -172,8 +172,15 @@ impl Shared {
             });
         }
         outbox.bytes += bytes;
-        let Outgoing { space, encoding, call, epoch } = outgoing;
-        outbox.queue.push_back(Queued { space, encoding, bytes, call, epoch, _permit: permit });
+        let OutgoingPacket { space, encoding, call, epoch } = outgoing;
+        outbox.queue.push_back(QueuedPacket {
+            space,
+            encoding,
+            bytes,
+            call,
+            epoch,
+            _permit: permit,
+        });
         drop(outbox);
         self.ready.notify_one();
         Ok(())
@@ -186,11 +193,11 @@ impl Shared {
     }
 
     /// Takes what is to be sent next. What nobody waits for any more is left out.
-    pub(crate) fn take(&self) -> Vec<Packet> {
+    pub(crate) fn take(&self) -> Vec<ClientPacket> {
         let mut outbox = lock(&self.outbox);
-        let mut packets: Vec<Packet> = Vec::new();
+        let mut packets: Vec<ClientPacket> = Vec::new();
         for _ in 0..std::mem::take(&mut outbox.pongs) {
-            packets.push(Packet::Pong);
+            packets.push(ClientPacket::Pong);
         }
         while packets.len() < BATCH_MAX {
             let Some(queued) = outbox.queue.pop_front() else { break };
@@ -205,7 +212,7 @@ impl Shared {
     }
 
     /// The packet, if the server takes its size and its caller still waits.
-    fn fit(&self, queued: Queued) -> Option<Packet> {
+    fn fit(&self, queued: QueuedPacket) -> Option<ClientPacket> {
         let limit = self.payload_max.load(Ordering::Relaxed);
         let calls = &self.spaces[queued.space].calls;
         if queued.bytes > limit {
@@ -222,7 +229,7 @@ impl Shared {
         if let Some(id) = queued.call {
             lock(calls).waiting.get_mut(&id)?.is_sent = true;
         }
-        Some(Packet::Message(queued.encoding))
+        Some(ClientPacket::Message(queued.encoding))
     }
 
     fn is_online(&self) -> bool {
@@ -291,9 +298,9 @@ impl Shared {
         timeout: Duration,
     ) -> Result<Payload, Error> {
         let (id, answer) = self.spaces[space].register(self.limits.calls_max)?;
-        let _forget = Forget { space: &self.spaces[space], id };
+        let _forget = CallGuard { space: &self.spaces[space], id };
         let encoding = packet::event(&self.spaces[space].name, name, payload, Some(id));
-        let outgoing = Outgoing { space, encoding, call: Some(id), epoch: None };
+        let outgoing = OutgoingPacket { space, encoding, call: Some(id), epoch: None };
         let exchange = async {
             self.enqueue(outgoing).await?;
             answer.await.unwrap_or(Err(Error::Closed))
@@ -306,7 +313,7 @@ impl Shared {
     }
 }
 
-impl Space {
+impl Namespace {
     fn register(
         &self,
         calls_max: usize,
@@ -319,7 +326,7 @@ impl Space {
         // Never used twice in the life of a session, so no answer can reach another call.
         calls.last += 1;
         let id = calls.last;
-        calls.waiting.insert(id, Waiting { answer, is_sent: false });
+        calls.waiting.insert(id, PendingCall { answer, is_sent: false });
         Ok((id, receiver))
     }
 
@@ -333,13 +340,13 @@ impl Space {
         lock(&self.calls).waiting.len()
     }
 
-    fn fail(&self, error: &Error, which: impl Fn(&Waiting) -> bool) {
+    fn fail(&self, error: &Error, which: impl Fn(&PendingCall) -> bool) {
         let mut calls = lock(&self.calls);
         let all = std::mem::take(&mut calls.waiting);
         let (failed, kept) = all.into_iter().partition(|(_, waiting)| which(waiting));
         calls.waiting = kept;
         drop(calls);
-        let failed: BTreeMap<i64, Waiting> = failed;
+        let failed: BTreeMap<i64, PendingCall> = failed;
         for waiting in failed.into_values() {
             let _ = waiting.answer.send(Err(error.clone()));
         }
@@ -347,12 +354,12 @@ impl Space {
 }
 
 /// Takes a call out of the table when nobody waits for it any more.
-struct Forget<'a> {
-    space: &'a Space,
+struct CallGuard<'a> {
+    space: &'a Namespace,
     id: i64,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         lock(&self.space.calls).waiting.remove(&self.id);
     }

@@ -15,7 +15,7 @@ use tokio_tungstenite::{
 
 use crate::{
     Config, Error, HttpRefusal, Loss,
-    engine::{Heard, Open, Packet},
+    engine::{ClientPacket, Handshake, ServerPacket},
     polling::{ERROR_BYTES, install_tls},
 };
 
@@ -30,10 +30,10 @@ pub(crate) struct Source(SplitStream<Stream>);
 pub(crate) struct Sink(SplitSink<Stream, Message>);
 
 /// Opens a session by WebSocket alone.
-pub(crate) async fn open(config: &Config) -> Result<(Open, Sink, Source), Error> {
+pub(crate) async fn open(config: &Config) -> Result<(Handshake, Sink, Source), Error> {
     let mut stream = dial(config, None).await?;
     let first = next_text(&mut stream).await.map_err(Error::Lost)?;
-    let open = Open::read(&first)?;
+    let open = Handshake::read(&first)?;
     let (sink, source) = stream.split();
     Ok((open, Sink(sink), Source(source)))
 }
@@ -115,11 +115,11 @@ fn closed(frame: Option<&tokio_tungstenite::tungstenite::protocol::CloseFrame>) 
 }
 
 impl Source {
-    pub(crate) async fn next(&mut self) -> Result<Heard, Loss> {
+    pub(crate) async fn next(&mut self) -> Result<ServerPacket, Loss> {
         loop {
             match self.0.next().await {
-                Some(Ok(Message::Text(text))) => return Heard::read(text.as_str()),
-                Some(Ok(Message::Binary(bytes))) => return Ok(Heard::Bytes(bytes)),
+                Some(Ok(Message::Text(text))) => return ServerPacket::read(text.as_str()),
+                Some(Ok(Message::Binary(bytes))) => return Ok(ServerPacket::Bytes(bytes)),
                 Some(Ok(Message::Close(frame))) => return Err(closed(frame.as_ref())),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(loss(&error)),
@@ -130,12 +130,12 @@ impl Source {
 }
 
 impl Sink {
-    pub(crate) async fn say(&mut self, packets: Vec<Packet>) -> Result<(), Loss> {
+    pub(crate) async fn send_packets(&mut self, packets: Vec<ClientPacket>) -> Result<(), Loss> {
         for packet in packets {
             match packet {
-                Packet::Pong => self.feed(Message::text("3")).await?,
-                Packet::Close => self.feed(Message::text("1")).await?,
-                Packet::Message(encoding) => {
+                ClientPacket::Pong => self.feed(Message::text("3")).await?,
+                ClientPacket::Close => self.feed(Message::text("1")).await?,
+                ClientPacket::Message(encoding) => {
                     let mut text = encoding.text;
                     text.insert(0, '4');
                     self.feed(Message::text(text)).await?;
@@ -153,7 +153,7 @@ impl Sink {
     }
 
     pub(crate) async fn close(&mut self) {
-        let _ = self.say(vec![Packet::Close]).await;
+        let _ = self.send_packets(vec![ClientPacket::Close]).await;
         let _ = self.0.close().await;
     }
 }

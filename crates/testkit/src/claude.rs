@@ -41,7 +41,7 @@ use tokio::{
 
 /// How the CLI that is played differs from the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Age {
+pub enum CliVersion {
     /// It stamps results with prompts and tells their lifecycle.
     Current,
     /// As of January 2026: no stamps.
@@ -50,7 +50,7 @@ pub enum Age {
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CliExit {
     /// Its input was closed, or its output.
     Closed,
     /// It died.
@@ -59,11 +59,11 @@ pub enum End {
 
 /// Plays the CLI until its input ends or it dies. `session` is the id it was started with.
 pub async fn play(
-    age: Age,
+    age: CliVersion,
     session: &str,
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
-) -> End {
+) -> CliExit {
     let (sender, lines) = mpsc::channel(64);
     // Ends with the input, or when nobody listens any more.
     let reader = tokio::spawn(async move {
@@ -86,13 +86,13 @@ pub async fn play(
         count: 0,
         is_dead: false,
     };
-    let end = player.run().await.err().unwrap_or(End::Closed);
+    let end = player.run().await.err().unwrap_or(CliExit::Closed);
     reader.abort();
     end
 }
 
 struct Player<W> {
-    age: Age,
+    age: CliVersion,
     session: String,
     output: W,
     lines: mpsc::Receiver<Value>,
@@ -104,25 +104,25 @@ struct Player<W> {
 }
 
 /// What ends a turn before its time.
-enum Stop {
+enum TurnInterrupt {
     Interrupted,
-    Ended(End),
+    Ended(CliExit),
 }
 
-impl From<End> for Stop {
-    fn from(end: End) -> Self {
+impl From<CliExit> for TurnInterrupt {
+    fn from(end: CliExit) -> Self {
         Self::Ended(end)
     }
 }
 
-type Played<T> = Result<T, Stop>;
+type ScriptResult<T> = Result<T, TurnInterrupt>;
 
 impl<W: AsyncWrite + Unpin + Send> Player<W> {
-    async fn run(&mut self) -> Result<(), End> {
+    async fn run(&mut self) -> Result<(), CliExit> {
         loop {
             let line = match self.waiting.is_empty() {
                 false => self.waiting.remove(0),
-                true => self.lines.recv().await.ok_or(End::Closed)?,
+                true => self.lines.recv().await.ok_or(CliExit::Closed)?,
             };
             match line["type"].as_str() {
                 Some("user") => self.turn(&line).await?,
@@ -132,7 +132,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         }
     }
 
-    async fn write(&mut self, mut line: Value) -> Result<(), End> {
+    async fn write(&mut self, mut line: Value) -> Result<(), CliExit> {
         if self.is_dead {
             return Ok(());
         }
@@ -142,13 +142,13 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         self.raw(&line.to_string()).await
     }
 
-    async fn raw(&mut self, line: &str) -> Result<(), End> {
+    async fn raw(&mut self, line: &str) -> Result<(), CliExit> {
         let line = format!("{line}\n");
-        self.output.write_all(line.as_bytes()).await.map_err(|_| End::Closed)?;
-        self.output.flush().await.map_err(|_| End::Closed)
+        self.output.write_all(line.as_bytes()).await.map_err(|_| CliExit::Closed)?;
+        self.output.flush().await.map_err(|_| CliExit::Closed)
     }
 
-    async fn control(&mut self, line: &Value) -> Result<(), End> {
+    async fn control(&mut self, line: &Value) -> Result<(), CliExit> {
         let response = match line["request"]["subtype"].as_str() {
             Some("interrupt") => json!({"still_queued": []}),
             Some("initialize") => json!({"commands": [], "models": []}),
@@ -161,15 +161,15 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
     }
 
     /// Lets time pass, and hears what comes meanwhile.
-    async fn pause(&mut self, wait: Duration) -> Played<()> {
+    async fn pause(&mut self, wait: Duration) -> ScriptResult<()> {
         let until = tokio::time::Instant::now() + wait;
         loop {
             tokio::select! {
                 biased;
                 line = self.lines.recv() => {
-                    let line = line.ok_or(End::Closed)?;
+                    let line = line.ok_or(CliExit::Closed)?;
                     if self.heard(line).await? {
-                        return Err(Stop::Interrupted);
+                        return Err(TurnInterrupt::Interrupted);
                     }
                 }
                 () = tokio::time::sleep_until(until) => return Ok(()),
@@ -178,21 +178,21 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
     }
 
     /// Waits for the answer to a permission request.
-    async fn answer_to(&mut self, id: &str) -> Played<Value> {
+    async fn answer_to(&mut self, id: &str) -> ScriptResult<Value> {
         loop {
-            let line = self.lines.recv().await.ok_or(End::Closed)?;
+            let line = self.lines.recv().await.ok_or(CliExit::Closed)?;
             if line["type"] == "control_response" && line["response"]["request_id"] == id {
                 return Ok(line["response"]["response"].clone());
             }
             if self.heard(line).await? {
                 self.write(json!({"type": "control_cancel_request", "request_id": id})).await?;
-                return Err(Stop::Interrupted);
+                return Err(TurnInterrupt::Interrupted);
             }
         }
     }
 
     /// Takes up a line in the middle of a turn. Is it an interrupt?
-    async fn heard(&mut self, line: Value) -> Result<bool, End> {
+    async fn heard(&mut self, line: Value) -> Result<bool, CliExit> {
         match line["type"].as_str() {
             Some("user") => self.waiting.push(line),
             Some("control_request") => {
@@ -204,18 +204,18 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         Ok(false)
     }
 
-    async fn turn(&mut self, line: &Value) -> Result<(), End> {
+    async fn turn(&mut self, line: &Value) -> Result<(), CliExit> {
         let turn = Turn::of(line);
         self.count += 1;
         let played = self.body(&turn).await;
         match played {
             Ok(()) => {}
-            Err(Stop::Ended(end)) => return Err(end),
-            Err(Stop::Interrupted) => {
+            Err(TurnInterrupt::Ended(end)) => return Err(end),
+            Err(TurnInterrupt::Interrupted) => {
                 self.write(json!({"type": "user", "message": {"role": "user",
                     "content": [{"type": "text", "text": "[Request interrupted by user]"}]}}))
                     .await?;
-                let is_error = self.age == Age::Current;
+                let is_error = self.age == CliVersion::Current;
                 self.result(&turn, "error_during_execution", is_error, "aborted_streaming").await?;
                 self.lifecycle(&turn.uuid, "cancelled").await?;
             }
@@ -225,8 +225,8 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         Ok(())
     }
 
-    async fn lifecycle(&mut self, uuid: &str, state: &str) -> Result<(), End> {
-        if self.age == Age::Old {
+    async fn lifecycle(&mut self, uuid: &str, state: &str) -> Result<(), CliExit> {
+        if self.age == CliVersion::Old {
             return Ok(());
         }
         let line = json!({"type": "command_lifecycle", "command_uuid": uuid, "state": state});
@@ -235,15 +235,15 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
 
     fn stamps(&self, uuid: &str) -> Value {
         match self.age {
-            Age::Current if !uuid.is_empty() => json!([uuid]),
+            CliVersion::Current if !uuid.is_empty() => json!([uuid]),
             _ => Value::Null,
         }
     }
 
-    async fn init(&mut self, uuid: &str) -> Result<(), End> {
+    async fn init(&mut self, uuid: &str) -> Result<(), CliExit> {
         let capabilities = match self.age {
-            Age::Current => json!(["interrupt_receipt_v1", "msg_lifecycle_v1"]),
-            Age::Old => Value::Null,
+            CliVersion::Current => json!(["interrupt_receipt_v1", "msg_lifecycle_v1"]),
+            CliVersion::Old => Value::Null,
         };
         let line = json!({"type": "system", "subtype": "init", "model": "m",
             "capabilities": capabilities, "user_message_uuids": self.stamps(uuid)});
@@ -256,7 +256,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         subtype: &str,
         is_error: bool,
         terminal: &str,
-    ) -> Result<(), End> {
+    ) -> Result<(), CliExit> {
         let took = turn.began.elapsed().as_millis();
         let text = turn.answer();
         let line = json!({"type": "result", "subtype": subtype, "is_error": is_error, "result": text,
@@ -266,11 +266,16 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
     }
 
     /// A result that is not this turn's.
-    async fn stale(&mut self, stamp: &str, origin: Value) -> Result<(), End> {
+    async fn stale(&mut self, stamp: &str, origin: Value) -> Result<(), CliExit> {
         self.old_result(stamp, origin, false).await
     }
 
-    async fn old_result(&mut self, stamp: &str, origin: Value, is_fine: bool) -> Result<(), End> {
+    async fn old_result(
+        &mut self,
+        stamp: &str,
+        origin: Value,
+        is_fine: bool,
+    ) -> Result<(), CliExit> {
         let subtype = if is_fine { "success" } else { "error_during_execution" };
         let line = json!({"type": "result", "subtype": subtype, "is_error": !is_fine,
             "result": is_fine.then_some("LEFT OVER"), "errors": ["left over"], "num_turns": 4,
@@ -279,7 +284,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
     }
 
     /// The old results that the prompt wants at this place.
-    async fn strays(&mut self, turn: &Turn, place: &str, stamp: &str) -> Result<(), End> {
+    async fn strays(&mut self, turn: &Turn, place: &str, stamp: &str) -> Result<(), CliExit> {
         let is_fine = turn.is("@fine");
         for (ending, stamp, origin) in [
             ("", "", Value::Null),
@@ -293,9 +298,9 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         Ok(())
     }
 
-    async fn body(&mut self, turn: &Turn) -> Played<()> {
+    async fn body(&mut self, turn: &Turn) -> ScriptResult<()> {
         if turn.is("@die") {
-            return Err(End::Died.into());
+            return Err(CliExit::Died.into());
         }
         if turn.is("@stale-before") {
             self.stale("", Value::Null).await?;
@@ -343,7 +348,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         Ok(())
     }
 
-    async fn junk(&mut self) -> Result<(), End> {
+    async fn junk(&mut self) -> Result<(), CliExit> {
         self.raw("this is no line").await?;
         self.raw("{\"type\":").await?;
         self.write(json!({"type": "horoscope", "sign": "ox"})).await?;
@@ -357,7 +362,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
     }
 
     /// The model service fails.
-    async fn refused(&mut self, turn: &Turn, status: u16) -> Played<()> {
+    async fn refused(&mut self, turn: &Turn, status: u16) -> ScriptResult<()> {
         self.write(
             json!({"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 1,
             "retry_delay_ms": 500, "error_status": status, "error": "unknown"}),
@@ -371,7 +376,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         let mut line = json!({"type": "result", "subtype": "success", "is_error": true, "result": words,
             "terminal_reason": "api_error", "num_turns": 1, "duration_ms": 500,
             "user_message_uuids": self.stamps(&turn.uuid)});
-        if self.age == Age::Current {
+        if self.age == CliVersion::Current {
             line["api_error_status"] = status.into();
         }
         self.write(line).await?;
@@ -379,13 +384,13 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         Ok(())
     }
 
-    async fn event(&mut self, event: Value, stamp: &str) -> Result<(), End> {
+    async fn event(&mut self, event: Value, stamp: &str) -> Result<(), CliExit> {
         let stamps = self.stamps(stamp);
         self.write(json!({"type": "stream_event", "event": event, "user_message_uuids": stamps}))
             .await
     }
 
-    async fn start_message(&mut self, stamp: &str) -> Result<String, End> {
+    async fn start_message(&mut self, stamp: &str) -> Result<String, CliExit> {
         self.count += 1;
         let id = format!("msg_{}", self.count);
         let usage = json!({"input_tokens": 10, "output_tokens": 1});
@@ -394,19 +399,19 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         Ok(id)
     }
 
-    async fn piece(&mut self, text: &str) -> Result<(), End> {
+    async fn piece(&mut self, text: &str) -> Result<(), CliExit> {
         let delta = json!({"type": "text_delta", "text": text});
         self.event(json!({"type": "content_block_delta", "index": 0, "delta": delta}), "").await
     }
 
-    async fn block(&mut self, id: &str, block: Value) -> Result<(), End> {
+    async fn block(&mut self, id: &str, block: Value) -> Result<(), CliExit> {
         self.write(
             json!({"type": "assistant", "message": {"id": id, "model": "m", "content": [block]}}),
         )
         .await
     }
 
-    async fn end_message(&mut self, stop: &str, abandoned: Option<u64>) -> Result<(), End> {
+    async fn end_message(&mut self, stop: &str, abandoned: Option<u64>) -> Result<(), CliExit> {
         let usage = json!({"output_tokens": 7});
         let delta = json!({"stop_reason": stop});
         if abandoned.is_none() {
@@ -420,7 +425,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
     }
 
     /// The step that uses a tool.
-    async fn calls(&mut self, turn: &Turn) -> Played<()> {
+    async fn calls(&mut self, turn: &Turn) -> ScriptResult<()> {
         let asks = turn.is("@tool") || turn.is("@early") || turn.is("@withdraw");
         if !asks && !turn.is("@free") && !turn.is("@die-tool") {
             return Ok(());
@@ -440,7 +445,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         self.end_message("tool_use", None).await?;
         if turn.is("@die-tool") {
             self.pause(Duration::from_millis(500)).await?;
-            return Err(End::Died.into());
+            return Err(CliExit::Died.into());
         }
         let mut words = "hi".to_owned();
         let mut is_error = false;
@@ -470,7 +475,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
     }
 
     /// The step that answers.
-    async fn speak(&mut self, turn: &Turn) -> Played<()> {
+    async fn speak(&mut self, turn: &Turn) -> ScriptResult<()> {
         if turn.is("@quiet") {
             return Ok(());
         }
@@ -485,7 +490,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         self.piece(head).await?;
         if turn.is("@die-mid") {
             self.pause(Duration::from_millis(100)).await?;
-            return Err(End::Died.into());
+            return Err(CliExit::Died.into());
         }
         if turn.is("@cut") || turn.is("@whole") {
             self.pause(Duration::from_millis(100)).await?;
@@ -515,20 +520,20 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
         Ok(())
     }
 
-    async fn slowly(&mut self, is_deaf: bool) -> Played<()> {
+    async fn slowly(&mut self, is_deaf: bool) -> ScriptResult<()> {
         let until =
             tokio::time::Instant::now() + Duration::from_secs(if is_deaf { 3_600 } else { 1 });
         loop {
             let rest = until.saturating_duration_since(tokio::time::Instant::now());
             match self.pause(rest).await {
-                Err(Stop::Interrupted) if is_deaf => {}
+                Err(TurnInterrupt::Interrupted) if is_deaf => {}
                 other => return other,
             }
         }
     }
 
     /// What comes when the turn is over.
-    async fn after(&mut self, turn: &Turn) -> Result<(), End> {
+    async fn after(&mut self, turn: &Turn) -> Result<(), CliExit> {
         if turn.is("@late") {
             let text = format!("too late for {}", about(&turn.text));
             let id = self.start_message(&turn.uuid).await?;
@@ -538,7 +543,7 @@ impl<W: AsyncWrite + Unpin + Send> Player<W> {
             self.stale(&turn.uuid, Value::Null).await?;
         }
         self.strays(turn, "after", &turn.uuid).await?;
-        if turn.is("@background") && self.age == Age::Current {
+        if turn.is("@background") && self.age == CliVersion::Current {
             tokio::time::sleep(Duration::from_millis(100)).await;
             self.init("").await?;
             let id = self.start_message("").await?;

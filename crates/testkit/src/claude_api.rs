@@ -25,7 +25,7 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-use crate::sse::{Saying, anthropic};
+use crate::sse::{ModelOutput, anthropic};
 
 /// A running service. It ends when dropped.
 #[derive(Debug)]
@@ -108,11 +108,14 @@ async fn answer(State(asked): State<Arc<Mutex<Vec<Value>>>>, body: Bytes) -> Res
 /// The events of an answer; none follow a break.
 fn events(word: &str, has_result: bool, count: usize) -> Vec<String> {
     let call = |name: &str, arguments: Value| {
-        vec![Saying::text("let me "), Saying::call(&format!("toolu_{count}"), name, &arguments)]
+        vec![
+            ModelOutput::text("let me "),
+            ModelOutput::call(&format!("toolu_{count}"), name, &arguments),
+        ]
     };
     let (word, rest) = word.split_once(':').unwrap_or((word, ""));
     let sayings = match word {
-        _ if has_result => vec![Saying::text("after the tool")],
+        _ if has_result => vec![ModelOutput::text("after the tool")],
         "%write" => call("Write", json!({"file_path": rest, "content": "written"})),
         "%run" => call("Bash", json!({"command": rest.replace('-', " "), "description": "run"})),
         "%background" => call(
@@ -121,11 +124,14 @@ fn events(word: &str, has_result: bool, count: usize) -> Vec<String> {
         ),
         "%enter" => call("EnterPlanMode", json!({})),
         "%think" => {
-            vec![Saying::Thinking(vec!["hm".into()], "sig".into()), Saying::text("hello world")]
+            vec![
+                ModelOutput::Thinking(vec!["hm".into()], "sig".into()),
+                ModelOutput::text("hello world"),
+            ]
         }
-        "%slow" => vec![Saying::text(&"word ".repeat(400))],
+        "%slow" => vec![ModelOutput::text(&"word ".repeat(400))],
         "%empty" => Vec::new(),
-        _ => vec![Saying::text("hello world")],
+        _ => vec![ModelOutput::text("hello world")],
     };
     let mut events = speak(&sayings, count);
     match word {
@@ -145,7 +151,7 @@ fn events(word: &str, has_result: bool, count: usize) -> Vec<String> {
     events
 }
 
-fn speak(sayings: &[Saying], count: usize) -> Vec<String> {
+fn speak(sayings: &[ModelOutput], count: usize) -> Vec<String> {
     let named = |event: String| event.replace("\"msg_1\"", &format!("\"msg_{count}\""));
     anthropic(sayings).into_iter().map(named).collect()
 }
@@ -154,7 +160,7 @@ fn speak(sayings: &[Saying], count: usize) -> Vec<String> {
 pub const PLAN: &str = "# The plan\n1. Do it.";
 
 /// One step of planning: the plan is written, handed in, and then spoken of.
-fn planning(request: &Value, count: usize) -> Vec<Saying> {
+fn planning(request: &Value, count: usize) -> Vec<ModelOutput> {
     let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let asked = messages.iter().rposition(|message| text_of(message).contains("%plan"));
     let since = &messages[asked.unwrap_or_default()..];
@@ -163,12 +169,12 @@ fn planning(request: &Value, count: usize) -> Vec<Saying> {
         0 => match plan_file(&request.to_string()) {
             Some(path) => {
                 let arguments = json!({"file_path": path, "content": PLAN});
-                vec![Saying::text("let me "), Saying::call(&id, "Write", &arguments)]
+                vec![ModelOutput::text("let me "), ModelOutput::call(&id, "Write", &arguments)]
             }
-            None => vec![Saying::text("no plan file was named")],
+            None => vec![ModelOutput::text("no plan file was named")],
         },
-        1 => vec![Saying::call(&id, "ExitPlanMode", &json!({}))],
-        _ => vec![Saying::text("after the plan")],
+        1 => vec![ModelOutput::call(&id, "ExitPlanMode", &json!({}))],
+        _ => vec![ModelOutput::text("after the plan")],
     }
 }
 

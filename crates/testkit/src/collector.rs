@@ -16,7 +16,7 @@ use tokio::{net::TcpListener, sync::watch};
 
 /// A span as it came over the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collected {
+pub struct CollectedSpan {
     /// The trace: 32 hex digits.
     pub trace: String,
     /// Which: 16 hex digits.
@@ -35,13 +35,13 @@ pub struct Collected {
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
-    spans: Arc<Shelf>,
+    spans: Arc<SpanStore>,
     task: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Shelf {
-    spans: Mutex<Vec<Collected>>,
+struct SpanStore {
+    spans: Mutex<Vec<CollectedSpan>>,
     came: watch::Sender<usize>,
 }
 
@@ -50,7 +50,7 @@ impl Collector {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
-        let spans = Arc::new(Shelf { spans: Mutex::default(), came: watch::channel(0).0 });
+        let spans = Arc::new(SpanStore { spans: Mutex::default(), came: watch::channel(0).0 });
         let router = Router::new().route("/v1/traces", post(take)).with_state(Arc::clone(&spans));
         let task = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
@@ -66,7 +66,7 @@ impl Collector {
 
     /// Everything that came so far.
     #[must_use]
-    pub fn spans(&self) -> Vec<Collected> {
+    pub fn spans(&self) -> Vec<CollectedSpan> {
         self.spans.spans.lock().expect("no code panics while holding this").clone()
     }
 
@@ -74,7 +74,7 @@ impl Collector {
     ///
     /// # Panics
     /// If that takes too long; with everything that came.
-    pub async fn until(&self, enough: impl Fn(&[Collected]) -> bool) -> Vec<Collected> {
+    pub async fn until(&self, enough: impl Fn(&[CollectedSpan]) -> bool) -> Vec<CollectedSpan> {
         let mut came = self.spans.came.subscribe();
         let wait = async {
             while !enough(&self.spans()) {
@@ -93,19 +93,19 @@ impl Drop for Collector {
     }
 }
 
-async fn take(State(shelf): State<Arc<Shelf>>, body: Bytes) -> Result<Vec<u8>, StatusCode> {
+async fn take(State(shelf): State<Arc<SpanStore>>, body: Bytes) -> Result<Vec<u8>, StatusCode> {
     let sent = ExportTraceServiceRequest::decode(body).map_err(|_| StatusCode::BAD_REQUEST)?;
     let scopes = sent.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
-    let spans: Vec<Collected> = scopes.flat_map(|scope| scope.spans).map(collected).collect();
+    let spans: Vec<CollectedSpan> = scopes.flat_map(|scope| scope.spans).map(collected).collect();
     let count = spans.len();
     shelf.spans.lock().expect("no code panics while holding this").extend(spans);
     shelf.came.send_modify(|came| *came += count);
     Ok(ExportTraceServiceResponse::default().encode_to_vec())
 }
 
-fn collected(span: Span) -> Collected {
+fn collected(span: Span) -> CollectedSpan {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    Collected {
+    CollectedSpan {
         trace: hex(&span.trace_id),
         id: hex(&span.span_id),
         parent: hex(&span.parent_span_id),

@@ -27,9 +27,9 @@ pub fn sample(kind: Kind) -> Fault {
     let row = kind.row();
     let mut fault = Fault::new(kind, operation(kind))
         .attempt(2, 3)
-        .traced(TRACE)
+        .with_trace(TRACE)
         .via("computer", "workbench")
-        .because("the other side hung up");
+        .with_cause("the other side hung up");
     for fact in row.facts.iter().chain(row.context) {
         // Whether the outcome is known changes what is told: see `unconfirmed`.
         if matches!(fact, Fact::Mismatches | Fact::OutcomeUnknown) {

@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-pub use ledger::{Ledger, Point};
+pub use ledger::{EffectLedger, Point};
 
 /// How the server behaves, besides what its tools do.
 #[derive(Clone, Debug, Default)]
@@ -90,7 +90,7 @@ pub fn serve(behaviour: Behaviour) -> io::Result<ExitCode> {
     let mut session = Session::new(behaviour, io::stdout());
     for line in io::stdin().lock().lines() {
         let Ok(message) = serde_json::from_str(&line?) else { continue };
-        if let Flow::End(code) = session.hear(&message)? {
+        if let Flow::Exit(code) = session.hear(&message)? {
             return Ok(ExitCode::from(code));
         }
     }
@@ -111,9 +111,9 @@ fn complain(text: &str) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// It does.
-    On,
+    Continue,
     /// It ends with this status.
-    End(u8),
+    Exit(u8),
 }
 
 /// One client's conversation.
@@ -141,10 +141,10 @@ impl<W: Write> Session<W> {
         self.seen.push(message.clone());
         let id = &message["id"];
         match message["method"].as_str() {
-            Some("initialize") if self.behaviour.mute => Ok(Flow::On),
+            Some("initialize") if self.behaviour.mute => Ok(Flow::Continue),
             Some("initialize") if self.behaviour.unwilling => {
                 self.error(id, -32603, "not today")?;
-                Ok(Flow::On)
+                Ok(Flow::Continue)
             }
             Some("initialize") => {
                 let mut said = initialized(&message["params"]);
@@ -157,10 +157,10 @@ impl<W: Write> Session<W> {
             Some("ping") => self.answer(id, json!({})),
             Some("tools/list") if self.behaviour.dies_listing => {
                 complain("fatal: the list is lost");
-                Ok(Flow::End(9))
+                Ok(Flow::Exit(9))
             }
             Some("tools/list") if self.behaviour.lists_once && self.count("tools/list") > 1 => {
-                Ok(Flow::On)
+                Ok(Flow::Continue)
             }
             Some("tools/list") => {
                 let page = self.page("tools", &self.tools(), &message["params"]["cursor"]);
@@ -183,7 +183,7 @@ impl<W: Write> Session<W> {
             }
             Some("resources/subscribe") => self.answer(id, json!({})),
             Some("tools/call") => self.call(id, &message["params"]),
-            Some(method) if method.starts_with("notifications/") => Ok(Flow::On),
+            Some(method) if method.starts_with("notifications/") => Ok(Flow::Continue),
             Some(_) => self.error(id, -32601, "Method not found"),
             None => self.answered(message),
         }
@@ -244,14 +244,14 @@ impl<W: Write> Session<W> {
                 let content = text("the city is not on the map")["content"].clone();
                 self.answer(id, json!({ "content": content, "isError": true }))
             }
-            "slow" => Ok(Flow::On),
+            "slow" => Ok(Flow::Continue),
             "seen" => {
                 let seen = Value::Array(self.seen.clone()).to_string();
                 self.answer(id, text(&seen))
             }
             "die" | "die_reading" => {
                 complain("panic: the disk is on fire");
-                Ok(Flow::End(7))
+                Ok(Flow::Exit(7))
             }
             "noise" => self.noise(id),
             "huge" => {
@@ -271,7 +271,7 @@ impl<W: Write> Session<W> {
             }
             "effect" => {
                 let folder = self.behaviour.ledger.clone().unwrap_or_default();
-                Ledger::new(folder).effect(given)?;
+                EffectLedger::new(folder).effect(given)?;
                 self.answer(id, text("done"))
             }
             "grow" => self.grow(id, true),
@@ -331,7 +331,7 @@ impl<W: Write> Session<W> {
     fn answered(&mut self, message: &Value) -> io::Result<Flow> {
         match self.asking.take() {
             Some(id) => self.answer(&id, text(&message.to_string())),
-            None => Ok(Flow::On),
+            None => Ok(Flow::Continue),
         }
     }
 
@@ -349,7 +349,7 @@ impl<W: Write> Session<W> {
         serde_json::to_writer(&mut self.out, message)?;
         self.out.write_all(b"\n")?;
         self.out.flush()?;
-        Ok(Flow::On)
+        Ok(Flow::Continue)
     }
 }
 

@@ -31,12 +31,12 @@ const REQUEST_BYTES: usize = 64 * 1024 * 1024;
 pub struct Reply {
     status: u16,
     headers: Vec<(String, String)>,
-    beats: Vec<Beat>,
+    beats: Vec<ResponseStep>,
     silent: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Beat {
+enum ResponseStep {
     Send(Bytes),
     Wait(Duration),
     Stall,
@@ -90,35 +90,36 @@ impl Reply {
     /// Sends these bytes.
     #[must_use]
     pub fn bytes(self, bytes: impl Into<Bytes>) -> Self {
-        self.beat(Beat::Send(bytes.into()))
+        self.beat(ResponseStep::Send(bytes.into()))
     }
 
     /// Waits, in real time.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
-        self.beat(Beat::Wait(wait))
+        self.beat(ResponseStep::Wait(wait))
     }
 
     /// Waits this long before every packet there is so far, in real time.
     #[must_use]
     pub fn paced(mut self, wait: Duration) -> Self {
-        self.beats = self.beats.into_iter().flat_map(|beat| [Beat::Wait(wait), beat]).collect();
+        self.beats =
+            self.beats.into_iter().flat_map(|beat| [ResponseStep::Wait(wait), beat]).collect();
         self
     }
 
     /// Sends nothing more and keeps the line open.
     #[must_use]
     pub fn stall(self) -> Self {
-        self.beat(Beat::Stall)
+        self.beat(ResponseStep::Stall)
     }
 
     /// Breaks the line.
     #[must_use]
     pub fn cut(self) -> Self {
-        self.beat(Beat::Cut)
+        self.beat(ResponseStep::Cut)
     }
 
-    fn beat(mut self, beat: Beat) -> Self {
+    fn beat(mut self, beat: ResponseStep) -> Self {
         self.beats.push(beat);
         self
     }
@@ -126,7 +127,7 @@ impl Reply {
 
 /// What was asked.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// The path.
     pub path: String,
     /// The headers.
@@ -144,13 +145,13 @@ pub struct Provider {
 }
 
 /// Makes up an answer from a question.
-type Answerer = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
+type ResponseFn = Box<dyn Fn(&ReceivedRequest) -> Reply + Send + Sync>;
 
 struct Shared {
     /// In place of the replies; then what was asked is not kept, as there may be very much of it.
-    answerer: Option<Answerer>,
+    answerer: Option<ResponseFn>,
     replies: Mutex<VecDeque<Reply>>,
-    asked: Mutex<Vec<Asked>>,
+    asked: Mutex<Vec<ReceivedRequest>>,
     reached: watch::Sender<usize>,
     hung_up: watch::Sender<usize>,
 }
@@ -178,11 +179,13 @@ impl Provider {
     ///
     /// # Panics
     /// If there is no loopback to listen on.
-    pub async fn answering(answerer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub async fn answering(
+        answerer: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         Self::begin(Some(Box::new(answerer)), VecDeque::new()).await
     }
 
-    async fn begin(answerer: Option<Answerer>, replies: VecDeque<Reply>) -> Self {
+    async fn begin(answerer: Option<ResponseFn>, replies: VecDeque<Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
         let address = listener.local_addr().expect("a listener has an address");
         let shared = Arc::new(Shared {
@@ -218,7 +221,7 @@ impl Provider {
 
     /// Everything it was asked so far.
     #[must_use]
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<ReceivedRequest> {
         lock(&self.shared.asked).clone()
     }
 
@@ -244,7 +247,7 @@ impl Drop for Provider {
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, REQUEST_BYTES).await.unwrap_or_default();
-    let asked = Asked {
+    let asked = ReceivedRequest {
         path: parts.uri.path().to_owned(),
         headers: parts.headers,
         body: serde_json::from_slice(&body).unwrap_or_default(),
@@ -258,7 +261,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         }
     };
     let reply = reply.unwrap_or_else(|| Reply::status(500).bytes("the test has no more replies"));
-    let line = Line { shared, done: false };
+    let line = ConnectionGuard { shared, done: false };
     if reply.silent {
         std::future::pending::<()>().await;
     }
@@ -275,19 +278,19 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
 }
 
 /// The line to one client.
-struct Line {
+struct ConnectionGuard {
     shared: Arc<Shared>,
     done: bool,
 }
 
-impl Line {
+impl ConnectionGuard {
     /// Everything was sent.
     fn finish(mut self) {
         self.done = true;
     }
 }
 
-impl Drop for Line {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         if !self.done {
             self.shared.hung_up.send_modify(|count| *count += 1);
@@ -296,18 +299,18 @@ impl Drop for Line {
 }
 
 fn play(
-    beats: VecDeque<Beat>,
-    line: Line,
+    beats: VecDeque<ResponseStep>,
+    line: ConnectionGuard,
 ) -> impl stream::Stream<Item = Result<Bytes, io::Error>> + Send {
     stream::unfold((beats, line), |(mut beats, mut line)| async move {
         loop {
             // Lets what was sent get out as a packet of its own.
             tokio::task::yield_now().await;
             match beats.pop_front() {
-                Some(Beat::Send(bytes)) => return Some((Ok(bytes), (beats, line))),
-                Some(Beat::Wait(wait)) => tokio::time::sleep(wait).await,
-                Some(Beat::Stall) => std::future::pending().await,
-                Some(Beat::Cut) => {
+                Some(ResponseStep::Send(bytes)) => return Some((Ok(bytes), (beats, line))),
+                Some(ResponseStep::Wait(wait)) => tokio::time::sleep(wait).await,
+                Some(ResponseStep::Stall) => std::future::pending().await,
+                Some(ResponseStep::Cut) => {
                     line.done = true;
                     beats.clear();
                     return Some((Err(io::Error::other("cut")), (beats, line)));

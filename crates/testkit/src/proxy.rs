@@ -1,6 +1,6 @@
 //! A bad line: a TCP proxy on loopback that delays, tears, swallows, stalls and cuts, as it is told.
 //!
-//! Every connection gets a [`Plan`] from its number, so that a test says "the seventh is cut after 300 bytes" and
+//! Every connection gets a [`ConnectionPlan`] from its number, so that a test says "the seventh is cut after 300 bytes" and
 //! means it. What is left to chance (the sizes of torn pieces) comes from a seed.
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use budao_core::seams::Entropy;
+use budao_core::world::Entropy;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{
@@ -82,14 +82,14 @@ impl Lane {
 
 /// What happens to one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct ConnectionPlan {
     /// From the client to the server.
     pub up: Lane,
     /// From the server to the client.
     pub down: Lane,
 }
 
-impl Plan {
+impl ConnectionPlan {
     /// Both lanes as they are.
     #[must_use]
     pub fn clean() -> Self {
@@ -103,7 +103,7 @@ impl Plan {
     }
 }
 
-type Planner = Arc<dyn Fn(u64) -> Plan + Send + Sync>;
+type Planner = Arc<dyn Fn(u64) -> ConnectionPlan + Send + Sync>;
 
 /// The proxy. Dropping it cuts every connection.
 pub struct Proxy {
@@ -132,7 +132,7 @@ impl Proxy {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             upstream: Mutex::new(upstream),
-            planner: Mutex::new(Arc::new(|_| Plan::clean())),
+            planner: Mutex::new(Arc::new(|_| ConnectionPlan::clean())),
             cut: watch::Sender::new((0, Ending::Close)),
             accepted: AtomicU64::new(0),
             ended_early: AtomicU64::new(0),
@@ -154,7 +154,7 @@ impl Proxy {
     }
 
     /// Connections from now on are treated so, by their number; the first ever is 0.
-    pub fn plan(&self, planner: impl Fn(u64) -> Plan + Send + Sync + 'static) {
+    pub fn plan(&self, planner: impl Fn(u64) -> ConnectionPlan + Send + Sync + 'static) {
         *lock(&self.shared.planner) = Arc::new(planner);
     }
 
@@ -210,7 +210,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Carries one connection to its end.
-async fn carry(mut client: TcpStream, plan: Plan, shared: Arc<Shared>) {
+async fn carry(mut client: TcpStream, plan: ConnectionPlan, shared: Arc<Shared>) {
     // In this order: who still goes where connections went before hears the order to cut that comes after a redirect.
     let mut orders = shared.cut.subscribe();
     let upstream = *lock(&shared.upstream);
@@ -281,7 +281,7 @@ async fn pump(
         let room = usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
         let Ok(count @ 1..) = from.read(&mut buffer[..room]).await else { break };
         left -= count as u64;
-        let torn = Torn { rest: &buffer[..count], piece_max: lane.piece_max, entropy };
+        let torn = ChunkedWrite { rest: &buffer[..count], piece_max: lane.piece_max, entropy };
         for piece in torn {
             if !lane.latency.is_zero() {
                 tokio::time::sleep(lane.latency).await;
@@ -316,13 +316,13 @@ async fn swallow(client: &mut TcpStream, server: &mut TcpStream) {
 }
 
 /// A write in pieces.
-struct Torn<'a> {
+struct ChunkedWrite<'a> {
     rest: &'a [u8],
     piece_max: Option<NonZeroUsize>,
     entropy: &'a dyn Entropy,
 }
 
-impl<'a> Iterator for Torn<'a> {
+impl<'a> Iterator for ChunkedWrite<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -379,7 +379,10 @@ mod tests {
         let proxy = echo(1).await;
         let said: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
         assert_eq!(talk(&proxy, &said).await.0, said);
-        proxy.plan(|_| Plan { up: Lane::default().torn(700), down: Lane::default().torn(3) });
+        proxy.plan(|_| ConnectionPlan {
+            up: Lane::default().torn(700),
+            down: Lane::default().torn(3),
+        });
         assert_eq!(talk(&proxy, &said[..5000]).await.0, &said[..5000]);
         assert_eq!((proxy.accepted(), proxy.ended_early()), (2, 0));
     }
@@ -388,8 +391,8 @@ mod tests {
     async fn a_cut_comes_after_exactly_so_many_bytes_on_that_connection_alone() {
         let proxy = echo(2).await;
         proxy.plan(|number| match number {
-            1 => Plan::down(Lane::default().cut(7, Ending::Close)),
-            _ => Plan::clean(),
+            1 => ConnectionPlan::down(Lane::default().cut(7, Ending::Close)),
+            _ => ConnectionPlan::clean(),
         });
         assert_eq!(talk(&proxy, b"hello there").await.0, b"hello there");
         assert_eq!(talk(&proxy, b"hello there").await.0, b"hello t");
@@ -400,14 +403,14 @@ mod tests {
     #[tokio::test]
     async fn a_reset_is_an_error_to_the_reader() {
         let proxy = echo(3).await;
-        proxy.plan(|_| Plan::down(Lane::default().cut(0, Ending::Reset)));
+        proxy.plan(|_| ConnectionPlan::down(Lane::default().cut(0, Ending::Reset)));
         assert!(talk(&proxy, b"hello").await.1.is_err());
     }
 
     #[tokio::test]
     async fn a_silent_line_stays_open_until_it_is_told_to_end() {
         let proxy = echo(4).await;
-        proxy.plan(|_| Plan::down(Lane::default().cut(2, Ending::Silence)));
+        proxy.plan(|_| ConnectionPlan::down(Lane::default().cut(2, Ending::Silence)));
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         stream.write_all(b"hello").await.unwrap();
         let mut heard = [0; 2];

@@ -19,7 +19,7 @@ pub fn data(data: &Value) -> String {
 
 /// What a model says, for either wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Saying {
+pub enum ModelOutput {
     /// Words, each item a delta.
     Text(Vec<String>),
     /// Thought, each item a delta, and the seal over it.
@@ -28,7 +28,7 @@ pub enum Saying {
     Call(String, String, Vec<String>),
 }
 
-impl Saying {
+impl ModelOutput {
     /// Words in one delta for each word.
     #[must_use]
     pub fn text(text: &str) -> Self {
@@ -50,7 +50,7 @@ impl Saying {
 
 /// A whole answer of Anthropic's Messages API, one string an event.
 #[must_use]
-pub fn anthropic(sayings: &[Saying]) -> Vec<String> {
+pub fn anthropic(sayings: &[ModelOutput]) -> Vec<String> {
     let usage = json!({
         "input_tokens": 25, "cache_creation_input_tokens": 10, "cache_read_input_tokens": 100, "output_tokens": 1,
     });
@@ -75,7 +75,7 @@ pub fn anthropic(sayings: &[Saying]) -> Vec<String> {
         let stop = json!({"type": "content_block_stop", "index": index});
         events.push(event("content_block_stop", &stop));
     }
-    let called = sayings.iter().any(|saying| matches!(saying, Saying::Call(..)));
+    let called = sayings.iter().any(|saying| matches!(saying, ModelOutput::Call(..)));
     let reason = if called { "tool_use" } else { "end_turn" };
     events.push(event(
         "message_delta",
@@ -86,13 +86,13 @@ pub fn anthropic(sayings: &[Saying]) -> Vec<String> {
     events
 }
 
-fn anthropic_block(saying: &Saying) -> (Value, Vec<Value>) {
+fn anthropic_block(saying: &ModelOutput) -> (Value, Vec<Value>) {
     match saying {
-        Saying::Text(parts) => (
+        ModelOutput::Text(parts) => (
             json!({"type": "text", "text": ""}),
             parts.iter().map(|text| json!({"type": "text_delta", "text": text})).collect(),
         ),
-        Saying::Thinking(parts, signature) => {
+        ModelOutput::Thinking(parts, signature) => {
             let mut deltas: Vec<_> = parts
                 .iter()
                 .map(|text| json!({"type": "thinking_delta", "thinking": text}))
@@ -100,7 +100,7 @@ fn anthropic_block(saying: &Saying) -> (Value, Vec<Value>) {
             deltas.push(json!({"type": "signature_delta", "signature": signature}));
             (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
         }
-        Saying::Call(id, name, parts) => (
+        ModelOutput::Call(id, name, parts) => (
             json!({"type": "tool_use", "id": id, "name": name, "input": {}}),
             parts
                 .iter()
@@ -112,7 +112,7 @@ fn anthropic_block(saying: &Saying) -> (Value, Vec<Value>) {
 
 /// A whole chat completion, one string an event, `[DONE]` included.
 #[must_use]
-pub fn openai(sayings: &[Saying]) -> Vec<String> {
+pub fn openai(sayings: &[ModelOutput]) -> Vec<String> {
     let chunk = |delta: Value, reason: Value| {
         data(
             &json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
@@ -123,14 +123,14 @@ pub fn openai(sayings: &[Saying]) -> Vec<String> {
     let mut calls = 0;
     for saying in sayings {
         match saying {
-            Saying::Text(parts) => {
+            ModelOutput::Text(parts) => {
                 events
                     .extend(parts.iter().map(|text| chunk(json!({"content": text}), Value::Null)));
             }
-            Saying::Thinking(parts, _) => events.extend(
+            ModelOutput::Thinking(parts, _) => events.extend(
                 parts.iter().map(|text| chunk(json!({"reasoning_content": text}), Value::Null)),
             ),
-            Saying::Call(id, name, parts) => {
+            ModelOutput::Call(id, name, parts) => {
                 let first = json!({"index": calls, "id": id, "type": "function",
                     "function": {"name": name, "arguments": ""}});
                 events.push(chunk(json!({"tool_calls": [first]}), Value::Null));

@@ -9,8 +9,8 @@ use std::{
 };
 
 use budao_core::{
-    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
+    world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
 };
 use futures::future::BoxFuture;
 
@@ -33,9 +33,9 @@ impl Clock for TestClock {
 }
 
 #[derive(Debug)]
-struct Seeded(AtomicU64);
+struct SeededEntropy(AtomicU64);
 
-impl Entropy for Seeded {
+impl Entropy for SeededEntropy {
     fn bits(&self) -> u64 {
         // SplitMix64: every state is one step from the last, so the order of calls is all that matters.
         let step = 0x9e37_79b9_7f4a_7c15;
@@ -60,8 +60,8 @@ impl Spawn for TokioSpawn {
 pub fn seeded(seed: u64) -> World {
     World {
         clock: Arc::new(TestClock { began: tokio::time::Instant::now() }),
-        entropy: Arc::new(Seeded(AtomicU64::new(seed))),
+        entropy: Arc::new(SeededEntropy(AtomicU64::new(seed))),
         spawn: Arc::new(TokioSpawn),
-        spans: Arc::new(Untraced),
+        spans: Arc::new(NoopSpanExporter),
     }
 }

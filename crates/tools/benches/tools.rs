@@ -7,7 +7,7 @@ use std::{env, path::PathBuf, process::Command};
 
 use budao_core::{limits::Limits, message::ToolUse};
 use budao_testkit::bench::{Better, Measurement, Suite, Unit, emit};
-use budao_tools::{RawTool, Toolbox, alone, tool};
+use budao_tools::{RawTool, Toolbox, isolation, tool};
 use serde_json::{Value, json};
 
 const CORPUS: &str =
@@ -175,7 +175,7 @@ fn whole_calls() {
     let limits = Limits::default();
     let builder = Toolbox::builder().add(add).and_then(|builder| builder.add(add_apart));
     let toolbox = builder.expect("both register").build();
-    let context = alone::context();
+    let context = isolation::context();
     let mut suite = Suite::from_args(25);
     for (name, tool, bar, note) in [
         ("tools/typed_call", "add", Some(5.0), "text to outcome; the tool says it is quick"),

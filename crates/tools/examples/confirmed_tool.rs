@@ -5,12 +5,12 @@ use budao_core::{
     Lang,
     limits::Limits,
     message::ToolUse,
-    tool::{Outcome, Permissions, Permit},
+    tool::{Outcome, Permission, Permissions},
 };
 use budao_tools::{
-    CallContext, Ready, ToolError, Toolbox, alone,
-    hooks::{Decision, Hook, Hooks, Verdict},
-    tool,
+    CallContext, CheckedCall, ToolError, Toolbox,
+    hooks::{Hook, HookDecision, HookVerdict, Hooks},
+    isolation, tool,
 };
 
 /// Pays an invoice. Money moves at once.
@@ -23,7 +23,7 @@ async fn pay(
     context: &CallContext,
 ) -> Result<String, ToolError> {
     if cents > 100_000 {
-        return Err(ToolError::no("more than the account holds").advise("pay at most 1000.00"));
+        return Err(ToolError::new("more than the account holds").advise("pay at most 1000.00"));
     }
     // The key is the same for every try of this call, so the bank can see a repetition.
     Ok(format!("paid {cents} to {to} ({})", context.idempotency_key))
@@ -39,30 +39,30 @@ impl Hook for NoBossFraud {
         "no_boss_fraud"
     }
 
-    async fn before(&self, call: &Ready, _: &CallContext) -> Verdict {
+    async fn before(&self, call: &CheckedCall, _: &CallContext) -> HookVerdict {
         match call.arguments()["to"].as_str() {
             Some("the boss") => {
-                Verdict::Deny("urgent payments to the boss are never urgent".into())
+                HookVerdict::Deny("urgent payments to the boss are never urgent".into())
             }
-            _ => Verdict::Pass,
+            _ => HookVerdict::Pass,
         }
     }
 }
 
 /// What an engine does between check and run; a person who always says yes stands in for the question.
 async fn perform(toolbox: &Toolbox, hooks: &Hooks, call: &ToolUse) -> Outcome {
-    let context = alone::context();
+    let context = isolation::context();
     let ready = match toolbox.check(call, &Limits::default()) {
         Ok(ready) => ready,
         Err(fault) => return fault.into(),
     };
     let ready = match hooks.before(ready, &context).await.0 {
-        Decision::Pass(ready) | Decision::Allow(ready) => ready,
-        Decision::Ask { call, .. } => call,
-        Decision::Ended(outcome) => return *outcome,
+        HookDecision::Pass(ready) | HookDecision::Allow(ready) => ready,
+        HookDecision::Ask { call, .. } => call,
+        HookDecision::Ended(outcome) => return *outcome,
     };
     let permit = Permissions::default().permit(ready.spec());
-    assert!(matches!(permit, Permit::Ask(_)), "a tool with `confirm` is always asked about");
+    assert!(matches!(permit, Permission::Ask(_)), "a tool with `confirm` is always asked about");
     ready.run(context).await
 }
 
@@ -79,7 +79,7 @@ async fn main() -> Result<(), budao_core::Fault> {
     ] {
         let call = ToolUse { id: "call-1".into(), name: "pay".into(), arguments: arguments.into() };
         let outcome = perform(&toolbox, &hooks, &call).await;
-        println!("{arguments}\n  {}\n", outcome.told_to_model(Lang::En).0);
+        println!("{arguments}\n  {}\n", outcome.render_for_model(Lang::En).0);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! A first tool: a function with doc comments, called as a model would call it.
 
 use budao_core::{Lang, limits::Limits, message::ToolUse};
-use budao_tools::{Toolbox, alone, tool};
+use budao_tools::{Toolbox, isolation, tool};
 
 /// Tells how warm it is in a city.
 #[tool(read_only)]
@@ -26,10 +26,10 @@ async fn main() -> Result<(), budao_core::Fault> {
             arguments: arguments.into(),
         };
         let outcome = match toolbox.check(&call, &Limits::default()) {
-            Ok(ready) => ready.run(alone::context()).await,
+            Ok(ready) => ready.run(isolation::context()).await,
             Err(fault) => fault.into(),
         };
-        println!("{arguments}\n  {}\n", outcome.told_to_model(Lang::En).0);
+        println!("{arguments}\n  {}\n", outcome.render_for_model(Lang::En).0);
     }
     Ok(())
 }

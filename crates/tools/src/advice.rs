@@ -12,11 +12,11 @@ const ADVICE_MAX: usize = 6;
 
 /// A rule of the program's own.
 #[derive(Clone)]
-pub struct Rule(Arc<Make>);
+pub struct AdviceRule(Arc<AdviceFn>);
 
-type Make = dyn Fn(&str, &Fault) -> Option<Advice> + Send + Sync;
+type AdviceFn = dyn Fn(&str, &Fault) -> Option<Advice> + Send + Sync;
 
-impl Rule {
+impl AdviceRule {
     /// A rule that looks at the tool's name and the fault, and advises or stays silent.
     pub fn new(make: impl Fn(&str, &Fault) -> Option<Advice> + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
@@ -27,19 +27,19 @@ impl Rule {
         let advice = advice.into();
         Self::new(move |tool, fault| {
             let fits = tool.starts_with(family) && fault.kind() == kind;
-            fits.then(|| Advice::Said(advice.clone()))
+            fits.then(|| Advice::Custom(advice.clone()))
         })
     }
 }
 
-impl fmt::Debug for Rule {
+impl fmt::Debug for AdviceRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Rule")
     }
 }
 
 /// The fault with what the rules have to say about it.
-pub(crate) fn attach(fault: Fault, tool: &str, rules: &[Rule]) -> Fault {
+pub(crate) fn attach(fault: Fault, tool: &str, rules: &[AdviceRule]) -> Fault {
     let said = fault.advice().len();
     let own = rules.iter().filter_map(|rule| (rule.0)(tool, &fault));
     let table = TABLE.iter().filter(|row| row.fits(tool, &fault)).map(|row| row.advice(&fault));
@@ -56,17 +56,17 @@ pub(crate) fn attach(fault: Fault, tool: &str, rules: &[Rule]) -> Fault {
 }
 
 /// One row: for which tools and which fault, and what to say.
-struct Row {
+struct AdviceRow {
     /// How the tool's name begins; empty for all.
     family: &'static str,
     kind: Kind,
-    when: When,
+    when: Condition,
     /// Id of the text, without `advice-`.
     advice: &'static str,
 }
 
 /// What the facts must say.
-enum When {
+enum Condition {
     Always,
     Has(Fact),
     Number(Fact, i64),
@@ -74,7 +74,7 @@ enum When {
     Rule(&'static str),
 }
 
-impl Row {
+impl AdviceRow {
     fn fits(&self, tool: &str, fault: &Fault) -> bool {
         self.kind == fault.kind() && tool.starts_with(self.family) && self.when.holds(fault)
     }
@@ -87,7 +87,7 @@ impl Row {
                 with.set(fact, value.clone());
             }
         }
-        if let When::Rule(rule) = self.when
+        if let Condition::Rule(rule) = self.when
             && let Some(mismatch) = fault.mismatches().iter().find(|it| it.rule == rule)
         {
             with.set(Fact::Field, mismatch.dotted().into());
@@ -99,7 +99,7 @@ impl Row {
     }
 }
 
-impl When {
+impl Condition {
     fn holds(&self, fault: &Fault) -> bool {
         let detail = fault.detail();
         match self {
@@ -115,65 +115,76 @@ impl When {
     }
 }
 
-const fn row(family: &'static str, kind: Kind, when: When, advice: &'static str) -> Row {
-    Row { family, kind, when, advice }
+const fn row(family: &'static str, kind: Kind, when: Condition, advice: &'static str) -> AdviceRow {
+    AdviceRow { family, kind, when, advice }
 }
 
 /// Most specific first.
-const TABLE: &[Row] = &[
-    row("", Kind::UnknownTool, When::Has(Fact::Nearest), "tool-nearest"),
-    row("", Kind::InvalidArguments, When::Rule("additionalProperties"), "unknown-key"),
-    row("", Kind::InvalidArguments, When::Rule("required"), "missing-key"),
-    row("", Kind::InvalidArguments, When::Rule("enum"), "allowed-values"),
-    row("", Kind::InvalidArguments, When::Has(Fact::Example), "follow-example"),
-    row("fs_write", Kind::MalformedArguments, When::Always, "escape-content"),
-    row("fs_edit", Kind::MalformedArguments, When::Always, "escape-content"),
-    row("", Kind::FileNotFound, When::Has(Fact::NearestPath), "nearest-path"),
-    row("fs_", Kind::FileNotFound, When::Always, "look-with-glob"),
-    row("fs_", Kind::FileChanged, When::Always, "read-again"),
-    row("fs_", Kind::EditNoMatch, When::Has(Fact::Line), "edit-closest-line"),
-    row("fs_", Kind::EditNoMatch, When::Always, "edit-read-first"),
-    row("fs_", Kind::EditSeveralMatches, When::Always, "edit-more-context"),
-    row("fs_", Kind::OutsideWorkspace, When::Always, "relative-path"),
-    row("fs_", Kind::NotAFile, When::Always, "list-directory"),
-    row("fs_", Kind::FileNotText, When::Always, "binary-file"),
-    row("bash_", Kind::ExitStatus, When::Number(Fact::ExitCode, 127), "command-not-found"),
-    row("bash_", Kind::ExitStatus, When::Number(Fact::ExitCode, 126), "command-not-executable"),
-    row("bash_", Kind::ExitStatus, When::Number(Fact::ExitCode, 137), "command-killed"),
+const TABLE: &[AdviceRow] = &[
+    row("", Kind::UnknownTool, Condition::Has(Fact::Nearest), "tool-nearest"),
+    row("", Kind::InvalidArguments, Condition::Rule("additionalProperties"), "unknown-key"),
+    row("", Kind::InvalidArguments, Condition::Rule("required"), "missing-key"),
+    row("", Kind::InvalidArguments, Condition::Rule("enum"), "allowed-values"),
+    row("", Kind::InvalidArguments, Condition::Has(Fact::Example), "follow-example"),
+    row("fs_write", Kind::MalformedArguments, Condition::Always, "escape-content"),
+    row("fs_edit", Kind::MalformedArguments, Condition::Always, "escape-content"),
+    row("", Kind::FileNotFound, Condition::Has(Fact::NearestPath), "nearest-path"),
+    row("fs_", Kind::FileNotFound, Condition::Always, "look-with-glob"),
+    row("fs_", Kind::FileChanged, Condition::Always, "read-again"),
+    row("fs_", Kind::EditNoMatch, Condition::Has(Fact::Line), "edit-closest-line"),
+    row("fs_", Kind::EditNoMatch, Condition::Always, "edit-read-first"),
+    row("fs_", Kind::EditSeveralMatches, Condition::Always, "edit-more-context"),
+    row("fs_", Kind::OutsideWorkspace, Condition::Always, "relative-path"),
+    row("fs_", Kind::NotAFile, Condition::Always, "list-directory"),
+    row("fs_", Kind::FileNotText, Condition::Always, "binary-file"),
+    row("bash_", Kind::ExitStatus, Condition::Number(Fact::ExitCode, 127), "command-not-found"),
     row(
         "bash_",
         Kind::ExitStatus,
-        When::Contains(Fact::StderrTail, &["permission denied", "operation not permitted"]),
+        Condition::Number(Fact::ExitCode, 126),
+        "command-not-executable",
+    ),
+    row("bash_", Kind::ExitStatus, Condition::Number(Fact::ExitCode, 137), "command-killed"),
+    row(
+        "bash_",
+        Kind::ExitStatus,
+        Condition::Contains(Fact::StderrTail, &["permission denied", "operation not permitted"]),
         "command-permission",
     ),
     row(
         "bash_",
         Kind::ExitStatus,
-        When::Contains(Fact::StderrTail, &["no such file or directory"]),
+        Condition::Contains(Fact::StderrTail, &["no such file or directory"]),
         "command-path",
     ),
     row(
         "bash_",
         Kind::ExitStatus,
-        When::Contains(Fact::StderrTail, &["syntax error", "unexpected token", "unterminated"]),
+        Condition::Contains(
+            Fact::StderrTail,
+            &["syntax error", "unexpected token", "unterminated"],
+        ),
         "command-syntax",
     ),
     row(
         "bash_",
         Kind::ExitStatus,
-        When::Contains(Fact::StderrTail, &["could not resolve host", "network is unreachable"]),
+        Condition::Contains(
+            Fact::StderrTail,
+            &["could not resolve host", "network is unreachable"],
+        ),
         "command-network",
     ),
-    row("bash_", Kind::ExitStatus, When::Has(Fact::StderrTail), "read-stderr"),
-    row("bash_", Kind::DeadlinePassed, When::Always, "command-background"),
-    row("bash_", Kind::KilledBySignal, When::Always, "command-killed"),
-    row("todo_", Kind::ConstraintViolated, When::Always, "todo-rules"),
-    row("mcp__", Kind::ToolSaidNo, When::Always, "mcp-said-no"),
-    row("mcp__", Kind::McpServerFailed, When::Always, "mcp-server"),
+    row("bash_", Kind::ExitStatus, Condition::Has(Fact::StderrTail), "read-stderr"),
+    row("bash_", Kind::DeadlinePassed, Condition::Always, "command-background"),
+    row("bash_", Kind::KilledBySignal, Condition::Always, "command-killed"),
+    row("todo_", Kind::ConstraintViolated, Condition::Always, "todo-rules"),
+    row("mcp__", Kind::ToolSaidNo, Condition::Always, "mcp-said-no"),
+    row("mcp__", Kind::McpServerFailed, Condition::Always, "mcp-server"),
     row(
         "",
         Kind::LimitReached,
-        When::Contains(Fact::LimitName, &["abandoned_calls"]),
+        Condition::Contains(Fact::LimitName, &["abandoned_calls"]),
         "too-many-abandoned",
     ),
 ];

@@ -13,12 +13,12 @@ mod edit;
 mod encoding;
 mod glob;
 mod grep;
+mod io_errors;
 mod multi_edit;
 mod nearest;
 mod read;
 mod store;
 mod todo;
-mod trouble;
 mod walk;
 mod workspace;
 mod write;
@@ -30,19 +30,19 @@ pub use workspace::Workspace;
 
 use crate::{
     contract::Tool,
-    launch::{Confine, Launcher},
+    launch::{Confinement, Launcher},
 };
 use define::erase;
 
 /// How the built-in tools are set up.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BuiltinOptions {
     /// The program that runs commands. Without one, a command runs in a process group of its own: what
     /// leaves the group (`setsid`) can outlive its call, and a death of this process can leave it behind.
     pub launcher: Option<Launcher>,
     /// Where commands may read and write, besides the workspace. Needs a launcher and a kernel that can do
     /// it; otherwise commands are refused.
-    pub confine: Option<Confine>,
+    pub confine: Option<Confinement>,
     /// The background shells. Keep a clone to end a session's shells; they all end with the last clone.
     pub shells: Shells,
     /// The environment of commands.
@@ -53,7 +53,7 @@ pub struct Options {
     pub timeout_max: Duration,
 }
 
-impl Default for Options {
+impl Default for BuiltinOptions {
     fn default() -> Self {
         Self {
             launcher: None,
@@ -68,7 +68,7 @@ impl Default for Options {
 
 /// The built-in tools over a workspace.
 #[must_use]
-pub fn tools(workspace: &Workspace, options: &Options) -> Vec<Arc<dyn Tool>> {
+pub fn tools(workspace: &Workspace, options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let bash = bash::Bash::new(workspace.clone(), options.clone());
     vec![
         erase(read::FsRead(workspace.clone())),

@@ -1,7 +1,7 @@
 //! The way of a call up to the point where it may run: looked up, parsed, repaired, validated.
 //!
 //! [`Toolbox::check`] does steps 1 to 4 and touches nothing outside; brake and permission are asked by
-//! whoever calls it; [`Ready::run`] does the rest.
+//! whoever calls it; [`CheckedCall::run`] does the rest.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use serde_json::{Map, Value};
 
 use crate::{
     advice, digest, example, explain,
-    leaf::leaves,
-    parse::{self, Broken},
+    parse::{self, ParseError},
     repair,
-    schema::Prepared,
+    schema::CompiledSchema,
     tolerant::Unclear,
-    toolbox::{Entry, Shared, Toolbox},
+    toolbox::{RegisteredTool, Toolbox, ToolboxShared},
+    violations::leaves,
 };
 
 /// A call that fits its tool and has not run.
 #[derive(Clone, Debug)]
-pub struct Ready {
-    pub(crate) entry: Arc<Entry>,
+pub struct CheckedCall {
+    pub(crate) entry: Arc<RegisteredTool>,
     pub(crate) arguments: Value,
     pub(crate) repairs: Vec<Repair>,
-    pub(crate) shared: Shared,
+    pub(crate) shared: ToolboxShared,
 }
 
 impl Toolbox {
@@ -39,7 +39,7 @@ impl Toolbox {
     /// # Errors
     /// A fault for the model: which names there are, where the text is no JSON, or every place that
     /// does not fit.
-    pub fn check(&self, call: &ToolUse, limits: &Limits) -> Result<Ready, Fault> {
+    pub fn check(&self, call: &ToolUse, limits: &Limits) -> Result<CheckedCall, Fault> {
         self.check_text(&call.name, call.arguments.as_bytes(), limits)
     }
 
@@ -47,7 +47,12 @@ impl Toolbox {
     ///
     /// # Errors
     /// As [`Toolbox::check`].
-    pub fn check_text(&self, name: &str, text: &[u8], limits: &Limits) -> Result<Ready, Fault> {
+    pub fn check_text(
+        &self,
+        name: &str,
+        text: &[u8],
+        limits: &Limits,
+    ) -> Result<CheckedCall, Fault> {
         let checked = self.entry(name).and_then(|entry| {
             let mut repairs = Vec::new();
             let arguments = read(entry, text, limits, &mut repairs)?;
@@ -65,7 +70,7 @@ impl Toolbox {
         name: &str,
         arguments: Value,
         limits: &Limits,
-    ) -> Result<Ready, Fault> {
+    ) -> Result<CheckedCall, Fault> {
         // An unknown name drops the arguments, which recurses.
         let mut arguments = arguments;
         nesting::bound(&mut arguments);
@@ -85,23 +90,23 @@ impl Toolbox {
 
     fn fit(
         &self,
-        entry: &Arc<Entry>,
+        entry: &Arc<RegisteredTool>,
         arguments: Value,
         repairs: Vec<Repair>,
         limits: &Limits,
-    ) -> Result<Ready, Fault> {
+    ) -> Result<CheckedCall, Fault> {
         let (arguments, repairs) = fit(entry, arguments, repairs, limits)?;
-        Ok(Ready { entry: entry.clone(), arguments, repairs, shared: self.shared().clone() })
+        Ok(CheckedCall { entry: entry.clone(), arguments, repairs, shared: self.shared().clone() })
     }
 
     /// Advice last, then the scrubber over all of it.
     fn finished(&self, fault: Fault, name: &str) -> Fault {
         let fault = advice::attach(fault, name, &self.shared().rules);
-        fault.scrubbed(&self.shared().scrubber)
+        fault.scrub(&self.shared().scrubber)
     }
 }
 
-impl Ready {
+impl CheckedCall {
     /// What the tool says about itself.
     #[must_use]
     pub fn spec(&self) -> &Arc<ToolSpec> {
@@ -136,7 +141,7 @@ impl Ready {
             Ok((arguments, repairs)) => Ok(Self { entry, arguments, repairs, shared }),
             Err(fault) => {
                 let fault = advice::attach(fault, &entry.spec.name, &shared.rules);
-                Err(fault.scrubbed(&shared.scrubber))
+                Err(fault.scrub(&shared.scrubber))
             }
         }
     }
@@ -144,7 +149,7 @@ impl Ready {
 
 /// Reads the arguments' text.
 fn read(
-    entry: &Entry,
+    entry: &RegisteredTool,
     text: &[u8],
     limits: &Limits,
     repairs: &mut Vec<Repair>,
@@ -177,11 +182,16 @@ fn read(
 }
 
 /// The fault of a text that is not JSON: where, what to write instead, and what the schema allows there.
-fn malformed(entry: &Entry, text: &[u8], broken: &Broken, unclear: Option<&Unclear>) -> Fault {
+fn malformed(
+    entry: &RegisteredTool,
+    text: &[u8],
+    broken: &ParseError,
+    unclear: Option<&Unclear>,
+) -> Fault {
     let kind = match broken {
-        Broken::Utf8 { .. } => Kind::InvalidUtf8,
-        Broken::TooDeep { .. } => Kind::JsonTooDeep,
-        Broken::Duplicate { .. } | Broken::Syntax { .. } => Kind::MalformedArguments,
+        ParseError::Utf8 { .. } => Kind::InvalidUtf8,
+        ParseError::TooDeep { .. } => Kind::JsonTooDeep,
+        ParseError::Duplicate { .. } | ParseError::Syntax { .. } => Kind::MalformedArguments,
     };
     let mut fault =
         Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, entry.spec.name.to_string());
@@ -199,17 +209,19 @@ fn malformed(entry: &Entry, text: &[u8], broken: &Broken, unclear: Option<&Uncle
         with: Detail::new().with(Fact::Excerpt, excerpt),
     }));
     let fault = match (broken, unclear) {
-        (Broken::TooDeep { limit }, _) => return fault.with(Fact::Limit, *limit),
-        (Broken::Utf8 { .. }, _) => return fault,
-        (Broken::Duplicate { key, .. }, _) => {
+        (ParseError::TooDeep { limit }, _) => return fault.with(Fact::Limit, *limit),
+        (ParseError::Utf8 { .. }, _) => return fault,
+        (ParseError::Duplicate { key, .. }, _) => {
             let with = Detail::new().with(Fact::Field, shown(key));
             fault.advise([Advice::Known { advice: "duplicate-key".into(), with }])
         }
-        (Broken::Syntax { ends_early: true, .. }, _) => fault.advise([Advice::known("ends-early")]),
-        (Broken::Syntax { .. }, Some(unclear)) => {
+        (ParseError::Syntax { ends_early: true, .. }, _) => {
+            fault.advise([Advice::known("ends-early")])
+        }
+        (ParseError::Syntax { .. }, Some(unclear)) => {
             fault.advise([Advice::known(unclear.reason.advice())])
         }
-        (Broken::Syntax { .. }, None) => fault,
+        (ParseError::Syntax { .. }, None) => fault,
     };
     let pointer = unclear.map_or("", |unclear| &unclear.pointer);
     let allowed = explain::allowed_at(&entry.prepared.schema, pointer);
@@ -223,7 +235,7 @@ fn shown(key: &str) -> String {
 
 /// Fills in defaults, then validates; undoes slips when it does not fit and the tool allows it.
 fn fit(
-    entry: &Entry,
+    entry: &RegisteredTool,
     mut arguments: Value,
     mut repairs: Vec<Repair>,
     limits: &Limits,
@@ -251,7 +263,7 @@ fn fit(
 
 /// The arguments with what is absent filled in. A default that does not fit its own schema is its author's mistake: what
 /// fits without it stays as it is.
-fn with_defaults(prepared: &Prepared, arguments: Value, repairs: &mut Vec<Repair>) -> Value {
+fn with_defaults(prepared: &CompiledSchema, arguments: Value, repairs: &mut Vec<Repair>) -> Value {
     if !prepared.has_defaults {
         return arguments;
     }
@@ -267,7 +279,7 @@ fn with_defaults(prepared: &Prepared, arguments: Value, repairs: &mut Vec<Repair
     filled
 }
 
-fn invalid(entry: &Entry, arguments: &Value) -> Fault {
+fn invalid(entry: &RegisteredTool, arguments: &Value) -> Fault {
     let prepared = &entry.prepared;
     let leaves = leaves(&prepared.schema, &prepared.validator, arguments);
     let mut fault = Fault::new(Kind::InvalidArguments, Operation::ToolCall)

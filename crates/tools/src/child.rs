@@ -3,5 +3,5 @@
 mod lines;
 mod tail;
 
-pub use lines::{Line, Lines, Skipped};
+pub use lines::{BoundedLine, BoundedLines, LongLine};
 pub use tail::{Tail, drain};

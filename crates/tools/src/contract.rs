@@ -11,9 +11,9 @@ use budao_core::{
     message::CallId,
     nesting,
     scrub::Scrubber,
-    seams::World,
     tool::{Failure, Todo, ToolSpec},
     trace::{SpanId, Trace},
+    world::World,
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -66,7 +66,7 @@ pub struct CallContext {
     /// What the session remembers for its tools.
     pub memory: Arc<dyn Memory>,
     /// What the call has to say while it runs.
-    pub notes: Notes,
+    pub notes: NoteSender,
     /// Where large outputs are kept.
     pub blobs: Arc<dyn Blobs>,
     /// For text of foreign errors.
@@ -118,9 +118,9 @@ pub enum Note {
 /// The bounded way out for notes. Output that finds it full is dropped and shows in the final output
 /// all the same; facts wait for room.
 #[derive(Clone, Debug)]
-pub struct Notes(mpsc::Sender<Note>);
+pub struct NoteSender(mpsc::Sender<Note>);
 
-impl Notes {
+impl NoteSender {
     /// A way out with room for `room` notes, and its other end.
     #[must_use]
     pub fn channel(room: usize) -> (Self, mpsc::Receiver<Note>) {
@@ -130,12 +130,12 @@ impl Notes {
 
     /// A way out that leads nowhere, for calls outside a session.
     #[must_use]
-    pub fn nowhere() -> Self {
+    pub fn disconnected() -> Self {
         Self::channel(1).0
     }
 
     /// Says something that must be recorded; waits for room.
-    pub async fn say(&self, mut note: Note) {
+    pub async fn record(&self, mut note: Note) {
         if let Note::Topic { data, .. } = &mut note {
             nesting::bound(data);
         }
@@ -161,11 +161,11 @@ pub trait Blobs: Send + Sync + fmt::Debug {
 
 /// Nothing remembered: for calls outside a session, and for tests.
 #[derive(Debug, Default)]
-pub struct Blank {
+pub struct EmptyMemory {
     kept: std::sync::Mutex<HashMap<String, Bytes>>,
 }
 
-impl Memory for Blank {
+impl Memory for EmptyMemory {
     fn todos(&self) -> Vec<Todo> {
         Vec::new()
     }
@@ -176,7 +176,7 @@ impl Memory for Blank {
 }
 
 #[async_trait]
-impl Blobs for Blank {
+impl Blobs for EmptyMemory {
     async fn put(&self, bytes: Bytes) -> Result<String, Fault> {
         let name = content_hash(&bytes);
         self.kept.lock().expect("no code panics while holding this").insert(name.clone(), bytes);

@@ -10,13 +10,13 @@ use budao_core::{
 use serde_json::Value;
 
 /// Why a tool failed. Any error becomes one with `?`; its text stays with the operator. What the model
-/// is to read is said on purpose, with [`ToolError::no`].
+/// is to read is said on purpose, with [`ToolError::new`].
 #[derive(Debug)]
-pub struct ToolError(Box<Inner>);
+pub struct ToolError(Box<ToolErrorInner>);
 
 #[derive(Debug)]
-enum Inner {
-    No { reason: String, advice: Vec<String>, data: Option<Value> },
+enum ToolErrorInner {
+    Refused { reason: String, advice: Vec<String>, data: Option<Value> },
     Fault(Fault),
     Failure(Failure),
     Foreign(Fault),
@@ -25,14 +25,18 @@ enum Inner {
 impl ToolError {
     /// The tool's answer is no, for this reason. The model reads it.
     #[must_use]
-    pub fn no(reason: impl Into<String>) -> Self {
-        Self(Box::new(Inner::No { reason: reason.into(), advice: Vec::new(), data: None }))
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(Box::new(ToolErrorInner::Refused {
+            reason: reason.into(),
+            advice: Vec::new(),
+            data: None,
+        }))
     }
 
     /// A failure that was made elsewhere, as it is.
     #[must_use]
     pub fn failure(failure: Failure) -> Self {
-        Self(Box::new(Inner::Failure(failure)))
+        Self(Box::new(ToolErrorInner::Failure(failure)))
     }
 
     /// Adds what the model could do about it.
@@ -40,12 +44,12 @@ impl ToolError {
     pub fn advise(mut self, line: impl Into<String>) -> Self {
         let line = line.into();
         match &mut *self.0 {
-            Inner::No { advice, .. } => advice.push(line),
-            Inner::Fault(fault) | Inner::Foreign(fault) => {
-                *fault = fault.clone().advise([Advice::Said(line)]);
+            ToolErrorInner::Refused { advice, .. } => advice.push(line),
+            ToolErrorInner::Fault(fault) | ToolErrorInner::Foreign(fault) => {
+                *fault = fault.clone().advise([Advice::Custom(line)]);
             }
-            Inner::Failure(failure) => {
-                failure.fault = failure.fault.clone().advise([Advice::Said(line)]);
+            ToolErrorInner::Failure(failure) => {
+                failure.fault = failure.fault.clone().advise([Advice::Custom(line)]);
             }
         }
         self
@@ -57,11 +61,11 @@ impl ToolError {
         let mut more = data.into();
         nesting::bound(&mut more);
         match *self.0 {
-            Inner::No { ref mut data, .. } => *data = Some(more),
-            Inner::Failure(ref mut failure) => failure.data = Some(more),
-            Inner::Fault(fault) | Inner::Foreign(fault) => {
+            ToolErrorInner::Refused { ref mut data, .. } => *data = Some(more),
+            ToolErrorInner::Failure(ref mut failure) => failure.data = Some(more),
+            ToolErrorInner::Fault(fault) | ToolErrorInner::Foreign(fault) => {
                 let failure = Failure { fault, data: Some(more), note: None };
-                self.0 = Box::new(Inner::Failure(failure));
+                self.0 = Box::new(ToolErrorInner::Failure(failure));
             }
         }
         self
@@ -75,16 +79,16 @@ impl ToolError {
             None => fault.with(Fact::ToolName, tool.to_owned()),
         };
         match *self.0 {
-            Inner::No { reason, advice, data } => {
+            ToolErrorInner::Refused { reason, advice, data } => {
                 let fault = named(Fault::new(Kind::ToolSaidNo, Operation::ToolCall));
                 let fault = fault.with(Fact::Reason, reason);
-                let fault = fault.advise(advice.into_iter().map(Advice::Said));
+                let fault = fault.advise(advice.into_iter().map(Advice::Custom));
                 Failure { fault, data, note: None }
             }
-            Inner::Fault(fault) | Inner::Foreign(fault) => {
+            ToolErrorInner::Fault(fault) | ToolErrorInner::Foreign(fault) => {
                 Failure { fault: named(fault), data: None, note: None }
             }
-            Inner::Failure(failure) => Failure { fault: named(failure.fault), ..failure },
+            ToolErrorInner::Failure(failure) => Failure { fault: named(failure.fault), ..failure },
         }
     }
 }
@@ -92,9 +96,9 @@ impl ToolError {
 impl fmt::Display for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
-            Inner::No { reason, .. } => f.write_str(reason),
-            Inner::Fault(fault) | Inner::Foreign(fault) => fault.fmt(f),
-            Inner::Failure(failure) => failure.fault.fmt(f),
+            ToolErrorInner::Refused { reason, .. } => f.write_str(reason),
+            ToolErrorInner::Fault(fault) | ToolErrorInner::Foreign(fault) => fault.fmt(f),
+            ToolErrorInner::Failure(failure) => failure.fault.fmt(f),
         }
     }
 }
@@ -103,11 +107,11 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for ToolError {
     fn from(error: E) -> Self {
         let any: &dyn Any = &error;
         if let Some(fault) = any.downcast_ref::<Fault>() {
-            return Self(Box::new(Inner::Fault(fault.clone())));
+            return Self(Box::new(ToolErrorInner::Fault(fault.clone())));
         }
         let kind = any.downcast_ref::<io::Error>().map_or(Kind::ToolFailed, kind_of_io);
         let fault = Fault::new(kind, Operation::ToolCall).caused_by(&error);
-        Self(Box::new(Inner::Foreign(fault)))
+        Self(Box::new(ToolErrorInner::Foreign(fault)))
     }
 }
 

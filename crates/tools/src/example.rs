@@ -9,8 +9,8 @@ use jsonschema::Validator;
 use serde_json::{Map, Number, Value, json};
 
 use crate::{
-    leaf::{Leaf, Rule},
     schema,
+    violations::{SchemaViolation, ViolatedRule},
 };
 
 /// Values that are made for one example at most.
@@ -20,7 +20,11 @@ const VALUES_MAX: usize = 512;
 const DEPTH_MAX: usize = 24;
 
 /// A call that fits the schema and shows the places of `leaves`; none if none is found.
-pub(crate) fn example(root: &Value, validator: &Validator, leaves: &[Leaf]) -> Option<Value> {
+pub(crate) fn example(
+    root: &Value,
+    validator: &Validator,
+    leaves: &[SchemaViolation],
+) -> Option<Value> {
     let wanted: Vec<String> = leaves.iter().map(wanted).collect();
     for (samples, condition) in [
         (true, None),
@@ -30,7 +34,7 @@ pub(crate) fn example(root: &Value, validator: &Validator, leaves: &[Leaf]) -> O
         (false, Some("then")),
     ] {
         let mut maker =
-            Maker { root, leaves, wanted: &wanted, samples, condition, left: VALUES_MAX };
+            ExampleBuilder { root, leaves, wanted: &wanted, samples, condition, left: VALUES_MAX };
         let made = maker.value(root, "", "", 0);
         if let Some(made) = made.filter(|made| validator.is_valid(made)) {
             return Some(made);
@@ -41,18 +45,20 @@ pub(crate) fn example(root: &Value, validator: &Validator, leaves: &[Leaf]) -> O
 }
 
 /// The place an example must show for this mistake.
-fn wanted(leaf: &Leaf) -> String {
+fn wanted(leaf: &SchemaViolation) -> String {
     match &leaf.rule {
-        Rule::Required(key) => format!("{}/{}", leaf.pointer, crate::explain::escaped(key)),
-        Rule::Unknown(_) | Rule::Type(_) | Rule::Enum(_) | Rule::Either(..) | Rule::Other(..) => {
-            leaf.pointer.clone()
-        }
+        ViolatedRule::Required(key) => format!("{}/{}", leaf.pointer, crate::explain::escaped(key)),
+        ViolatedRule::Unknown(_)
+        | ViolatedRule::Type(_)
+        | ViolatedRule::Enum(_)
+        | ViolatedRule::Either(..)
+        | ViolatedRule::Other(..) => leaf.pointer.clone(),
     }
 }
 
-struct Maker<'a> {
+struct ExampleBuilder<'a> {
     root: &'a Value,
-    leaves: &'a [Leaf],
+    leaves: &'a [SchemaViolation],
     wanted: &'a [String],
     /// Use the values the schema's author gave?
     samples: bool,
@@ -61,7 +67,7 @@ struct Maker<'a> {
     left: usize,
 }
 
-impl Maker<'_> {
+impl ExampleBuilder<'_> {
     /// A value for `schema`, which stands at `at` in the schema and makes the value at `place`.
     fn value(&mut self, schema: &Value, at: &str, place: &str, depth: usize) -> Option<Value> {
         self.left = self.left.checked_sub(1)?;

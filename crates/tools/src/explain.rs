@@ -7,8 +7,8 @@ use jsonschema::JsonType;
 use serde_json::Value;
 
 use crate::{
-    leaf::{Leaf, Rule},
-    near, schema,
+    schema, suggestions,
+    violations::{SchemaViolation, ViolatedRule},
 };
 
 /// Most places that are told at once.
@@ -21,10 +21,14 @@ const RECEIVED_CHARS_MAX: usize = 80;
 const ALLOWED_MAX: usize = 24;
 
 /// The places in words, most useful first.
-pub(crate) fn explain(root: &Value, arguments: &Value, leaves: &[Leaf]) -> Vec<Mismatch> {
+pub(crate) fn explain(
+    root: &Value,
+    arguments: &Value,
+    leaves: &[SchemaViolation],
+) -> Vec<Mismatch> {
     let mut told: Vec<(u8, Mismatch)> = Vec::new();
     for leaf in leaves {
-        for mismatch in tell(root, arguments, leaf) {
+        for mismatch in explain_violation(root, arguments, leaf) {
             let known = told.iter().any(|(_, other)| {
                 other.pointer == mismatch.pointer && other.expected == mismatch.expected
             });
@@ -47,32 +51,34 @@ pub(crate) fn explain(root: &Value, arguments: &Value, leaves: &[Leaf]) -> Vec<M
 }
 
 /// What to tell first: a misspelt key explains a missing one, and a wrong shape explains its parts.
-fn rank(leaf: &Leaf, mismatch: &Mismatch) -> u8 {
+fn rank(leaf: &SchemaViolation, mismatch: &Mismatch) -> u8 {
     match &leaf.rule {
-        Rule::Unknown(_) if mismatch.nearest.is_some() => 0,
-        Rule::Required(_) => 1,
-        Rule::Type(_) => 2,
-        Rule::Enum(_) | Rule::Either(..) => 3,
-        Rule::Other(..) => 4,
-        Rule::Unknown(_) => 5,
+        ViolatedRule::Unknown(_) if mismatch.nearest.is_some() => 0,
+        ViolatedRule::Required(_) => 1,
+        ViolatedRule::Type(_) => 2,
+        ViolatedRule::Enum(_) | ViolatedRule::Either(..) => 3,
+        ViolatedRule::Other(..) => 4,
+        ViolatedRule::Unknown(_) => 5,
     }
 }
 
-fn tell(root: &Value, arguments: &Value, leaf: &Leaf) -> Vec<Mismatch> {
+fn explain_violation(root: &Value, arguments: &Value, leaf: &SchemaViolation) -> Vec<Mismatch> {
     let value = arguments.pointer(&leaf.pointer);
     let received = value.map(short);
     let pointer = leaf.pointer.clone();
     match &leaf.rule {
-        Rule::Required(key) => vec![required(root, arguments, leaf, key)],
-        Rule::Unknown(keys) => keys.iter().map(|key| unknown(root, arguments, leaf, key)).collect(),
-        Rule::Type(types) => vec![Mismatch {
+        ViolatedRule::Required(key) => vec![required(root, arguments, leaf, key)],
+        ViolatedRule::Unknown(keys) => {
+            keys.iter().map(|key| unknown(root, arguments, leaf, key)).collect()
+        }
+        ViolatedRule::Type(types) => vec![Mismatch {
             pointer,
             rule: "type".into(),
             expected: format!("must be {}", of_types(types)),
             received,
             ..Mismatch::default()
         }],
-        Rule::Enum(values) => vec![Mismatch {
+        ViolatedRule::Enum(values) => vec![Mismatch {
             pointer,
             rule: if values.len() == 1 { "const".into() } else { "enum".into() },
             expected: one_of(values),
@@ -80,7 +86,7 @@ fn tell(root: &Value, arguments: &Value, leaf: &Leaf) -> Vec<Mismatch> {
             allowed: values.iter().take(ALLOWED_MAX).cloned().collect(),
             nearest: near_value(value, values),
         }],
-        Rule::Either(types, values) => vec![Mismatch {
+        ViolatedRule::Either(types, values) => vec![Mismatch {
             pointer,
             rule: "anyOf".into(),
             expected: format!(
@@ -92,7 +98,7 @@ fn tell(root: &Value, arguments: &Value, leaf: &Leaf) -> Vec<Mismatch> {
             allowed: values.iter().take(ALLOWED_MAX).cloned().collect(),
             nearest: near_value(value, values),
         }],
-        Rule::Other(rule, text) => vec![Mismatch {
+        ViolatedRule::Other(rule, text) => vec![Mismatch {
             pointer,
             rule: Cow::Borrowed(rule),
             expected: with_sample(rule, text),
@@ -107,11 +113,11 @@ fn near_value(value: Option<&Value>, values: &[Value]) -> Option<String> {
         Value::Array(items) if items.len() == 1 => items[0].as_str()?,
         value => value.as_str()?,
     };
-    near::nearest(text, values.iter().filter_map(Value::as_str)).map(str::to_owned)
+    suggestions::nearest(text, values.iter().filter_map(Value::as_str)).map(str::to_owned)
 }
 
 /// A missing key; when a key close to it came instead, that one is named.
-fn required(root: &Value, arguments: &Value, leaf: &Leaf, key: &str) -> Mismatch {
+fn required(root: &Value, arguments: &Value, leaf: &SchemaViolation, key: &str) -> Mismatch {
     let owner = owner(root, leaf);
     let property = owner.and_then(|owner| owner.get("properties")?.get(key));
     let property = property.map(|property| schema::resolve(root, property));
@@ -120,7 +126,8 @@ fn required(root: &Value, arguments: &Value, leaf: &Leaf, key: &str) -> Mismatch
         let known = owner.and_then(|owner| owner.get("properties"));
         let strangers =
             map.keys().filter(|name| known.is_none_or(|known| known.get(name.as_str()).is_none()));
-        near::nearest(key, strangers.map(String::as_str)).map(|name| format!("`{name}` instead"))
+        suggestions::nearest(key, strangers.map(String::as_str))
+            .map(|name| format!("`{name}` instead"))
     });
     Mismatch {
         pointer: format!("{}/{}", leaf.pointer, escaped(key)),
@@ -134,7 +141,7 @@ fn required(root: &Value, arguments: &Value, leaf: &Leaf, key: &str) -> Mismatch
     }
 }
 
-fn unknown(root: &Value, arguments: &Value, leaf: &Leaf, key: &str) -> Mismatch {
+fn unknown(root: &Value, arguments: &Value, leaf: &SchemaViolation, key: &str) -> Mismatch {
     let sent = arguments.pointer(&leaf.pointer).and_then(Value::as_object);
     let known: Vec<&str> = owner(root, leaf)
         .and_then(|owner| owner.get("properties")?.as_object())
@@ -143,7 +150,7 @@ fn unknown(root: &Value, arguments: &Value, leaf: &Leaf, key: &str) -> Mismatch 
     // A key that is there already was not what was meant.
     let free =
         known.iter().copied().filter(|name| sent.is_none_or(|sent| !sent.contains_key(*name)));
-    let nearest = near::nearest(key, free).map(str::to_owned);
+    let nearest = suggestions::nearest(key, free).map(str::to_owned);
     let expected = match known.as_slice() {
         [] => "unknown key; none is allowed here".into(),
         known => format!("unknown key; known are {}", listed(known)),
@@ -158,7 +165,7 @@ fn unknown(root: &Value, arguments: &Value, leaf: &Leaf, key: &str) -> Mismatch 
 }
 
 /// The schema that holds the broken keyword.
-fn owner<'a>(root: &'a Value, leaf: &Leaf) -> Option<&'a Value> {
+fn owner<'a>(root: &'a Value, leaf: &SchemaViolation) -> Option<&'a Value> {
     let (place, _) = leaf.schema.rsplit_once('/')?;
     root.pointer(place)
 }
@@ -322,8 +329,8 @@ pub(crate) fn short(value: &Value) -> String {
 
 /// The beginning of a value's JSON; writing stops as soon as enough is there.
 fn bounded_json(value: &Value) -> String {
-    struct Enough(Vec<u8>);
-    impl std::io::Write for Enough {
+    struct BoundedWriter(Vec<u8>);
+    impl std::io::Write for BoundedWriter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             if self.0.len() > 4 * RECEIVED_CHARS_MAX {
                 return Err(std::io::ErrorKind::Other.into());
@@ -337,7 +344,7 @@ fn bounded_json(value: &Value) -> String {
             Ok(())
         }
     }
-    let mut enough = Enough(Vec::new());
+    let mut enough = BoundedWriter(Vec::new());
     // The error is our own way to stop.
     drop(serde_json::to_writer(&mut enough, value));
     String::from_utf8_lossy(&enough.0).into_owned()

@@ -14,7 +14,7 @@ use budao_core::{
 };
 use serde_json::Value;
 
-use crate::{call::Ready, contract::CallContext, outcome, output};
+use crate::{call::CheckedCall, contract::CallContext, outcome, output};
 
 /// Characters of a hook's words that are kept.
 const WORDS_MAX: usize = 1_000;
@@ -25,16 +25,16 @@ pub trait Hook: Send + Sync + fmt::Debug + 'static {
     /// What it is called in faults.
     fn name(&self) -> &str;
 
-    /// Before a call that fits. The first answer that is not [`Verdict::Pass`] decides.
-    async fn before(&self, call: &Ready, context: &CallContext) -> Verdict {
+    /// Before a call that fits. The first answer that is not [`HookVerdict::Pass`] decides.
+    async fn before(&self, call: &CheckedCall, context: &CallContext) -> HookVerdict {
         let _ = (call, context);
-        Verdict::Pass
+        HookVerdict::Pass
     }
 
     /// After a call. A remark is added to the outcome's note; the outcome itself stands.
     async fn after(
         &self,
-        call: &Ready,
+        call: &CheckedCall,
         outcome: &Outcome,
         context: &CallContext,
     ) -> Option<String> {
@@ -46,7 +46,7 @@ pub trait Hook: Send + Sync + fmt::Debug + 'static {
 /// What a hook says before a call.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum HookVerdict {
     /// Nothing: the next one is asked, then the permissions.
     Pass,
     /// It may run without a question.
@@ -61,7 +61,7 @@ pub enum Verdict {
     Replace(Value),
 }
 
-impl Verdict {
+impl HookVerdict {
     /// The verdict, with JSON no deeper than recursive code may meet.
     fn bounded(mut self) -> Self {
         if let Self::Supply(value) | Self::Replace(value) = &mut self {
@@ -73,15 +73,15 @@ impl Verdict {
 
 /// What becomes of a call after every hook was asked.
 #[derive(Debug)]
-pub enum Decision {
+pub enum HookDecision {
     /// Nobody objects; the permissions decide.
-    Pass(Ready),
+    Pass(CheckedCall),
     /// It may run whatever the permissions' mode says.
-    Allow(Ready),
+    Allow(CheckedCall),
     /// A person is to be asked.
     Ask {
         /// The call.
-        call: Ready,
+        call: CheckedCall,
         /// Which hook asks.
         hook: String,
         /// Why.
@@ -93,10 +93,10 @@ pub enum Decision {
 
 /// The hooks of a session, in the order they are asked.
 #[derive(Clone, Debug, Default)]
-pub struct Hooks(Vec<Registered>);
+pub struct Hooks(Vec<RegisteredHook>);
 
 #[derive(Clone, Debug)]
-struct Registered {
+struct RegisteredHook {
     hook: Arc<dyn Hook>,
     guards: bool,
 }
@@ -111,14 +111,14 @@ impl Hooks {
     /// Adds a hook: when it fails, the flow goes on.
     #[must_use]
     pub fn hook(mut self, hook: impl Hook) -> Self {
-        self.0.push(Registered { hook: Arc::new(hook), guards: false });
+        self.0.push(RegisteredHook { hook: Arc::new(hook), guards: false });
         self
     }
 
     /// Adds a guard: when it fails, the call is denied.
     #[must_use]
     pub fn guard(mut self, hook: impl Hook) -> Self {
-        self.0.push(Registered { hook: Arc::new(hook), guards: true });
+        self.0.push(RegisteredHook { hook: Arc::new(hook), guards: true });
         self
     }
 
@@ -129,7 +129,11 @@ impl Hooks {
     }
 
     /// Asks every hook about a call. Beside the decision comes what failed on the way, to be recorded.
-    pub async fn before(&self, mut call: Ready, context: &CallContext) -> (Decision, Vec<Fault>) {
+    pub async fn before(
+        &self,
+        mut call: CheckedCall,
+        context: &CallContext,
+    ) -> (HookDecision, Vec<Fault>) {
         let mut faults = Vec::new();
         let mut allowed = false;
         for registered in &self.0 {
@@ -145,40 +149,40 @@ impl Hooks {
             };
             let hook = || registered.hook.name().to_owned();
             match verdict {
-                Verdict::Pass => {}
-                Verdict::Allow => allowed = true,
-                Verdict::Ask(reason) => {
+                HookVerdict::Pass => {}
+                HookVerdict::Allow => allowed = true,
+                HookVerdict::Ask(reason) => {
                     let reason = bounded(reason);
-                    return (Decision::Ask { call, hook: hook(), reason }, faults);
+                    return (HookDecision::Ask { call, hook: hook(), reason }, faults);
                 }
-                Verdict::Deny(reason) => {
+                HookVerdict::Deny(reason) => {
                     let fault = outcome::fault(Kind::DeniedByHook, call.spec())
                         .with(Fact::Hook, hook())
                         .with(Fact::Reason, bounded(reason))
-                        .traced(context.trace);
+                        .with_trace(context.trace);
                     return (ended(fault, &call), faults);
                 }
-                Verdict::Supply(value) => {
+                HookVerdict::Supply(value) => {
                     return (
-                        Decision::Ended(Box::new(call.supplied(value, context).await)),
+                        HookDecision::Ended(Box::new(call.supplied(value, context).await)),
                         faults,
                     );
                 }
-                Verdict::Replace(arguments) => {
+                HookVerdict::Replace(arguments) => {
                     match call.with_arguments(arguments, &context.limits) {
                         Ok(replaced) => call = replaced,
-                        Err(fault) => return (Decision::Ended(Box::new(fault.into())), faults),
+                        Err(fault) => return (HookDecision::Ended(Box::new(fault.into())), faults),
                     }
                 }
             }
         }
-        (if allowed { Decision::Allow(call) } else { Decision::Pass(call) }, faults)
+        (if allowed { HookDecision::Allow(call) } else { HookDecision::Pass(call) }, faults)
     }
 
     /// Tells every hook about an outcome. Remarks are added to its note; it stays what it is.
     pub async fn after(
         &self,
-        call: &Ready,
+        call: &CheckedCall,
         outcome: Outcome,
         context: &CallContext,
     ) -> (Outcome, Vec<Fault>) {
@@ -189,7 +193,7 @@ impl Hooks {
         let shown = Arc::new(outcome.clone());
         let mut told = outcome;
         for registered in &self.0 {
-            match registered.tell(call, &shown, context).await {
+            match registered.notify(call, &shown, context).await {
                 Ok(Some(remark)) => annotate(&mut told, &bounded(remark)),
                 Ok(None) => {}
                 Err(fault) => faults.push(fault),
@@ -199,28 +203,29 @@ impl Hooks {
     }
 }
 
-impl Registered {
-    async fn ask(&self, call: &Ready, context: &CallContext) -> Result<Verdict, Fault> {
+impl RegisteredHook {
+    async fn ask(&self, call: &CheckedCall, context: &CallContext) -> Result<HookVerdict, Fault> {
         let (hook, asked, inside) = (self.hook.clone(), call.clone(), context.clone());
         let work = async move { hook.before(&asked, &inside).await.bounded() };
-        self.apart(call, context, work).await
+        self.run_isolated(call, context, work).await
     }
 
-    async fn tell(
+    async fn notify(
         &self,
-        call: &Ready,
+        call: &CheckedCall,
         outcome: &Arc<Outcome>,
         context: &CallContext,
     ) -> Result<Option<String>, Fault> {
         let (hook, asked, inside) = (self.hook.clone(), call.clone(), context.clone());
         let outcome = outcome.clone();
-        self.apart(call, context, async move { hook.after(&asked, &outcome, &inside).await }).await
+        self.run_isolated(call, context, async move { hook.after(&asked, &outcome, &inside).await })
+            .await
     }
 
     /// Runs a piece of the hook apart from us and within its time.
-    async fn apart<T: Send + 'static>(
+    async fn run_isolated<T: Send + 'static>(
         &self,
-        call: &Ready,
+        call: &CheckedCall,
         context: &CallContext,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Fault> {
@@ -229,16 +234,16 @@ impl Registered {
         answer.map_err(|why| why.explain(self.failed(call, context), limit))
     }
 
-    fn failed(&self, call: &Ready, context: &CallContext) -> Fault {
+    fn failed(&self, call: &CheckedCall, context: &CallContext) -> Fault {
         let kind = if self.guards { Kind::GuardFailed } else { Kind::HookFailed };
         Fault::new(kind, Operation::RunHook)
             .with(Fact::Hook, self.hook.name().to_owned())
             .with(Fact::ToolName, call.spec().name.to_string())
-            .traced(context.trace)
+            .with_trace(context.trace)
     }
 }
 
-impl Ready {
+impl CheckedCall {
     /// The outcome a hook supplied: read like a tool's own answer.
     async fn supplied(&self, value: Value, context: &CallContext) -> Outcome {
         match outcome::of_answer(Ok(value), self.spec()) {
@@ -251,8 +256,8 @@ impl Ready {
     }
 }
 
-fn ended(fault: Fault, call: &Ready) -> Decision {
-    Decision::Ended(Box::new(fault.scrubbed(&call.shared.scrubber).into()))
+fn ended(fault: Fault, call: &CheckedCall) -> HookDecision {
+    HookDecision::Ended(Box::new(fault.scrub(&call.shared.scrubber).into()))
 }
 
 fn annotate(outcome: &mut Outcome, remark: &str) {

@@ -75,14 +75,14 @@ impl Launcher {
 
 /// Where a command may read and where it may write. Anywhere else is refused by the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Confine {
+pub struct Confinement {
     /// Directories and files it may read and execute. One that does not exist is no loss.
     pub read: Vec<PathBuf>,
     /// Directories and files it may also change. Each must exist.
     pub write: Vec<PathBuf>,
 }
 
-impl Confine {
+impl Confinement {
     /// Reading anywhere, writing nowhere; the workspace of a command is added to it. The network is not
     /// confined.
     #[must_use]
@@ -93,20 +93,20 @@ impl Confine {
 
 /// What a supervisor is to do. The environment and the directory are its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct LaunchRequest {
     /// The program; the next one is tried when one is not found.
     pub(crate) programs: Vec<OsString>,
     pub(crate) args: Vec<OsString>,
     /// How long processes have from TERM to KILL.
     pub(crate) graces: Graces,
     /// Applied, or the order is refused.
-    pub(crate) confine: Option<Confine>,
+    pub(crate) confine: Option<Confinement>,
 }
 
 /// What a supervisor says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Word {
+pub(crate) enum LauncherMessage {
     /// The program runs.
     Started {
         /// The program's process, which leads a group of its own.
@@ -125,7 +125,7 @@ pub(crate) enum Word {
         reason: String,
     },
     /// The program and all of its processes have ended.
-    Ended(Ended),
+    Ended(CommandExit),
 }
 
 /// Sent by the parent: TERM now, KILL after the grace.
@@ -135,7 +135,7 @@ pub(crate) const KILL: u8 = b'k';
 
 /// How a program ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct CommandExit {
     /// The exit status, if it exited.
     pub code: Option<i32>,
     /// The signal, if one killed it.

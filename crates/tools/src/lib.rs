@@ -26,7 +26,6 @@
 extern crate self as budao_tools;
 
 pub mod advice;
-pub mod alone;
 pub mod builtin;
 pub mod call;
 pub mod child;
@@ -36,9 +35,8 @@ mod error;
 mod example;
 mod explain;
 pub mod hooks;
+pub mod isolation;
 pub mod launch;
-mod leaf;
-pub mod near;
 mod outcome;
 mod output;
 pub mod parse;
@@ -48,18 +46,20 @@ mod raw;
 mod repair;
 pub mod run;
 pub mod schema;
+pub mod suggestions;
 mod tolerant;
 mod toolbox;
 pub mod typed;
+mod violations;
 
 pub use budao_derive::tool;
-pub use call::Ready;
-pub use contract::{Blobs, CallContext, Memory, Note, Notes, Tool, ToolResult};
+pub use call::CheckedCall;
+pub use contract::{Blobs, CallContext, Memory, Note, NoteSender, Tool, ToolResult};
 pub use error::ToolError;
 pub use explain::MISMATCHES_MAX;
 pub use raw::RawTool;
 pub use toolbox::{Builder, NAME_BYTES_MAX, Toolbox};
-pub use typed::{Options, TypedTool};
+pub use typed::{ToolOptions, TypedTool};
 
 /// What the code made by [`tool`] needs.
 #[doc(hidden)]

@@ -30,14 +30,14 @@ const ADVICE_MAX: usize = 6;
 
 /// Why a call was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum StopCause {
     /// Its time was over.
     Deadline(Duration),
     /// Somebody cancelled.
     Cancel,
 }
 
-impl Told {
+impl StopCause {
     /// The fault of a call that stopped when it was told to.
     pub(crate) fn fault(self, spec: &ToolSpec) -> Fault {
         match self {
@@ -80,11 +80,11 @@ pub(crate) fn of_answer(answer: ToolResult, spec: &ToolSpec) -> Result<Output, F
 }
 
 /// What a failure means when the call had been told to stop before.
-pub(crate) fn after_stop(failure: Failure, told: Told, spec: &ToolSpec) -> Failure {
+pub(crate) fn after_stop(failure: Failure, told: StopCause, spec: &ToolSpec) -> Failure {
     if failure.fault.row().error_type == ErrorType::Aborted {
         return failure;
     }
-    let fault = told.fault(spec).because(failure.fault.to_string());
+    let fault = told.fault(spec).with_cause(failure.fault.to_string());
     // A tool that runs elsewhere may not know whether it stopped.
     let fault = if failure.fault.is_outcome_unknown() { fault.unconfirmed() } else { fault };
     Failure { fault, ..failure }
@@ -147,7 +147,7 @@ fn advice_of(value: Option<Value>) -> Vec<Advice> {
         Some(other) => words(other).into_iter().collect(),
         None => Vec::new(),
     };
-    said.into_iter().take(ADVICE_MAX).map(Advice::Said).collect()
+    said.into_iter().take(ADVICE_MAX).map(Advice::Custom).collect()
 }
 
 /// A tool's words: text as it is, anything else as JSON, nothing as nothing; bounded.
@@ -166,7 +166,7 @@ fn words(value: Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use budao_core::tool::{Effect, Source};
+    use budao_core::tool::{Effect, ToolOrigin};
     use serde_json::json;
 
     use super::*;
@@ -182,7 +182,7 @@ mod tests {
             repair: false,
             deadline: None,
             output_bytes: None,
-            source: Source::Registered,
+            source: ToolOrigin::Registered,
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
         }));
         assert_eq!(failure.fault.kind(), Kind::ToolSaidNo);
         assert_eq!(failure.fault.detail().text(Fact::Reason), Some("no such city"));
-        assert_eq!(failure.fault.advice(), [Advice::Said("spell it in English".into())]);
+        assert_eq!(failure.fault.advice(), [Advice::Custom("spell it in English".into())]);
         assert_eq!(failure.data, Some(json!({ "known": 3 })));
         assert_eq!(failure.note.as_deref(), Some("cached"));
     }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn stopping_is_not_a_failure_of_its_own() {
-        let told = Told::Deadline(Duration::from_millis(200));
+        let told = StopCause::Deadline(Duration::from_millis(200));
         let stopped =
             after_stop(failure(json!({ "ok": false, "error": "aborted" })), told, &spec());
         assert_eq!(stopped.fault.kind(), Kind::DeadlinePassed);

@@ -5,7 +5,7 @@ use std::io;
 use budao_core::{
     fault::{Detail, Fact, text},
     nesting,
-    tool::{Cut, Output},
+    tool::{Output, Truncation},
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub(crate) async fn capped(mut output: Output, most: usize, context: &CallContex
     let Output { data, note, .. } = output;
     let kept = keep(&data, total, context).await;
     let shown = shortened(data, most);
-    let cut = Cut { total_bytes: total as u64, kept };
+    let cut = Truncation { total_bytes: total as u64, kept };
     let with = Detail::new().with(Fact::TotalSize, total).with(Fact::Limit, most);
     let remark = match &cut.kept {
         Some(name) => {
@@ -142,11 +142,11 @@ fn cut_at(text: &str, room: usize) -> String {
 
 /// How many bytes a value takes as JSON; counting stops past `enough`.
 fn json_bytes(value: &Value, enough: usize) -> usize {
-    struct Count {
+    struct ByteCounter {
         bytes: usize,
         enough: usize,
     }
-    impl io::Write for Count {
+    impl io::Write for ByteCounter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.bytes += bytes.len();
             if self.bytes > self.enough {
@@ -160,7 +160,7 @@ fn json_bytes(value: &Value, enough: usize) -> usize {
             Ok(())
         }
     }
-    let mut count = Count { bytes: 0, enough };
+    let mut count = ByteCounter { bytes: 0, enough };
     // The error is our own way to stop.
     drop(serde_json::to_writer(&mut count, value));
     count.bytes

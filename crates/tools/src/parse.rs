@@ -16,7 +16,7 @@ const PARSER_DEPTH: usize = 126;
 
 /// Why a text is not taken as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Broken {
+pub enum ParseError {
     /// Not even text.
     Utf8 {
         /// Where, in bytes.
@@ -43,7 +43,7 @@ pub enum Broken {
     },
 }
 
-impl Broken {
+impl ParseError {
     /// Where it went wrong, in bytes, if it is one place.
     #[must_use]
     pub fn position(&self) -> Option<usize> {
@@ -60,10 +60,10 @@ impl Broken {
 ///
 /// # Errors
 /// What is wrong with it, and where.
-pub fn strict(text: &[u8], depth: usize) -> Result<Value, Broken> {
+pub fn strict(text: &[u8], depth: usize) -> Result<Value, ParseError> {
     let depth = depth.min(PARSER_DEPTH);
     let text = std::str::from_utf8(text)
-        .map_err(|error| Broken::Utf8 { position: error.valid_up_to() })?;
+        .map_err(|error| ParseError::Utf8 { position: error.valid_up_to() })?;
     let trouble = RefCell::new(None);
     let mut json = serde_json::Deserializer::from_str(text);
     let value = Level { left: depth, trouble: &trouble }.deserialize(&mut json);
@@ -73,10 +73,10 @@ pub fn strict(text: &[u8], depth: usize) -> Result<Value, Broken> {
     };
     let position = offset(text, error.line(), error.column());
     Err(match trouble.into_inner() {
-        Some(Trouble::TooDeep) => Broken::TooDeep { limit: depth },
-        Some(Trouble::Duplicate(key)) => Broken::Duplicate { key, position },
-        None if error.is_eof() => Broken::Syntax { position: text.len(), ends_early: true },
-        None => Broken::Syntax { position, ends_early: false },
+        Some(ParseIssue::TooDeep) => ParseError::TooDeep { limit: depth },
+        Some(ParseIssue::Duplicate(key)) => ParseError::Duplicate { key, position },
+        None if error.is_eof() => ParseError::Syntax { position: text.len(), ends_early: true },
+        None => ParseError::Syntax { position, ends_early: false },
     })
 }
 
@@ -115,7 +115,7 @@ fn offset(text: &str, line: usize, column: usize) -> usize {
     (before + column.saturating_sub(1)).min(text.len())
 }
 
-enum Trouble {
+enum ParseIssue {
     TooDeep,
     Duplicate(String),
 }
@@ -123,18 +123,18 @@ enum Trouble {
 /// Reads one value with so many levels left below it.
 struct Level<'a> {
     left: usize,
-    trouble: &'a RefCell<Option<Trouble>>,
+    trouble: &'a RefCell<Option<ParseIssue>>,
 }
 
 impl Level<'_> {
     fn below<E: serde::de::Error>(&self) -> Result<Level<'_>, E> {
         match self.left.checked_sub(1) {
             Some(left) => Ok(Level { left, trouble: self.trouble }),
-            None => Err(self.fail(Trouble::TooDeep)),
+            None => Err(self.fail(ParseIssue::TooDeep)),
         }
     }
 
-    fn fail<E: serde::de::Error>(&self, trouble: Trouble) -> E {
+    fn fail<E: serde::de::Error>(&self, trouble: ParseIssue) -> E {
         *self.trouble.borrow_mut() = Some(trouble);
         E::custom("refused")
     }
@@ -195,7 +195,7 @@ impl<'de> Visitor<'de> for Level<'_> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             if map.contains_key(&key) {
-                return Err(self.fail(Trouble::Duplicate(key)));
+                return Err(self.fail(ParseIssue::Duplicate(key)));
             }
             let value = entries.next_value_seed(self.below()?)?;
             map.insert(key, value);
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    fn broken(text: &str) -> Broken {
+    fn broken(text: &str) -> ParseError {
         strict(text.as_bytes(), 64).unwrap_err()
     }
 
@@ -232,9 +232,9 @@ mod tests {
     fn a_second_key_is_found_at_any_depth() {
         assert_eq!(
             broken(r#"{"a":1,"b":[{"x":1,"x":2}]}"#),
-            Broken::Duplicate { key: "x".into(), position: 21 }
+            ParseError::Duplicate { key: "x".into(), position: 21 }
         );
-        assert!(matches!(broken(r#"{"a":1,"\u0061":2}"#), Broken::Duplicate { .. }));
+        assert!(matches!(broken(r#"{"a":1,"\u0061":2}"#), ParseError::Duplicate { .. }));
     }
 
     #[test]
@@ -243,22 +243,22 @@ mod tests {
         assert!(strict(nested(64).as_bytes(), 64).is_ok());
         assert_eq!(
             strict(nested(65).as_bytes(), 64),
-            Ok(()).and(Err(Broken::TooDeep { limit: 64 }))
+            Ok(()).and(Err(ParseError::TooDeep { limit: 64 }))
         );
         assert_eq!(
             strict(nested(100_000).as_bytes(), 1_000_000).unwrap_err(),
-            Broken::TooDeep { limit: PARSER_DEPTH }
+            ParseError::TooDeep { limit: PARSER_DEPTH }
         );
     }
 
     #[test]
     fn a_cut_text_is_told_from_a_wrong_one() {
-        assert_eq!(broken(r#"{"path": "a"#), Broken::Syntax { position: 11, ends_early: true });
+        assert_eq!(broken(r#"{"path": "a"#), ParseError::Syntax { position: 11, ends_early: true });
         assert_eq!(
             broken(r#"{"path": "a" "b": 1}"#),
-            Broken::Syntax { position: 13, ends_early: false }
+            ParseError::Syntax { position: 13, ends_early: false }
         );
-        assert!(matches!(broken("{} {}"), Broken::Syntax { ends_early: false, .. }));
+        assert!(matches!(broken("{} {}"), ParseError::Syntax { ends_early: false, .. }));
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn empty_and_blank_have_a_place_too() {
-        assert_eq!(broken(""), Broken::Syntax { position: 0, ends_early: true });
+        assert_eq!(broken(""), ParseError::Syntax { position: 0, ends_early: true });
         assert_eq!(json!(broken("\n\n").position()), json!(2));
     }
 }

@@ -9,10 +9,10 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use async_trait::async_trait;
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
-    tool::Permit,
+    tool::Permission,
 };
 
-use crate::{call::Ready, contract::CallContext};
+use crate::{call::CheckedCall, contract::CallContext};
 
 /// Decides whether a call may run.
 #[async_trait]
@@ -22,12 +22,17 @@ pub trait Policy: Send + Sync + fmt::Debug + 'static {
 
     /// May this call run? `usual` is what the session's mode and lists say; what they deny is not asked
     /// about.
-    async fn permit(&self, call: &Ready, usual: &Permit, context: &CallContext) -> Permitted;
+    async fn permit(
+        &self,
+        call: &CheckedCall,
+        usual: &Permission,
+        context: &CallContext,
+    ) -> PolicyDecision;
 }
 
 /// What a policy says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Permitted {
+pub enum PolicyDecision {
     /// It may run.
     Allow,
     /// If a person says so; why it is asked.
@@ -36,12 +41,12 @@ pub enum Permitted {
     Deny(Cow<'static, str>),
 }
 
-impl From<Permit> for Permitted {
-    fn from(permit: Permit) -> Self {
+impl From<Permission> for PolicyDecision {
+    fn from(permit: Permission) -> Self {
         match permit {
-            Permit::Allow => Self::Allow,
-            Permit::Ask(reason) => Self::Ask(reason.into()),
-            Permit::Deny(reason) => Self::Deny(reason.into()),
+            Permission::Allow => Self::Allow,
+            Permission::Ask(reason) => Self::Ask(reason.into()),
+            Permission::Deny(reason) => Self::Deny(reason.into()),
         }
     }
 }
@@ -52,10 +57,10 @@ impl From<Permit> for Permitted {
 /// `guard_failed` when it gives no answer; the call is denied with it.
 pub async fn ask(
     policy: &Arc<dyn Policy>,
-    call: &Ready,
-    usual: Permit,
+    call: &CheckedCall,
+    usual: Permission,
     context: &CallContext,
-) -> Result<Permitted, Fault> {
+) -> Result<PolicyDecision, Fault> {
     let limit = context.limits.hook;
     let (asked, shown, inside) = (Arc::clone(policy), call.clone(), context.clone());
     let work = async move { asked.permit(&shown, &usual, &inside).await };
@@ -63,7 +68,7 @@ pub async fn ask(
         let fault = Fault::new(Kind::GuardFailed, Operation::RunHook)
             .with(Fact::Hook, policy.name().to_owned())
             .with(Fact::ToolName, call.spec().name.to_string())
-            .traced(context.trace);
+            .with_trace(context.trace);
         why.explain(fault, limit)
     })
 }

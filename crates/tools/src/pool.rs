@@ -23,7 +23,7 @@ use std::{
 
 use budao_core::{
     fault::{Fact, Fault},
-    seams::World,
+    world::World,
 };
 use futures::{
     FutureExt as _,
@@ -31,7 +31,7 @@ use futures::{
 };
 use tokio::{runtime::Runtime, sync::oneshot};
 
-use self::job::Job;
+use self::job::PoolJob;
 
 /// Threads that calls may hold at once.
 const THREADS_MAX: usize = 512;
@@ -42,11 +42,11 @@ const WORKERS: usize = 2;
 /// Runs calls, hooks and guards apart from everything else.
 #[derive(Debug)]
 pub struct Pool {
-    place: Place,
-    tally: Arc<Tally>,
+    place: PoolBackend,
+    tally: Arc<PoolCounters>,
 }
 
-enum Place {
+enum PoolBackend {
     /// A runtime of our own, made when it is first needed.
     Threads(OnceLock<Runtime>),
     /// Tasks of the world's own: for simulation, where everything must run on one thread.
@@ -55,7 +55,7 @@ enum Place {
 
 /// What a pool has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct PoolStats {
     /// Calls and hooks that run now and are waited for.
     pub running: usize,
     /// Those that were given up and still run.
@@ -67,7 +67,7 @@ pub struct Counts {
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct PoolCounters {
     running: AtomicUsize,
     abandoned: AtomicUsize,
     late: AtomicUsize,
@@ -102,7 +102,7 @@ impl NoAnswer {
         let fault = fault.with(Fact::Reason, self.reason());
         match self {
             Self::TookTooLong => fault.with(Fact::TimeoutMs, limit),
-            Self::Panicked(said) => fault.because(said),
+            Self::Panicked(said) => fault.with_cause(said),
             Self::Stopped => fault,
         }
     }
@@ -110,9 +110,9 @@ impl NoAnswer {
 
 /// How a piece of work ended.
 #[derive(Debug)]
-pub(crate) enum Ended<T> {
+pub(crate) enum PoolOutcome<T> {
     /// By itself.
-    With(T),
+    Returned(T),
     /// It panicked; what it said, if it said anything.
     Panicked(Option<String>),
     /// It was stopped before it ended.
@@ -120,29 +120,29 @@ pub(crate) enum Ended<T> {
 }
 
 /// A piece of work. Dropping it stops the work.
-pub(crate) enum Work<T> {
+pub(crate) enum PoolTask<T> {
     /// It was over at once. None when that was told.
-    Over(Option<Ended<T>>),
+    Finished(Option<PoolOutcome<T>>),
     /// It runs.
-    Runs(Running<T>),
+    Running(RunningTask<T>),
 }
 
 /// A piece of work that runs.
-pub(crate) struct Running<T> {
-    answer: oneshot::Receiver<Ended<T>>,
-    stop: Stop,
-    watch: Arc<Watch>,
+pub(crate) struct RunningTask<T> {
+    answer: oneshot::Receiver<PoolOutcome<T>>,
+    stop: StopHandle,
+    watch: Arc<WorkTracker>,
 }
 
-enum Stop {
-    Job(Arc<Job>),
+enum StopHandle {
+    Job(Arc<PoolJob>),
     Task(AbortHandle),
 }
 
 /// Follows one piece of work from its start to its very end.
 #[derive(Debug)]
-struct Watch {
-    tally: Arc<Tally>,
+struct WorkTracker {
+    tally: Arc<PoolCounters>,
     given_up: AtomicBool,
     over: AtomicBool,
 }
@@ -151,21 +151,21 @@ impl Pool {
     /// A pool with threads of its own.
     #[must_use]
     pub fn threads() -> Self {
-        Self { place: Place::Threads(OnceLock::new()), tally: Arc::default() }
+        Self { place: PoolBackend::Threads(OnceLock::new()), tally: Arc::default() }
     }
 
     /// A pool that spawns tasks through [`World::spawn`]. A call that blocks its thread blocks everything
     /// else on it: for simulations, and for tools that are known to be quick.
     #[must_use]
     pub fn tasks() -> Self {
-        Self { place: Place::Tasks, tally: Arc::default() }
+        Self { place: PoolBackend::Tasks, tally: Arc::default() }
     }
 
     /// What it has seen so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PoolStats {
         let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        Counts {
+        PoolStats {
             running: read(&self.tally.running),
             abandoned: read(&self.tally.abandoned),
             late: read(&self.tally.late),
@@ -191,11 +191,11 @@ impl Pool {
             () = world.clock.sleep(limit) => return Err(NoAnswer::TookTooLong),
         };
         match ended {
-            Ended::With(value) => Ok(value),
-            Ended::Panicked(said) => {
+            PoolOutcome::Returned(value) => Ok(value),
+            PoolOutcome::Panicked(said) => {
                 Err(NoAnswer::Panicked(said.unwrap_or_else(|| "a panic without words".to_owned())))
             }
-            Ended::Dropped => Err(NoAnswer::Stopped),
+            PoolOutcome::Dropped => Err(NoAnswer::Stopped),
         }
     }
 
@@ -204,7 +204,7 @@ impl Pool {
         &self,
         world: &World,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Work<T> {
+    ) -> PoolTask<T> {
         self.start_in(&self.place, world, work)
     }
 
@@ -213,32 +213,32 @@ impl Pool {
         &self,
         world: &World,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Work<T> {
-        self.start_in(&Place::Tasks, world, work)
+    ) -> PoolTask<T> {
+        self.start_in(&PoolBackend::Tasks, world, work)
     }
 
     fn start_in<T: Send + 'static>(
         &self,
-        place: &Place,
+        place: &PoolBackend,
         world: &World,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Work<T> {
-        let mut guarded = Guarded { work: Some(Box::pin(work)) };
-        if matches!(place, Place::Tasks)
+    ) -> PoolTask<T> {
+        let mut guarded = CatchPanic { work: Some(Box::pin(work)) };
+        if matches!(place, PoolBackend::Tasks)
             && let Poll::Ready(ended) = guarded.poll_unpin(&mut Context::from_waker(Waker::noop()))
         {
             // What is quick is mostly over when it is first looked at, and needs no task of its own.
             self.tally.panics.fetch_add(ended.panics(), Ordering::Relaxed);
-            return Work::Over(Some(ended));
+            return PoolTask::Finished(Some(ended));
         }
         let (sender, answer) = oneshot::channel();
         self.tally.running.fetch_add(1, Ordering::Relaxed);
-        let watch = Arc::new(Watch {
+        let watch = Arc::new(WorkTracker {
             tally: self.tally.clone(),
             given_up: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
-        let (life, tally) = (Life(Some(watch.clone())), self.tally.clone());
+        let (life, tally) = (WorkGuard(Some(watch.clone())), self.tally.clone());
         let whole: BoxFuture<'static, ()> = Box::pin(async move {
             let mut life = life;
             let ended = guarded.await;
@@ -250,18 +250,18 @@ impl Pool {
             }
         });
         let stop = match place {
-            Place::Threads(runtime) => {
-                Stop::Job(Job::start(runtime.get_or_init(runtime_of_tools), whole))
+            PoolBackend::Threads(runtime) => {
+                StopHandle::Job(PoolJob::start(runtime.get_or_init(runtime_of_tools), whole))
             }
-            Place::Tasks => {
+            PoolBackend::Tasks => {
                 let (handle, registration) = AbortHandle::new_pair();
                 let task = Abortable::new(whole, registration);
                 let task = async move { task.await.unwrap_or_default() };
                 world.spawn.spawn(Box::pin(task));
-                Stop::Task(handle)
+                StopHandle::Task(handle)
             }
         };
-        Work::Runs(Running { answer, stop, watch })
+        PoolTask::Running(RunningTask { answer, stop, watch })
     }
 }
 
@@ -277,7 +277,7 @@ fn runtime_of_tools() -> Runtime {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let Place::Threads(runtime) = &mut self.place
+        if let PoolBackend::Threads(runtime) = &mut self.place
             && let Some(runtime) = runtime.take()
         {
             // Waiting here could take for ever: a tool may never return.
@@ -286,7 +286,7 @@ impl Drop for Pool {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for PoolBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Threads(_) => "Threads",
@@ -295,46 +295,46 @@ impl fmt::Debug for Place {
     }
 }
 
-impl<T> Ended<T> {
+impl<T> PoolOutcome<T> {
     fn panics(&self) -> usize {
         usize::from(matches!(self, Self::Panicked(_)))
     }
 }
 
-impl<T> Work<T> {
+impl<T> PoolTask<T> {
     /// Waits for the end.
-    pub(crate) async fn ended(&mut self) -> Ended<T> {
+    pub(crate) async fn ended(&mut self) -> PoolOutcome<T> {
         match self {
-            Self::Over(ended) => ended.take().unwrap_or(Ended::Dropped),
-            Self::Runs(running) => (&mut running.answer).await.unwrap_or(Ended::Dropped),
+            Self::Finished(ended) => ended.take().unwrap_or(PoolOutcome::Dropped),
+            Self::Running(running) => (&mut running.answer).await.unwrap_or(PoolOutcome::Dropped),
         }
     }
 
     /// Asks for the work to be dropped. If it is being polled right now, that has to wait.
     pub(crate) fn stop(&self) {
-        if let Self::Runs(running) = self {
+        if let Self::Running(running) = self {
             running.stop();
         }
     }
 }
 
-impl<T> Running<T> {
+impl<T> RunningTask<T> {
     fn stop(&self) {
         match &self.stop {
-            Stop::Job(job) => job.stop(),
-            Stop::Task(handle) => handle.abort(),
+            StopHandle::Job(job) => job.stop(),
+            StopHandle::Task(handle) => handle.abort(),
         }
     }
 }
 
-impl<T> Drop for Running<T> {
+impl<T> Drop for RunningTask<T> {
     fn drop(&mut self) {
         self.watch.give_up();
         self.stop();
     }
 }
 
-impl Watch {
+impl WorkTracker {
     /// Nobody waits for it any more. If it still runs, it counts as abandoned from now on.
     fn give_up(&self) {
         if !self.given_up.swap(true, Ordering::SeqCst) {
@@ -358,9 +358,9 @@ impl Watch {
 }
 
 /// Lives as long as the work itself, however it ends.
-struct Life(Option<Arc<Watch>>);
+struct WorkGuard(Option<Arc<WorkTracker>>);
 
-impl Life {
+impl WorkGuard {
     fn end(&mut self) {
         if let Some(watch) = self.0.take() {
             watch.end();
@@ -368,49 +368,49 @@ impl Life {
     }
 }
 
-impl Drop for Life {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 /// Catches panics of polling *and* of dropping.
-struct Guarded<T> {
+struct CatchPanic<T> {
     work: Option<BoxFuture<'static, T>>,
 }
 
-impl<T> Future for Guarded<T> {
-    type Output = Ended<T>;
+impl<T> Future for CatchPanic<T> {
+    type Output = PoolOutcome<T>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended<T>> {
-        let Some(work) = self.work.as_mut() else { return Poll::Ready(Ended::Dropped) };
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<PoolOutcome<T>> {
+        let Some(work) = self.work.as_mut() else { return Poll::Ready(PoolOutcome::Dropped) };
         let ended = match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(value)) => Ended::With(value),
-            Err(payload) => Ended::Panicked(said(payload)),
+            Ok(Poll::Ready(value)) => PoolOutcome::Returned(value),
+            Err(payload) => PoolOutcome::Panicked(panic_message(payload)),
         };
         self.clear();
         Poll::Ready(ended)
     }
 }
 
-impl<T> Guarded<T> {
+impl<T> CatchPanic<T> {
     fn clear(&mut self) {
         let work = self.work.take();
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(work))) {
-            drop(said(payload));
+            drop(panic_message(payload));
         }
     }
 }
 
-impl<T> Drop for Guarded<T> {
+impl<T> Drop for CatchPanic<T> {
     fn drop(&mut self) {
         self.clear();
     }
 }
 
 /// What a panic said. Its payload may be anything, and may panic again when it is dropped.
-pub(crate) fn said(payload: Box<dyn Any + Send>) -> Option<String> {
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> Option<String> {
     let text = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
@@ -422,11 +422,11 @@ pub(crate) fn said(payload: Box<dyn Any + Send>) -> Option<String> {
     text
 }
 
-impl<T> fmt::Debug for Work<T> {
+impl<T> fmt::Debug for PoolTask<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Over(_) => f.write_str("Over"),
-            Self::Runs(running) => {
+            Self::Finished(_) => f.write_str("Over"),
+            Self::Running(running) => {
                 f.debug_struct("Runs").field("watch", &running.watch).finish_non_exhaustive()
             }
         }

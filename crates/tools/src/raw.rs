@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use crate::{
     contract::{CallContext, Tool, ToolResult},
-    typed::Options,
+    typed::ToolOptions,
 };
 
 /// A tool made at run time. Its answer is plain JSON; `{"ok": false, "error": …}` means it said no.
 pub struct RawTool {
     spec: Arc<ToolSpec>,
-    run: Box<Run>,
+    run: Box<ToolFn>,
 }
 
-type Run = dyn Fn(Value, CallContext) -> BoxFuture<'static, ToolResult> + Send + Sync;
+type ToolFn = dyn Fn(Value, CallContext) -> BoxFuture<'static, ToolResult> + Send + Sync;
 
 impl RawTool {
     /// A tool from its parts, with careful options.
@@ -32,7 +32,7 @@ impl RawTool {
         F: Fn(Value, CallContext) -> R + Send + Sync + 'static,
         R: Future<Output = ToolResult> + Send + 'static,
     {
-        let spec = Options::default().spec(name.as_ref(), description.as_ref(), schema);
+        let spec = ToolOptions::default().spec(name.as_ref(), description.as_ref(), schema);
         Self::from_spec(spec, run)
     }
 
@@ -50,7 +50,7 @@ impl RawTool {
 
     /// The same tool with other options.
     #[must_use]
-    pub fn options(mut self, options: Options) -> Self {
+    pub fn options(mut self, options: ToolOptions) -> Self {
         let spec =
             options.spec(&self.spec.name, &self.spec.description, (*self.spec.schema).clone());
         self.spec = Arc::new(spec);

@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 
 use crate::{
     explain,
-    leaf::{Leaf, Rule, leaves},
-    parse::{self, Broken},
+    parse::{self, ParseError},
     schema,
     tolerant::{self, Unclear},
+    violations::{SchemaViolation, ViolatedRule, leaves},
 };
 
 /// A repaired text may hold slips of its own; so often they are looked at again.
@@ -105,22 +105,29 @@ pub(crate) fn undo_slips(
 pub(crate) fn malformed(
     schema: &Value,
     text: &[u8],
-    broken: &Broken,
+    broken: &ParseError,
     depth: usize,
 ) -> Option<Result<Value, Unclear>> {
-    let Broken::Syntax { .. } = broken else { return None };
+    let ParseError::Syntax { .. } = broken else { return None };
     Some(tolerant::object(schema, std::str::from_utf8(text).ok()?, depth))
 }
 
-fn undo(root: &Value, arguments: &mut Value, leaf: &Leaf, depth: usize) -> Option<RepairKind> {
+fn undo(
+    root: &Value,
+    arguments: &mut Value,
+    leaf: &SchemaViolation,
+    depth: usize,
+) -> Option<RepairKind> {
     if leaf.is_tied {
         return None;
     }
     let (types, values): (&[JsonType], &[Value]) = match &leaf.rule {
-        Rule::Type(types) => (types, &[]),
-        Rule::Enum(values) => (&[], values),
-        Rule::Either(types, values) => (types, values),
-        Rule::Required(_) | Rule::Unknown(_) | Rule::Other(..) => return None,
+        ViolatedRule::Type(types) => (types, &[]),
+        ViolatedRule::Enum(values) => (&[], values),
+        ViolatedRule::Either(types, values) => (types, values),
+        ViolatedRule::Required(_) | ViolatedRule::Unknown(_) | ViolatedRule::Other(..) => {
+            return None;
+        }
     };
     if arguments.pointer(&leaf.pointer)?.is_null() {
         return leave_out(root, arguments, leaf);
@@ -139,7 +146,7 @@ fn undo(root: &Value, arguments: &mut Value, leaf: &Leaf, depth: usize) -> Optio
 }
 
 /// `null` for something optional is left out; for all arguments it means there are none.
-fn leave_out(root: &Value, arguments: &mut Value, leaf: &Leaf) -> Option<RepairKind> {
+fn leave_out(root: &Value, arguments: &mut Value, leaf: &SchemaViolation) -> Option<RepairKind> {
     if leaf.pointer.is_empty() {
         *arguments = Value::Object(Map::new());
         return Some(RepairKind::NullToAbsent);
@@ -189,7 +196,12 @@ fn as_type(value: &Value, types: &[JsonType], depth: usize) -> Option<(Value, Re
 
 /// A list of the one value that was sent, if it can only be one item: nothing in a list (`[1, 2]` is no matrix), no text
 /// that may name several or none, no object that may map several.
-fn one_to_list(root: &Value, arguments: &Value, leaf: &Leaf, types: &[JsonType]) -> Option<Value> {
+fn one_to_list(
+    root: &Value,
+    arguments: &Value,
+    leaf: &SchemaViolation,
+    types: &[JsonType],
+) -> Option<Value> {
     let (parent, _) = leaf.pointer.rsplit_once('/')?;
     let is_field = arguments.pointer(parent)?.is_object();
     let only_list = types.iter().all(|it| matches!(it, JsonType::Array | JsonType::Null));

@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     advice,
-    call::Ready,
+    call::CheckedCall,
     contract::{CallContext, ToolResult},
-    outcome::{self, Told},
+    outcome::{self, StopCause},
     output,
-    pool::{Ended, Work},
+    pool::{PoolOutcome, PoolTask},
 };
 
 /// How long a call that was dropped may take to be gone before it counts as abandoned.
@@ -26,7 +26,7 @@ const DROP_WAIT: Duration = Duration::from_millis(500);
 /// Repairs that are told to the model one by one.
 const REPAIRS_TOLD: usize = 8;
 
-impl Ready {
+impl CheckedCall {
     /// Runs the call to its one outcome. Never panics, and never takes longer than the tool's deadline
     /// and the grace after it.
     pub async fn run(self, context: CallContext) -> Outcome {
@@ -35,7 +35,7 @@ impl Ready {
             Err(fault) => Err(fault.into_failure()),
         };
         match outcome {
-            Ok(output) => Outcome::Done(self.told(output, &context).await),
+            Ok(output) => Outcome::Done(self.render_for_model(output, &context).await),
             Err(failure) => Outcome::Failed(self.explained(failure, &context).await),
         }
     }
@@ -64,11 +64,11 @@ impl Ready {
             biased;
             ended = work.ended() => {
                 // The call heard of the cancel before we did, and was quick.
-                let told = context.cancel.is_cancelled().then_some(Told::Cancel);
+                let told = context.cancel.is_cancelled().then_some(StopCause::Cancel);
                 return self.of_end(ended, told);
             }
-            () = context.cancel.cancelled() => Told::Cancel,
-            () = context.world.clock.sleep(limit) => Told::Deadline(limit),
+            () = context.cancel.cancelled() => StopCause::Cancel,
+            () = context.world.clock.sleep(limit) => StopCause::Deadline(limit),
         };
         stop.cancel();
         tokio::select! {
@@ -87,7 +87,7 @@ impl Ready {
         }
     }
 
-    fn start(&self, context: &CallContext, stop: CancellationToken) -> Work<ToolResult> {
+    fn start(&self, context: &CallContext, stop: CancellationToken) -> PoolTask<ToolResult> {
         let tool = self.entry.tool.clone();
         let arguments = self.arguments.clone();
         let context = CallContext { cancel: stop, ..context.clone() };
@@ -98,30 +98,36 @@ impl Ready {
         if self.entry.quick { pool.start_quick(&world, work) } else { pool.start(&world, work) }
     }
 
-    fn of_end(&self, ended: Ended<ToolResult>, told: Option<Told>) -> Result<Output, Failure> {
+    fn of_end(
+        &self,
+        ended: PoolOutcome<ToolResult>,
+        told: Option<StopCause>,
+    ) -> Result<Output, Failure> {
         let spec = self.spec();
         match ended {
-            Ended::With(answer) => {
+            PoolOutcome::Returned(answer) => {
                 // A call that finished its work although it was told to stop has finished its work.
                 outcome::of_answer(answer, spec).map_err(|failure| match told {
                     Some(told) => outcome::after_stop(failure, told, spec),
                     None => failure,
                 })
             }
-            Ended::Panicked(said) => {
+            PoolOutcome::Panicked(said) => {
                 let fault = outcome::fault(Kind::ToolPanicked, spec);
                 Err(match said {
-                    Some(said) => fault.because(said),
+                    Some(said) => fault.with_cause(said),
                     None => fault,
                 }
                 .into_failure())
             }
-            Ended::Dropped => Err(told.unwrap_or(Told::Cancel).fault(spec).into_failure()),
+            PoolOutcome::Dropped => {
+                Err(told.unwrap_or(StopCause::Cancel).fault(spec).into_failure())
+            }
         }
     }
 
     /// A success as the model sees it: short enough, and with what was repaired.
-    async fn told(&self, mut output: Output, context: &CallContext) -> Output {
+    async fn render_for_model(&self, mut output: Output, context: &CallContext) -> Output {
         if let Some(remark) = repaired(&self.repairs, context) {
             output.note = output::joined(output.note, &remark);
         }
@@ -133,8 +139,8 @@ impl Ready {
     async fn explained(&self, failure: Failure, context: &CallContext) -> Failure {
         let Failure { fault, data, mut note } = failure;
         let fault = advice::attach(fault, &self.spec().name, &self.shared.rules);
-        let fault = fault.scrubbed(&self.shared.scrubber).scrubbed(&context.scrubber);
-        let fault = fault.traced(context.trace);
+        let fault = fault.scrub(&self.shared.scrubber).scrub(&context.scrubber);
+        let fault = fault.with_trace(context.trace);
         if let Some(remark) = repaired(&self.repairs, context) {
             note = output::joined(note, &remark);
         }
@@ -179,7 +185,7 @@ impl IntoFailure for Fault {
 
 /// Runs calls of one step together, at most `at_once` at a time; the outcomes are in the order of calls.
 pub async fn run_all(
-    calls: impl IntoIterator<Item = (Ready, CallContext)>,
+    calls: impl IntoIterator<Item = (CheckedCall, CallContext)>,
     at_once: usize,
 ) -> Vec<Outcome> {
     use futures::StreamExt;

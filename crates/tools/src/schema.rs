@@ -3,7 +3,7 @@
 //! What comes out of `prepare` is both what the model is sent and what is enforced. Whatever cannot be
 //! enforced (a pattern that needs backtracking) is taken out of both, with a warning.
 
-mod circle;
+mod cycles;
 mod inline;
 mod walk;
 
@@ -28,7 +28,7 @@ const REASON_CHARS_MAX: usize = 200;
 
 /// A schema that is ready for use.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct CompiledSchema {
     /// Sent and enforced.
     pub(crate) schema: Value,
     pub(crate) validator: Validator,
@@ -40,15 +40,15 @@ pub(crate) struct Prepared {
     pub(crate) warnings: Vec<String>,
 }
 
-impl Prepared {
+impl CompiledSchema {
     /// Is this value little enough to be held against the schema?
     pub(crate) fn bears(&self, value: &Value) -> bool {
-        !self.refers || circle::weigh(&self.schema, value)
+        !self.refers || cycles::weigh(&self.schema, value)
     }
 }
 
 /// Checks and compiles the schema of a tool's arguments, or says why it cannot be used.
-pub(crate) fn prepare(schema: &Value) -> Result<Prepared, String> {
+pub(crate) fn prepare(schema: &Value) -> Result<CompiledSchema, String> {
     within_budget(schema)?;
     let Value::Object(map) = schema else {
         return Err("the schema of a tool's arguments must be an object".into());
@@ -57,17 +57,17 @@ pub(crate) fn prepare(schema: &Value) -> Result<Prepared, String> {
     let draft = settle_draft(&mut root);
     let mut schema = Value::Object(root);
     refuse_remote(&schema)?;
-    circle::refuse(&schema)?;
+    cycles::refuse(&schema)?;
     let mut warnings = Vec::new();
     drop_patterns(&mut schema, draft, &mut warnings);
     let schema = inline::inline(schema)?;
     let validator = compile(&schema, draft)?;
-    let refers = circle::refers(&schema);
+    let refers = cycles::refers(&schema);
     let mut has_defaults = false;
     walk::each(&schema, &mut |map| {
         has_defaults |= map.get("default").is_some_and(|value| !value.is_null());
     });
-    Ok(Prepared { schema, validator, refers, has_defaults, warnings })
+    Ok(CompiledSchema { schema, validator, refers, has_defaults, warnings })
 }
 
 /// Arguments are always an object; a schema that leaves that out gets it, one that denies it is refused.

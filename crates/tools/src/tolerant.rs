@@ -38,7 +38,7 @@ pub(crate) enum Reason {
     /// Digits that spell no JSON number.
     Number,
     /// A bare word, or a sign that begins no value.
-    Word,
+    LauncherMessage,
     /// `...` in place of what was left out.
     Ellipsis,
     /// A comment with more than words, or one that may be none.
@@ -63,7 +63,7 @@ impl Reason {
         match self {
             Self::Backslash => "malformed-backslash",
             Self::Number => "malformed-number",
-            Self::Word => "malformed-word",
+            Self::LauncherMessage => "malformed-word",
             Self::Ellipsis => "malformed-ellipsis",
             Self::Comment => "malformed-comment",
             Self::Quote => "malformed-quote",
@@ -364,7 +364,7 @@ impl<'a> Reader<'a> {
                     return Ok(text);
                 }
                 let separates = self.peek().is_some_and(|it| ",:]}；;，：".contains(it));
-                let reason = if separates { Reason::Separator } else { Reason::Word };
+                let reason = if separates { Reason::Separator } else { Reason::LauncherMessage };
                 return Err(self.unclear(reason));
             }
         };

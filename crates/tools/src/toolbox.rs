@@ -10,15 +10,15 @@ use std::{
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     scrub::Scrubber,
-    tool::{Source, ToolSpec},
+    tool::{ToolOrigin, ToolSpec},
 };
 
 use crate::{
-    advice::Rule,
+    advice::AdviceRule,
     contract::Tool,
-    near,
-    pool::{Counts, Pool},
-    schema::{self, Prepared},
+    pool::{Pool, PoolStats},
+    schema::{self, CompiledSchema},
+    suggestions,
 };
 
 /// The longest name a provider takes.
@@ -32,30 +32,30 @@ const LISTED_MAX: usize = 32;
 
 /// The tools a model may call. Cheap to clone; a change makes a new one.
 #[derive(Clone, Debug)]
-pub struct Toolbox(Arc<Inner>);
+pub struct Toolbox(Arc<ToolboxInner>);
 
-struct Inner {
-    by_name: HashMap<Arc<str>, Arc<Entry>, ByName>,
+struct ToolboxInner {
+    by_name: HashMap<Arc<str>, Arc<RegisteredTool>, ByName>,
     /// In the order of registration: what is sent must not depend on a map's mood.
-    order: Vec<Arc<Entry>>,
+    order: Vec<Arc<RegisteredTool>>,
     specs: Arc<[Arc<ToolSpec>]>,
-    shared: Shared,
+    shared: ToolboxShared,
 }
 
 /// What every call of a toolbox uses.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ToolboxShared {
     pub(crate) pool: Arc<Pool>,
-    pub(crate) rules: Arc<[Rule]>,
+    pub(crate) rules: Arc<[AdviceRule]>,
     pub(crate) scrubber: Scrubber,
 }
 
 /// A registered tool with its compiled schema.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RegisteredTool {
     pub(crate) spec: Arc<ToolSpec>,
     pub(crate) tool: Arc<dyn Tool>,
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: CompiledSchema,
     pub(crate) quick: bool,
 }
 
@@ -123,22 +123,22 @@ impl Toolbox {
 
     /// How many calls run, were abandoned, or answered too late.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PoolStats {
         self.0.shared.pool.counts()
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &ToolboxShared {
         &self.0.shared
     }
 
     /// The tool of this name, or a fault that says which names there are.
-    pub(crate) fn entry(&self, name: &str) -> Result<&Arc<Entry>, Fault> {
+    pub(crate) fn entry(&self, name: &str) -> Result<&Arc<RegisteredTool>, Fault> {
         self.0.by_name.get(name).ok_or_else(|| self.unknown(name))
     }
 
     fn unknown(&self, name: &str) -> Fault {
         let known = || self.0.order.iter().map(|entry| &*entry.spec.name);
-        let mut nearest = near::ranked(name, known());
+        let mut nearest = suggestions::ranked(name, known());
         nearest.truncate(NEAREST_MAX);
         let nearest: Vec<String> = nearest.into_iter().map(str::to_owned).collect();
         let shown: String = name.chars().take(2 * NAME_BYTES_MAX).collect();
@@ -151,27 +151,27 @@ impl Toolbox {
         if listed.is_empty() { fault } else { fault.with(Fact::Allowed, listed) }
     }
 
-    fn of(order: Vec<Arc<Entry>>, shared: Shared) -> Self {
+    fn of(order: Vec<Arc<RegisteredTool>>, shared: ToolboxShared) -> Self {
         let specs = order.iter().map(|entry| entry.spec.clone()).collect();
         let by_name = order.iter().map(|entry| (entry.spec.name.clone(), entry.clone())).collect();
-        Self(Arc::new(Inner { by_name, order, specs, shared }))
+        Self(Arc::new(ToolboxInner { by_name, order, specs, shared }))
     }
 }
 
-type ByName = BuildHasherDefault<Quick>;
+type ByName = BuildHasherDefault<NameHasher>;
 
 /// A quick hash, since the look-up is part of every call: length, beginning, middle and end of a name.
 /// Names that agree in all of that share a place and are told apart there.
 #[derive(Default)]
-struct Quick(u64);
+struct NameHasher(u64);
 
-impl Quick {
+impl NameHasher {
     fn mix(&mut self, word: u64) {
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 }
 
-impl Hasher for Quick {
+impl Hasher for NameHasher {
     fn write(&mut self, bytes: &[u8]) {
         let word = |at: usize| bytes.get(at..).and_then(<[u8]>::first_chunk).copied();
         self.mix(bytes.len() as u64);
@@ -194,7 +194,7 @@ impl Hasher for Quick {
     }
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for ToolboxInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.order.iter().map(|entry| &*entry.spec.name);
         f.debug_struct("Toolbox").field("tools", &names.collect::<Vec<_>>()).finish_non_exhaustive()
@@ -205,8 +205,8 @@ impl fmt::Debug for Inner {
 #[derive(Debug)]
 #[must_use]
 pub struct Builder {
-    order: Vec<Arc<Entry>>,
-    rules: Vec<Rule>,
+    order: Vec<Arc<RegisteredTool>>,
+    rules: Vec<AdviceRule>,
     pool: Arc<Pool>,
     scrubber: Scrubber,
 }
@@ -235,7 +235,7 @@ impl Builder {
     }
 
     /// Adds advice of the program's own; it stands before the built-in advice.
-    pub fn advise(mut self, rule: Rule) -> Self {
+    pub fn advise(mut self, rule: AdviceRule) -> Self {
         self.rules.push(rule);
         self
     }
@@ -256,11 +256,11 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Toolbox {
         let Self { order, rules, pool, scrubber } = self;
-        Toolbox::of(order, Shared { pool, rules: rules.into(), scrubber })
+        Toolbox::of(order, ToolboxShared { pool, rules: rules.into(), scrubber })
     }
 }
 
-fn register(tool: Arc<dyn Tool>) -> Result<Entry, Fault> {
+fn register(tool: Arc<dyn Tool>) -> Result<RegisteredTool, Fault> {
     let given = tool.spec();
     if let Some(reason) = name_problem(&given.name) {
         return Err(name_refused(&given, reason));
@@ -273,7 +273,7 @@ fn register(tool: Arc<dyn Tool>) -> Result<Entry, Fault> {
     let mut spec = ToolSpec::clone(&given);
     spec.schema = Arc::new(prepared.schema.clone());
     let quick = tool.quick();
-    Ok(Entry { spec: Arc::new(spec), tool, prepared, quick })
+    Ok(RegisteredTool { spec: Arc::new(spec), tool, prepared, quick })
 }
 
 fn name_problem(name: &str) -> Option<&'static str> {
@@ -297,7 +297,7 @@ fn refused(kind: Kind, spec: &ToolSpec) -> Fault {
     let shown: String = spec.name.chars().take(2 * NAME_BYTES_MAX).collect();
     let fault = Fault::new(kind, Operation::RegisterTool).with(Fact::ToolName, shown);
     match &spec.source {
-        Source::Mcp { server } => fault.with(Fact::McpServer, server.clone()),
-        Source::Builtin | Source::Registered | Source::Computer { .. } => fault,
+        ToolOrigin::Mcp { server } => fault.with(Fact::McpServer, server.clone()),
+        ToolOrigin::Builtin | ToolOrigin::Registered | ToolOrigin::Computer { .. } => fault,
     }
 }

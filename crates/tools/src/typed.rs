@@ -10,7 +10,7 @@ pub use budao_core::tool::Effect;
 use budao_core::{
     fault::{Fact, Fault, Kind, Mismatch, Operation},
     nesting,
-    tool::{Failure, Source, ToolSpec},
+    tool::{Failure, ToolOrigin, ToolSpec},
 };
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Serialize, de::DeserializeOwned};
@@ -25,18 +25,18 @@ use crate::{
 /// about by mode, and its arguments are taken as they came.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Options {
+pub struct ToolOptions {
     effect: Effect,
     idempotent: bool,
     confirm: bool,
     repair: Option<bool>,
     deadline: Option<Duration>,
     output_bytes: Option<usize>,
-    source: Source,
+    source: ToolOrigin,
     quick: bool,
 }
 
-impl Default for Options {
+impl Default for ToolOptions {
     fn default() -> Self {
         Self {
             effect: Effect::Writes,
@@ -45,13 +45,13 @@ impl Default for Options {
             repair: None,
             deadline: None,
             output_bytes: None,
-            source: Source::Registered,
+            source: ToolOrigin::Registered,
             quick: false,
         }
     }
 }
 
-impl Options {
+impl ToolOptions {
     /// It changes nothing: it runs unasked, may be repeated, and slips in its arguments are repaired.
     pub fn read_only() -> Self {
         Self { effect: Effect::Reads, idempotent: true, ..Self::default() }
@@ -93,7 +93,7 @@ impl Options {
     }
 
     /// Where it comes from.
-    pub fn source(self, source: Source) -> Self {
+    pub fn source(self, source: ToolOrigin) -> Self {
         Self { source, ..self }
     }
 
@@ -134,8 +134,8 @@ pub trait TypedTool: Send + Sync + fmt::Debug + 'static {
     }
 
     /// What it does besides answering.
-    fn options(&self) -> Options {
-        Options::default()
+    fn options(&self) -> ToolOptions {
+        ToolOptions::default()
     }
 
     /// Runs one call.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use budao_core::{Lang, limits::Limits, tool::Outcome};
 use budao_testkit::world;
-use budao_tools::{Options, RawTool, Toolbox, schema::SCHEMA_BYTES_MAX};
+use budao_tools::{RawTool, ToolOptions, Toolbox, schema::SCHEMA_BYTES_MAX};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 
@@ -175,14 +175,14 @@ fn lures() -> Vec<String> {
 
 fn offered(schema: Value) -> Option<Toolbox> {
     let tool = RawTool::new("it", "", schema, |arguments, _| async move { Ok(arguments) });
-    let tool = tool.options(Options::read_only().repair(true));
+    let tool = tool.options(ToolOptions::read_only().repair(true));
     Toolbox::builder().add(tool).ok().map(budao_tools::Builder::build)
 }
 
 /// Checks a call and tells of it; what is told is bounded.
 fn called(toolbox: &Toolbox, text: &str) {
     if let Err(fault) = toolbox.check_text("it", text.as_bytes(), &Limits::default()) {
-        let (told, _) = Outcome::from(fault).told_to_model(Lang::En);
+        let (told, _) = Outcome::from(fault).render_for_model(Lang::En);
         assert!(told.len() < 1 << 20, "{} bytes are told", told.len());
     }
 }
@@ -275,7 +275,7 @@ fn hostile_arguments_are_refused_with_a_reason() {
         let from = cpu();
         if let Err(fault) = toolbox.check_text("it", text.as_bytes(), &limits) {
             refused += 1;
-            let (told, _) = Outcome::from(fault).told_to_model(Lang::Zh);
+            let (told, _) = Outcome::from(fault).render_for_model(Lang::Zh);
             assert!(told.len() < 64 * 1024, "case {case}: {} bytes are told", told.len());
         }
         worst = worst.max(cpu().saturating_sub(from));

@@ -45,7 +45,7 @@ struct AddInput {
 /// Why the tool failed: the text of the probe.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Refused(String);
+struct ProbeError(String);
 
 /// Adds; or fails with this text.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ impl Tool for Add {
     const NAME: &'static str = "add";
     type Args = AddInput;
     type Output = String;
-    type Error = Refused;
+    type Error = ProbeError;
 
     fn description(&self) -> String {
         "Adds.".to_owned()
@@ -66,9 +66,9 @@ impl Tool for Add {
                "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}})
     }
 
-    async fn call(&self, _: &mut ToolContext, input: AddInput) -> Result<String, Refused> {
+    async fn call(&self, _: &mut ToolContext, input: AddInput) -> Result<String, ProbeError> {
         match &self.0 {
-            Some(text) => Err(Refused(text.clone())),
+            Some(text) => Err(ProbeError(text.clone())),
             None => Ok((input.a + input.b).to_string()),
         }
     }

@@ -38,17 +38,17 @@ fn lines() -> Lines<BufReader<Stdin>> {
 
 /// Lets everybody in: the crate's own default refuses everybody.
 #[derive(Debug)]
-struct Anybody;
+struct AllowAll;
 
 #[async_trait]
-impl AuthenticationProvider for Anybody {
+impl AuthenticationProvider for AllowAll {
     async fn authenticate(&self, _: &http::HeaderMap, _: Option<&Value>) -> Result<(), AuthError> {
         Ok(())
     }
 }
 
 async fn hub() -> Outcome {
-    let layer = SmcpServerBuilder::new().with_auth_provider(Arc::new(Anybody)).build_layer()?;
+    let layer = SmcpServerBuilder::new().with_auth_provider(Arc::new(AllowAll)).build_layer()?;
     // The crate binds by itself and does not say where.
     let address: SocketAddr = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let server = HyperServerBuilder::new().with_layer(layer).with_addr(address).build();

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Line, number};
+use super::{BenchLine, number};
 
 /// One picture: what of a run belongs side by side.
 struct Chart {
@@ -90,14 +90,14 @@ const ROW: f64 = 28.0;
 const TOP: f64 = 44.0;
 
 /// The charts of which this run has at least two bars, one of them ours and one not, by file name.
-pub(super) fn drawn(rows: &[Line]) -> Vec<(String, String)> {
+pub(super) fn drawn(rows: &[BenchLine]) -> Vec<(String, String)> {
     let bar = |(label, bench): &(&'static str, &'static str)| {
         Some((*label, rows.iter().find(|row| row.bench == *bench)?))
     };
     CHARTS
         .iter()
         .filter_map(|chart| {
-            let bars: Vec<(&str, &Line)> = chart.bars.iter().filter_map(bar).collect();
+            let bars: Vec<(&str, &BenchLine)> = chart.bars.iter().filter_map(bar).collect();
             let theirs = bars.iter().filter(|(_, row)| is_theirs(row)).count();
             (theirs > 0 && theirs < bars.len())
                 .then(|| (chart.file.to_owned(), svg(chart.title, &bars)))
@@ -105,11 +105,11 @@ pub(super) fn drawn(rows: &[Line]) -> Vec<(String, String)> {
         .collect()
 }
 
-fn is_theirs(row: &Line) -> bool {
+fn is_theirs(row: &BenchLine) -> bool {
     row.bench.starts_with("peer/")
 }
 
-fn svg(title: &str, bars: &[(&str, &Line)]) -> String {
+fn svg(title: &str, bars: &[(&str, &BenchLine)]) -> String {
     let values = || bars.iter().map(|(_, row)| row.value.max(f64::MIN_POSITIVE));
     let least = values().fold(f64::INFINITY, f64::min).log10().floor();
     // A bar that ends on a power of ten is still within the frame.
@@ -167,7 +167,7 @@ rect.ours{fill:#f0705a}rect.theirs{fill:#6e7781}}";
 mod tests {
     use super::*;
 
-    fn row(bench: &str, value: f64) -> Line {
+    fn row(bench: &str, value: f64) -> BenchLine {
         let text = format!(r#"{{"bench":"{bench}","value":{value},"unit":"µs CPU"}}"#);
         serde_json::from_str(&text).unwrap()
     }

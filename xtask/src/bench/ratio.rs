@@ -3,7 +3,7 @@
 //! A ratio is taken between what both measured in the same round, minutes apart at most, so that a slow
 //! hour of the machine cancels out. The number is the median over the rounds; the spread is all of them.
 
-use super::{Better, Line, median};
+use super::{BenchLine, Better, median};
 
 /// Two numbers that belong together.
 struct Ratio {
@@ -229,7 +229,7 @@ const RATIOS: &[Ratio] = &[
 ];
 
 /// A line for every ratio whose two sides were measured. The n-th line of a bench is its n-th round.
-pub(super) fn lines(heard: &[Line]) -> Vec<Line> {
+pub(super) fn lines(heard: &[BenchLine]) -> Vec<BenchLine> {
     let rounds = |bench: &str| -> Vec<f64> {
         heard.iter().filter(|line| line.bench == bench).map(|line| line.value).collect()
     };
@@ -243,7 +243,7 @@ pub(super) fn lines(heard: &[Line]) -> Vec<Line> {
                     Better::Higher => theirs / ours,
                 })
                 .collect();
-            (!times.is_empty()).then(|| Line {
+            (!times.is_empty()).then(|| BenchLine {
                 bench: ratio.name.to_owned(),
                 value: median(times.clone()),
                 unit: "x".to_owned(),
@@ -261,7 +261,7 @@ pub(super) fn lines(heard: &[Line]) -> Vec<Line> {
 mod tests {
     use super::*;
 
-    fn heard(bench: &str, value: f64) -> Line {
+    fn heard(bench: &str, value: f64) -> BenchLine {
         let text = format!(r#"{{"bench":"{bench}","value":{value},"unit":"µs CPU"}}"#);
         serde_json::from_str(&text).unwrap()
     }

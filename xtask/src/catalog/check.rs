@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fluent_syntax::ast::Pattern;
 
 use super::rows::{Catalog, Kind};
-use super::texts::{Message, Texts, Use, uses};
+use super::texts::{ArgumentUse, Message, Texts, uses};
 use super::{ROWS, kebab};
 
 /// The words a cell may hold, by column. Each is a variant of the enum in `core::fault::row`.
@@ -346,7 +346,7 @@ fn kind_message(
 }
 
 /// A fact's value may be absent; a text must not show that as a hole.
-fn presence(kind: &Kind, fact: &str, place: &str, used: &Use, problems: &mut Vec<String>) {
+fn presence(kind: &Kind, fact: &str, place: &str, used: &ArgumentUse, problems: &mut Vec<String>) {
     let name = &used.name;
     let is_in = |names: &[String]| names.iter().any(|known| known == fact);
     if !is_in(&kind.facts) {
@@ -359,7 +359,12 @@ fn presence(kind: &Kind, fact: &str, place: &str, used: &Use, problems: &mut Vec
 }
 
 /// The fact behind an argument, if there is one and it can be used in this way.
-fn shape(catalog: &Catalog, place: &str, used: &Use, problems: &mut Vec<String>) -> Option<String> {
+fn shape(
+    catalog: &Catalog,
+    place: &str,
+    used: &ArgumentUse,
+    problems: &mut Vec<String>,
+) -> Option<String> {
     let name = &used.name;
     let in_ms = name.strip_suffix("_seconds").map(|stem| format!("{stem}_ms"));
     let found = catalog.fact(name).or_else(|| catalog.fact(&in_ms?));
@@ -416,7 +421,11 @@ fn own_text<'m>(
     message.value.as_ref()
 }
 
-fn arguments(place: &str, pattern: &Pattern<String>, problems: &mut Vec<String>) -> Vec<Use> {
+fn arguments(
+    place: &str,
+    pattern: &Pattern<String>,
+    problems: &mut Vec<String>,
+) -> Vec<ArgumentUse> {
     let (used, wrong) = uses(pattern);
     problems.extend(wrong.into_iter().map(|wrong| format!("{place}: {wrong}")));
     used

@@ -24,7 +24,7 @@ pub(super) struct Message {
 
 /// One place where a text uses an argument.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Use {
+pub(super) struct ArgumentUse {
     pub(super) name: String,
     /// The variants it chooses between, when it is a selector.
     pub(super) chooses: Option<Vec<String>>,
@@ -136,7 +136,7 @@ fn argument(inline: &InlineExpression<String>) -> Option<&str> {
 }
 
 /// Everything a text uses, and whatever is in it that a text may not have.
-pub(super) fn uses(pattern: &Pattern<String>) -> (Vec<Use>, Vec<String>) {
+pub(super) fn uses(pattern: &Pattern<String>) -> (Vec<ArgumentUse>, Vec<String>) {
     let mut found = (Vec::new(), Vec::new());
     walk(pattern, &mut Vec::new(), &mut found);
     found
@@ -145,7 +145,7 @@ pub(super) fn uses(pattern: &Pattern<String>) -> (Vec<Use>, Vec<String>) {
 fn walk<'p>(
     pattern: &'p Pattern<String>,
     known: &mut Vec<&'p str>,
-    found: &mut (Vec<Use>, Vec<String>),
+    found: &mut (Vec<ArgumentUse>, Vec<String>),
 ) {
     for element in &pattern.elements {
         let PatternElement::Placeable { expression } = element else { continue };
@@ -153,7 +153,7 @@ fn walk<'p>(
             Expression::Inline(InlineExpression::StringLiteral { .. }) => {}
             Expression::Inline(InlineExpression::NumberLiteral { .. }) => {}
             Expression::Inline(inline) => match argument(inline) {
-                Some(name) => found.0.push(Use {
+                Some(name) => found.0.push(ArgumentUse {
                     name: name.to_owned(),
                     chooses: None,
                     guarded: known.contains(&name),
@@ -168,7 +168,7 @@ fn walk<'p>(
                 let keys: Vec<String> = variants.iter().map(|variant| key(&variant.key)).collect();
                 let has_none = keys.iter().any(|key| key == "none");
                 let guarded = has_none || known.contains(&name);
-                found.0.push(Use { name: name.to_owned(), chooses: Some(keys), guarded });
+                found.0.push(ArgumentUse { name: name.to_owned(), chooses: Some(keys), guarded });
                 for variant in variants {
                     let is_present = has_none && key(&variant.key) != "none";
                     if is_present {

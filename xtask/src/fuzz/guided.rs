@@ -89,7 +89,7 @@ fn feed(program: &Path, root: &Path, target: &Path, name: &str, args: &Args) -> 
     command.arg(format!("-artifact_prefix={}/{name}-", kept.display()));
     command.args(["-timeout=20", "-rss_limit_mb=2048", "-max_len=65536", "-print_final_stats=1"]);
     command.arg(found).arg(root.join("fuzz/corpus").join(name));
-    let mut said = Said::default();
+    let mut said = FuzzerReport::default();
     let status = process::follow(&mut command, None, |_, line| said.hear(line))?;
     if status.success() {
         println!(
@@ -109,7 +109,7 @@ fn feed(program: &Path, root: &Path, target: &Path, name: &str, args: &Args) -> 
 
 /// What the program said of itself.
 #[derive(Debug, Default)]
-struct Said {
+struct FuzzerReport {
     inputs: u64,
     edges: u64,
     features: u64,
@@ -117,7 +117,7 @@ struct Said {
     tail: VecDeque<String>,
 }
 
-impl Said {
+impl FuzzerReport {
     fn hear(&mut self, line: &str) {
         let number = |label: &str| {
             let (_, rest) = line.split_once(label)?;
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_the_fuzzer_says_is_understood() {
-        let mut said = Said::default();
+        let mut said = FuzzerReport::default();
         for line in [
             "#2\tINITED cov: 9 ft: 10 corp: 1/1b exec/s: 0 rss: 30Mb",
             "#131072\tpulse  cov: 812 ft: 3311 corp: 204/9Kb lim: 110 exec/s: 65536 rss: 101Mb",
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn only_the_end_of_what_was_said_is_kept() {
-        let mut said = Said::default();
+        let mut said = FuzzerReport::default();
         (0..1000).for_each(|line| said.hear(&line.to_string()));
         assert_eq!((said.tail.len(), said.tail.back().map(String::as_str)), (TAIL, Some("999")));
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::plant::{self, Mistake, Planted};
+use super::plant::{self, Mistake, PlantedMistake};
 use crate::process::{self, Stream};
 
 /// Mistakes that do not compile are found by compiling; each time shows those of one phase of the compiler.
@@ -16,7 +16,7 @@ const TRIES: usize = 30;
 const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// What was made of a list of mistakes.
-pub(super) struct Copy {
+pub(super) struct TreeCopy {
     pub(super) root: PathBuf,
     /// By the number of the mistake: the function it is in.
     pub(super) functions: BTreeMap<usize, usize>,
@@ -45,19 +45,19 @@ struct Profile {
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct CompilerMessage {
     message: Message,
 }
 
 #[derive(Deserialize)]
 struct Message {
     level: String,
-    spans: Vec<Place>,
+    spans: Vec<MessageSpan>,
     rendered: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Place {
+struct MessageSpan {
     file_name: String,
     line_start: usize,
     line_end: usize,
@@ -72,7 +72,7 @@ pub(super) fn make(
     packages: &[&str],
     mut unviable: BTreeSet<usize>,
     keep: impl Fn(&BTreeSet<usize>) -> Result<()>,
-) -> Result<Copy> {
+) -> Result<TreeCopy> {
     let copy = target.join("mistakes/copy");
     // The tests of one package need others, and the mistakes of those must compile as well.
     let all: BTreeSet<&str> = mistakes.iter().map(|mistake| mistake.package.as_str()).collect();
@@ -90,7 +90,7 @@ pub(super) fn make(
             ensure!(errors.is_empty(), "the tests do not compile, though the code does");
             let functions = planted.values().flatten().map(|one| (one.number, one.function));
             let functions = functions.collect();
-            return Ok(Copy { root: copy, functions, unviable, programs });
+            return Ok(TreeCopy { root: copy, functions, unviable, programs });
         }
         let before = unviable.len();
         for error in &errors {
@@ -106,11 +106,11 @@ pub(super) fn make(
 }
 
 /// The mistakes in whose lines an error is: where it begins, or else any place it names.
-fn blamed(error: &Message, planted: &BTreeMap<String, Vec<Planted>>) -> BTreeSet<usize> {
-    let of = |places: &mut dyn Iterator<Item = &Place>| -> BTreeSet<usize> {
+fn blamed(error: &Message, planted: &BTreeMap<String, Vec<PlantedMistake>>) -> BTreeSet<usize> {
+    let of = |places: &mut dyn Iterator<Item = &MessageSpan>| -> BTreeSet<usize> {
         let hits = places.flat_map(|place| {
             let ours = planted.get(&place.file_name).map(Vec::as_slice).unwrap_or_default();
-            let is_hit = |one: &&Planted| {
+            let is_hit = |one: &&PlantedMistake| {
                 one.lines.start <= place.line_end && place.line_start < one.lines.end
             };
             // A place that spans half a function blames nobody in particular.
@@ -164,7 +164,7 @@ fn plant_all(
     copy: &Path,
     mistakes: &[Mistake],
     unviable: &BTreeSet<usize>,
-) -> Result<BTreeMap<String, Vec<Planted>>> {
+) -> Result<BTreeMap<String, Vec<PlantedMistake>>> {
     let mut files: BTreeMap<&str, Vec<(usize, &Mistake)>> = BTreeMap::new();
     for (number, mistake) in mistakes.iter().enumerate() {
         files.entry(&mistake.file).or_default().push((number, mistake));
@@ -207,7 +207,7 @@ fn build(
         if stream == Stream::Err {
             return eprintln!("{line}");
         }
-        if let Ok(Told { message }) = serde_json::from_str(line) {
+        if let Ok(CompilerMessage { message }) = serde_json::from_str(line) {
             if message.level == "error" && !message.spans.is_empty() {
                 errors.push(message);
             }

@@ -8,15 +8,15 @@ use serde::Deserialize;
 
 /// A place in a file as `cargo-mutants` says it: both from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-pub(super) struct At {
+pub(super) struct LineColumn {
     pub(super) line: usize,
     pub(super) column: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub(super) struct Span {
-    pub(super) start: At,
-    pub(super) end: At,
+    pub(super) start: LineColumn,
+    pub(super) end: LineColumn,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -38,7 +38,7 @@ pub(super) struct Mistake {
 
 /// A mistake in the text that was made: its number, and the lines that are its own.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Planted {
+pub(super) struct PlantedMistake {
     pub(super) number: usize,
     pub(super) function: usize,
     pub(super) lines: Range<usize>,
@@ -76,7 +76,7 @@ pub(crate) mod planted_mistakes {
 "#;
 
 /// A function with the mistakes that go into it, by number.
-struct Choice<'a> {
+struct MistakeSwitch<'a> {
     /// That of the first mistake there is for it, whether or not that one goes in: it stays when others are taken out.
     function: usize,
     body: Range<usize>,
@@ -89,7 +89,7 @@ pub(super) fn plant(
     text: &str,
     mistakes: &[(usize, &Mistake)],
     is_wanted: impl Fn(usize) -> bool,
-) -> (String, Vec<Planted>) {
+) -> (String, Vec<PlantedMistake>) {
     let (mut out, mut planted) = (String::new(), Vec::new());
     let mut copied = 0;
     for mut choice in choices(text, mistakes) {
@@ -104,7 +104,7 @@ pub(super) fn plant(
                 (&text[choice.body.start..span.start], &text[span.end..choice.body.end]);
             write!(out, "\n{number} => {before}{}{after},", mistake.replacement).expect("a string");
             let end = out.matches('\n').count() + 2;
-            planted.push(Planted { number: *number, function, lines: start..end });
+            planted.push(PlantedMistake { number: *number, function, lines: start..end });
         }
         write!(out, "\n_ => {} }} }}", &text[choice.body.clone()]).expect("a string");
         copied = choice.body.end;
@@ -114,8 +114,8 @@ pub(super) fn plant(
 }
 
 /// The functions that have mistakes, in order, none within another.
-fn choices<'a>(text: &str, mistakes: &[(usize, &'a Mistake)]) -> Vec<Choice<'a>> {
-    let mut all: Vec<(Span, Choice)> = Vec::new();
+fn choices<'a>(text: &str, mistakes: &[(usize, &'a Mistake)]) -> Vec<MistakeSwitch<'a>> {
+    let mut all: Vec<(Span, MistakeSwitch)> = Vec::new();
     for (number, mistake) in mistakes {
         let Some(function) = &mistake.function else { continue };
         if let Some((_, choice)) = all.iter_mut().find(|(span, _)| *span == function.span) {
@@ -129,11 +129,11 @@ fn choices<'a>(text: &str, mistakes: &[(usize, &'a Mistake)]) -> Vec<Choice<'a>>
             continue;
         }
         let body = whole.start + open..whole.end;
-        let choice = Choice { function: *number, body, mistakes: vec![(*number, mistake)] };
+        let choice = MistakeSwitch { function: *number, body, mistakes: vec![(*number, mistake)] };
         all.push((function.span, choice));
     }
     all.sort_by_key(|(_, choice)| choice.body.start);
-    let mut chosen: Vec<Choice> = Vec::new();
+    let mut chosen: Vec<MistakeSwitch> = Vec::new();
     for (_, mut choice) in all {
         let body = choice.body.clone();
         let is_inside = |mistake: &Mistake| {
@@ -149,7 +149,7 @@ fn choices<'a>(text: &str, mistakes: &[(usize, &'a Mistake)]) -> Vec<Choice<'a>>
     chosen
 }
 
-fn offset(text: &str, at: At) -> usize {
+fn offset(text: &str, at: LineColumn) -> usize {
     let line_start: usize = text.split_inclusive('\n').take(at.line - 1).map(str::len).sum();
     let line = text[line_start..].split('\n').next().unwrap_or_default();
     line_start + line.chars().take(at.column - 1).map(char::len_utf8).sum::<usize>()
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     fn span(start: (usize, usize), end: (usize, usize)) -> Span {
-        let at = |(line, column)| At { line, column };
+        let at = |(line, column)| LineColumn { line, column };
         Span { start: at(start), end: at(end) }
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::copy::Program;
-use crate::process::{self, Ended};
+use crate::process::{self, ExitKind};
 
 /// As many tests at a time as there are cores.
 fn workers() -> usize {
@@ -96,7 +96,7 @@ pub(super) fn tests(programs: &[Program], scratch: &Path, not: &[String]) -> Res
         let told = ("BUDAO_MISTAKE_REACHED", file.to_string_lossy().into_owned());
         let ended = run(&programs[*program], name, told, LONGEST);
         let took = began.elapsed();
-        if ended != Ended::Well {
+        if ended != ExitKind::Success {
             println!("left out, {ended:?} without a mistake: {name}");
             return;
         }
@@ -109,7 +109,7 @@ pub(super) fn tests(programs: &[Program], scratch: &Path, not: &[String]) -> Res
     Ok(found.into_inner().expect("no test panics here"))
 }
 
-fn run(program: &Program, test: &str, told: (&str, String), limit: Duration) -> Ended {
+fn run(program: &Program, test: &str, told: (&str, String), limit: Duration) -> ExitKind {
     let mut command = process::command(&program.path.to_string_lossy(), &program.dir);
     command.args(["--exact", test, "--test-threads", "1"]).env(told.0, told.1);
     command.env("CARGO_MANIFEST_DIR", &program.dir).env("INSTA_UPDATE", "no");
@@ -144,9 +144,9 @@ pub(super) fn all(
             let ended = run(&programs[test.program], &test.name, told, limit);
             test.tried.fetch_add(1, Ordering::Relaxed);
             let verdict = match ended {
-                Ended::Well => continue,
-                Ended::Badly => Verdict::Noticed,
-                Ended::Late => Verdict::Hung,
+                ExitKind::Success => continue,
+                ExitKind::Failure => Verdict::Noticed,
+                ExitKind::TimedOut => Verdict::Hung,
             };
             test.noticed.fetch_add(1, Ordering::Relaxed);
             return each(number, verdict);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{SECRETS, Seen};
+use super::{ProbeResults, SECRETS};
 
 /// The number of the effect in each line of a ledger.
 pub(super) fn effects(ledger: &str) -> Vec<usize> {
@@ -31,7 +31,7 @@ fn excerpt(text: &str) -> String {
     if line.chars().count() > 90 { line.chars().take(89).chain(['…']).collect() } else { line }
 }
 
-pub(super) fn tables(seen: &Seen) -> String {
+pub(super) fn tables(seen: &ProbeResults) -> String {
     let mut text = String::new();
     let mut say = |line: &str| writeln!(text, "{line}").expect("a string takes all");
     say(
@@ -39,13 +39,13 @@ pub(super) fn tables(seen: &Seen) -> String {
     );
     say("|---|---|---|---|---|---|");
     for batch in &seen.batches {
-        let super::Batch { name, kills, before, again, never, in_doubt } = batch;
+        let super::BatchProbe { name, kills, before, again, never, in_doubt } = batch;
         say(&format!("| {name} | {kills} | {before} | {again} | {never} | {in_doubt} |"));
     }
     say("\n| B: one invalid call for ever | model calls | ended by |");
     say("|---|---|---|");
     for endless in &seen.endless {
-        let super::Endless { name, model_calls, ended } = endless;
+        let super::EndlessProbe { name, model_calls, ended } = endless;
         say(&format!("| {name} | {model_calls} | {ended} |"));
     }
     say(
@@ -66,7 +66,7 @@ pub(super) fn tables(seen: &Seen) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Batch, Endless, Secret, TEXT};
+    use super::super::{BatchProbe, EndlessProbe, SecretProbe, TEXT};
     use super::*;
 
     #[test]
@@ -79,14 +79,14 @@ mod tests {
 
     #[test]
     fn a_leak_is_seen_wherever_it_is_and_not_printed() {
-        let secret = |model_saw: &str, escaped: &str| Secret {
+        let secret = |model_saw: &str, escaped: &str| SecretProbe {
             name: "x".to_owned(),
             model_saw: model_saw.to_owned(),
             escaped: escaped.to_owned(),
         };
-        let seen = Seen {
-            batches: vec![Batch { name: "x".to_owned(), kills: 3, ..Batch::default() }],
-            endless: vec![Endless {
+        let seen = ProbeResults {
+            batches: vec![BatchProbe { name: "x".to_owned(), kills: 3, ..BatchProbe::default() }],
+            endless: vec![EndlessProbe {
                 name: "x".to_owned(),
                 model_calls: 301,
                 ended: "cap".to_owned(),

@@ -16,7 +16,7 @@ const REST: Duration = Duration::from_secs(6);
 
 /// Text of one look.
 #[derive(Debug, PartialEq)]
-pub(super) struct Stretch {
+pub(super) struct StyledRun {
     column: u16,
     text: String,
     colour: &'static str,
@@ -24,22 +24,22 @@ pub(super) struct Stretch {
 }
 
 /// The texts of a row, by their looks.
-pub(super) fn stretches(screen: &vt100::Screen, row: u16, columns: u16) -> Vec<Stretch> {
-    let mut found: Vec<Stretch> = Vec::new();
+pub(super) fn stretches(screen: &vt100::Screen, row: u16, columns: u16) -> Vec<StyledRun> {
+    let mut found: Vec<StyledRun> = Vec::new();
     for column in 0..columns {
         let Some(cell) = screen.cell(row, column) else { continue };
         if !cell.has_contents() || cell.is_wide_continuation() {
             continue;
         }
         let (colour, bold) = (colour(cell), cell.bold());
-        let ends_at = |last: &Stretch| {
+        let ends_at = |last: &StyledRun| {
             usize::from(last.column) + last.text.chars().count() == usize::from(column)
         };
         match found.last_mut() {
             Some(last) if last.colour == colour && last.bold == bold && ends_at(last) => {
                 last.text.push_str(cell.contents());
             }
-            _ => found.push(Stretch { column, text: cell.contents().to_owned(), colour, bold }),
+            _ => found.push(StyledRun { column, text: cell.contents().to_owned(), colour, bold }),
         }
     }
     found.retain(|stretch| !stretch.text.trim().is_empty());

@@ -4,24 +4,24 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::{Done, Run};
+use super::{StepContext, StepResult};
 use crate::{peers, process};
 
-pub(super) fn format(run: &Run) -> Result<Done> {
+pub(super) fn format(run: &StepContext) -> Result<StepResult> {
     // rustfmt does not ask cargo's setting.
     let colour = if process::is_colour_welcome() { "auto" } else { "never" };
     run.cargo(&["fmt", "--all", "--check", "--", "--color", colour])?;
-    Ok(Done::Passed(String::new()))
+    Ok(StepResult::Passed(String::new()))
 }
 
-pub(super) fn clippy(run: &Run) -> Result<Done> {
+pub(super) fn clippy(run: &StepContext) -> Result<StepResult> {
     run.cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-    Ok(Done::Passed(String::new()))
+    Ok(StepResult::Passed(String::new()))
 }
 
 /// Runs the tests with nextest if it is there, else with cargo's own runner, and repeats their count. Some
 /// tests start an example as their peer, and naming targets below leaves examples out, so they are built first.
-pub(super) fn tests(run: &Run) -> Result<Done> {
+pub(super) fn tests(run: &StepContext) -> Result<StepResult> {
     run.cargo(&["build", "--locked", "--workspace", "--examples"])?;
     let mut cargo = process::cargo(&run.root);
     let runner = if which::which("cargo-nextest").is_ok() {
@@ -35,17 +35,17 @@ pub(super) fn tests(run: &Run) -> Result<Done> {
     cargo.args(["--no-fail-fast", "--locked", "--workspace", "--lib", "--bins", "--tests"]);
     cargo.env("BUDAO_PEERS", peers::dir()?);
     let tally = count_tests(run, &mut cargo, runner)?;
-    Ok(Done::Passed(format!("{} tests", tally.passed)))
+    Ok(StepResult::Passed(format!("{} tests", tally.passed)))
 }
 
-pub(super) fn doctests(run: &Run) -> Result<Done> {
+pub(super) fn doctests(run: &StepContext) -> Result<StepResult> {
     let mut cargo = process::cargo(&run.root);
     cargo.args(["test", "--no-fail-fast", "--locked", "--workspace", "--doc"]);
     let tally = count_tests(run, &mut cargo, Runner::Cargo)?;
-    Ok(Done::Passed(format!("{} doc tests", tally.passed)))
+    Ok(StepResult::Passed(format!("{} doc tests", tally.passed)))
 }
 
-fn count_tests(run: &Run, cargo: &mut Command, runner: Runner) -> Result<Tally> {
+fn count_tests(run: &StepContext, cargo: &mut Command, runner: Runner) -> Result<Tally> {
     println!("$ {}", process::shown(cargo));
     let mut tally = Tally::default();
     let status = process::follow(cargo, run.deadline, |_, line| {
@@ -60,16 +60,16 @@ fn count_tests(run: &Run, cargo: &mut Command, runner: Runner) -> Result<Tally> 
 }
 
 /// Only libraries: the facade and the binary are both called `budao` and would overwrite each other.
-pub(super) fn docs(run: &Run) -> Result<Done> {
+pub(super) fn docs(run: &StepContext) -> Result<StepResult> {
     let mut cargo = process::cargo(&run.root);
     cargo.args(["doc", "--locked", "--workspace", "--no-deps", "--lib"]);
     cargo.env("RUSTDOCFLAGS", "-D warnings");
     process::run(&mut cargo, run.deadline)?;
-    Ok(Done::Passed(String::new()))
+    Ok(StepResult::Passed(String::new()))
 }
 
 /// The tests that do only a share of their work in a usual run.
-pub(super) fn acks(run: &Run) -> Result<Done> {
+pub(super) fn acks(run: &StepContext) -> Result<StepResult> {
     let tests = [
         ("budao-socketio", "acks::"),
         ("budao-smcp", "chaos::"),
@@ -80,12 +80,12 @@ pub(super) fn acks(run: &Run) -> Result<Done> {
 }
 
 /// All nine of them.
-pub(super) fn pairs(run: &Run) -> Result<Done> {
+pub(super) fn pairs(run: &StepContext) -> Result<StepResult> {
     peers::ensure("smcp-rust")?;
     at_length(run, &[("budao-smcp", "pairs::")])
 }
 
-fn at_length(run: &Run, tests: &[(&str, &str)]) -> Result<Done> {
+fn at_length(run: &StepContext, tests: &[(&str, &str)]) -> Result<StepResult> {
     for (package, filter) in tests {
         let mut cargo = process::cargo(&run.root);
         cargo.args([
@@ -102,45 +102,47 @@ fn at_length(run: &Run, tests: &[(&str, &str)]) -> Result<Done> {
         cargo.env("BUDAO_FULL", "1").env("BUDAO_PEERS", peers::dir()?);
         process::run(&mut cargo, run.deadline)?;
     }
-    Ok(Done::Passed(String::new()))
+    Ok(StepResult::Passed(String::new()))
 }
 
 /// The real CLIs and an editor of others, with us between them. Nothing of it may be left out here.
-pub(super) fn editors(run: &Run) -> Result<Done> {
+pub(super) fn editors(run: &StepContext) -> Result<StepResult> {
     let mut cargo = process::cargo(&run.root);
     cargo.args(["test", "--locked", "--workspace", "--test", "acp"]);
     cargo.env("CI", "true").env("BUDAO_PEERS", peers::dir()?);
     let tally = count_tests(run, &mut cargo, Runner::Cargo)?;
-    Ok(Done::Passed(format!("{} tests", tally.passed)))
+    Ok(StepResult::Passed(format!("{} tests", tally.passed)))
 }
 
 /// The random conversations, of which a usual run plays a share.
-pub(super) fn interleavings(run: &Run) -> Result<Done> {
+pub(super) fn interleavings(run: &StepContext) -> Result<StepResult> {
     for (package, filter) in [("budao-claude", "interleaving"), ("budao-acp", "stays_right")] {
         let mut cargo = process::cargo(&run.root);
         cargo.args(["test", "--locked", "-p", package, "--test", "it", filter]);
         cargo.args(["--", "--nocapture"]).env("BUDAO_FULL", "1");
         process::run(&mut cargo, run.deadline)?;
     }
-    Ok(Done::Passed("100 000 lives of the CLI, 20 000 conversations with an editor".to_owned()))
+    Ok(StepResult::Passed(
+        "100 000 lives of the CLI, 20 000 conversations with an editor".to_owned(),
+    ))
 }
 
 /// Talks to a real llama.cpp, which is fetched and compiled on first use.
-pub(super) fn llama(run: &Run) -> Result<Done> {
+pub(super) fn llama(run: &StepContext) -> Result<StepResult> {
     peers::ensure("llama-cpp")?;
     let mut cargo = process::cargo(&run.root);
     cargo.args(["test", "--locked", "-p", "budao-runtime", "--test", "llama", "--", "--nocapture"]);
     cargo.env("BUDAO_FULL", "1").env("BUDAO_PEERS", peers::dir()?);
     process::run(&mut cargo, run.deadline)?;
-    Ok(Done::Passed(String::new()))
+    Ok(StepResult::Passed(String::new()))
 }
 
-pub(super) fn deny(run: &Run) -> Result<Done> {
+pub(super) fn deny(run: &StepContext) -> Result<StepResult> {
     if which::which("cargo-deny").is_err() {
-        return Ok(Done::Skipped("cargo-deny is not installed".to_owned()));
+        return Ok(StepResult::Skipped("cargo-deny is not installed".to_owned()));
     }
     run.cargo(&["deny", "--locked", "check"])?;
-    Ok(Done::Passed(String::new()))
+    Ok(StepResult::Passed(String::new()))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

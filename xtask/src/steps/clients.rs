@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Done, Run};
+use super::{StepContext, StepResult};
 use crate::metadata::Metadata;
 use crate::{peers, process};
 
@@ -11,28 +11,28 @@ const HOME: &str = "clients/typescript";
 const PAGE: &str = "clients/page";
 
 /// Compiles it and runs its tests in Node.
-pub(super) fn node(run: &Run) -> Result<Done> {
+pub(super) fn node(run: &StepContext) -> Result<StepResult> {
     build(run)?;
     let passed = tests(run, HOME, "test/node")?;
-    Ok(Done::Passed(format!("{passed} tests")))
+    Ok(StepResult::Passed(format!("{passed} tests")))
 }
 
 /// Runs its tests and the page's in Chromium. Pictures of the page are in `target/page`.
-pub(super) fn browser(run: &Run) -> Result<Done> {
+pub(super) fn browser(run: &StepContext) -> Result<StepResult> {
     if which::which("chromium").is_err() {
         let missing = "chromium is not on the path";
         if run.is_ci {
             bail!("{missing}");
         }
-        return Ok(Done::Skipped(missing.to_owned()));
+        return Ok(StepResult::Skipped(missing.to_owned()));
     }
     build(run)?;
     let passed = tests(run, HOME, "test/browser")? + tests(run, PAGE, "test")?;
-    Ok(Done::Passed(format!("{passed} tests")))
+    Ok(StepResult::Passed(format!("{passed} tests")))
 }
 
 /// Everything the tests start: the types, the client, the server.
-fn build(run: &Run) -> Result<()> {
+fn build(run: &StepContext) -> Result<()> {
     let home = run.root.join(HOME);
     let mut types = process::command("node", &home);
     process::run(types.args(["scripts/types.mjs", "--check"]), run.deadline)?;
@@ -47,7 +47,7 @@ fn build(run: &Run) -> Result<()> {
 }
 
 /// Runs the tests of a folder; how many passed?
-fn tests(run: &Run, home: &str, folder: &str) -> Result<u32> {
+fn tests(run: &StepContext, home: &str, folder: &str) -> Result<u32> {
     let program = Metadata::load(&run.root)?.target_directory.join("debug/budao");
     let mut node = process::command("node", &run.root.join(home));
     // One file after the other: some of them measure.

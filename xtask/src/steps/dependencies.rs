@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Done, Run};
+use super::{StepContext, StepResult};
 use crate::metadata::Metadata;
 use crate::process;
 
@@ -28,7 +28,7 @@ const ONE_VERSION: &[&str] = &["rusqlite", "libsqlite3-sys", "rustls", "serde_js
 /// Crates that live behind one of ours, so that an upgrade touches one place.
 const FENCED: &[(&str, &str)] = &[("rmcp", "budao-mcp"), ("agent-client-protocol", "budao-acp")];
 
-pub(super) fn run(run: &Run) -> Result<Done> {
+pub(super) fn run(run: &StepContext) -> Result<StepResult> {
     let all = tree(&run.root, &["--workspace", "--target", "all"])?;
     let core = tree(&run.root, &["--package", "budao-core", "--target", "all"])?;
     let mut broken = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn run(run: &Run) -> Result<Done> {
     broken.extend(doubled(&all));
     broken.extend(unfenced(&Metadata::load(&run.root)?));
     if broken.is_empty() {
-        return Ok(Done::Passed(format!("{} crates", all.len())));
+        return Ok(StepResult::Passed(format!("{} crates", all.len())));
     }
     for (what, _) in BANNED.iter().filter(|(name, _)| all.contains_key(*name)) {
         // Only to help the reader; the verdict stands without it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Done, Run};
+use super::{StepContext, StepResult};
 use crate::{peers, process};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ const READERS: [Reader; 4] = [
     },
 ];
 
-pub(super) fn run(run: &Run) -> Result<Done> {
+pub(super) fn run(run: &StepContext) -> Result<StepResult> {
     let mut said = Vec::new();
     for Reader { name, reads, find, read } in READERS {
         match find() {
@@ -62,7 +62,7 @@ pub(super) fn run(run: &Run) -> Result<Done> {
             }
         }
     }
-    Ok(Done::Passed(said.join("; ")))
+    Ok(StepResult::Passed(said.join("; ")))
 }
 
 fn on_path_or_peer(name: &str, inside: &str) -> Result<PathBuf> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::{Done, Run};
+use super::{StepContext, StepResult};
 use crate::metadata::Metadata;
 use crate::{process, repo};
 
@@ -67,7 +67,7 @@ impl Drop for Server {
     }
 }
 
-pub(super) fn run(run: &Run) -> Result<Done> {
+pub(super) fn run(run: &StepContext) -> Result<StepResult> {
     let table: Table = repo::read_table(&run.root, "examples.toml")?;
     let metadata = Metadata::load(&run.root)?;
     let built: Vec<&str> =
@@ -80,7 +80,7 @@ pub(super) fn run(run: &Run) -> Result<Done> {
         );
     }
     if built.is_empty() {
-        return Ok(Done::Passed("there is none yet".to_owned()));
+        return Ok(StepResult::Passed("there is none yet".to_owned()));
     }
     run.cargo(&["build", "--locked", "--workspace", "--examples", "--bins"])?;
     let built_in = metadata.target_directory.join("debug");
@@ -111,7 +111,7 @@ pub(super) fn run(run: &Run) -> Result<Done> {
     if !wrong.is_empty() {
         bail!("{}", wrong.join("\n"));
     }
-    Ok(Done::Passed(format!("{} built, {} run", built.len(), table.examples.len())))
+    Ok(StepResult::Passed(format!("{} built, {} run", built.len(), table.examples.len())))
 }
 
 fn judge(example: &Example, stdout: &str) -> Vec<String> {

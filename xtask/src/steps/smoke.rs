@@ -3,7 +3,7 @@
 //! Every line a reader is told to type has a row in `xtask/smoke.toml`: it is run, or the row says why it cannot be. Each
 //! runs in an empty folder with an empty home, so that nothing of the developer's own settings helps or hurts it.
 
-mod around;
+mod companions;
 mod documents;
 
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-use self::around::{Around, Beside};
+use self::companions::{Companion, Companions};
 use super::release::binary;
-use super::{Done, Run};
-use crate::process::{self, Said};
+use super::{StepContext, StepResult};
+use crate::process::{self, ProcessOutput};
 use crate::repo;
 
 /// Rows that are only listed. Whoever needs one more says which other one can go.
@@ -65,7 +65,7 @@ struct Smoke {
     files: Vec<String>,
     /// What runs beside it.
     #[serde(default)]
-    beside: Vec<Beside>,
+    beside: Vec<Companion>,
     #[serde(default = "usual_limit_s")]
     limit_s: u64,
     /// Why a command cannot be tried like this. It is then only listed.
@@ -84,7 +84,7 @@ impl Smoke {
     }
 }
 
-pub(super) fn run(run: &Run) -> Result<Done> {
+pub(super) fn run(run: &StepContext) -> Result<StepResult> {
     let table: Table = repo::read_table(&run.root, "smoke.toml")?;
     let binary = binary(run)?;
     let mut wrong = documents::unlisted(&run.root, &table)?;
@@ -101,7 +101,7 @@ pub(super) fn run(run: &Run) -> Result<Done> {
         bail!("{}", wrong.join("\n"));
     }
     let tried = table.runs.len() - untried;
-    Ok(Done::Passed(format!("{tried} commands; {untried} more are listed with a reason")))
+    Ok(StepResult::Passed(format!("{tried} commands; {untried} more are listed with a reason")))
 }
 
 /// Runs one command in a folder of its own, and judges it.
@@ -115,7 +115,7 @@ fn attempt(smoke: &Smoke, files: &BTreeMap<String, String>, binary: &Path) -> Re
         let text = files.get(name).with_context(|| format!("[files] has no `{name}`"))?;
         fs::write(home.join(name), text).with_context(|| format!("write `{name}`"))?;
     }
-    let around = Around::start(&smoke.beside, binary, &home)?;
+    let around = Companions::start(&smoke.beside, binary, &home)?;
     let mut command = around.command(binary, &home);
     match &smoke.shell {
         Some(line) => {
@@ -156,7 +156,7 @@ fn stays(command: &mut Command, text: &str, limit_s: u64) -> Result<Vec<String>>
     Ok(vec![format!("ended without a line that holds {text:?}")])
 }
 
-fn judge(smoke: &Smoke, said: &Said) -> Vec<String> {
+fn judge(smoke: &Smoke, said: &ProcessOutput) -> Vec<String> {
     let mut wrong = Vec::new();
     if said.status.code() != Some(smoke.exit) {
         wrong.push(format!("ended with {}, not with exit code {}", said.status, smoke.exit));

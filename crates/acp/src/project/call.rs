@@ -22,13 +22,13 @@ const TITLE_CHARS: usize = 120;
 
 /// A call as far as its arguments tell.
 #[derive(Debug)]
-pub(super) struct Look<'a> {
+pub(super) struct CallView<'a> {
     pub(super) tool: &'a str,
     pub(super) arguments: &'a Value,
     pub(super) workspace: Option<&'a str>,
 }
 
-impl Look<'_> {
+impl CallView<'_> {
     pub(super) fn kind(&self) -> ToolKind {
         match self.tool {
             "fs_read" | "Read" | "NotebookRead" => ToolKind::Read,
@@ -179,7 +179,7 @@ pub(super) fn over(
             (ToolCallStatus::Completed, Some(content))
         }
         Outcome::Failed(failure) => {
-            let mut said = text::for_user(&failure.fault, lang);
+            let mut said = text::user_text(&failure.fault, lang);
             for advice in text::recommendations(&failure.fault, lang).iter().take(3) {
                 said.push_str("\n- ");
                 said.push_str(advice);

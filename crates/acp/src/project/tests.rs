@@ -11,7 +11,7 @@ use budao_core::{
 use serde_json::json;
 
 use super::*;
-use crate::offer::Choice;
+use crate::editor_options::ModelChoice;
 
 /// Plays events of one turn and returns what is shown, as JSON lines.
 fn play(projector: &mut Projector, events: Vec<Event>) -> String {
@@ -28,35 +28,35 @@ fn play(projector: &mut Projector, events: Vec<Event>) -> String {
         };
         for show in projector.project(&record) {
             lines.push(match show {
-                Show::Update(update) => serde_json::to_string(&update).unwrap(),
-                Show::Ask(ask) => format!(
+                EditorAction::Update(update) => serde_json::to_string(&update).unwrap(),
+                EditorAction::AskPermission(ask) => format!(
                     "ASK {} {} rules={} {}",
                     ask.question,
                     ask.digest,
                     ask.rules,
                     serde_json::to_string(&ask.call).unwrap()
                 ),
-                Show::Unask(question) => format!("UNASK {question}"),
+                EditorAction::WithdrawQuestion(question) => format!("UNASK {question}"),
             });
         }
     }
     lines.join("\n")
 }
 
-fn projector(lang: Lang, abilities: Abilities) -> Projector {
-    let offer = Offer {
-        models: vec![Choice { id: "one".into(), name: "One".into() }],
+fn projector(lang: Lang, editor_capabilities: EditorCapabilities) -> Projector {
+    let offer = EditorOptions {
+        models: vec![ModelChoice { id: "one".into(), name: "One".into() }],
         context_tokens: 1000,
-        ..Offer::default()
+        ..EditorOptions::default()
     };
-    let mut projector = Projector::new(Arc::new(offer), lang, abilities);
+    let mut projector = Projector::new(Arc::new(offer), lang, editor_capabilities);
     projector.settings =
         Settings { workspace: Some("/w".into()), model: "one".into(), ..Settings::default() };
     projector
 }
 
-fn live(lang: Lang, abilities: Abilities) -> Projector {
-    let mut projector = projector(lang, abilities);
+fn live(lang: Lang, editor_capabilities: EditorCapabilities) -> Projector {
+    let mut projector = projector(lang, editor_capabilities);
     projector.go_live();
     projector.expect(CommandId::from("m1"));
     projector
@@ -77,7 +77,7 @@ fn end(stop: StopReason, fault: Option<Fault>) -> Event {
 }
 
 fn text(text: &str) -> Event {
-    Event::TextCame { step: 1, text: text.into() }
+    Event::TextDelta { step: 1, text: text.into() }
 }
 
 fn usage() -> Usage {
@@ -94,7 +94,7 @@ fn answered(content: Vec<Block>) -> Event {
 }
 
 fn started(call: &str, tool: &str, arguments: Value) -> Event {
-    Event::CallStarted {
+    Event::ToolCallStarted {
         call: call.into(),
         tool: tool.into(),
         arguments,
@@ -105,7 +105,7 @@ fn started(call: &str, tool: &str, arguments: Value) -> Event {
 }
 
 fn ended(call: &str, tool: &str, outcome: Outcome) -> Event {
-    Event::CallEnded { call: call.into(), tool: tool.into(), outcome, duration_ms: 1 }
+    Event::ToolCallEnded { call: call.into(), tool: tool.into(), outcome, duration_ms: 1 }
 }
 
 fn done(data: Value) -> Outcome {
@@ -116,7 +116,7 @@ fn done(data: Value) -> Outcome {
 fn an_answer_is_shown_as_it_comes() {
     let mut events = begin();
     events.extend([
-        Event::ThoughtCame { step: 1, text: "hm".into() },
+        Event::ThinkingDelta { step: 1, text: "hm".into() },
         text("Hello "),
         text("world"),
         answered(vec![
@@ -125,7 +125,7 @@ fn an_answer_is_shown_as_it_comes() {
         ]),
         end(StopReason::EndTurn, None),
     ]);
-    insta::assert_snapshot!(play(&mut live(Lang::En, Abilities::default()), events));
+    insta::assert_snapshot!(play(&mut live(Lang::En, EditorCapabilities::default()), events));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn history_is_shown_with_the_user_s_words_and_what_failed() {
     let fault =
         Fault::new(Kind::ModelOverloaded, Operation::ModelRequest).with(Fact::Service, "anthropic");
     events.extend([text("Hel"), end(StopReason::Failed, Some(fault))]);
-    insta::assert_snapshot!(play(&mut projector(Lang::En, Abilities::default()), events));
+    insta::assert_snapshot!(play(&mut projector(Lang::En, EditorCapabilities::default()), events));
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn a_broken_answer_is_told_and_shown_once() {
         answered(vec![Block::Text("Something else".into())]),
         end(StopReason::EndTurn, None),
     ]);
-    let notices = Abilities { notices: true, compaction: false };
+    let notices = EditorCapabilities { notices: true, compaction: false };
     let shown = [
-        play(&mut live(Lang::En, Abilities::default()), events.clone()),
+        play(&mut live(Lang::En, EditorCapabilities::default()), events.clone()),
         play(&mut live(Lang::En, notices), events.clone()),
         play(&mut live(Lang::Zh, notices), events),
     ];
@@ -187,15 +187,15 @@ fn calls_have_kinds_places_and_differences() {
         started("c2", "fs_edit", edit),
         ended("c2", "fs_edit", done(json!({"ok": true}))),
         started("c3", "bash_run", run),
-        Event::OutputCame { call: "c3".into(), text: "one\n".into() },
-        Event::OutputCame { call: "c3".into(), text: "two\n".into() },
+        Event::ToolOutputDelta { call: "c3".into(), text: "one\n".into() },
+        Event::ToolOutputDelta { call: "c3".into(), text: "two\n".into() },
         ended("c3", "bash_run", done(json!({"code": 0, "output": "one\ntwo\n"}))),
         started("c4", "fs_multi_edit", edits),
         started("c5", "mcp__x__y", json!({"a": 1})),
         ended("c5", "mcp__x__y", done(json!({"a": [1, 2]}))),
         end(StopReason::Cancelled, None),
     ]);
-    insta::assert_snapshot!(play(&mut live(Lang::En, Abilities::default()), events));
+    insta::assert_snapshot!(play(&mut live(Lang::En, EditorCapabilities::default()), events));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_question_is_asked_and_taken_back() {
         ended("c2", "fs_write", Fault::new(Kind::Cancelled, Operation::ToolCall).into()),
         end(StopReason::Cancelled, None),
     ]);
-    insta::assert_snapshot!(play(&mut live(Lang::En, Abilities::default()), events));
+    insta::assert_snapshot!(play(&mut live(Lang::En, EditorCapabilities::default()), events));
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn lists_and_tasks_are_the_editor_s_plan() {
         Event::TaskEnded { task: task.id, end: completed.clone() },
         Event::AggregateEnded { end: completed },
     ];
-    insta::assert_snapshot!(play(&mut live(Lang::En, Abilities::default()), events));
+    insta::assert_snapshot!(play(&mut live(Lang::En, EditorCapabilities::default()), events));
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn settings_and_compaction_are_told() {
         Event::SettingsChanged { settings },
         compacted,
         Event::SessionResumed { sealed: Vec::new() },
-        Event::Noted {
+        Event::Annotated {
             topic: "claude.commands".into(),
             data: json!({"commands": [
                 {"name": "review", "about": "Reviews", "hint": "what"},
@@ -292,12 +292,12 @@ fn settings_and_compaction_are_told() {
                 {"name": ""},
             ]}),
         },
-        Event::Noted { topic: "claude.aside".into(), data: json!({"text": "By the way."}) },
-        Event::Noted { topic: "serve.nonce".into(), data: json!(1) },
+        Event::Annotated { topic: "claude.aside".into(), data: json!({"text": "By the way."}) },
+        Event::Annotated { topic: "serve.nonce".into(), data: json!(1) },
     ];
-    let all = Abilities { notices: true, compaction: true };
+    let all = EditorCapabilities { notices: true, compaction: true };
     let shown = [
-        play(&mut live(Lang::En, Abilities::default()), events.clone()),
+        play(&mut live(Lang::En, EditorCapabilities::default()), events.clone()),
         play(&mut live(Lang::Zh, all), events),
     ];
     insta::assert_snapshot!(shown.join("\n----\n"));

@@ -15,13 +15,13 @@ use serde_json::Value;
 use budao_testkit::claude::BY_ITSELF;
 
 use crate::{
-    editor::{From, Line},
-    stage::words,
+    editor::{Party, TranscriptLine},
+    fixture::words,
 };
 
 /// Who answers, and how one can tell whose words are whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Voice {
+pub(crate) enum AgentKind {
     /// The obedient model: every word has its prompt's name.
     Obedient,
     /// The Claude CLI, played: an answer has its prompt's name at its end, so all that is said while a
@@ -29,7 +29,7 @@ pub(crate) enum Voice {
     Claude,
 }
 
-impl Voice {
+impl AgentKind {
     fn answer(self, prompt: &str) -> String {
         let mut parts = prompt.split_whitespace();
         match self {
@@ -57,20 +57,20 @@ struct Prompt {
 }
 
 /// Looks at a whole conversation; what is wrong with it.
-pub(crate) fn transcript(lines: &[Line], voice: Voice) -> Result<(), String> {
+pub(crate) fn transcript(lines: &[TranscriptLine], voice: AgentKind) -> Result<(), String> {
     let mut prompts: Vec<Prompt> = Vec::new();
     let mut open: BTreeMap<String, Value> = BTreeMap::new();
     for line in lines {
         let value = &line.value;
         let (id, method) = (value.get("id"), value["method"].as_str());
         match (line.from, id, method) {
-            (From::Editor, Some(id), Some(method)) => {
+            (Party::Editor, Some(id), Some(method)) => {
                 open.insert(id.to_string(), value.clone());
                 if method == "session/prompt" {
                     prompts.extend(prompt(value, voice));
                 }
             }
-            (From::Agent, Some(id), None) => {
+            (Party::Agent, Some(id), None) => {
                 let Some(request) = open.remove(&id.to_string()) else {
                     return Err(format!("an answer nobody waits for: {value}"));
                 };
@@ -78,7 +78,7 @@ pub(crate) fn transcript(lines: &[Line], voice: Voice) -> Result<(), String> {
                     answered(&mut prompts, &id.to_string(), value)?;
                 }
             }
-            (From::Agent, None, Some("session/update")) => {
+            (Party::Agent, None, Some("session/update")) => {
                 let is_history = |request: &Value| {
                     request["method"] == "session/load"
                         && request["params"]["sessionId"] == value["params"]["sessionId"]
@@ -96,7 +96,7 @@ pub(crate) fn transcript(lines: &[Line], voice: Voice) -> Result<(), String> {
     }
 }
 
-fn prompt(value: &Value, voice: Voice) -> Option<Prompt> {
+fn prompt(value: &Value, voice: AgentKind) -> Option<Prompt> {
     let text = value["params"]["prompt"][0]["text"].as_str()?;
     let mut parts = text.split_whitespace();
     let name = parts.next().filter(|name| name.starts_with('P'))?.to_owned();
@@ -144,11 +144,11 @@ fn said(prompts: &mut [Prompt], session: &str, value: &Value) -> Result<(), Stri
     Ok(())
 }
 
-fn updated(prompts: &mut [Prompt], value: &Value, voice: Voice) -> Result<(), String> {
+fn updated(prompts: &mut [Prompt], value: &Value, voice: AgentKind) -> Result<(), String> {
     let session = value["params"]["sessionId"].as_str().unwrap_or_default();
     let update = &value["params"]["update"];
     match update["sessionUpdate"].as_str() {
-        Some("agent_message_chunk") if voice == Voice::Claude => said(prompts, session, value)?,
+        Some("agent_message_chunk") if voice == AgentKind::Claude => said(prompts, session, value)?,
         Some("agent_message_chunk") => {
             let text = update["content"]["text"].as_str().unwrap_or_default();
             for word in text.split_inclusive(' ') {
@@ -210,38 +210,38 @@ mod tests {
 
     use super::*;
 
-    fn line(from: From, value: Value) -> Line {
-        Line { from, value }
+    fn line(from: Party, value: Value) -> TranscriptLine {
+        TranscriptLine { from, value }
     }
 
-    fn asks(id: u64, text: &str) -> Line {
+    fn asks(id: u64, text: &str) -> TranscriptLine {
         let prompt = json!([{"type": "text", "text": text}]);
         let params = json!({"sessionId": "s", "prompt": prompt});
-        line(From::Editor, json!({"id": id, "method": "session/prompt", "params": params}))
+        line(Party::Editor, json!({"id": id, "method": "session/prompt", "params": params}))
     }
 
-    fn says(text: &str) -> Line {
+    fn says(text: &str) -> TranscriptLine {
         let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"text": text}});
         let params = json!({"sessionId": "s", "update": update});
-        line(From::Agent, json!({"method": "session/update", "params": params}))
+        line(Party::Agent, json!({"method": "session/update", "params": params}))
     }
 
-    fn calls(id: &str, status: &str) -> Line {
+    fn calls(id: &str, status: &str) -> TranscriptLine {
         let update = json!({"sessionUpdate": "tool_call", "toolCallId": id, "status": status, "rawInput": {"name": "P1"}});
         let params = json!({"sessionId": "s", "update": update});
-        line(From::Agent, json!({"method": "session/update", "params": params}))
+        line(Party::Agent, json!({"method": "session/update", "params": params}))
     }
 
-    fn ends(id: u64) -> Line {
-        line(From::Agent, json!({"id": id, "result": {"stopReason": "end_turn"}}))
+    fn ends(id: u64) -> TranscriptLine {
+        line(Party::Agent, json!({"id": id, "result": {"stopReason": "end_turn"}}))
     }
 
     /// Goal: the checker notices each of the mistakes it is there for.
     #[test]
     fn mistakes_are_noticed() {
         let good = [asks(1, "P1 say 2"), says("P1.1 "), says("P1.2 "), ends(1)];
-        assert_eq!(transcript(&good, Voice::Obedient), Ok(()));
-        let bad: [&[Line]; 8] = [
+        assert_eq!(transcript(&good, AgentKind::Obedient), Ok(()));
+        let bad: [&[TranscriptLine]; 8] = [
             &[asks(1, "P1 say 2"), says("P1.1 P1.2 ")],
             &[asks(1, "P1 say 1"), says("P1.1 "), ends(1), ends(1)],
             &[asks(1, "P1 say 2"), says("P1.1 "), ends(1)],
@@ -258,19 +258,19 @@ mod tests {
             ],
         ];
         for lines in bad {
-            assert!(transcript(lines, Voice::Obedient).is_err(), "{lines:?}");
+            assert!(transcript(lines, AgentKind::Obedient).is_err(), "{lines:?}");
         }
         let answer = "the answer to P1";
         let good = [asks(1, "P1 @slow"), says(answer), ends(1), says(BY_ITSELF)];
-        assert_eq!(transcript(&good, Voice::Claude), Ok(()));
-        let bad: [&[Line]; 4] = [
+        assert_eq!(transcript(&good, AgentKind::Claude), Ok(()));
+        let bad: [&[TranscriptLine]; 4] = [
             &[asks(1, "P1"), ends(1)],
             &[asks(1, "P1"), says(answer), ends(1), says("more")],
             &[asks(1, "P1"), says(answer), says(answer), ends(1)],
             &[asks(1, "P1"), asks(2, "P2"), says("the answer to P2"), ends(1)],
         ];
         for lines in bad {
-            assert!(transcript(lines, Voice::Claude).is_err(), "{lines:?}");
+            assert!(transcript(lines, AgentKind::Claude).is_err(), "{lines:?}");
         }
     }
 }

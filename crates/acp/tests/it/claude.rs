@@ -10,21 +10,21 @@ mod streams;
 
 use std::sync::Arc;
 
-use budao_acp::{Bridge, Choice, ExecutionError, NoHost, Offer};
-use budao_claude::{Claude, Config};
+use budao_acp::{Bridge, EditorOptions, ExecutionError, ModelChoice, NoHost};
+use budao_claude::{Claude, ClaudeConfig};
 use budao_core::{Lang, engine::Engine as _, event::Settings, limits::Limits};
 use budao_journal::{Journal, Memory};
 use budao_testkit::{
-    claude::{Age, answer},
+    claude::{CliVersion, answer},
     world,
 };
 
-use crate::{check::Voice, editor::Editor, played::Played};
+use crate::{check::AgentKind, editor::Editor, played::Played};
 
-pub(crate) const AGES: [Age; 2] = [Age::Current, Age::Old];
+pub(crate) const AGES: [CliVersion; 2] = [CliVersion::Current, CliVersion::Old];
 
 /// A bridge over the engine, and an editor with a session open.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) editor: Editor,
     pub(crate) session: String,
     pub(crate) bridge: Bridge,
@@ -33,18 +33,18 @@ pub(crate) struct Stage {
     pub(crate) journal: Arc<dyn Journal>,
 }
 
-impl Stage {
-    pub(crate) async fn open(age: Age) -> Self {
+impl Fixture {
+    pub(crate) async fn open(age: CliVersion) -> Self {
         Self::seeded(age, 1).await
     }
 
-    pub(crate) async fn seeded(age: Age, seed: u64) -> Self {
+    pub(crate) async fn seeded(age: CliVersion, seed: u64) -> Self {
         Self::with(age, seed, ExecutionError::Error, 1024 * 1024).await
     }
 
     /// With an editor at the end of a line that holds so many bytes.
     pub(crate) async fn with(
-        age: Age,
+        age: CliVersion,
         seed: u64,
         execution_error: ExecutionError,
         line: usize,
@@ -52,17 +52,18 @@ impl Stage {
         let (world, limits) = (world::seeded(seed), Limits::default());
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), limits.clone()));
         let played = Played::new(age);
-        let config = Config::new(Arc::clone(&journal), world.clone(), Arc::clone(&played) as _);
+        let config =
+            ClaudeConfig::new(Arc::clone(&journal), world.clone(), Arc::clone(&played) as _);
         let engine = Claude::new(config);
         let bridge = Bridge {
             engine: Arc::new(engine.clone()),
             journal: Arc::clone(&journal),
             world,
             limits,
-            offer: Offer {
+            offer: EditorOptions {
                 engine: "claude".to_owned(),
-                models: vec![Choice { id: "default".to_owned(), name: "Default".to_owned() }],
-                ..Offer::default()
+                models: vec![ModelChoice { id: "default".to_owned(), name: "Default".to_owned() }],
+                ..EditorOptions::default()
             },
             settings: Settings::default(),
             lang: Lang::En,
@@ -70,7 +71,7 @@ impl Stage {
             host: Arc::new(NoHost),
         };
         let mut editor = Editor::connect_with(bridge.clone(), line);
-        editor.voice = Voice::Claude;
+        editor.voice = AgentKind::Claude;
         editor.initialize().await;
         let session = editor.new_session().await;
         Self { editor, session, bridge, engine, played, journal }

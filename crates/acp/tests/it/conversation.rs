@@ -6,13 +6,13 @@ use budao_acp::ExecutionError;
 use serde_json::json;
 
 use crate::{
-    editor::{Editor, Mood},
-    stage::{Stage, words},
+    editor::{Editor, UserBehaviour},
+    fixture::{Fixture, words},
 };
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_is_answered_behind_everything_it_said() {
-    let (mut editor, session) = Editor::open(Stage::new(1).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(1).bridge).await;
     let id = editor.prompt(&session, "P1 say 5").await;
     assert_eq!(editor.stop(id).await, "end_turn");
     assert_eq!(editor.text(), words("P1", 5));
@@ -27,7 +27,7 @@ async fn a_prompt_is_answered_behind_everything_it_said() {
 
 #[tokio::test(start_paused = true)]
 async fn prompts_that_come_at_once_are_answered_in_order() {
-    let (mut editor, session) = Editor::open(Stage::new(2).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(2).bridge).await;
     let first = editor.prompt(&session, "P1 say 9").await;
     let second = editor.prompt(&session, "P2 say 4").await;
     let third = editor.prompt(&session, "P3 touch").await;
@@ -42,7 +42,7 @@ async fn prompts_that_come_at_once_are_answered_in_order() {
 async fn a_cancel_never_reaches_the_prompt_behind_it() {
     for gap in [0, 1, 5, 20, 100] {
         for is_busy in [true, false] {
-            let (mut editor, session) = Editor::open(Stage::new(gap).bridge).await;
+            let (mut editor, session) = Editor::open(Fixture::new(gap).bridge).await;
             let first = editor.prompt(&session, "P1 say 50").await;
             if is_busy {
                 editor.read_for(Duration::from_millis(60)).await;
@@ -64,7 +64,7 @@ async fn a_cancel_never_reaches_the_prompt_behind_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_is_cancelled_before_it_began_and_twice() {
-    let (mut editor, session) = Editor::open(Stage::new(3).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(3).bridge).await;
     let first = editor.prompt(&session, "P1 say 50").await;
     editor.cancel(&session).await;
     editor.cancel(&session).await;
@@ -76,7 +76,7 @@ async fn a_prompt_is_cancelled_before_it_began_and_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn of_three_prompts_the_middle_one_can_be_taken_back() {
-    let (mut editor, session) = Editor::open(Stage::new(4).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(4).bridge).await;
     let first = editor.prompt(&session, "P1 say 20").await;
     let second = editor.prompt(&session, "P2 say 20").await;
     let third = editor.prompt(&session, "P3 say 2").await;
@@ -90,7 +90,7 @@ async fn of_three_prompts_the_middle_one_can_be_taken_back() {
 
 #[tokio::test(start_paused = true)]
 async fn taking_back_the_prompt_that_runs_stops_it_alone() {
-    let (mut editor, session) = Editor::open(Stage::new(5).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(5).bridge).await;
     let first = editor.prompt(&session, "P1 stall").await;
     let second = editor.prompt(&session, "P2 say 2").await;
     editor.read_for(Duration::from_millis(200)).await;
@@ -102,7 +102,7 @@ async fn taking_back_the_prompt_that_runs_stops_it_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_running_tool_is_stopped_and_shown_as_failed() {
-    let (mut editor, session) = Editor::open(Stage::new(6).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(6).bridge).await;
     let id = editor.prompt(&session, "P1 wait").await;
     editor.until(|value| value["params"]["update"]["status"] == "in_progress").await;
     editor.cancel(&session).await;
@@ -112,7 +112,7 @@ async fn a_running_tool_is_stopped_and_shown_as_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_broke_off_is_shown_once() {
-    let (mut editor, session) = Editor::open(Stage::new(7).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(7).bridge).await;
     let id = editor.prompt(&session, "P1 break 6").await;
     assert_eq!(editor.stop(id).await, "end_turn");
     assert_eq!(editor.text(), words("P1", 6));
@@ -124,7 +124,7 @@ async fn an_answer_that_broke_off_is_shown_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_editor_with_notices_is_told_of_retries_by_them() {
-    let mut editor = Editor::connect(Stage::new(8).bridge);
+    let mut editor = Editor::connect(Fixture::new(8).bridge);
     let session = json!({"notices": {}, "compaction": {}});
     let params = json!({"protocolVersion": 1, "clientCapabilities": {"session": session}});
     editor.ask("initialize", params).await;
@@ -138,7 +138,7 @@ async fn an_editor_with_notices_is_told_of_retries_by_them() {
 
 #[tokio::test(start_paused = true)]
 async fn no_failure_looks_like_a_finished_turn() {
-    let (mut editor, session) = Editor::open(Stage::new(9).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(9).bridge).await;
     for (verb, expected) in [
         ("fail", "-32603"),
         ("login", "-32000"),
@@ -160,7 +160,7 @@ async fn no_failure_looks_like_a_finished_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_may_be_told_as_a_refusal_with_a_sentence_before_it() {
-    let stage = Stage::with(10, ExecutionError::Refusal);
+    let stage = Fixture::with(10, ExecutionError::Refusal);
     let (mut editor, session) = Editor::open(stage.bridge).await;
     let failed = editor.prompt(&session, "P1 fail").await;
     assert_eq!(editor.stop(failed).await, "refusal");
@@ -174,7 +174,7 @@ async fn a_failure_may_be_told_as_a_refusal_with_a_sentence_before_it() {
 /// grows: what waits is joined.
 #[tokio::test(start_paused = true)]
 async fn a_long_answer_reaches_a_slow_reader_whole() {
-    let stage = Stage::new(11);
+    let stage = Fixture::new(11);
     let mut editor = Editor::connect_with(stage.bridge, 4 * 1024);
     editor.initialize().await;
     let session = editor.new_session().await;
@@ -190,7 +190,7 @@ async fn a_long_answer_reaches_a_slow_reader_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn sessions_do_not_wait_for_each_other() {
-    let mut editor = Editor::connect(Stage::new(12).bridge);
+    let mut editor = Editor::connect(Fixture::new(12).bridge);
     editor.initialize().await;
     let (one, two) = (editor.new_session().await, editor.new_session().await);
     let stalled = editor.prompt(&one, "P1 stall").await;
@@ -203,8 +203,8 @@ async fn sessions_do_not_wait_for_each_other() {
 
 #[tokio::test(start_paused = true)]
 async fn an_editor_that_hangs_up_is_gone_within_a_second() {
-    let (mut editor, session) = Editor::open(Stage::new(13).bridge).await;
-    editor.mood = Mood::Silent;
+    let (mut editor, session) = Editor::open(Fixture::new(13).bridge).await;
+    editor.mood = UserBehaviour::Silent;
     editor.prompt(&session, "P1 wait").await;
     editor.read_for(Duration::from_millis(300)).await;
     let began = tokio::time::Instant::now();
@@ -215,7 +215,7 @@ async fn an_editor_that_hangs_up_is_gone_within_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_is_asked_for_with_a_slash() {
-    let (mut editor, session) = Editor::open(Stage::new(14).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(14).bridge).await;
     let id = editor.prompt(&session, "/plan what is there to do").await;
     // The model of these tests makes no plans; what matters is that the turn is a pipeline's and ends.
     assert_eq!(editor.stop(id).await.parse::<i32>().map(|code| code < 0), Ok(true));

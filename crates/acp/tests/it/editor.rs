@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use budao_acp::{Bridge, Front};
+use budao_acp::{Bridge, InitializeContext};
 use budao_core::Fault;
 use serde_json::{Value, json};
 use tokio::{
@@ -10,25 +10,25 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::check::{self, Voice};
+use crate::check::{self, AgentKind};
 
 /// Who sent a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum Party {
     Editor,
     Agent,
 }
 
 /// One line of the conversation.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub(crate) from: From,
+pub(crate) struct TranscriptLine {
+    pub(crate) from: Party,
     pub(crate) value: Value,
 }
 
 /// What the editor's user says to permission questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Mood {
+pub(crate) enum UserBehaviour {
     /// Chooses this option.
     Option(&'static str),
     /// Says nothing.
@@ -38,12 +38,12 @@ pub(crate) enum Mood {
 pub(crate) struct Editor {
     writer: WriteHalf<DuplexStream>,
     reader: Lines<BufReader<ReadHalf<DuplexStream>>>,
-    pub(crate) transcript: Vec<Line>,
+    pub(crate) transcript: Vec<TranscriptLine>,
     answers: BTreeMap<u64, Value>,
     next: u64,
-    pub(crate) mood: Mood,
+    pub(crate) mood: UserBehaviour,
     /// Who answers.
-    pub(crate) voice: Voice,
+    pub(crate) voice: AgentKind,
     /// Permission questions nobody answered.
     pub(crate) asked: Vec<Value>,
     pub(crate) serving: JoinHandle<Result<(), Fault>>,
@@ -62,7 +62,7 @@ impl Editor {
 
     /// Connects while the bridge is still being opened.
     pub(crate) fn connect_while(
-        front: Front,
+        front: InitializeContext,
         opening: impl Future<Output = Result<Bridge, Fault>> + Send + 'static,
         bytes: usize,
     ) -> Self {
@@ -76,8 +76,8 @@ impl Editor {
             transcript: Vec::new(),
             answers: BTreeMap::new(),
             next: 1,
-            mood: Mood::Option("allow"),
-            voice: Voice::Obedient,
+            mood: UserBehaviour::Option("allow"),
+            voice: AgentKind::Obedient,
             asked: Vec::new(),
             serving,
         }
@@ -108,7 +108,7 @@ impl Editor {
 
     async fn write(&mut self, value: Value) {
         self.raw(&value.to_string()).await;
-        self.transcript.push(Line { from: From::Editor, value });
+        self.transcript.push(TranscriptLine { from: Party::Editor, value });
     }
 
     /// Sends a request; its id.
@@ -162,7 +162,7 @@ impl Editor {
         loop {
             assert!(self.read().await, "the agent is gone before that came");
             let last =
-                &self.transcript.iter().rfind(|line| line.from == From::Agent).unwrap().value;
+                &self.transcript.iter().rfind(|line| line.from == Party::Agent).unwrap().value;
             if wanted(last) {
                 return last.clone();
             }
@@ -179,11 +179,11 @@ impl Editor {
     async fn read(&mut self) -> bool {
         let Some(line) = self.reader.next_line().await.unwrap() else { return false };
         let value: Value = serde_json::from_str(&line).expect("stdout carries protocol only");
-        self.transcript.push(Line { from: From::Agent, value: value.clone() });
+        self.transcript.push(TranscriptLine { from: Party::Agent, value: value.clone() });
         if value["method"] == "session/request_permission" {
             match self.mood.clone() {
-                Mood::Option(option) => self.choose(&value, option).await,
-                Mood::Silent => self.asked.push(value),
+                UserBehaviour::Option(option) => self.choose(&value, option).await,
+                UserBehaviour::Silent => self.asked.push(value),
             }
         } else if let Some(id) = value["id"].as_u64().filter(|_| value.get("method").is_none()) {
             self.answers.insert(id, value);
@@ -201,7 +201,7 @@ impl Editor {
     pub(crate) fn updates(&self, kind: &str) -> Vec<Value> {
         let updates = self.transcript.iter().filter_map(|line| {
             let update = &line.value["params"]["update"];
-            (line.from == From::Agent && update["sessionUpdate"] == kind).then(|| update.clone())
+            (line.from == Party::Agent && update["sessionUpdate"] == kind).then(|| update.clone())
         });
         updates.collect()
     }
@@ -220,7 +220,7 @@ impl Editor {
     }
 
     /// Hangs up, waits until the agent is gone, and looks at the whole conversation.
-    pub(crate) async fn hang_up(mut self) -> Vec<Line> {
+    pub(crate) async fn hang_up(mut self) -> Vec<TranscriptLine> {
         self.writer.shutdown().await.unwrap();
         while self.read().await {}
         self.serving.await.unwrap().unwrap();

@@ -3,32 +3,33 @@
 
 use std::{sync::Arc, time::Duration};
 
-use budao_acp::{Bridge, Offer};
-use budao_claude::{Claude, Config};
+use budao_acp::{Bridge, EditorOptions};
+use budao_claude::{Claude, ClaudeConfig};
 use budao_core::{
     engine::Engine as _,
-    event::{Ask, Command, Event, SessionId},
+    event::{Command, CommandBody, Event, SessionId},
     fault::Kind,
     message::Block,
     trace::Trace,
 };
-use budao_journal::{LeaseRequest, Missing, PageLimits};
-use budao_testkit::claude::Age;
+use budao_journal::{IfMissing, LeaseRequest, PageLimits};
+use budao_testkit::claude::CliVersion;
 use serde_json::{Value, json};
 
 use crate::{
-    check::Voice,
+    check::AgentKind,
     editor::Editor,
+    fixture::{Fixture, words},
     played::Played,
-    stage::{Stage, words},
 };
 
 /// A bridge over the Claude CLI, on the journal of a stage.
-fn claude_beside(stage: &Stage) -> (Bridge, Claude) {
+fn claude_beside(stage: &Fixture) -> (Bridge, Claude) {
     let (world, journal) = (stage.bridge.world.clone(), Arc::clone(&stage.journal));
-    let config = Config::new(Arc::clone(&journal), world, Played::new(Age::Current) as _);
+    let config =
+        ClaudeConfig::new(Arc::clone(&journal), world, Played::new(CliVersion::Current) as _);
     let engine = Claude::new(config);
-    let offer = Offer { engine: "claude".to_owned(), ..stage.bridge.offer.clone() };
+    let offer = EditorOptions { engine: "claude".to_owned(), ..stage.bridge.offer.clone() };
     (Bridge { engine: Arc::new(engine.clone()), offer, ..stage.bridge.clone() }, engine)
 }
 
@@ -39,7 +40,7 @@ async fn ids(editor: &mut Editor) -> Vec<String> {
 }
 
 /// The messages a session ever took up.
-async fn taken_up(stage: &Stage, session: &str) -> Vec<String> {
+async fn taken_up(stage: &Fixture, session: &str) -> Vec<String> {
     let session: SessionId = session.parse().unwrap();
     let page = stage.journal.read(session, 0, PageLimits::default()).await.unwrap();
     let events = page.records.iter().map(|stored| stored.record().unwrap().event);
@@ -51,17 +52,17 @@ async fn taken_up(stage: &Stage, session: &str) -> Vec<String> {
 }
 
 fn message(text: &str) -> Command {
-    let ask = Ask::Message { content: vec![Block::Text(text.to_owned())] };
+    let ask = CommandBody::Message { content: vec![Block::Text(text.to_owned())] };
     Command { id: text.into(), by: "test".into(), trace: Trace::NONE, ask }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_of_another_engine_is_neither_offered_nor_loaded_and_the_reason_names_it() {
-    let stage = Stage::new(1);
+    let stage = Fixture::new(1);
     let (claude, engine) = claude_beside(&stage);
     let bridges = [stage.bridge.clone(), claude];
     let mut sessions = Vec::new();
-    for (bridge, voice) in bridges.iter().zip([Voice::Obedient, Voice::Claude]) {
+    for (bridge, voice) in bridges.iter().zip([AgentKind::Obedient, AgentKind::Claude]) {
         let (mut editor, session) = Editor::open(bridge.clone()).await;
         editor.voice = voice;
         let id = editor.prompt(&session, "P1 say 2").await;
@@ -92,7 +93,7 @@ async fn a_session_of_another_engine_is_neither_offered_nor_loaded_and_the_reaso
 
 #[tokio::test(start_paused = true)]
 async fn a_message_for_a_session_of_another_engine_is_refused_at_once_and_never_runs() {
-    let stage = Stage::new(2);
+    let stage = Fixture::new(2);
     let (claude, engine) = claude_beside(&stage);
     let bridges = [stage.bridge.clone(), claude];
     for ours in [0, 1] {
@@ -108,7 +109,7 @@ async fn a_message_for_a_session_of_another_engine_is_refused_at_once_and_never_
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         assert_eq!(stage.journal.inbox(id).await.unwrap(), []);
         let (mut editor, _) = Editor::open(bridges[1 - ours].clone()).await;
-        editor.voice = if ours == 0 { Voice::Claude } else { Voice::Obedient };
+        editor.voice = if ours == 0 { AgentKind::Claude } else { AgentKind::Obedient };
         let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
         assert!(editor.ask("session/load", params).await["error"].is_null());
         let prompt = editor.prompt(&session, "P2 say 2").await;
@@ -120,7 +121,7 @@ async fn a_message_for_a_session_of_another_engine_is_refused_at_once_and_never_
 }
 
 /// An editor with a session that has had its first prompt.
-async fn opened(stage: &Stage) -> (Editor, String) {
+async fn opened(stage: &Fixture) -> (Editor, String) {
     let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
     let first = editor.prompt(&session, "P1 say 2").await;
     assert_eq!(editor.stop(first).await, "end_turn");
@@ -128,13 +129,13 @@ async fn opened(stage: &Stage) -> (Editor, String) {
 }
 
 /// Somebody has the session and does not answer, until its lease runs out.
-async fn hold(stage: &Stage, session: &str, ttl: Duration) {
+async fn hold(stage: &Fixture, session: &str, ttl: Duration) {
     stage.runtime.shutdown(Duration::ZERO).await;
     let request = LeaseRequest {
         session: session.parse().unwrap(),
         holder: "nobody answers".to_owned(),
         ttl,
-        missing: Missing::Refuse,
+        missing: IfMissing::Refuse,
         instead_of: None,
     };
     stage.journal.take_lease(request).await.unwrap();
@@ -147,7 +148,7 @@ async fn fails_in_time(editor: &mut Editor, id: u64) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_that_nobody_answered_in_time_does_not_run_under_the_next_one() {
-    let stage = Stage::new(3);
+    let stage = Fixture::new(3);
     let (mut editor, session) = opened(&stage).await;
     hold(&stage, &session, Duration::from_secs(50)).await;
     let second = editor.prompt(&session, "P2 say 2").await;
@@ -163,7 +164,7 @@ async fn a_prompt_that_nobody_answered_in_time_does_not_run_under_the_next_one()
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_that_nobody_answered_does_not_run_after_the_bridge_was_started_again() {
-    let stage = Stage::new(4);
+    let stage = Fixture::new(4);
     let (mut editor, session) = opened(&stage).await;
     hold(&stage, &session, Duration::from_secs(50)).await;
     let second = editor.prompt(&session, "P2 say 2").await;
@@ -184,7 +185,7 @@ async fn a_prompt_that_nobody_answered_does_not_run_after_the_bridge_was_started
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_that_was_cancelled_while_nobody_answered_does_not_run_later() {
-    let stage = Stage::new(5);
+    let stage = Fixture::new(5);
     let (mut editor, session) = opened(&stage).await;
     hold(&stage, &session, Duration::from_secs(50)).await;
     let second = editor.prompt(&session, "P2 say 2").await;

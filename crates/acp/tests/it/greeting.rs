@@ -6,13 +6,13 @@ use budao_core::fault::{Fault, Kind, Operation};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{editor::Editor, stage::Stage};
+use super::{editor::Editor, fixture::Fixture};
 
 const LINE: usize = 64 * 1024;
 
 #[tokio::test(start_paused = true)]
 async fn an_editor_is_greeted_while_the_journal_is_still_being_opened() {
-    let bridge = Stage::new(1).bridge;
+    let bridge = Fixture::new(1).bridge;
     let (open, opened) = oneshot::channel();
     let front = bridge.front();
     let opening = async move {
@@ -32,7 +32,7 @@ async fn an_editor_is_greeted_while_the_journal_is_still_being_opened() {
 
 #[tokio::test(start_paused = true)]
 async fn an_editor_whose_bridge_cannot_be_opened_hears_why_at_every_question() {
-    let front = Stage::new(2).bridge.front();
+    let front = Fixture::new(2).bridge.front();
     let opening = async { Err(Fault::new(Kind::JournalReadOnly, Operation::OpenJournal)) };
     let mut editor = Editor::connect_while(front, opening, LINE);
     assert_eq!(editor.initialize().await["result"]["protocolVersion"], 1);
@@ -45,7 +45,7 @@ async fn an_editor_whose_bridge_cannot_be_opened_hears_why_at_every_question() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_while_the_bridge_is_opened_is_told_and_keeps_nobody_waiting() {
-    let front = Stage::new(3).bridge.front();
+    let front = Fixture::new(3).bridge.front();
     let opening = async { panic!("while opening") };
     let mut editor = Editor::connect_while(front, opening, LINE);
     editor.initialize().await;

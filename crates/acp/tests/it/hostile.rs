@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::{
-    editor::{Editor, From},
-    stage::{Stage, words},
+    editor::{Editor, Party},
+    fixture::{Fixture, words},
 };
 
 /// Sends a line as it is, and returns the next answer.
@@ -15,7 +15,7 @@ async fn answer_to(editor: &mut Editor, line: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_malformed_is_answered_and_forgotten() {
-    let (mut editor, session) = Editor::open(Stage::new(1).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(1).bridge).await;
     for (line, code) in [
         ("not json", -32700),
         ("{\"jsonrpc\":\"2.0\",", -32700),
@@ -39,7 +39,7 @@ async fn what_is_malformed_is_answered_and_forgotten() {
         assert_eq!(answer["error"]["code"], code, "{line} → {answer}");
     }
     // A reader who forgets all that was wrong sees a whole conversation.
-    editor.transcript.retain(|line| line.from == From::Editor || line.value["error"].is_null());
+    editor.transcript.retain(|line| line.from == Party::Editor || line.value["error"].is_null());
     let id = editor.prompt(&session, "P1 say 3").await;
     assert_eq!(editor.stop(id).await, "end_turn");
     assert_eq!(editor.text(), words("P1", 3));
@@ -48,7 +48,7 @@ async fn what_is_malformed_is_answered_and_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_done_before_initialize() {
-    let mut editor = Editor::connect(Stage::new(2).bridge);
+    let mut editor = Editor::connect(Fixture::new(2).bridge);
     for (method, params) in [
         ("session/prompt", json!({"sessionId": "x", "prompt": []})),
         ("session/new", json!({"cwd": "/tmp", "mcpServers": []})),
@@ -65,7 +65,7 @@ async fn nothing_is_done_before_initialize() {
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_editor_is_told_our_version() {
-    let mut editor = Editor::connect(Stage::new(3).bridge);
+    let mut editor = Editor::connect(Fixture::new(3).bridge);
     let answer = editor.ask("initialize", json!({"protocolVersion": 7})).await;
     assert_eq!(answer["result"]["protocolVersion"], 1);
     insta::assert_json_snapshot!(answer["result"], {".agentInfo.version" => "[version]"});
@@ -74,7 +74,7 @@ async fn a_newer_editor_is_told_our_version() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_session_is_not_found() {
-    let mut editor = Editor::connect(Stage::new(4).bridge);
+    let mut editor = Editor::connect(Fixture::new(4).bridge);
     editor.initialize().await;
     let text = json!([{"type": "text", "text": "hello"}]);
     for session in ["", "nonsense", "00000000-0000-7000-8000-000000000000"] {
@@ -95,7 +95,7 @@ async fn an_unknown_session_is_not_found() {
 
 #[tokio::test(start_paused = true)]
 async fn paths_are_absolute() {
-    let (mut editor, session) = Editor::open(Stage::new(5).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(5).bridge).await;
     for (method, params) in [
         ("session/new", json!({"cwd": "src", "mcpServers": []})),
         ("session/load", json!({"cwd": "./src", "sessionId": session, "mcpServers": []})),
@@ -111,7 +111,7 @@ async fn paths_are_absolute() {
 
 #[tokio::test(start_paused = true)]
 async fn a_giant_prompt_is_refused_by_name_and_the_next_one_works() {
-    let mut stage = Stage::new(6);
+    let mut stage = Fixture::new(6);
     stage.bridge.limits.frame_bytes_hard = 64 * 1024;
     let (mut editor, session) = Editor::open(stage.bridge).await;
     let giant = editor.prompt(&session, &"x".repeat(200 * 1024)).await;
@@ -124,7 +124,7 @@ async fn a_giant_prompt_is_refused_by_name_and_the_next_one_works() {
 
 #[tokio::test(start_paused = true)]
 async fn more_prompts_than_may_wait_are_refused() {
-    let mut stage = Stage::new(7);
+    let mut stage = Fixture::new(7);
     stage.bridge.limits.queued_messages = 3;
     let (mut editor, session) = Editor::open(stage.bridge).await;
     let mut ids = Vec::new();
@@ -146,7 +146,7 @@ async fn more_prompts_than_may_wait_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn tool_servers_nobody_can_host_are_refused() {
-    let mut editor = Editor::connect(Stage::new(8).bridge);
+    let mut editor = Editor::connect(Fixture::new(8).bridge);
     editor.initialize().await;
     let server = json!({"name": "x", "command": "/bin/x", "args": [], "env": []});
     let answer = editor.ask("session/new", json!({"cwd": "/tmp", "mcpServers": [server]})).await;

@@ -7,11 +7,11 @@ mod claude;
 mod conversation;
 mod editor;
 mod engines;
+mod fixture;
 mod greeting;
 mod hostile;
 mod permissions;
 #[path = "../../../claude/tests/it/played.rs"]
 mod played;
 mod returning;
-mod stage;
 mod storm;

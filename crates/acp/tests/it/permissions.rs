@@ -7,8 +7,8 @@ use budao_journal::PageLimits;
 use serde_json::json;
 
 use crate::{
-    editor::{Editor, From, Mood},
-    stage::Stage,
+    editor::{Editor, Party, UserBehaviour},
+    fixture::Fixture,
 };
 
 fn is_question(value: &serde_json::Value) -> bool {
@@ -17,7 +17,7 @@ fn is_question(value: &serde_json::Value) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn the_default_is_to_ask_and_the_question_shows_the_call() {
-    let stage = Stage::new(1);
+    let stage = Fixture::new(1);
     let touched = stage.touched.clone();
     let (mut editor, session) = Editor::open(stage.bridge).await;
     let id = editor.prompt(&session, "P1 touch").await;
@@ -30,10 +30,10 @@ async fn the_default_is_to_ask_and_the_question_shows_the_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_no_reaches_the_model_and_nothing_runs() {
-    let stage = Stage::new(2);
+    let stage = Fixture::new(2);
     let touched = stage.touched.clone();
     let (mut editor, session) = Editor::open(stage.bridge).await;
-    editor.mood = Mood::Option("reject");
+    editor.mood = UserBehaviour::Option("reject");
     let id = editor.prompt(&session, "P1 touch").await;
     assert_eq!(editor.stop(id).await, "end_turn");
     assert_eq!(touched.load(Ordering::SeqCst), 0);
@@ -46,10 +46,10 @@ async fn an_answer_is_remembered_only_when_the_user_said_so() {
     for (option, questions, runs) in
         [("allow", 2, 2), ("allow_always", 1, 2), ("reject", 2, 0), ("reject_always", 1, 0)]
     {
-        let stage = Stage::new(3);
+        let stage = Fixture::new(3);
         let touched = stage.touched.clone();
         let (mut editor, session) = Editor::open(stage.bridge).await;
-        editor.mood = Mood::Option(option);
+        editor.mood = UserBehaviour::Option(option);
         for name in ["P1", "P2"] {
             let id = editor.prompt(&session, &format!("{name} touch")).await;
             assert_eq!(editor.stop(id).await, "end_turn");
@@ -63,7 +63,7 @@ async fn an_answer_is_remembered_only_when_the_user_said_so() {
 
 #[tokio::test(start_paused = true)]
 async fn plan_mode_does_not_write_and_auto_does_not_ask() {
-    let stage = Stage::new(4);
+    let stage = Fixture::new(4);
     let touched = stage.touched.clone();
     let (mut editor, session) = Editor::open(stage.bridge).await;
     for (mode, runs) in [("plan", 0), ("auto", 1)] {
@@ -83,7 +83,7 @@ async fn plan_mode_does_not_write_and_auto_does_not_ask() {
 
 #[tokio::test(start_paused = true)]
 async fn options_are_set_together_and_answered_whole() {
-    let (mut editor, session) = Editor::open(Stage::new(5).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(5).bridge).await;
     let set = |option: &str, value: &str| json!({"sessionId": session, "configId": option, "value": value});
     let sent = [
         editor.send("session/set_config_option", set("mode", "auto")).await,
@@ -108,22 +108,22 @@ async fn options_are_set_together_and_answered_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_is_withdrawn_when_its_turn_is_stopped() {
-    let (mut editor, session) = Editor::open(Stage::new(6).bridge).await;
-    editor.mood = Mood::Silent;
+    let (mut editor, session) = Editor::open(Fixture::new(6).bridge).await;
+    editor.mood = UserBehaviour::Silent;
     let id = editor.prompt(&session, "P1 touch").await;
     let question = editor.until(is_question).await;
     editor.cancel(&session).await;
     assert_eq!(editor.stop(id).await, "cancelled");
     editor.read_for(Duration::from_secs(1)).await;
     let withdrawn = editor.transcript.iter().any(|line| {
-        line.from == From::Agent
+        line.from == Party::Agent
             && line.value["method"] == "$/cancel_request"
             && line.value["params"]["requestId"] == question["id"]
     });
     assert!(withdrawn, "{:?}", editor.transcript);
     // An answer that comes too late means nothing to the next prompt.
     editor.choose(&question, "allow").await;
-    editor.mood = Mood::Option("reject");
+    editor.mood = UserBehaviour::Option("reject");
     let next = editor.prompt(&session, "P2 touch").await;
     assert_eq!(editor.stop(next).await, "end_turn");
     editor.hang_up().await;
@@ -131,10 +131,10 @@ async fn a_question_is_withdrawn_when_its_turn_is_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn an_editor_that_is_gone_has_said_no() {
-    let stage = Stage::new(7);
+    let stage = Fixture::new(7);
     let (journal, touched) = (stage.journal.clone(), stage.touched.clone());
     let (mut editor, session) = Editor::open(stage.bridge).await;
-    editor.mood = Mood::Silent;
+    editor.mood = UserBehaviour::Silent;
     editor.prompt(&session, "P1 touch").await;
     editor.until(is_question).await;
     editor.vanish().await;
@@ -149,10 +149,10 @@ async fn an_editor_that_is_gone_has_said_no() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_makes_no_sense_is_a_no() {
-    let stage = Stage::new(8);
+    let stage = Fixture::new(8);
     let touched = stage.touched.clone();
     let (mut editor, session) = Editor::open(stage.bridge).await;
-    editor.mood = Mood::Silent;
+    editor.mood = UserBehaviour::Silent;
     let id = editor.prompt(&session, "P1 touch").await;
     let question = editor.until(is_question).await;
     let error = json!({"code": -32601, "message": "no such method"});

@@ -2,33 +2,33 @@
 
 use budao_core::{
     engine::Engine,
-    event::{Ask, SessionId},
+    event::{CommandBody, SessionId},
     message::Block,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    editor::{Editor, From, Mood},
-    stage::{Stage, words},
+    editor::{Editor, Party, UserBehaviour},
+    fixture::{Fixture, words},
 };
 
 /// What was told between a request and its answer.
 fn told_before(editor: &Editor, id: u64) -> Vec<Value> {
     let lines = &editor.transcript;
-    let asked = lines.iter().position(|line| line.from == From::Editor && line.value["id"] == id);
+    let asked = lines.iter().position(|line| line.from == Party::Editor && line.value["id"] == id);
     let answered = lines.iter().position(|line| {
-        line.from == From::Agent && line.value["id"] == id && line.value.get("method").is_none()
+        line.from == Party::Agent && line.value["id"] == id && line.value.get("method").is_none()
     });
     lines[asked.unwrap()..answered.unwrap()]
         .iter()
-        .filter(|line| line.from == From::Agent)
+        .filter(|line| line.from == Party::Agent)
         .map(|line| line.value["params"]["update"].clone())
         .collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_loaded_session_tells_its_history_first() {
-    let stage = Stage::new(1);
+    let stage = Fixture::new(1);
     let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
     for prompt in ["P1 say 3", "P2 touch", "P3 break 4", "P4 fail"] {
         let id = editor.prompt(&session, prompt).await;
@@ -52,7 +52,7 @@ async fn a_loaded_session_tells_its_history_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_session_tells_nothing_first() {
-    let stage = Stage::new(2);
+    let stage = Fixture::new(2);
     let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
     let id = editor.prompt(&session, "P1 say 3").await;
     editor.stop(id).await;
@@ -74,9 +74,9 @@ async fn a_resumed_session_tells_nothing_first() {
 /// editor died without saying so, as a killed process does.
 #[tokio::test(start_paused = true)]
 async fn an_open_question_is_asked_again() {
-    let stage = Stage::new(3);
+    let stage = Fixture::new(3);
     let (mut editor, session) = Editor::open(stage.bridge.clone()).await;
-    editor.mood = Mood::Silent;
+    editor.mood = UserBehaviour::Silent;
     editor.prompt(&session, "P1 touch").await;
     editor.until(|value| value["method"] == "session/request_permission").await;
     editor.serving.abort();
@@ -94,10 +94,10 @@ async fn an_open_question_is_asked_again() {
 
 #[tokio::test(start_paused = true)]
 async fn what_others_do_to_a_session_is_shown_with_their_words() {
-    let stage = Stage::new(4);
+    let stage = Fixture::new(4);
     let (mut editor, session) = Editor::open(stage.bridge).await;
     let content = vec![Block::Text("Pother say 3".to_owned())];
-    let command = stage.runtime.command("terminal", Ask::Message { content });
+    let command = stage.runtime.command("terminal", CommandBody::Message { content });
     let id: SessionId = session.parse().unwrap();
     stage.runtime.submit(id, command).await.unwrap();
     let mine = editor.prompt(&session, "P1 say 2").await;
@@ -111,10 +111,10 @@ async fn what_others_do_to_a_session_is_shown_with_their_words() {
 /// Goal: stopping while somebody else's turn runs stops that one, and the prompt that waits behind it.
 #[tokio::test(start_paused = true)]
 async fn a_prompt_behind_another_turn_can_be_stopped() {
-    let stage = Stage::new(5);
+    let stage = Fixture::new(5);
     let (mut editor, session) = Editor::open(stage.bridge).await;
     let content = vec![Block::Text("Pother stall".to_owned())];
-    let command = stage.runtime.command("terminal", Ask::Message { content });
+    let command = stage.runtime.command("terminal", CommandBody::Message { content });
     stage.runtime.submit(session.parse().unwrap(), command).await.unwrap();
     let mine = editor.prompt(&session, "P1 stall").await;
     editor.cancel(&session).await;
@@ -125,7 +125,7 @@ async fn a_prompt_behind_another_turn_can_be_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn sessions_are_listed_by_directory_page_by_page() {
-    let mut editor = Editor::connect(Stage::new(6).bridge);
+    let mut editor = Editor::connect(Fixture::new(6).bridge);
     editor.initialize().await;
     for number in 0..60 {
         let cwd = if number % 2 == 0 { "/even" } else { "/odd" };
@@ -144,7 +144,7 @@ async fn sessions_are_listed_by_directory_page_by_page() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_session_stops_and_is_no_longer_open() {
-    let (mut editor, session) = Editor::open(Stage::new(7).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(7).bridge).await;
     let running = editor.prompt(&session, "P1 stall").await;
     let waiting = editor.prompt(&session, "P2 say 2").await;
     let closed = editor.send("session/close", json!({"sessionId": session})).await;
@@ -162,7 +162,7 @@ async fn a_closed_session_stops_and_is_no_longer_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_session_is_gone_open_or_not() {
-    let (mut editor, session) = Editor::open(Stage::new(8).bridge).await;
+    let (mut editor, session) = Editor::open(Fixture::new(8).bridge).await;
     let other = editor.new_session().await;
     assert!(editor.ask("session/close", json!({"sessionId": other})).await["error"].is_null());
     for session in [session, other] {

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use budao_core::seams::World;
+use budao_core::world::World;
 use budao_testkit::world;
 use serde_json::json;
 
 use crate::{
-    editor::{Editor, Mood},
-    stage::Stage,
+    editor::{Editor, UserBehaviour},
+    fixture::Fixture,
 };
 
 /// In every run, and with `BUDAO_FULL`.
@@ -63,9 +63,9 @@ impl Drop for Seed {
     }
 }
 
-struct Dice(World);
+struct SeededRng(World);
 
-impl Dice {
+impl SeededRng {
     fn below(&self, most: u64) -> u64 {
         self.0.entropy.bits() % most
     }
@@ -76,8 +76,8 @@ impl Dice {
 }
 
 async fn storm(seed: u64) {
-    let dice = Dice(world::seeded(seed ^ 0xA11C_E5ED));
-    let (mut editor, session) = Editor::open(Stage::new(seed).bridge).await;
+    let dice = SeededRng(world::seeded(seed ^ 0xA11C_E5ED));
+    let (mut editor, session) = Editor::open(Fixture::new(seed).bridge).await;
     let sessions = [session, editor.new_session().await];
     let mut prompts = Vec::new();
     for step in 0..dice.below(25) + 5 {
@@ -109,10 +109,10 @@ async fn storm(seed: u64) {
                     .try_into()
                     .map(|at: usize| {
                         [
-                            Mood::Option("allow"),
-                            Mood::Option("reject"),
-                            Mood::Option("allow_always"),
-                            Mood::Silent,
+                            UserBehaviour::Option("allow"),
+                            UserBehaviour::Option("reject"),
+                            UserBehaviour::Option("allow_always"),
+                            UserBehaviour::Silent,
                         ][at]
                             .clone()
                     })

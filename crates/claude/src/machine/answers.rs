@@ -9,26 +9,26 @@ use budao_core::{
     session::Phase,
 };
 
-use super::{Step, calls, lines::Whose};
+use super::{Stepper, calls, lines::Attribution};
 use crate::{
-    draft::{Draft, Unseen},
-    outcome::{self, Reported},
-    wire::{Assistant, Delta, Head, Retry, Stream, StreamEvent, User},
+    answer_draft::{AnswerDraft, UnseenText},
+    outcome::{self, ReportedError},
+    wire::{Assistant, Delta, MessageHead, Retry, StreamEvent, StreamLine, User},
 };
 
-impl Step<'_> {
-    pub(super) fn stream(&mut self, stream: Stream) {
+impl Stepper<'_> {
+    pub(super) fn stream(&mut self, stream: StreamLine) {
         if stream.parent_tool_use_id.is_some() {
             return;
         }
         let begins = matches!(stream.event, StreamEvent::MessageStart { .. });
-        match self.whose(&stream.user_message_uuids) {
-            Whose::Ours => {}
-            Whose::Nobody if begins => {
+        match self.attribute(&stream.user_message_uuids) {
+            Attribution::CurrentTurn => {}
+            Attribution::Unattributed if begins => {
                 let turn = self.turn_before();
                 return self.late(turn);
             }
-            Whose::Aside | Whose::Nobody => return,
+            Attribution::CliTurn | Attribution::Unattributed => return,
         }
         match stream.event {
             StreamEvent::MessageStart { message } => self.answer_begins(&message),
@@ -46,10 +46,10 @@ impl Step<'_> {
         }
     }
 
-    fn answer_begins(&mut self, head: &Head) {
+    fn answer_begins(&mut self, head: &MessageHead) {
         self.finish_answer();
         self.open_step(head.model.clone());
-        self.live().draft = Some(Draft::streamed(head));
+        self.live().draft = Some(AnswerDraft::streamed(head));
     }
 
     /// The model is being asked: for the next step, or once more for this one.
@@ -74,7 +74,7 @@ impl Step<'_> {
         };
         let Some(draft) = &mut self.live().draft else { return };
         draft.piece(index, is_thought, &text);
-        self.say(is_thought, &text);
+        self.buffer_text(is_thought, &text);
     }
 
     /// Blocks of an answer, whole. Only what the stream did not bring is new.
@@ -83,32 +83,33 @@ impl Step<'_> {
             return;
         }
         let head = &assistant.message;
-        match self.whose(&assistant.user_message_uuids) {
-            Whose::Ours => {}
-            Whose::Aside => return self.overhear(&text_in(head)),
-            Whose::Nobody => {
+        match self.attribute(&assistant.user_message_uuids) {
+            Attribution::CurrentTurn => {}
+            Attribution::CliTurn => return self.buffer_cli_turn(&text_in(head)),
+            Attribution::Unattributed => {
                 let turn = self.turn_before();
                 return self.late(turn);
             }
         }
         if let Some(error) = &assistant.error {
-            self.live().reported = Some(Reported { error: error.clone(), text: text_in(head) });
+            self.live().reported =
+                Some(ReportedError { error: error.clone(), text: text_in(head) });
             return;
         }
-        let is_same = |draft: &Draft| draft.message.is_some() && draft.message == head.id;
+        let is_same = |draft: &AnswerDraft| draft.message.is_some() && draft.message == head.id;
         if !self.live().draft.as_ref().is_some_and(is_same) {
             self.finish_answer();
             self.open_step(head.model.clone());
-            self.live().draft = Some(Draft::whole(head));
+            self.live().draft = Some(AnswerDraft::whole(head));
         }
         let Some(draft) = &mut self.live().draft else { return };
         let unseen = draft.take(head);
-        self.say_all(&unseen);
+        self.buffer_unseen(&unseen);
     }
 
-    fn say_all(&mut self, unseen: &Unseen) {
-        self.say(true, &unseen.thought);
-        self.say(false, &unseen.text);
+    fn buffer_unseen(&mut self, unseen: &UnseenText) {
+        self.buffer_text(true, &unseen.thought);
+        self.buffer_text(false, &unseen.text);
     }
 
     /// The stream was thrown away from a block on. What stands before it stands.
@@ -122,7 +123,7 @@ impl Step<'_> {
             let shown = draft.shown_text();
             self.give_answer_up(true);
             self.open_step(None);
-            self.say_all(&shown);
+            self.buffer_unseen(&shown);
         }
         self.live().draft = Some(draft);
         self.finish_answer();
@@ -141,7 +142,7 @@ impl Step<'_> {
     pub(super) fn abandon_partial(&mut self) {
         self.flush();
         let Some(turn) = &self.m.session.turn else { return };
-        if let (true, Phase::Asking { attempt }) = (turn.partial, turn.phase) {
+        if let (true, Phase::AwaitingModel { attempt }) = (turn.partial, turn.phase) {
             let step = turn.step;
             self.emit(Event::AnswerAbandoned { step, attempt });
         }
@@ -162,7 +163,7 @@ impl Step<'_> {
                 self.live().calls.insert(theirs.0.to_string(), name);
             }
         }
-        self.tell_recovery();
+        self.record_recovery();
         self.live().has_spoken |= !text_of(&content).is_empty();
         self.emit(Event::ModelAnswered { step, content, stop, usage });
         let live = self.live();
@@ -173,7 +174,7 @@ impl Step<'_> {
     }
 
     /// After failed tries, a try worked.
-    fn tell_recovery(&mut self) {
+    fn record_recovery(&mut self) {
         let turn = self.turn();
         let Some(failing) = turn.failing.clone() else { return };
         let scope = Scope { step: Some(turn.step), ..Scope::default() };
@@ -190,7 +191,7 @@ impl Step<'_> {
 
     /// The CLI will ask the model again by itself: people are told, or it looks like silence.
     pub(super) fn retry(&mut self, retry: &Retry) {
-        if self.whose(&[]) != Whose::Ours {
+        if self.attribute(&[]) != Attribution::CurrentTurn {
             return;
         }
         let waits = matches!(self.turn().phase, Phase::Waiting { .. });
@@ -207,7 +208,7 @@ impl Step<'_> {
         let fault = outcome::with_service(Fault::new(kind, Operation::ModelRequest))
             .attempt(attempt, max_attempts)
             .retry_after(wait)
-            .traced(self.m.session.trace());
+            .with_trace(self.m.session.trace());
         self.emit(Event::FaultRaised { fault, scope: scope.clone() });
         self.emit(Event::RetryScheduled {
             operation: Operation::ModelRequest,
@@ -231,35 +232,35 @@ impl Step<'_> {
         if self.m.live.as_ref().is_some_and(|live| !live.is_own && echoes(&live.prompt)) {
             return self.has_begun();
         }
-        if self.whose(&[]) != Whose::Ours {
+        if self.attribute(&[]) != Attribution::CurrentTurn {
             return;
         }
         for result in calls::results(&user.message.content) {
             self.tool_result(result);
         }
         if let Some(output) = user.message.content.as_str().and_then(command_output) {
-            self.say_whole(output);
+            self.record_whole_answer(output);
         }
     }
 
     /// Words that came in no stream, as an answer of their own.
-    pub(super) fn say_whole(&mut self, text: &str) {
+    pub(super) fn record_whole_answer(&mut self, text: &str) {
         self.finish_answer();
         self.open_step(None);
-        let head = Head {
+        let head = MessageHead {
             content: vec![serde_json::json!({"type": "text", "text": text})],
             stop_reason: Some("end_turn".to_owned()),
-            ..Head::default()
+            ..MessageHead::default()
         };
-        let mut draft = Draft::whole(&head);
+        let mut draft = AnswerDraft::whole(&head);
         let unseen = draft.take(&head);
         self.live().draft = Some(draft);
-        self.say_all(&unseen);
+        self.buffer_unseen(&unseen);
         self.finish_answer();
     }
 }
 
-fn text_in(head: &Head) -> String {
+fn text_in(head: &MessageHead) -> String {
     head.content.iter().filter_map(|block| block["text"].as_str()).collect()
 }
 

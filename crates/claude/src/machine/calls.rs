@@ -5,41 +5,41 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     message::CallId,
     session::CallState,
-    tool::{Cut, Failure, Outcome, Output, Permit, Todo, TodoStatus},
+    tool::{Failure, Outcome, Output, Permission, Todo, TodoStatus, Truncation},
 };
 use serde_json::Value;
 
-use super::{Asked, Held, Step, answers::millis};
-use crate::{gate, say, wire::MayUse};
+use super::{DeferredLine, OpenQuestion, Stepper, answers::millis};
+use crate::{outgoing, permissions, wire::CanUseTool};
 
 /// Who withdraws a question when the CLI does.
 const CLI: &str = "claude";
 
 /// What a tool gave, as the CLI tells the model.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ToolResult {
+pub(super) struct CliToolResult {
     tool_use_id: String,
     is_error: bool,
     content: Value,
 }
 
 /// The results in a `user` line.
-pub(super) fn results(content: &Value) -> Vec<ToolResult> {
+pub(super) fn results(content: &Value) -> Vec<CliToolResult> {
     let blocks = content.as_array().into_iter().flatten();
     let results = blocks.filter(|block| block["type"] == "tool_result");
     results
         .filter_map(|block| {
-            Some(ToolResult {
+            Some(CliToolResult {
                 tool_use_id: block["tool_use_id"].as_str()?.to_owned(),
                 is_error: block["is_error"].as_bool().unwrap_or(false),
-                content: said(&block["content"]),
+                content: result_text(&block["content"]),
             })
         })
         .collect()
 }
 
 /// Text as text; anything else as it is, without what a picture weighs.
-fn said(content: &Value) -> Value {
+fn result_text(content: &Value) -> Value {
     let Some(blocks) = content.as_array() else { return content.clone() };
     let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
     if texts.len() == blocks.len() {
@@ -52,16 +52,16 @@ fn said(content: &Value) -> Value {
     blocks.iter().map(light).collect()
 }
 
-impl Step<'_> {
-    pub(super) fn take_held(&mut self, held: Held) {
+impl Stepper<'_> {
+    pub(super) fn take_held(&mut self, held: DeferredLine) {
         match held {
-            Held::MayUse(asks) => self.may_use(asks),
-            Held::Result(result) => self.tool_result(result),
+            DeferredLine::CanUseTool(asks) => self.may_use(asks),
+            DeferredLine::Result(result) => self.tool_result(result),
         }
     }
 
     /// The CLI asks whether a tool may be used.
-    pub(super) fn may_use(&mut self, asks: MayUse) {
+    pub(super) fn may_use(&mut self, asks: CanUseTool) {
         let theirs = asks.request.tool_use_id.clone().unwrap_or_default();
         let known = self.m.live.as_ref().and_then(|live| live.calls.get(&theirs).cloned());
         if known.is_none()
@@ -70,7 +70,7 @@ impl Step<'_> {
         {
             // The answer that asks for it is not complete: the question comes after it.
             if draft.streaming {
-                live.held.push(Held::MayUse(asks));
+                live.held.push(DeferredLine::CanUseTool(asks));
                 return;
             }
             if draft.asks_for(&theirs) {
@@ -79,28 +79,32 @@ impl Step<'_> {
             }
         }
         if self.is_cancelling() {
-            return self.send(say::answer(&asks.id, &say::deny("The turn was cancelled.")));
+            return self
+                .send(outgoing::answer(&asks.id, &outgoing::deny("The turn was cancelled.")));
         }
         let call = known.unwrap_or_else(|| self.foreign_call(&theirs));
         let tool = asks.request.tool_name.clone();
-        let request = gate::ToolRequest {
+        let request = permissions::ToolRequest {
             tool: &tool,
             input: &asks.request.input,
             plan_folder: self.m.plan_folder.as_deref(),
         };
-        match gate::permit(&self.m.session.settings, request) {
-            Permit::Allow => {
+        match permissions::permit(&self.m.session.settings, request) {
+            Permission::Allow => {
                 self.start_call(&call, &asks.request.input);
-                self.send(say::answer(&asks.id, &say::allow(&asks.request.input)));
+                self.send(outgoing::answer(&asks.id, &outgoing::allow(&asks.request.input)));
             }
-            Permit::Deny(reason) => {
+            Permission::Deny(reason) => {
                 let fault = Fault::new(Kind::DeniedByPolicy, Operation::ToolCall)
                     .with(Fact::ToolName, tool)
                     .with(Fact::Reason, reason);
                 self.end_call(&call, fault.into());
-                self.send(say::answer(&asks.id, &say::deny(&format!("Not allowed: {reason}."))));
+                self.send(outgoing::answer(
+                    &asks.id,
+                    &outgoing::deny(&format!("Not allowed: {reason}.")),
+                ));
             }
-            Permit::Ask(reason) => self.ask(call, asks, reason),
+            Permission::Ask(reason) => self.ask(call, asks, reason),
         }
     }
 
@@ -110,8 +114,8 @@ impl Step<'_> {
         CallId::from(format!("sub_{}_{theirs}", self.m.requests).as_str())
     }
 
-    fn ask(&mut self, call: CallId, asks: MayUse, reason: &'static str) {
-        let MayUse { id, request } = asks;
+    fn ask(&mut self, call: CallId, asks: CanUseTool, reason: &'static str) {
+        let CanUseTool { id, request } = asks;
         let mut question = QuestionId(format!("ask_{call}").into());
         if self.m.questions.contains_key(&question) {
             self.m.requests += 1;
@@ -136,14 +140,16 @@ impl Step<'_> {
             expires_at,
         });
         let (tool, arguments) = (request.tool_name, request.input);
-        let asked = Asked { request: id, call, tool, arguments, digest, expires_at };
+        let asked = OpenQuestion { request: id, call, tool, arguments, digest, expires_at };
         self.m.questions.insert(question, asked);
     }
 
     /// The CLI takes a question back.
     pub(super) fn withdrawn(&mut self, request: &str) {
         if let Some(live) = &mut self.m.live {
-            live.held.retain(|held| !matches!(held, Held::MayUse(asks) if asks.id == request));
+            live.held.retain(
+                |held| !matches!(held, DeferredLine::CanUseTool(asks) if asks.id == request),
+            );
         }
         let mut questions = self.m.questions.iter();
         let Some((question, _)) = questions.find(|(_, asked)| asked.request == request) else {
@@ -193,16 +199,16 @@ impl Step<'_> {
             self.end_call(&asked.call, fault.into());
             self.waited_for_person();
             let words = "Nobody answered whether this may be done, so it must not be done.";
-            self.send(say::answer(&asked.request, &say::deny(words)));
+            self.send(outgoing::answer(&asked.request, &outgoing::deny(words)));
         }
     }
 
     /// The CLI runs what it may without asking and does not say so. What it has not asked about for a
     /// while runs; calls that change something run one after the other, so it is the first open one.
     pub(super) fn count_call_as_running(&mut self) {
-        let (now, patience) = (self.env.now, self.env.patience.call);
+        let (now, timeouts) = (self.env.now, self.env.timeouts.call);
         let Some(live) = &mut self.m.live else { return };
-        if live.called_at.is_none_or(|since| since.after(patience) > now) {
+        if live.called_at.is_none_or(|since| since.after(timeouts) > now) {
             return;
         }
         live.called_at = None;
@@ -224,7 +230,7 @@ impl Step<'_> {
             CallState::Started { .. } => return,
             _ => 1,
         };
-        self.emit(Event::CallStarted {
+        self.emit(Event::ToolCallStarted {
             call: id.clone(),
             tool: call.tool.clone(),
             arguments: arguments.clone(),
@@ -235,13 +241,13 @@ impl Step<'_> {
     }
 
     /// A tool gave something.
-    pub(super) fn tool_result(&mut self, result: ToolResult) {
+    pub(super) fn tool_result(&mut self, result: CliToolResult) {
         let live = self.live();
         let known = live.calls.get(&result.tool_use_id).cloned();
         let Some(id) = known else {
             let Some(draft) = &live.draft else { return };
             if draft.streaming {
-                live.held.push(Held::Result(result));
+                live.held.push(DeferredLine::Result(result));
             } else if draft.asks_for(&result.tool_use_id) {
                 self.finish_answer();
                 self.tool_result(result);
@@ -272,7 +278,7 @@ impl Step<'_> {
         }
     }
 
-    fn outcome(&self, tool: &str, is_denied: bool, result: ToolResult) -> Outcome {
+    fn outcome(&self, tool: &str, is_denied: bool, result: CliToolResult) -> Outcome {
         let (data, cut) = shortened(result.content, self.env.limits.output_bytes);
         if !result.is_error {
             return Outcome::Done(Output { data, note: None, cut });
@@ -300,11 +306,11 @@ impl Step<'_> {
         let trace = self.m.session.trace();
         let outcome = match outcome {
             Outcome::Failed(Failure { fault, data, note }) => {
-                Outcome::Failed(Failure { fault: fault.traced(trace), data, note })
+                Outcome::Failed(Failure { fault: fault.with_trace(trace), data, note })
             }
             done @ Outcome::Done(_) => done,
         };
-        self.emit(Event::CallEnded { call: id.clone(), tool, outcome, duration_ms });
+        self.emit(Event::ToolCallEnded { call: id.clone(), tool, outcome, duration_ms });
     }
 
     /// Gives every call that is open its one outcome: cancelled, or nobody knows.
@@ -340,7 +346,7 @@ fn cancelled(tool: &str) -> Fault {
 }
 
 /// Head and tail of a long output. The CLI has the whole; this is for people.
-fn shortened(data: Value, most: usize) -> (Value, Option<Cut>) {
+fn shortened(data: Value, most: usize) -> (Value, Option<Truncation>) {
     let text = match data {
         Value::String(text) => text,
         other if other.to_string().len() <= most => return (other, None),
@@ -353,7 +359,7 @@ fn shortened(data: Value, most: usize) -> (Value, Option<Cut>) {
     let head = (0..=half).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let from = text.len() - half;
     let tail = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-    let cut = Cut { total_bytes: text.len() as u64, kept: None };
+    let cut = Truncation { total_bytes: text.len() as u64, kept: None };
     (Value::String(format!("{}\n…\n{}", &text[..head], &text[tail..])), Some(cut))
 }
 

@@ -1,55 +1,57 @@
 //! What commands do to a session that the CLI runs.
 
 use budao_core::{
-    event::{Answer, Ask, Command, CommandId, Decision, Event, QuestionId, SessionEnd, Settings},
+    event::{
+        Answer, Command, CommandBody, CommandId, Decision, Event, QuestionId, SessionEnd, Settings,
+    },
     fault::{Advice, Fact, FactValue, Fault, Kind, Operation},
     message::Block,
     trace::Trace,
 };
 use serde_json::{Value, json};
 
-use super::Step;
-use crate::{DEFAULT_MODEL, ENGINE_LABEL, gate, say};
+use super::Stepper;
+use crate::{DEFAULT_MODEL, ENGINE_LABEL, outgoing, permissions};
 
-impl Step<'_> {
+impl Stepper<'_> {
     /// Takes up a command. Each gets exactly one answer.
     pub(super) fn command(&mut self, command: Command) {
         let Command { id, by, trace, ask } = command;
         self.flush();
         let at = self.m.session.head;
         let taken = match ask {
-            Ask::Message { content } => self.message(id.clone(), content, trace),
-            Ask::Decide { question, decision, note, arguments, digest } => {
-                self.decide(Decided { question, decision, by, note, arguments, digest })
+            CommandBody::Message { content } => self.message(id.clone(), content, trace),
+            CommandBody::Decide { question, decision, note, arguments, digest } => {
+                self.decide(DecisionArgs { question, decision, by, note, arguments, digest })
             }
-            Ask::Cancel { reason } => {
+            CommandBody::Cancel { reason } => {
                 self.cancel(&by, reason);
                 Ok(())
             }
-            Ask::Withdraw { message } => self.m.session.waits(&message).map(|()| {
+            CommandBody::Withdraw { message } => self.m.session.waits(&message).map(|()| {
                 self.emit(Event::MessageWithdrawn { command: message, by });
             }),
-            Ask::Settings { settings } => self.change_settings(*settings),
-            Ask::Close => {
+            CommandBody::Settings { settings } => self.change_settings(*settings),
+            CommandBody::Close => {
                 self.cancel(&by, None);
                 self.emit(Event::SessionEnded { end: SessionEnd::Closed, fault: None });
                 self.shut_if_ended();
                 Ok(())
             }
-            Ask::Note { topic, data } => {
-                self.emit(Event::Noted { topic, data });
+            CommandBody::Annotate { topic, data } => {
+                self.emit(Event::Annotated { topic, data });
                 Ok(())
             }
-            Ask::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
+            CommandBody::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
                 self.emit(Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms });
                 Ok(())
             }
-            Ask::Plan { .. }
-            | Ask::Solve { .. }
-            | Ask::CancelTask { .. }
-            | Ask::RestartTask { .. }
-            | Ask::CancelPlan
-            | Ask::Replan { .. } => {
+            CommandBody::Plan { .. }
+            | CommandBody::Solve { .. }
+            | CommandBody::CancelTask { .. }
+            | CommandBody::RestartTask { .. }
+            | CommandBody::CancelPlan
+            | CommandBody::Replan { .. } => {
                 Err(Fault::new(Kind::UnsupportedOperation, Operation::SubmitCommand)
                     .with(Fact::Reason, "the Claude CLI makes its own plans"))
             }
@@ -57,7 +59,7 @@ impl Step<'_> {
         let answer = match taken {
             Ok(()) => Answer::Accepted { at },
             Err(fault) => {
-                Answer::Rejected { fault: fault.traced(trace).scrubbed(self.env.scrubber) }
+                Answer::Rejected { fault: fault.with_trace(trace).scrub(self.env.scrubber) }
             }
         };
         self.out.answer = Some((id, answer));
@@ -124,14 +126,14 @@ impl Step<'_> {
         if self.m.up.is_none() {
             return Ok(());
         }
-        if gate::model(&new) != gate::model(&old) {
-            let model = gate::model(&new).unwrap_or(DEFAULT_MODEL);
+        if permissions::model(&new) != permissions::model(&old) {
+            let model = permissions::model(&new).unwrap_or(DEFAULT_MODEL);
             self.request("model", &json!({"subtype": "set_model", "model": model}));
         }
-        if gate::mode(&new) != gate::mode(&old) {
+        if permissions::mode(&new) != permissions::mode(&old) {
             self.send_mode();
         }
-        if gate::effort(&new) != gate::effort(&old) {
+        if permissions::effort(&new) != permissions::effort(&old) {
             self.set_effort();
         }
         Ok(())
@@ -148,13 +150,13 @@ impl Step<'_> {
 
     /// Tells the CLI how hard its model is to think. An older one does not listen, and does no harm.
     pub(super) fn set_effort(&mut self) {
-        let settings = json!({"effortLevel": gate::effort(&self.m.session.settings)});
+        let settings = json!({"effortLevel": permissions::effort(&self.m.session.settings)});
         self.request("effort", &json!({"subtype": "apply_flag_settings", "settings": settings}));
     }
 
     /// A person answered a question. Once, in time, for exactly these arguments.
-    fn decide(&mut self, decided: Decided) -> Result<(), Fault> {
-        let Decided { question, decision, by, note, arguments, digest } = decided;
+    fn decide(&mut self, decided: DecisionArgs) -> Result<(), Fault> {
+        let DecisionArgs { question, decision, by, note, arguments, digest } = decided;
         let Some(asked) = self.m.questions.get(&question) else {
             return Err(not_open(&question, "it is not pending"));
         };
@@ -180,17 +182,17 @@ impl Step<'_> {
             Decision::Allow => {
                 let arguments = edited.unwrap_or(asked.arguments);
                 self.start_call(&asked.call, &arguments);
-                let answer = match asked.tool == gate::HAND_IN_PLAN {
-                    true => say::approve_plan(&arguments, gate::DEFAULT),
-                    false => say::allow(&arguments),
+                let answer = match asked.tool == permissions::HAND_IN_PLAN {
+                    true => outgoing::approve_plan(&arguments, permissions::DEFAULT),
+                    false => outgoing::allow(&arguments),
                 };
-                self.send(say::answer(&asked.request, &answer));
+                self.send(outgoing::answer(&asked.request, &answer));
             }
             Decision::Deny => {
                 let words = note.clone().unwrap_or_else(|| DENIED.to_owned());
                 let fault = denied_by_person(&asked.tool, note);
                 self.end_call(&asked.call, fault.into());
-                self.send(say::answer(&asked.request, &say::deny(&words)));
+                self.send(outgoing::answer(&asked.request, &outgoing::deny(&words)));
             }
         }
         Ok(())
@@ -213,7 +215,7 @@ fn denied_by_person(tool: &str, note: Option<String>) -> Fault {
     let fault =
         Fault::new(Kind::DeniedByPerson, Operation::ToolCall).with(Fact::ToolName, tool.to_owned());
     match note {
-        Some(note) => fault.with(Fact::Note, note.clone()).advise([Advice::Said(note)]),
+        Some(note) => fault.with(Fact::Note, note.clone()).advise([Advice::Custom(note)]),
         None => fault,
     }
 }
@@ -232,10 +234,10 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Fault> {
             .with(Fact::Constraint, constraint)
             .with(Fact::ProvidedValue, FactValue::Json(value.clone())))
     };
-    if let Some(mode) = settings.extra.get(gate::MODE)
-        && !mode.as_str().is_some_and(|mode| gate::MODES.contains(&mode))
+    if let Some(mode) = settings.extra.get(permissions::MODE)
+        && !mode.as_str().is_some_and(|mode| permissions::MODES.contains(&mode))
     {
-        return wrong(gate::MODE, format!("one of {}", gate::MODES.join(", ")), mode);
+        return wrong(permissions::MODE, format!("one of {}", permissions::MODES.join(", ")), mode);
     }
     // It becomes an argument of a command line; a flag must not be smuggled in as a model.
     if settings.model.starts_with('-') {
@@ -251,20 +253,20 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Fault> {
 /// Can the CLI take these settings up only when it is started?
 fn needs_restart(old: &Settings, new: &Settings) -> bool {
     let restarts = |settings: &Settings| {
-        let directories = settings.extra.get(gate::DIRECTORIES).cloned();
+        let directories = settings.extra.get(permissions::DIRECTORIES).cloned();
         (
             settings.system.clone(),
             settings.workspace.clone(),
             settings.tools.clone(),
             settings.max_steps,
-            gate::rules(settings),
+            permissions::rules(settings),
             directories,
         )
     };
     restarts(old) != restarts(new)
 }
 
-struct Decided {
+struct DecisionArgs {
     question: QuestionId,
     decision: Decision,
     by: String,

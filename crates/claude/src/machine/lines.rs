@@ -8,10 +8,10 @@ use budao_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Live, Step, mode};
+use super::{LiveTurn, Stepper, mode};
 use crate::{
-    PROGRAM, say,
-    wire::{Answered, Init, Line, Outcome},
+    PROGRAM, outgoing,
+    wire::{CliLine, ControlResponse, Init, TurnReport},
 };
 
 /// How much longer than our turn a result may claim to have taken and still be its own: clocks differ.
@@ -19,7 +19,7 @@ const SLACK: Duration = Duration::from_millis(250);
 /// Times the CLI is asked to stop one turn.
 const INTERRUPTS: u32 = 3;
 /// What is kept of what the CLI says in a turn of its own while ours waits.
-const ASIDE_CHARS: usize = 16_384;
+const CLI_TURN_CHARS_MAX: usize = 16_384;
 
 /// Commands of the CLI that are told, and how long what is told of each may be.
 const COMMANDS: usize = 128;
@@ -27,21 +27,21 @@ const COMMAND_CHARS: usize = 200;
 
 /// Whose something is that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum Attribution {
     /// The running turn's.
-    Ours,
+    CurrentTurn,
     /// Of a turn the CLI began by itself, while ours waits.
-    Aside,
+    CliTurn,
     /// Of a turn that is over, or of none.
-    Nobody,
+    Unattributed,
 }
 
-impl Step<'_> {
-    pub(super) fn line(&mut self, life: u32, line: Line) {
+impl Stepper<'_> {
+    pub(super) fn line(&mut self, life: u32, line: CliLine) {
         let now = self.env.now;
         let Some(up) = self.m.up.as_mut().filter(|up| up.life == life) else {
             // A process that was given up still talks.
-            if let Line::Result(result) = line {
+            if let CliLine::Result(result) = line {
                 let of_turn = self.turn_of(&result);
                 self.late(of_turn);
             }
@@ -49,31 +49,34 @@ impl Step<'_> {
         };
         up.heard_at = now;
         up.probed_at = None;
-        if !matches!(line, Line::Answered(_) | Line::Other { .. } | Line::Unreadable { .. }) {
+        if !matches!(
+            line,
+            CliLine::ControlResponse(_) | CliLine::Other { .. } | CliLine::Unreadable { .. }
+        ) {
             up.moved_at = now;
         }
         match line {
-            Line::Init(init) => self.began(&init),
-            Line::Mode { mode } => self.mode_reported(&mode),
-            Line::Lifecycle { prompt, state } => self.lifecycle(&prompt, &state),
-            Line::Stream(stream) => self.stream(stream),
-            Line::Assistant(assistant) => self.assistant(&assistant),
-            Line::User(user) => self.user(&user),
-            Line::Retry(retry) => self.retry(&retry),
-            Line::Denied { tool_use_id } => {
+            CliLine::Init(init) => self.began(&init),
+            CliLine::Mode { mode } => self.mode_reported(&mode),
+            CliLine::Lifecycle { prompt, state } => self.lifecycle(&prompt, &state),
+            CliLine::Stream(stream) => self.stream(stream),
+            CliLine::Assistant(assistant) => self.assistant(&assistant),
+            CliLine::User(user) => self.user(&user),
+            CliLine::Retry(retry) => self.retry(&retry),
+            CliLine::Denied { tool_use_id } => {
                 if let Some(live) = &mut self.m.live {
                     live.denied.insert(tool_use_id);
                 }
             }
-            Line::Result(result) => self.result(&result),
-            Line::MayUse(asks) => self.may_use(asks),
-            Line::Withdrawn { id } => self.withdrawn(&id),
-            Line::Request { id, subtype } => {
+            CliLine::Result(result) => self.result(&result),
+            CliLine::CanUseTool(asks) => self.may_use(asks),
+            CliLine::Withdrawn { id } => self.withdrawn(&id),
+            CliLine::Request { id, subtype } => {
                 let error = format!("`{subtype}` is not answered here");
-                self.send(say::refuse(&id, &error));
+                self.send(outgoing::refuse(&id, &error));
             }
-            Line::Answered(answered) => self.answered(&answered),
-            Line::Other { .. } | Line::Unreadable { .. } => {}
+            CliLine::ControlResponse(answered) => self.answered(&answered),
+            CliLine::Other { .. } | CliLine::Unreadable { .. } => {}
         }
     }
 
@@ -111,7 +114,7 @@ impl Step<'_> {
         let number = self.m.session.turns + 1;
         let message = CommandId::from(format!("claude-{number}"));
         self.emit(Event::TurnStarted { message });
-        let mut live = Live::new(String::new(), Vec::new(), self);
+        let mut live = LiveTurn::new(String::new(), Vec::new(), self);
         (live.is_own, live.has_begun) = (true, true);
         self.m.live = Some(live);
     }
@@ -145,33 +148,37 @@ impl Step<'_> {
                 let fault = Fault::new(Kind::CliTurnFailed, Operation::ReadCli)
                     .with(Fact::Program, PROGRAM)
                     .with(Fact::Reason, "it dropped the message without a result");
-                self.lost(fault.because(format!("the prompt's state is `{state}`")));
+                self.lost(fault.with_cause(format!("the prompt's state is `{state}`")));
             }
             _ => {}
         }
     }
 
     /// Whose something with these stamps is.
-    pub(super) fn whose(&mut self, stamps: &[String]) -> Whose {
-        let Some(live) = &self.m.live else { return Whose::Nobody };
+    pub(super) fn attribute(&mut self, stamps: &[String]) -> Attribution {
+        let Some(live) = &self.m.live else { return Attribution::Unattributed };
         if live.is_own {
-            return if stamps.is_empty() { Whose::Ours } else { Whose::Nobody };
+            return if stamps.is_empty() {
+                Attribution::CurrentTurn
+            } else {
+                Attribution::Unattributed
+            };
         }
         if stamps.contains(&live.prompt) {
             self.has_begun();
-            return Whose::Ours;
+            return Attribution::CurrentTurn;
         }
         match stamps.is_empty() {
-            true if live.has_begun => Whose::Ours,
-            true if self.m.aside.is_some() => Whose::Aside,
-            _ => Whose::Nobody,
+            true if live.has_begun => Attribution::CurrentTurn,
+            true if self.m.aside.is_some() => Attribution::CliTurn,
+            _ => Attribution::Unattributed,
         }
     }
 
     /// Words of a turn the CLI began by itself while ours waits.
-    pub(super) fn overhear(&mut self, text: &str) {
+    pub(super) fn buffer_cli_turn(&mut self, text: &str) {
         if let Some(aside) = &mut self.m.aside {
-            let room = ASIDE_CHARS.saturating_sub(aside.chars().count());
+            let room = CLI_TURN_CHARS_MAX.saturating_sub(aside.chars().count());
             aside.extend(text.chars().take(room));
         }
     }
@@ -180,12 +187,12 @@ impl Step<'_> {
     fn end_aside(&mut self) {
         if let Some(text) = self.m.aside.take().filter(|text| !text.is_empty()) {
             let data = json!({"text": text});
-            self.emit(Event::Noted { topic: "claude.aside".to_owned(), data });
+            self.emit(Event::Annotated { topic: "claude.aside".to_owned(), data });
         }
     }
 
     /// A turn of the CLI's ended. Whose?
-    fn result(&mut self, result: &Outcome) {
+    fn result(&mut self, result: &TurnReport) {
         let Some(up) = &mut self.m.up else { return };
         let stamps = up.stamps;
         if !up.has_begun && !result.is_stamped() {
@@ -215,7 +222,7 @@ impl Step<'_> {
     }
 
     /// A result that took longer than our turn is old is not our turn's.
-    fn is_young_enough(&self, result: &Outcome) -> bool {
+    fn is_young_enough(&self, result: &TurnReport) -> bool {
         let age = self.m.live.as_ref().map(|live| self.env.now.since(live.sent_at));
         let took = Duration::try_from_secs_f64(result.duration_ms / 1_000.0).unwrap_or_default();
         age.is_some_and(|age| took <= age + SLACK)
@@ -228,7 +235,7 @@ impl Step<'_> {
     }
 
     /// The turn a result was for, if we know.
-    fn turn_of(&self, result: &Outcome) -> TurnNumber {
+    fn turn_of(&self, result: &TurnReport) -> TurnNumber {
         self.past_turn(result.stamps())
     }
 
@@ -242,19 +249,19 @@ impl Step<'_> {
         if let Some(mode) = response["current_permission_mode"].as_str() {
             self.mode_reported(mode);
         }
-        self.tell_commands(response);
+        self.record_commands(response);
     }
 
-    fn tell_commands(&mut self, response: &Value) {
+    fn record_commands(&mut self, response: &Value) {
         let commands = commands(response);
         if !commands.is_empty() {
             let data = json!({"commands": commands});
-            self.emit(Event::Noted { topic: "claude.commands".to_owned(), data });
+            self.emit(Event::Annotated { topic: "claude.commands".to_owned(), data });
         }
     }
 
     /// The answer to a request of ours. An error is told; nothing waits for it.
-    fn answered(&mut self, answered: &Answered) {
+    fn answered(&mut self, answered: &ControlResponse) {
         let Some(up) = &mut self.m.up else { return };
         let Some(about) = up.requests.remove(&answered.request_id) else { return };
         up.has_begun = true;
@@ -269,7 +276,7 @@ impl Step<'_> {
         }
         let fault = Fault::new(Kind::UnsupportedOperation, Operation::WriteCli)
             .with(Fact::Reason, format!("the program refused to change its {about}"))
-            .because(answered.error.clone().unwrap_or_default());
+            .with_cause(answered.error.clone().unwrap_or_default());
         self.emit(Event::FaultRaised { fault, scope: Scope::default() });
     }
 }

@@ -5,16 +5,16 @@
 
 use serde_json::{Value, json};
 
-use super::Step;
-use crate::gate;
+use super::Stepper;
+use crate::permissions;
 
 /// What a request for another mode is about.
 pub(super) const REQUEST: &str = "mode";
 
-impl Step<'_> {
+impl Stepper<'_> {
     /// Tells the CLI the session's mode.
     pub(super) fn send_mode(&mut self) {
-        let mode = gate::mode(&self.m.session.settings);
+        let mode = permissions::mode(&self.m.session.settings);
         let request = json!({"subtype": "set_permission_mode", "mode": mode});
         self.request(REQUEST, &request);
     }
@@ -22,7 +22,7 @@ impl Step<'_> {
     /// The CLI says which mode it is in: the session's settings follow. One that sessions cannot be set to is undone.
     pub(super) fn mode_reported(&mut self, mode: &str) {
         // The word of the command line for what is `default` elsewhere.
-        let mode = if mode == "manual" { gate::DEFAULT } else { mode };
+        let mode = if mode == "manual" { permissions::DEFAULT } else { mode };
         let Some(up) = &mut self.m.up else { return };
         mode.clone_into(&mut up.mode);
         let is_changing = up.requests.values().any(|about| *about == REQUEST);
@@ -33,7 +33,7 @@ impl Step<'_> {
 
     /// The CLI took a mode of ours, or refused it and stays where it was.
     pub(super) fn mode_answered(&mut self, is_refused: bool, response: &Value) {
-        let set = gate::mode(&self.m.session.settings).to_owned();
+        let set = permissions::mode(&self.m.session.settings).to_owned();
         let Some(up) = &mut self.m.up else { return };
         if !is_refused {
             up.mode = response["mode"].as_str().map_or(set, str::to_owned);
@@ -45,10 +45,10 @@ impl Step<'_> {
 
     /// A tool ran that changes the mode. An older CLI says so only when its next turn begins.
     pub(super) fn mode_tool_ran(&mut self, tool: &str) {
-        let is_plan = self.m.up.as_ref().is_some_and(|up| up.mode == gate::PLAN);
+        let is_plan = self.m.up.as_ref().is_some_and(|up| up.mode == permissions::PLAN);
         match tool {
-            gate::HAND_IN_PLAN if is_plan => self.mode_reported(gate::DEFAULT),
-            gate::BEGIN_PLAN if !is_plan => self.mode_reported(gate::PLAN),
+            permissions::HAND_IN_PLAN if is_plan => self.mode_reported(permissions::DEFAULT),
+            permissions::BEGIN_PLAN if !is_plan => self.mode_reported(permissions::PLAN),
             _ => {}
         }
     }
@@ -57,10 +57,10 @@ impl Step<'_> {
     fn follow_mode(&mut self) -> bool {
         let Some(up) = &self.m.up else { return true };
         let settings = &self.m.session.settings;
-        if up.mode == gate::mode(settings) {
+        if up.mode == permissions::mode(settings) {
             return true;
         }
-        match gate::in_mode(settings, &up.mode) {
+        match permissions::in_mode(settings, &up.mode) {
             Some(settings) => self.set(settings),
             None => return false,
         }

@@ -9,10 +9,10 @@ use budao_core::{
 };
 use serde_json::json;
 
-use super::{Action, Asked, Launch, Step, Up};
-use crate::{PROGRAM, gate};
+use super::{Action, Launch, OpenQuestion, ProcessState, Stepper};
+use crate::{PROGRAM, permissions};
 
-impl Step<'_> {
+impl Stepper<'_> {
     /// Has the CLI running, with the session's settings.
     pub(super) fn ensure_up(&mut self) {
         if self.m.up.as_ref().is_some_and(|up| up.is_stale) {
@@ -36,7 +36,7 @@ impl Step<'_> {
     fn launch_on(&mut self, launch: Launch) {
         self.m.lives += 1;
         let (life, now) = (self.m.lives, self.env.now);
-        self.m.up = Some(Up {
+        self.m.up = Some(ProcessState {
             life,
             launch,
             started_at: now,
@@ -46,14 +46,14 @@ impl Step<'_> {
             probed_at: None,
             stamps: false,
             is_stale: false,
-            mode: gate::mode(&self.m.session.settings).to_owned(),
+            mode: permissions::mode(&self.m.session.settings).to_owned(),
             requests: Default::default(),
             last_words: None,
         });
         let settings = Box::new(self.m.session.settings.clone());
         self.out.actions.push(Action::Start { life, launch, settings });
         self.request("initialize", &json!({"subtype": "initialize"}));
-        if gate::effort(&self.m.session.settings).is_some() {
+        if permissions::effort(&self.m.session.settings).is_some() {
             self.set_effort();
         }
     }
@@ -79,7 +79,7 @@ impl Step<'_> {
             return;
         }
         let fault = match up.last_words {
-            Some(words) => fault.because(words),
+            Some(words) => fault.with_cause(words),
             None => fault,
         };
         self.lost(fault);
@@ -94,7 +94,7 @@ impl Step<'_> {
 
     /// Whether there is a conversation under our id, only the CLI knows: it refuses to begin one that is
     /// there, and to resume one that is not.
-    fn try_other_conversation(&mut self, up: &Up, fault: &Fault) -> bool {
+    fn try_other_conversation(&mut self, up: &ProcessState, fault: &Fault) -> bool {
         let may = !up.has_begun && !self.is_cancelling();
         if !may || self.m.live.as_ref().is_none_or(|live| live.is_relaunched) {
             return false;
@@ -111,7 +111,7 @@ impl Step<'_> {
         };
         let has_answered = |message: &Message| message.role == Role::Assistant;
         if other == Launch::Fresh && self.m.session.history.iter().any(has_answered) {
-            self.tell_forgotten();
+            self.record_lost_conversation();
         }
         self.live().is_relaunched = true;
         self.launch_on(other);
@@ -119,11 +119,11 @@ impl Step<'_> {
         true
     }
 
-    fn tell_forgotten(&mut self) {
+    fn record_lost_conversation(&mut self) {
         let fault = Fault::new(Kind::CliTurnFailed, Operation::ResumeSession)
             .with(Fact::Program, PROGRAM)
             .with(Fact::Reason, "it no longer has this conversation and goes on without it")
-            .traced(self.m.session.trace());
+            .with_trace(self.m.session.trace());
         self.emit(Event::FaultRaised { fault, scope: Scope::default() });
     }
 
@@ -137,9 +137,9 @@ impl Step<'_> {
         for call in calls {
             match call.state {
                 CallState::Started { .. } => sealed.push(call.id),
-                CallState::Asked { question, arguments, digest, expires_at, .. } => {
+                CallState::AwaitingDecision { question, arguments, digest, expires_at, .. } => {
                     let (request, call, tool) = (String::new(), call.id, call.tool);
-                    let asked = Asked { request, call, tool, arguments, digest, expires_at };
+                    let asked = OpenQuestion { request, call, tool, arguments, digest, expires_at };
                     self.m.questions.insert(question, asked);
                 }
                 _ => {}
@@ -152,7 +152,7 @@ impl Step<'_> {
         }
         let fault = Fault::new(Kind::CliExited, Operation::ResumeSession)
             .with(Fact::Program, PROGRAM)
-            .because("the process that ran it ended");
+            .with_cause("the process that ran it ended");
         self.lost(fault);
     }
 
@@ -183,24 +183,24 @@ impl Step<'_> {
     pub(super) fn woke(&mut self) {
         self.expire_questions();
         self.count_call_as_running();
-        let (now, patience) = (self.env.now, self.env.patience);
+        let (now, timeouts) = (self.env.now, self.env.timeouts);
         if let Some(since) = self.m.live.as_ref().and_then(|live| live.stopping)
-            && since.after(patience.stop) <= now
+            && since.after(timeouts.stop) <= now
         {
             // It was asked to stop and does not: it is stopped.
             self.kill();
-            let fault = self.silent("stop", patience.stop);
+            let fault = self.silent("stop", timeouts.stop);
             return self.lost(fault);
         }
         let due = |at: Timestamp| at <= now;
         let Some(up) = &self.m.up else { return };
-        if !self.m.silent_at(up, patience).is_some_and(due) {
+        if !self.m.silent_at(up, timeouts).is_some_and(due) {
             return;
         }
         let verdict = match up {
-            up if !up.has_begun => Some(("start", patience.start)),
-            up if due(up.moved_at.after(patience.quiet)) => Some(("quiet", patience.quiet)),
-            up if up.probed_at.is_some() => Some(("probe", patience.probe)),
+            up if !up.has_begun => Some(("start", timeouts.start)),
+            up if due(up.moved_at.after(timeouts.quiet)) => Some(("quiet", timeouts.quiet)),
+            up if up.probed_at.is_some() => Some(("probe", timeouts.probe)),
             _ => None,
         };
         match verdict {

@@ -135,11 +135,11 @@ fn calls_end_once(records: &[Record]) -> Result<(), String> {
                     }
                 }
             }
-            Event::CallStarted { call, .. } => {
+            Event::ToolCallStarted { call, .. } => {
                 let is_first = open.contains(call) && started.insert(call.clone());
                 require(is_first, || format!("{call} started twice, or out of nothing"))?;
             }
-            Event::CallEnded { call, .. } => {
+            Event::ToolCallEnded { call, .. } => {
                 require(open.remove(call), || format!("{call} ended twice, or out of nothing"))?;
             }
             Event::TurnEnded { .. } if !open.is_empty() => {

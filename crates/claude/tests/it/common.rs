@@ -2,27 +2,27 @@
 
 use std::{sync::Arc, time::Duration};
 
-use budao_claude::{Claude, Config, Patience};
+use budao_claude::{Claude, ClaudeConfig, CliTimeouts};
 use budao_core::{
-    engine::{Engine, Opening},
+    engine::{Engine, SessionOptions},
     event::{
-        Answer, Ask, Command, CommandId, Decision, Event, QuestionId, Record, SessionId, Settings,
-        StopReason, TurnNumber,
+        Answer, Command, CommandBody, CommandId, Decision, Event, QuestionId, Record, SessionId,
+        Settings, StopReason, TurnNumber,
     },
     fault::{Fault, Kind},
     limits::Limits,
     message::Block,
-    seams::World,
     trace::Trace,
+    world::World,
 };
 use budao_journal::{Journal, Memory};
-use budao_testkit::{claude::Age, world};
+use budao_testkit::{claude::CliVersion, world};
 use futures::StreamExt;
 
 use crate::played::Played;
 
 /// A session and its engine.
-pub(crate) struct Desk {
+pub(crate) struct Fixture {
     pub(crate) engine: Claude,
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) played: Arc<Played>,
@@ -31,30 +31,32 @@ pub(crate) struct Desk {
 }
 
 /// Short enough that a paused clock has not much to do.
-pub(crate) fn patience() -> Patience {
-    Patience { quiet: Duration::from_secs(300), ..Patience::default() }
+pub(crate) fn timeouts() -> CliTimeouts {
+    CliTimeouts { quiet: Duration::from_secs(300), ..CliTimeouts::default() }
 }
 
-impl Desk {
-    pub(crate) async fn open(age: Age) -> Self {
+impl Fixture {
+    pub(crate) async fn open(age: CliVersion) -> Self {
         Self::seeded(age, 1, Settings::default()).await
     }
 
-    pub(crate) async fn seeded(age: Age, seed: u64, settings: Settings) -> Self {
+    pub(crate) async fn seeded(age: CliVersion, seed: u64, settings: Settings) -> Self {
         let world = world::seeded(seed);
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
         let played = Played::new(age);
-        let mut config = Config::new(journal.clone(), world.clone(), played.clone());
-        config.patience = patience();
+        let mut config = ClaudeConfig::new(journal.clone(), world.clone(), played.clone());
+        config.timeouts = timeouts();
         let engine = Claude::new(config);
-        let id = engine.open(Opening { settings, ..Opening::default() }).await.unwrap();
+        let id =
+            engine.open(SessionOptions { settings, ..SessionOptions::default() }).await.unwrap();
         Self { engine, journal, played, world, id }
     }
 
     /// The same journal and CLI, another engine: as after a restart.
     pub(crate) async fn restarted(&self) -> Self {
-        let mut config = Config::new(self.journal.clone(), self.world.clone(), self.played.clone());
-        config.patience = patience();
+        let mut config =
+            ClaudeConfig::new(self.journal.clone(), self.world.clone(), self.played.clone());
+        config.timeouts = timeouts();
         Self {
             engine: Claude::new(config),
             journal: self.journal.clone(),
@@ -64,7 +66,7 @@ impl Desk {
         }
     }
 
-    pub(crate) async fn ask(&self, ask: Ask) -> Answer {
+    pub(crate) async fn ask(&self, ask: CommandBody) -> Answer {
         let id = CommandId::own(self.world.uuid());
         let command = Command { id, by: "test".into(), trace: Trace::NONE, ask };
         self.engine.submit(self.id, command).await.unwrap()
@@ -73,7 +75,7 @@ impl Desk {
     /// Sends words; the name of the message.
     pub(crate) async fn say(&self, text: &str) -> CommandId {
         let id = CommandId::own(self.world.uuid());
-        let ask = Ask::Message { content: vec![Block::Text(text.into())] };
+        let ask = CommandBody::Message { content: vec![Block::Text(text.into())] };
         let command = Command { id: id.clone(), by: "test".into(), trace: Trace::NONE, ask };
         let answer = self.engine.submit(self.id, command).await.unwrap();
         assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
@@ -81,14 +83,14 @@ impl Desk {
     }
 
     pub(crate) async fn cancel(&self) {
-        let answer = self.ask(Ask::Cancel { reason: None }).await;
+        let answer = self.ask(CommandBody::Cancel { reason: None }).await;
         assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
     }
 
     pub(crate) async fn decide(&self, question: &QuestionId, decision: Decision) -> Answer {
         let question = question.clone();
         let (note, arguments, digest) = (None, None, None);
-        self.ask(Ask::Decide { question, decision, note, arguments, digest }).await
+        self.ask(CommandBody::Decide { question, decision, note, arguments, digest }).await
     }
 
     /// Sends words and waits for the end of the turn that answers them.
@@ -193,7 +195,7 @@ pub(crate) fn shown(records: &[&Record]) -> String {
     let (mut kept, mut step) = (String::new(), String::new());
     for record in records {
         match &record.event {
-            Event::TextCame { text, .. } => step.push_str(text),
+            Event::TextDelta { text, .. } => step.push_str(text),
             Event::AnswerAbandoned { .. } => step.clear(),
             Event::ModelAnswered { .. } => kept.push_str(&std::mem::take(&mut step)),
             _ => {}

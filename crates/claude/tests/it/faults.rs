@@ -5,24 +5,24 @@ use std::time::Duration;
 use budao_claude::Launch;
 use budao_core::{
     engine::Engine,
-    event::{Ask, Command, CommandId, Event, StopReason},
+    event::{Command, CommandBody, CommandId, Event, StopReason},
     fault::{Fact, Kind},
     message::Block,
     trace::Trace,
 };
-use budao_journal::{Append, Entry, LeaseRequest, Missing};
-use budao_testkit::claude::Age;
+use budao_journal::{Append, Entry, IfMissing, LeaseRequest};
+use budao_testkit::claude::CliVersion;
 
 use crate::{
     check::check,
-    common::{Desk, name},
+    common::{Fixture, name},
 };
 
 #[tokio::test(start_paused = true)]
 async fn a_death_ends_the_turn_at_once_and_the_next_prompt_goes_on_with_the_conversation() {
-    for age in [Age::Current, Age::Old] {
+    for age in [CliVersion::Current, CliVersion::Old] {
         for word in ["@die-mid", "@die-tool", "@die"] {
-            let desk = Desk::open(age).await;
+            let desk = Fixture::open(age).await;
             desk.run("A").await.assert_answers("A");
             let began = tokio::time::Instant::now();
             let ended = desk.run(&format!("B {word}")).await;
@@ -39,7 +39,7 @@ async fn a_death_ends_the_turn_at_once_and_the_next_prompt_goes_on_with_the_conv
 
 #[tokio::test(start_paused = true)]
 async fn queued_prompts_survive_a_death() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let first = desk.say("A @die-mid").await;
     let second = desk.say("B").await;
     assert_eq!(desk.ended(&first).await.stop, StopReason::Failed);
@@ -48,10 +48,10 @@ async fn queued_prompts_survive_a_death() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_running_when_the_cli_died_is_sealed() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A @die-tool").await;
     let fault = desk.records().await.into_iter().find_map(|record| match record.event {
-        Event::CallEnded { outcome, .. } => outcome.fault().cloned(),
+        Event::ToolCallEnded { outcome, .. } => outcome.fault().cloned(),
         _ => None,
     });
     assert_eq!(fault.unwrap().kind(), Kind::OutcomeUnknown);
@@ -59,7 +59,7 @@ async fn a_call_that_was_running_when_the_cli_died_is_sealed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_cli_is_asked_whether_it_lives_and_then_judged() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let began = tokio::time::Instant::now();
     let dead = desk.run("A @dead").await;
     assert_eq!((dead.stop, dead.fault), (StopReason::Failed, Some(Kind::CliSilent)));
@@ -75,21 +75,21 @@ async fn a_silent_cli_is_asked_whether_it_lives_and_then_judged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_takes_long_is_no_silence() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let ended = desk.run("A @free").await;
     ended.assert_answers("A");
-    let started = ended.events.iter().position(|name| name == "call_started").unwrap();
-    let done = ended.events.iter().position(|name| name == "call_ended").unwrap();
+    let started = ended.events.iter().position(|name| name == "tool_call_started").unwrap();
+    let done = ended.events.iter().position(|name| name == "tool_call_ended").unwrap();
     assert!(started < done);
     let records = desk.records().await;
     let at = |wanted: &str| records.iter().find(|it| name(&it.event) == wanted).unwrap().at;
-    let ran = at("call_ended").since(at("call_started"));
+    let ran = at("tool_call_ended").since(at("tool_call_started"));
     assert!(ran > Duration::from_millis(500), "it counts as running while it runs, not {ran:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cli_that_does_not_stop_when_cancelled_is_stopped() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let message = desk.say("A @slow @deaf").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let began = tokio::time::Instant::now();
@@ -111,8 +111,8 @@ async fn failures_of_the_model_service_are_told_and_its_retries_too() {
         (413, Kind::ContextTooLong),
         (401, Kind::ModelAuthentication),
     ];
-    for age in [Age::Current, Age::Old] {
-        let desk = Desk::open(age).await;
+    for age in [CliVersion::Current, CliVersion::Old] {
+        let desk = Fixture::open(age).await;
         for (status, kind) in kinds {
             let ended = desk.run(&format!("A @api-{status}")).await;
             assert_eq!((ended.stop, ended.fault), (StopReason::Failed, Some(kind)), "{status}");
@@ -125,7 +125,7 @@ async fn failures_of_the_model_service_are_told_and_its_retries_too() {
 
 #[tokio::test(start_paused = true)]
 async fn no_failure_looks_like_a_finished_turn() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     for word in ["@broke", "@broke-quietly", "@odd"] {
         let ended = desk.run(&format!("A {word}")).await;
         assert_eq!((ended.stop, ended.fault), (StopReason::Failed, Some(Kind::CliTurnFailed)));
@@ -134,7 +134,7 @@ async fn no_failure_looks_like_a_finished_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conversation_the_cli_has_or_has_not_is_found_by_trying_the_other() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     // It has one under this id that we know nothing of.
     desk.played.kept.lock().unwrap().insert(desk.id);
     desk.run("A").await.assert_answers("A");
@@ -151,7 +151,7 @@ async fn a_conversation_the_cli_has_or_has_not_is_found_by_trying_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_the_cut_turn_has_its_fault_and_the_queue_goes_on() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A").await.assert_answers("A");
     let cut = desk.say("B @slow").await;
     let queued = desk.say("C").await;
@@ -167,7 +167,7 @@ async fn after_a_restart_the_cut_turn_has_its_fault_and_the_queue_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_writer_is_gone_is_taken_over() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A").await.assert_answers("A");
     let cut = desk.say("B @silent").await;
     let queued = desk.say("C").await;
@@ -184,7 +184,7 @@ async fn a_session_whose_writer_is_gone_is_taken_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_of_which_nothing_was_answered_when_the_engine_died_is_asked_again() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A").await.assert_answers("A");
     // As a writer leaves it that dies right after it began the turn.
     let lease = desk.journal.info(desk.id).await.unwrap().unwrap();
@@ -194,7 +194,7 @@ async fn a_turn_of_which_nothing_was_answered_when_the_engine_died_is_asked_agai
         session: desk.id,
         holder: "victim".into(),
         ttl: Duration::from_secs(15),
-        missing: Missing::Refuse,
+        missing: IfMissing::Refuse,
         instead_of: None,
     };
     let victim = desk.journal.take_lease(request).await.unwrap();
@@ -216,10 +216,10 @@ async fn a_turn_of_which_nothing_was_answered_when_the_engine_died_is_asked_agai
 
 #[tokio::test(start_paused = true)]
 async fn a_session_of_another_engine_is_left_to_it() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let id = budao_core::event::SessionId(desk.world.uuid());
     let (holder, ttl) = ("another".to_owned(), Duration::from_secs(1));
-    let missing = Missing::Create;
+    let missing = IfMissing::Create;
     let request = LeaseRequest { session: id, holder, ttl, missing, instead_of: None };
     let lease = desk.journal.take_lease(request).await.unwrap();
     let opened = Event::SessionOpened { settings: Default::default(), origin: None };
@@ -227,8 +227,8 @@ async fn a_session_of_another_engine_is_left_to_it() {
     let entries = vec![Entry { at, trace: Trace::NONE, turn: 0, event }];
     desk.journal.append(Append::new(&lease, 0, entries)).await.unwrap();
     desk.journal.release(&lease).await.unwrap();
-    let other = Desk { id, ..desk };
-    let ask = Ask::Message { content: vec![Block::Text("A".into())] };
+    let other = Fixture { id, ..desk };
+    let ask = CommandBody::Message { content: vec![Block::Text("A".into())] };
     let command = Command { id: "c".to_owned().into(), by: "test".into(), trace: Trace::NONE, ask };
     // It must not wait in the inbox for that engine: whoever asked is told no, and that is final.
     let fault = other.engine.submit(id, command).await.unwrap_err();
@@ -240,7 +240,7 @@ async fn a_session_of_another_engine_is_left_to_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_bound_that_was_hit_names_itself() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A @dead").await;
     let fault = desk.records().await.into_iter().find_map(|record| match record.event {
         Event::TurnEnded { fault, .. } => fault,

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use budao_core::{
     engine::Engine as _,
-    event::{Ask, Decision, Event, Settings},
+    event::{CommandBody, Decision, Event, Settings},
     session::Session,
 };
-use budao_testkit::claude::Age;
+use budao_testkit::claude::CliVersion;
 
-use crate::{check::check, common::Desk};
+use crate::{check::check, common::Fixture};
 
 /// Lives in every run, and with `BUDAO_FULL`; `BUDAO_INTERLEAVINGS` is another number, `BUDAO_SEED` the seed
 /// of the first.
@@ -123,8 +123,8 @@ fn broken(seed: u64) -> Option<String> {
 async fn life(seed: u64) -> (Vec<String>, Vec<budao_core::event::Record>) {
     let mut dice = Dice(seed);
     // Stamps are what tells an old result in the middle of a turn apart; without them its age must.
-    let age = if dice.roll(4) == 0 { Age::Old } else { Age::Current };
-    let mut desk = Desk::seeded(age, seed, Settings::default()).await;
+    let age = if dice.roll(4) == 0 { CliVersion::Old } else { CliVersion::Current };
+    let mut desk = Fixture::seeded(age, seed, Settings::default()).await;
     let mut said = vec![format!("{age:?}")];
     let mut last = None;
     for prompt in 0..2 + dice.roll(7) {
@@ -145,7 +145,7 @@ async fn life(seed: u64) -> (Vec<String>, Vec<budao_core::event::Record>) {
             }
             7 => {
                 if let Some(message) = last.take() {
-                    desk.ask(Ask::Withdraw { message }).await;
+                    desk.ask(CommandBody::Withdraw { message }).await;
                     said.push("withdraw".into());
                 }
             }
@@ -166,7 +166,7 @@ async fn life(seed: u64) -> (Vec<String>, Vec<budao_core::event::Record>) {
 }
 
 /// Answers whatever is asked until nothing runs.
-async fn rest(desk: &Desk, dice: &mut Dice) -> Vec<budao_core::event::Record> {
+async fn rest(desk: &Fixture, dice: &mut Dice) -> Vec<budao_core::event::Record> {
     let mut quiet = 0;
     for _ in 0..3_000 {
         let records = desk.records().await;
@@ -186,7 +186,7 @@ async fn rest(desk: &Desk, dice: &mut Dice) -> Vec<budao_core::event::Record> {
     desk.records().await
 }
 
-async fn answer_open_question(desk: &Desk, decision: Decision) {
+async fn answer_open_question(desk: &Fixture, decision: Decision) {
     let mut open = Vec::new();
     for record in desk.records().await {
         match record.event {

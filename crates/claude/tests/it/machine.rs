@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use budao_claude::{
-    Patience,
+    CliTimeouts,
     machine::{Action, Env, Input, Machine, step},
     wire,
 };
 use budao_core::{
-    event::{Answer, Ask, Command, Entry, Event, SessionId, Settings},
+    event::{Answer, Command, CommandBody, Entry, Event, SessionId, Settings},
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     message::Block,
@@ -90,7 +90,7 @@ impl Talk {
             uuid: Uuid::from_u128(self.ids),
             trace: Trace::from_random(7),
             limits: &self.limits,
-            patience: &Patience::default(),
+            timeouts: &CliTimeouts::default(),
             scrubber: &Scrubber::new(),
         };
         let decided = step(&mut self.machine, input, &env);
@@ -106,14 +106,14 @@ impl Talk {
         events
     }
 
-    fn ask(&mut self, ask: Ask) -> Vec<Event> {
+    fn ask(&mut self, ask: CommandBody) -> Vec<Event> {
         let (id, trace) = (format!("command-{}", self.ids).into(), Trace::NONE);
         self.input(Input::Command(Command { id, by: "ada".into(), trace, ask }))
     }
 
     /// Says something; the id of the prompt the CLI got for it.
     fn say(&mut self, text: &str) -> String {
-        self.ask(Ask::Message { content: vec![Block::Text(text.to_owned())] });
+        self.ask(CommandBody::Message { content: vec![Block::Text(text.to_owned())] });
         let prompt = self.sent().into_iter().find(|line| line["type"] == "user");
         prompt.map(|line| line["uuid"].as_str().unwrap().to_owned()).unwrap_or_default()
     }
@@ -141,7 +141,7 @@ impl Talk {
 
     fn later(&mut self, wait: Duration) -> Vec<Event> {
         self.now = self.now.after(wait);
-        self.input(Input::Woke)
+        self.input(Input::TimerFired)
     }
 
     /// The lines the last input sent.
@@ -165,7 +165,7 @@ impl Talk {
         let (mut kept, mut step) = (String::new(), String::new());
         for entry in &self.entries {
             match &entry.event {
-                Event::TextCame { text, .. } => step.push_str(text),
+                Event::TextDelta { text, .. } => step.push_str(text),
                 Event::AnswerAbandoned { .. } => step.clear(),
                 Event::ModelAnswered { .. } => kept.push_str(&std::mem::take(&mut step)),
                 _ => {}

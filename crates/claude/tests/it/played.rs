@@ -9,19 +9,19 @@ use std::{
 };
 
 use async_trait::async_trait;
-use budao_claude::{Launch, Launcher, Running, Start};
+use budao_claude::{Launch, LaunchSpec, Launcher, RunningCli};
 use budao_core::{
     event::SessionId,
     fault::{Fact, Fault, Kind, Operation},
 };
-use budao_testkit::claude::{Age, play};
+use budao_testkit::claude::{CliVersion, play};
 use tokio_util::sync::CancellationToken;
 
 /// Plays the CLI over a pipe, and remembers what it was started for.
 #[derive(Debug)]
 pub(crate) struct Played {
-    pub(crate) age: Age,
-    pub(crate) starts: Mutex<Vec<Start>>,
+    pub(crate) age: CliVersion,
+    pub(crate) starts: Mutex<Vec<LaunchSpec>>,
     /// The conversations the CLI has.
     pub(crate) kept: Mutex<BTreeSet<SessionId>>,
     /// Those that run.
@@ -31,7 +31,7 @@ pub(crate) struct Played {
 }
 
 impl Played {
-    pub(crate) fn new(age: Age) -> Arc<Self> {
+    pub(crate) fn new(age: CliVersion) -> Arc<Self> {
         let (starts, kept, running) = (Mutex::default(), Mutex::default(), Mutex::default());
         Arc::new(Self { age, starts, kept, running, count: Arc::default() })
     }
@@ -55,7 +55,7 @@ impl Played {
     }
 
     /// Can it begin on this conversation?
-    fn can_begin(&self, start: &Start) -> bool {
+    fn can_begin(&self, start: &LaunchSpec) -> bool {
         let mut kept = self.kept.lock().unwrap();
         match start.launch {
             Launch::Resume => kept.contains(&start.session),
@@ -73,7 +73,7 @@ fn exit_code(code: i32) -> Fault {
 
 #[async_trait]
 impl Launcher for Played {
-    async fn launch(&self, start: Start) -> Result<Running, Fault> {
+    async fn launch(&self, start: LaunchSpec) -> Result<RunningCli, Fault> {
         let can_begin = self.can_begin(&start);
         let complaint = match start.launch {
             Launch::Resume => "No conversation found with session ID",
@@ -107,6 +107,6 @@ impl Launcher for Played {
             }));
         });
         let ended = Box::pin(async move { ended.await.unwrap_or_else(|_| exit_code(9)) });
-        Ok(Running { pid: None, input: Box::new(input), output: Box::new(output), stop, ended })
+        Ok(RunningCli { pid: None, input: Box::new(input), output: Box::new(output), stop, ended })
     }
 }

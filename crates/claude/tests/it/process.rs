@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use budao_claude::{Claude, Config, Program};
+use budao_claude::{Claude, ClaudeConfig, CliProgram};
 use budao_core::{
-    engine::{Engine, Opening},
-    event::{Ask, Command, CommandId, Event, Record, SessionId, Settings, StopReason},
+    engine::{Engine, SessionOptions},
+    event::{Command, CommandBody, CommandId, Event, Record, SessionId, Settings, StopReason},
     fault::{Fact, Fault, Kind},
     limits::Limits,
     message::{Block, text_of},
@@ -36,9 +36,9 @@ struct Real {
 
 fn engine(journal: &Arc<dyn Journal>, folder: &Path) -> Claude {
     let world = world::seeded(rand_seed());
-    let mut program = Program::new(fake(), world.clone());
+    let mut program = CliProgram::new(fake(), world.clone());
     program.env = vec![("FAKE_CLAUDE_DIR".into(), folder.into())];
-    Claude::new(Config::new(journal.clone(), world, Arc::new(program)))
+    Claude::new(ClaudeConfig::new(journal.clone(), world, Arc::new(program)))
 }
 
 /// Two engines of one test must not have the same name.
@@ -58,7 +58,7 @@ impl Real {
     }
 
     async fn open(&self) -> SessionId {
-        self.engine.open(Opening::default()).await.unwrap()
+        self.engine.open(SessionOptions::default()).await.unwrap()
     }
 
     fn pid(&self, session: SessionId) -> Option<String> {
@@ -67,7 +67,7 @@ impl Real {
 }
 
 async fn submit(engine: &Claude, session: SessionId, text: &str) {
-    let ask = Ask::Message { content: vec![Block::Text(text.into())] };
+    let ask = CommandBody::Message { content: vec![Block::Text(text.into())] };
     let id = CommandId::from(format!("{text}-{}", rand_seed()));
     let command = Command { id, by: "test".into(), trace: Trace::NONE, ask };
     engine.submit(session, command).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_killed_process_ends_its_turn_at_once_and_an_idle_one_is_just_started_
     let real = Real::start();
     let session = real.open().await;
     submit(&real.engine, session, "one @slow @deaf").await;
-    until(&real.engine, session, |record| matches!(record.event, Event::TextCame { .. })).await;
+    until(&real.engine, session, |record| matches!(record.event, Event::TextDelta { .. })).await;
     let kill = |pid: &str| {
         let status = std::process::Command::new("kill").args(["-9", pid]).status().unwrap();
         assert!(status.success());
@@ -193,7 +193,7 @@ async fn nobody_is_left_when_the_engine_stops() {
     submit(&real.engine, idle, "one").await;
     ended(&real.engine, idle, 1).await;
     submit(&real.engine, busy, "one @slow @deaf").await;
-    until(&real.engine, busy, |record| matches!(record.event, Event::TextCame { .. })).await;
+    until(&real.engine, busy, |record| matches!(record.event, Event::TextDelta { .. })).await;
     let pids = [real.pid(idle).unwrap(), real.pid(busy).unwrap()];
     assert!(pids.iter().all(|pid| is_alive(pid)));
     let began = std::time::Instant::now();
@@ -206,16 +206,20 @@ async fn nobody_is_left_when_the_engine_stops() {
 async fn a_program_that_is_not_there_and_a_folder_that_is_not_there_are_told() {
     let world = world::seeded(rand_seed());
     let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
-    let missing = Program::new("/nowhere/claude", world.clone());
-    let engine = Claude::new(Config::new(journal.clone(), world.clone(), Arc::new(missing)));
-    let session = engine.open(Opening::default()).await.unwrap();
+    let missing = CliProgram::new("/nowhere/claude", world.clone());
+    let engine = Claude::new(ClaudeConfig::new(journal.clone(), world.clone(), Arc::new(missing)));
+    let session = engine.open(SessionOptions::default()).await.unwrap();
     submit(&engine, session, "one").await;
     let (_, fault) = end(&ended(&engine, session, 1).await);
     assert_eq!(fault.unwrap().kind(), Kind::CliNotInstalled);
-    let engine =
-        Claude::new(Config::new(journal, world.clone(), Arc::new(Program::new(fake(), world))));
+    let engine = Claude::new(ClaudeConfig::new(
+        journal,
+        world.clone(),
+        Arc::new(CliProgram::new(fake(), world)),
+    ));
     let settings = Settings { workspace: Some("/nowhere/at/all".into()), ..Settings::default() };
-    let session = engine.open(Opening { settings, ..Opening::default() }).await.unwrap();
+    let session =
+        engine.open(SessionOptions { settings, ..SessionOptions::default() }).await.unwrap();
     submit(&engine, session, "one").await;
     let (_, fault) = end(&ended(&engine, session, 1).await);
     assert_eq!(fault.unwrap().kind(), Kind::FileNotFound);

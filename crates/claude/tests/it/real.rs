@@ -10,12 +10,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use budao_claude::{Claude, Config, Launch, Launcher, Program, Running, Start};
+use budao_claude::{Claude, ClaudeConfig, CliProgram, Launch, LaunchSpec, Launcher, RunningCli};
 use budao_core::{
-    engine::{Engine, Opening},
+    engine::{Engine, SessionOptions},
     event::{
-        Answer, Ask, Command, CommandId, Decision, Event, QuestionId, Record, SessionId, Settings,
-        StopReason,
+        Answer, Command, CommandBody, CommandId, Decision, Event, QuestionId, Record, SessionId,
+        Settings, StopReason,
     },
     fault::{Fault, Kind},
     limits::Limits,
@@ -52,7 +52,7 @@ fn fetched(peer: &str) -> Option<PathBuf> {
 /// Starts the real program, and remembers its processes and the modes they said they were in.
 #[derive(Debug)]
 struct Watched {
-    program: Program,
+    program: CliProgram,
     pids: Mutex<Vec<u32>>,
     launches: Mutex<Vec<Launch>>,
     modes: Arc<Mutex<Vec<String>>>,
@@ -78,16 +78,16 @@ impl Watched {
 
 #[async_trait]
 impl Launcher for Watched {
-    async fn launch(&self, start: Start) -> Result<Running, Fault> {
+    async fn launch(&self, start: LaunchSpec) -> Result<RunningCli, Fault> {
         self.launches.lock().unwrap().push(start.launch);
         let running = self.program.launch(start).await?;
         self.pids.lock().unwrap().extend(running.pid);
         let output = Box::new(self.overhear(running.output));
-        Ok(Running { output, ..running })
+        Ok(RunningCli { output, ..running })
     }
 }
 
-struct Desk {
+struct Fixture {
     engine: Claude,
     api: ClaudeApi,
     journal: Arc<dyn Journal>,
@@ -96,7 +96,7 @@ struct Desk {
     session: SessionId,
 }
 
-impl Desk {
+impl Fixture {
     async fn open(peer: &str, settings: Settings) -> Option<Self> {
         let path = fetched(peer)?;
         let folder = tempfile::tempdir().unwrap();
@@ -104,18 +104,18 @@ impl Desk {
         std::fs::create_dir(&work).unwrap();
         let api = ClaudeApi::start().await;
         let world = world::seeded(seed());
-        let mut program = Program::new(path, world.clone());
+        let mut program = CliProgram::new(path, world.clone());
         program.inherit_env = false;
         program.env = quiet(&api.url(), folder.path());
         let (pids, launches, modes) = Default::default();
         let watched = Arc::new(Watched { program, pids, launches, modes });
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
-        let mut config = Config::new(journal.clone(), world, watched.clone());
+        let mut config = ClaudeConfig::new(journal.clone(), world, watched.clone());
         config.plan_folder = Some(folder.path().join("config/plans"));
         let engine = Claude::new(config);
         let workspace = work.to_str().map(str::to_owned);
         let settings = Settings { workspace, ..settings };
-        let opening = Opening { settings, ..Opening::default() };
+        let opening = SessionOptions { settings, ..SessionOptions::default() };
         let session = engine.open(opening).await.unwrap();
         Some(Self { engine, api, journal, watched, folder, session })
     }
@@ -124,14 +124,15 @@ impl Desk {
         self.folder.path().join("work").join(name)
     }
 
-    async fn ask(&self, ask: Ask) -> Answer {
+    async fn ask(&self, ask: CommandBody) -> Answer {
         let id = CommandId::from(format!("c{}", seed()));
         let command = Command { id, by: "test".into(), trace: Trace::NONE, ask };
         self.engine.submit(self.session, command).await.unwrap()
     }
 
     async fn say(&self, text: &str) {
-        let answer = self.ask(Ask::Message { content: vec![Block::Text(text.into())] }).await;
+        let answer =
+            self.ask(CommandBody::Message { content: vec![Block::Text(text.into())] }).await;
         assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
     }
 
@@ -179,7 +180,8 @@ impl Desk {
         .await;
         let question = question.unwrap();
         let (note, arguments, digest) = (None, None, None);
-        let answer = self.ask(Ask::Decide { question, decision, note, arguments, digest }).await;
+        let answer =
+            self.ask(CommandBody::Decide { question, decision, note, arguments, digest }).await;
         assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
     }
 
@@ -187,7 +189,7 @@ impl Desk {
     async fn restarted(self) -> Self {
         self.engine.shutdown(Duration::from_secs(1)).await;
         let world = world::seeded(seed());
-        let mut config = Config::new(self.journal.clone(), world, self.watched.clone());
+        let mut config = ClaudeConfig::new(self.journal.clone(), world, self.watched.clone());
         config.plan_folder = Some(self.folder.path().join("config/plans"));
         Self { engine: Claude::new(config), ..self }
     }
@@ -246,7 +248,7 @@ fn quiet(url: &str, folder: &Path) -> Vec<(std::ffi::OsString, std::ffi::OsStrin
 }
 
 async fn converses(peer: &str) {
-    let Some(desk) = Desk::open(peer, Settings::default()).await else { return };
+    let Some(desk) = Fixture::open(peer, Settings::default()).await else { return };
     desk.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
     desk.run(2, "second %think").await.assert_is(StopReason::EndTurn, "hello world");
     let file = desk.file("allowed");
@@ -256,7 +258,7 @@ async fn converses(peer: &str) {
     third.assert_is(StopReason::EndTurn, "let me after the tool");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "written");
     assert_eq!(
-        third.count(|it| matches!(it, Event::CallEnded { outcome, .. } if outcome.is_done())),
+        third.count(|it| matches!(it, Event::ToolCallEnded { outcome, .. } if outcome.is_done())),
         1
     );
     let file = desk.file("denied");
@@ -269,31 +271,31 @@ async fn converses(peer: &str) {
 }
 
 async fn cancels(peer: &str) {
-    let Some(desk) = Desk::open(peer, Settings::default()).await else { return };
+    let Some(desk) = Fixture::open(peer, Settings::default()).await else { return };
     desk.run(1, "first").await.assert_is(StopReason::EndTurn, "hello world");
     let mut turn = 1;
     for gap in [0, 1, 5, 20, 100, 600] {
         desk.say("slowly %slow").await;
         tokio::time::sleep(Duration::from_millis(gap)).await;
-        desk.ask(Ask::Cancel { reason: None }).await;
+        desk.ask(CommandBody::Cancel { reason: None }).await;
         desk.say("next %plain").await;
         assert_eq!(desk.ended(turn + 1).await.stop, StopReason::Cancelled, "{gap} ms");
         desk.ended(turn + 2).await.assert_is(StopReason::EndTurn, "hello world");
-        desk.ask(Ask::Cancel { reason: None }).await;
+        desk.ask(CommandBody::Cancel { reason: None }).await;
         turn += 2;
     }
     // While a person is asked, and while a tool runs.
     desk.say("a question %run:touch-here").await;
     desk.until(|it| it.turn == turn + 1 && matches!(it.event, Event::QuestionAsked { .. })).await;
-    desk.ask(Ask::Cancel { reason: None }).await;
+    desk.ask(CommandBody::Cancel { reason: None }).await;
     assert_eq!(desk.ended(turn + 1).await.stop, StopReason::Cancelled);
     desk.say("a tool %run:sleep-60").await;
     desk.until(|it| {
         it.turn == turn + 2
-            && matches!(it.event, Event::CallStarted { .. } | Event::QuestionAsked { .. })
+            && matches!(it.event, Event::ToolCallStarted { .. } | Event::QuestionAsked { .. })
     })
     .await;
-    desk.ask(Ask::Cancel { reason: None }).await;
+    desk.ask(CommandBody::Cancel { reason: None }).await;
     assert_eq!(desk.ended(turn + 2).await.stop, StopReason::Cancelled);
     desk.run(turn + 3, "last %plain").await.assert_is(StopReason::EndTurn, "hello world");
     assert_eq!(*desk.watched.launches.lock().unwrap(), [Launch::Fresh], "one process throughout");
@@ -301,10 +303,10 @@ async fn cancels(peer: &str) {
 }
 
 async fn survives(peer: &str) {
-    let Some(desk) = Desk::open(peer, Settings::default()).await else { return };
+    let Some(desk) = Fixture::open(peer, Settings::default()).await else { return };
     desk.run(1, "remember the heron").await.assert_is(StopReason::EndTurn, "hello world");
     desk.say("slowly %slow").await;
-    desk.until(|it| it.turn == 2 && matches!(it.event, Event::TextCame { .. })).await;
+    desk.until(|it| it.turn == 2 && matches!(it.event, Event::TextDelta { .. })).await;
     let pid = desk.watched.pids.lock().unwrap()[0];
     std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
     let cut = desk.ended(2).await;
@@ -319,7 +321,7 @@ async fn survives(peer: &str) {
 }
 
 async fn fails_truly(peer: &str) {
-    let Some(desk) = Desk::open(peer, Settings::default()).await else { return };
+    let Some(desk) = Fixture::open(peer, Settings::default()).await else { return };
     let kinds = [
         (429, Kind::ModelRateLimited),
         (529, Kind::ModelOverloaded),
@@ -348,20 +350,20 @@ async fn fails_truly(peer: &str) {
 async fn plans_without_writing(peer: &str) {
     let permissions = Permissions { mode: Mode::Readonly, ..Permissions::default() };
     let settings = Settings { permissions, ..Settings::default() };
-    let Some(desk) = Desk::open(peer, settings).await else { return };
+    let Some(desk) = Fixture::open(peer, settings).await else { return };
     let file = desk.file("never");
     let seen = desk.run(1, &format!("plan %write:{}", file.display())).await;
     seen.assert_is(StopReason::EndTurn, "let me after the tool");
     assert!(!file.exists(), "plan mode does not write");
     assert_eq!(
-        seen.count(|it| matches!(it, Event::CallEnded { outcome, .. } if !outcome.is_done())),
+        seen.count(|it| matches!(it, Event::ToolCallEnded { outcome, .. } if !outcome.is_done())),
         1
     );
     desk.close().await;
 }
 
 /// Is a file that the model writes asked about? In plan mode it is denied without a question.
-async fn is_asked_about(desk: &Desk, turn: u64) -> bool {
+async fn is_asked_about(desk: &Fixture, turn: u64) -> bool {
     let file = desk.file(&format!("file-{turn}"));
     desk.say(&format!("write %write:{}", file.display())).await;
     let mut is_asked = false;
@@ -378,19 +380,19 @@ async fn is_asked_about(desk: &Desk, turn: u64) -> bool {
     is_asked
 }
 
-async fn set_mode(desk: &Desk, mode: Mode) {
+async fn set_mode(desk: &Fixture, mode: Mode) {
     let (state, _) = budao_journal::fold(&*desk.journal, desk.session).await.unwrap();
     let mut settings = state.settings;
     settings.permissions.mode = mode;
-    desk.ask(Ask::Settings { settings: Box::new(settings) }).await;
+    desk.ask(CommandBody::Settings { settings: Box::new(settings) }).await;
 }
 
-async fn mode_shown(desk: &Desk) -> Mode {
+async fn mode_shown(desk: &Fixture) -> Mode {
     budao_journal::fold(&*desk.journal, desk.session).await.unwrap().0.settings.permissions.mode
 }
 
 /// Allows the CLI what a user may have allowed it everywhere, and has it keep plans in the project.
-fn generous_user(desk: &Desk) {
+fn generous_user(desk: &Fixture) {
     let config = desk.folder.path().join("config");
     std::fs::create_dir_all(&config).unwrap();
     let settings =
@@ -400,7 +402,7 @@ fn generous_user(desk: &Desk) {
 
 /// With a CLI that runs when the mode is set, and with one that is started on the conversation afterwards.
 async fn plan_mode_ends_and_begins(peer: &str, is_restarted: bool) {
-    let Some(mut desk) = Desk::open(peer, Settings::default()).await else { return };
+    let Some(mut desk) = Fixture::open(peer, Settings::default()).await else { return };
     for (turn, mode) in (1..).zip([Mode::Readonly, Mode::Approval, Mode::Readonly, Mode::Approval])
     {
         set_mode(&desk, mode).await;
@@ -418,7 +420,7 @@ async fn plan_mode_ends_and_begins(peer: &str, is_restarted: bool) {
 async fn a_plan_is_handed_in(peer: &str, is_generous: bool, decision: Decision) {
     let permissions = Permissions { mode: Mode::Readonly, ..Permissions::default() };
     let settings = Settings { permissions, ..Settings::default() };
-    let Some(desk) = Desk::open(peer, settings).await else { return };
+    let Some(desk) = Fixture::open(peer, settings).await else { return };
     if is_generous {
         generous_user(&desk);
         assert!(!is_asked_about(&desk, 1).await, "what a user allowed elsewhere is denied too");
@@ -457,7 +459,7 @@ async fn a_plan_is_handed_in(peer: &str, is_generous: bool, decision: Decision) 
 }
 
 async fn the_model_begins_to_plan(peer: &str) {
-    let Some(desk) = Desk::open(peer, Settings::default()).await else { return };
+    let Some(desk) = Fixture::open(peer, Settings::default()).await else { return };
     desk.say("think first %enter").await;
     desk.until(|record| {
         matches!(record.event, Event::QuestionAsked { .. } | Event::TurnEnded { .. })
@@ -559,7 +561,7 @@ async fn plan_mode_of_the_old_cli_does_not_write() {
 
 #[tokio::test]
 async fn broken_streams_of_the_current_cli_are_shown_once_and_whole() {
-    let Some(desk) = Desk::open(CURRENT, Settings::default()).await else { return };
+    let Some(desk) = Fixture::open(CURRENT, Settings::default()).await else { return };
     for (turn, word) in [(1, "%cut"), (2, "%malformed")] {
         let seen = desk.run(turn, &format!("broken {word}")).await;
         seen.assert_is(StopReason::EndTurn, "the whole answer");
@@ -574,7 +576,7 @@ async fn broken_streams_of_the_current_cli_are_shown_once_and_whole() {
 async fn what_the_current_cli_left_running_ends_in_a_turn_of_its_own() {
     let permissions = Permissions { mode: Mode::Auto, ..Permissions::default() };
     let settings = Settings { permissions, ..Settings::default() };
-    let Some(desk) = Desk::open(CURRENT, settings).await else { return };
+    let Some(desk) = Fixture::open(CURRENT, settings).await else { return };
     desk.run(1, "leave it %background")
         .await
         .assert_is(StopReason::EndTurn, "let me after the tool");
@@ -584,6 +586,6 @@ async fn what_the_current_cli_left_running_ends_in_a_turn_of_its_own() {
     assert!(
         matches!(&begun.event, Event::TurnStarted { message } if message.0.starts_with("claude-"))
     );
-    desk.ask(Ask::Close).await;
+    desk.ask(CommandBody::Close).await;
     desk.close().await;
 }

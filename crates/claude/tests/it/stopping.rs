@@ -2,38 +2,38 @@
 
 use std::{sync::Arc, time::Duration};
 
-use budao_claude::{Claude, Config};
+use budao_claude::{Claude, ClaudeConfig};
 use budao_core::{
-    engine::{Engine as _, Opening},
-    event::{Ask, Command, CommandId, SessionId, StopReason},
+    engine::{Engine as _, SessionOptions},
+    event::{Command, CommandBody, CommandId, SessionId, StopReason},
     fault::Kind,
     limits::Limits,
     message::Block,
     trace::Trace,
 };
 use budao_journal::Memory;
-use budao_testkit::{claude::Age, world};
+use budao_testkit::{claude::CliVersion, world};
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    common::{Desk, patience},
-    flaky::{Flaky, Trouble},
+    common::{Fixture, timeouts},
+    flaky::{FaultMode, Flaky},
     played::Played,
 };
 
 fn message(id: CommandId, text: &str) -> Command {
-    let ask = Ask::Message { content: vec![Block::Text(text.into())] };
+    let ask = CommandBody::Message { content: vec![Block::Text(text.into())] };
     Command { id, by: "test".into(), trace: Trace::NONE, ask }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_stop_never_extends_the_grace_period() {
     for (first, second) in [(60, 2), (2, 60)] {
-        let desk = Desk::open(Age::Current).await;
-        desk.say("A @silent").await;
+        let fixture = Fixture::open(CliVersion::Current).await;
+        fixture.say("A @silent").await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         let began = Instant::now();
-        let stop = |seconds| desk.engine.shutdown(Duration::from_secs(seconds));
+        let stop = |seconds| fixture.engine.shutdown(Duration::from_secs(seconds));
         tokio::join!(stop(first), stop(second));
         assert!(began.elapsed() < Duration::from_secs(8), "{first} {second} {:?}", began.elapsed());
     }
@@ -45,16 +45,16 @@ async fn a_second_stop_never_extends_the_grace_period() {
 async fn a_session_that_hangs_does_not_keep_the_others_from_stopping() {
     let world = world::seeded(1);
     let journal = Flaky::new(Arc::new(Memory::new(world.clone(), Limits::default())));
-    let played = Played::new(Age::Current);
-    let mut config = Config::new(journal.clone(), world.clone(), played.clone());
-    config.patience = patience();
+    let played = Played::new(CliVersion::Current);
+    let mut config = ClaudeConfig::new(journal.clone(), world.clone(), played.clone());
+    config.timeouts = timeouts();
     let engine = Claude::new(config);
-    let hung = engine.open(Opening::default()).await.unwrap();
-    let other = engine.open(Opening::default()).await.unwrap();
+    let hung = engine.open(SessionOptions::default()).await.unwrap();
+    let other = engine.open(SessionOptions::default()).await.unwrap();
     engine.submit(other, message("b".into(), "B @silent")).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
 
-    journal.plan("append", Trouble::Hung);
+    journal.plan("append", FaultMode::Hung);
     for _ in 0..400 {
         let (engine, id) = (engine.clone(), CommandId::own(world.uuid()));
         tokio::spawn(async move { engine.submit(hung, message(id, "A")).await });

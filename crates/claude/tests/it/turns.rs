@@ -3,26 +3,29 @@
 use std::time::Duration;
 
 use budao_claude::{
-    Launch, gate,
+    Launch,
     machine::{self, Action, Env, Input, Machine},
+    permissions,
 };
 use budao_core::{
-    engine::{Engine, Opening},
-    event::{Answer, Ask, Command, Decision, Event, Origin, Settings, StopReason, Thinking},
+    engine::{Engine, SessionOptions},
+    event::{
+        Answer, Command, CommandBody, Decision, Event, Origin, Settings, StopReason, Thinking,
+    },
     fault::Kind,
     tool::{Mode, Permissions},
     trace::Trace,
 };
-use budao_testkit::claude::Age;
+use budao_testkit::claude::CliVersion;
 
 use crate::{
     check::check,
-    common::{Desk, name},
+    common::{Fixture, name},
 };
 
-const AGES: [Age; 2] = [Age::Current, Age::Old];
+const AGES: [CliVersion; 2] = [CliVersion::Current, CliVersion::Old];
 
-async fn checked(desk: &Desk) {
+async fn checked(desk: &Fixture) {
     desk.engine.shutdown(Duration::from_secs(5)).await;
     let records = desk.records().await;
     check(&records).unwrap_or_else(|wrong| panic!("{wrong}: {records:#?}"));
@@ -30,10 +33,10 @@ async fn checked(desk: &Desk) {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_is_journalled_in_the_words_of_the_native_loop() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let ended = desk.run("one").await;
     ended.assert_answers("one");
-    let expected = ["turn_started", "step_started", "text_came", "model_answered", "turn_ended"];
+    let expected = ["turn_started", "step_started", "text_delta", "model_answered", "turn_ended"];
     assert_eq!(ended.events, expected);
     desk.run("two").await.assert_answers("two");
     assert_eq!(desk.played.launches(), [Launch::Fresh], "one process for the session's life");
@@ -44,7 +47,7 @@ async fn a_turn_is_journalled_in_the_words_of_the_native_loop() {
 async fn the_seeds_story_ends_with_every_answer_in_its_own_turn() {
     // A completes; an old error result arrives when B is sent; then C.
     for age in AGES {
-        let desk = Desk::open(age).await;
+        let desk = Fixture::open(age).await;
         desk.run("A").await.assert_answers("A");
         for (prompt, word) in [("B", "@stale-before"), ("C", ""), ("D", "@stale-bare"), ("E", "")] {
             desk.run(&format!("{prompt} {word}")).await.assert_answers(prompt);
@@ -62,7 +65,7 @@ async fn the_seeds_story_ends_with_every_answer_in_its_own_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_stamped_with_another_prompt_or_of_foreign_origin_ends_nothing() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A").await.assert_answers("A");
     for word in ["@stale-mid", "@foreign", "@stale-mid @slow", "@junk", "@late", "@slow @late"] {
         desk.run(&format!("B {word}")).await.assert_answers("B");
@@ -80,7 +83,7 @@ async fn a_result_stamped_with_another_prompt_or_of_foreign_origin_ends_nothing(
 async fn cancel_and_prompt_without_a_gap_lose_nothing() {
     for age in AGES {
         for gap in [0, 1, 5, 20, 100] {
-            let desk = Desk::open(age).await;
+            let desk = Fixture::open(age).await;
             let gap = Duration::from_millis(gap);
             let first = desk.say("A @slow").await;
             tokio::time::sleep(gap).await;
@@ -100,7 +103,7 @@ async fn cancel_and_prompt_without_a_gap_lose_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn prompts_that_come_during_a_turn_are_answered_in_order() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let mut messages = Vec::new();
     for prompt in ["A @slow", "B", "C"] {
         messages.push((prompt, desk.say(prompt).await));
@@ -113,16 +116,16 @@ async fn prompts_that_come_during_a_turn_are_answered_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn of_three_prompts_the_middle_one_is_taken_back_and_never_reaches_the_cli() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let first = desk.say("A @slow").await;
     let second = desk.say("B @slow").await;
     let third = desk.say("C").await;
-    let answer = desk.ask(Ask::Withdraw { message: second.clone() }).await;
+    let answer = desk.ask(CommandBody::Withdraw { message: second.clone() }).await;
     assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
     desk.ended(&first).await.assert_answers("A");
     desk.ended(&third).await.assert_answers("C");
     for message in [first, second] {
-        let answer = desk.ask(Ask::Withdraw { message }).await;
+        let answer = desk.ask(CommandBody::Withdraw { message }).await;
         assert!(matches!(answer, Answer::Rejected { .. }), "it does not wait: {answer:?}");
     }
     checked(&desk).await;
@@ -135,22 +138,22 @@ async fn the_clis_own_choice_of_a_model_has_a_name_and_can_be_gone_back_to() {
         labels: [("engine".to_owned(), "claude".to_owned())].into(),
         ..Settings::default()
     };
-    let desk = Desk::seeded(Age::Current, 1, model(budao_claude::DEFAULT_MODEL)).await;
+    let desk = Fixture::seeded(CliVersion::Current, 1, model(budao_claude::DEFAULT_MODEL)).await;
     desk.run("A").await.assert_answers("A");
     let args = budao_claude::arguments(&desk.played.starts.lock().unwrap()[0].clone());
     assert!(!args.contains(&"--model".to_owned()), "{args:?}");
     checked(&desk).await;
 
-    let (limits, patience, scrubber) = Default::default();
+    let (limits, timeouts, scrubber) = Default::default();
     let (now, uuid, trace) = (budao_testkit::world::BEGIN, uuid::Uuid::nil(), Trace::NONE);
-    let env = Env { now, uuid, trace, limits: &limits, patience: &patience, scrubber: &scrubber };
+    let env = Env { now, uuid, trace, limits: &limits, timeouts: &timeouts, scrubber: &scrubber };
     let mut machine = Machine::new(desk.id, budao_core::session::Session::default());
     let settings = Box::new(model("default"));
     machine::step(&mut machine, Input::Opened { settings, origin: None }, &env);
     machine::step(&mut machine, Input::Warm, &env);
     let mut told = Vec::new();
     for name in ["sonnet", "default"] {
-        let ask = Ask::Settings { settings: Box::new(model(name)) };
+        let ask = CommandBody::Settings { settings: Box::new(model(name)) };
         let command = Command { id: "c".to_owned().into(), by: "test".into(), trace, ask };
         let decided = machine::step(&mut machine, Input::Command(command), &env);
         told.extend(decided.actions.into_iter().filter_map(|action| match action {
@@ -164,7 +167,7 @@ async fn the_clis_own_choice_of_a_model_has_a_name_and_can_be_gone_back_to() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_runs_when_a_person_allows_it() {
     for word in ["@tool", "@early"] {
-        let desk = Desk::open(Age::Current).await;
+        let desk = Fixture::open(CliVersion::Current).await;
         let message = desk.say(&format!("A {word}")).await;
         let question = desk.asked().await;
         let answer = desk.decide(&question, Decision::Allow).await;
@@ -177,7 +180,8 @@ async fn a_tool_runs_when_a_person_allows_it() {
             .map(String::as_str)
             .filter(|name| name.starts_with("question") || name.starts_with("call"))
             .collect();
-        let expected = ["question_asked", "question_answered", "call_started", "call_ended"];
+        let expected =
+            ["question_asked", "question_answered", "tool_call_started", "tool_call_ended"];
         assert_eq!(calls, expected, "{word}");
         let again = desk.decide(&question, Decision::Deny).await;
         assert!(matches!(again, Answer::Rejected { .. }), "answered once and for all");
@@ -187,7 +191,7 @@ async fn a_tool_runs_when_a_person_allows_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_denied_tool_ends_failed_and_the_turn_goes_on() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let message = desk.say("A @tool").await;
     desk.decide(&desk.asked().await, Decision::Deny).await;
     desk.ended(&message).await.assert_answers("A");
@@ -195,9 +199,9 @@ async fn a_denied_tool_ends_failed_and_the_turn_goes_on() {
     checked(&desk).await;
 }
 
-async fn fault_of_call(desk: &Desk) -> Option<Kind> {
+async fn fault_of_call(desk: &Fixture) -> Option<Kind> {
     desk.records().await.into_iter().find_map(|record| match record.event {
-        Event::CallEnded { outcome, .. } => {
+        Event::ToolCallEnded { outcome, .. } => {
             Some(outcome.fault().map(budao_core::fault::Fault::kind))
         }
         _ => None,
@@ -206,7 +210,7 @@ async fn fault_of_call(desk: &Desk) -> Option<Kind> {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_is_closed_when_it_is_withdrawn_or_the_turn_is_cancelled() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A @withdraw").await.assert_answers("A");
     let message = desk.say("B @tool").await;
     desk.until(|record| record.turn == 2 && name(&record.event) == "question_asked").await;
@@ -220,7 +224,7 @@ async fn a_question_is_closed_when_it_is_withdrawn_or_the_turn_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_nobody_answers_expires_and_the_turn_goes_on() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let ended = desk.run("A @tool").await;
     ended.assert_answers("A");
     assert!(ended.events.contains(&"question_expired".to_owned()), "{ended:?}");
@@ -233,26 +237,30 @@ async fn modes_that_are_set_are_enforced() {
         permissions: Permissions { mode, ..Permissions::default() },
         ..Settings::default()
     };
-    let auto = Desk::seeded(Age::Current, 1, mode(Mode::Auto)).await;
+    let auto = Fixture::seeded(CliVersion::Current, 1, mode(Mode::Auto)).await;
     auto.run("A @tool").await.assert_answers("A");
     assert_eq!(fault_of_call(&auto).await, None);
-    let readonly = Desk::seeded(Age::Current, 1, mode(Mode::Readonly)).await;
+    let readonly = Fixture::seeded(CliVersion::Current, 1, mode(Mode::Readonly)).await;
     readonly.run("A @tool").await.assert_answers("A");
     assert_eq!(fault_of_call(&readonly).await, Some(Kind::DeniedByPolicy));
-    let plan =
-        Settings { extra: [(gate::MODE.to_owned(), "plan".into())].into(), ..mode(Mode::Auto) };
-    let plan = Desk::seeded(Age::Current, 1, plan).await;
+    let plan = Settings {
+        extra: [(permissions::MODE.to_owned(), "plan".into())].into(),
+        ..mode(Mode::Auto)
+    };
+    let plan = Fixture::seeded(CliVersion::Current, 1, plan).await;
     plan.run("A @tool").await.assert_answers("A");
     assert_eq!(fault_of_call(&plan).await, Some(Kind::DeniedByPolicy), "plan mode does not write");
-    let wrong =
-        Settings { extra: [(gate::MODE.to_owned(), "yolo".into())].into(), ..Settings::default() };
-    let opening = Opening { settings: wrong, ..Opening::default() };
+    let wrong = Settings {
+        extra: [(permissions::MODE.to_owned(), "yolo".into())].into(),
+        ..Settings::default()
+    };
+    let opening = SessionOptions { settings: wrong, ..SessionOptions::default() };
     assert_eq!(plan.engine.open(opening).await.unwrap_err().kind(), Kind::ConstraintViolated);
 }
 
 #[tokio::test(start_paused = true)]
 async fn settings_reach_the_cli_while_it_runs_or_when_it_is_started_again() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A").await.assert_answers("A");
     let mut settings = Settings {
         model: "other".into(),
@@ -260,11 +268,11 @@ async fn settings_reach_the_cli_while_it_runs_or_when_it_is_started_again() {
         labels: [("engine".to_owned(), "claude".to_owned())].into(),
         ..Settings::default()
     };
-    desk.ask(Ask::Settings { settings: Box::new(settings.clone()) }).await;
+    desk.ask(CommandBody::Settings { settings: Box::new(settings.clone()) }).await;
     desk.run("B").await.assert_answers("B");
     assert_eq!(desk.played.launches(), [Launch::Fresh], "model and effort need no restart");
     settings.system = Some("be brief".into());
-    desk.ask(Ask::Settings { settings: Box::new(settings) }).await;
+    desk.ask(CommandBody::Settings { settings: Box::new(settings) }).await;
     desk.run("C").await.assert_answers("C");
     assert_eq!(desk.played.launches(), [Launch::Fresh, Launch::Resume]);
     checked(&desk).await;
@@ -272,7 +280,7 @@ async fn settings_reach_the_cli_while_it_runs_or_when_it_is_started_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_the_cli_begins_by_itself_is_a_turn_of_its_own() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A @background").await.assert_answers("A");
     let records = desk.until(|it| it.turn == 2 && name(&it.event) == "turn_ended").await;
     let Event::TurnEnded { stop, .. } = &records.last().unwrap().event else { panic!() };
@@ -285,7 +293,7 @@ async fn a_turn_the_cli_begins_by_itself_is_a_turn_of_its_own() {
 async fn a_prompt_that_meets_such_a_turn_is_not_mixed_with_it() {
     // The CLI begins its turn a tenth of a second after the end of A; B is sent just before and just after.
     for wait in [0, 50, 99, 100, 101, 150] {
-        let desk = Desk::open(Age::Current).await;
+        let desk = Fixture::open(CliVersion::Current).await;
         desk.run("A @background").await.assert_answers("A");
         tokio::time::sleep(Duration::from_millis(wait)).await;
         desk.run("B").await.assert_answers("B");
@@ -295,7 +303,7 @@ async fn a_prompt_that_meets_such_a_turn_is_not_mixed_with_it() {
 
 #[tokio::test(start_paused = true)]
 async fn every_word_is_shown_once_whatever_happens_to_the_stream() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let cut = desk.run("A @cut").await;
     cut.assert_answers("A");
     let told = ["answer_abandoned", "retry_scheduled", "recovered"];
@@ -310,34 +318,35 @@ async fn every_word_is_shown_once_whatever_happens_to_the_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn twenty_thousand_pieces_are_all_there_in_order() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     let ended = desk.run("A @many").await;
     let numbers: String = (0..20_000).map(|index| format!(" {index}")).collect();
     assert_eq!(ended.text, format!("the answer to A{numbers}"));
-    let pieces = ended.events.iter().filter(|name| *name == "text_came").count();
+    let pieces = ended.events.iter().filter(|name| *name == "text_delta").count();
     assert!(pieces < 500, "joined before they are recorded, not {pieces}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fork_begins_with_its_parents_conversation() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A").await;
     let origin = Some(Origin::Fork { parent: desk.id, at: 5 });
-    let id = desk.engine.open(Opening { origin, ..Opening::default() }).await.unwrap();
+    let id =
+        desk.engine.open(SessionOptions { origin, ..SessionOptions::default() }).await.unwrap();
     let parent = desk.id;
-    let fork = Desk { id, ..desk };
+    let fork = Fixture { id, ..desk };
     fork.run("B").await.assert_answers("B");
     assert_eq!(fork.played.launches(), [Launch::Fresh, Launch::Fork(parent)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn plans_are_refused_with_a_reason_and_closing_ends_the_process() {
-    let desk = Desk::open(Age::Current).await;
+    let desk = Fixture::open(CliVersion::Current).await;
     desk.run("A").await;
-    let answer = desk.ask(Ask::Plan { question: "q".into(), confirm: false }).await;
+    let answer = desk.ask(CommandBody::Plan { question: "q".into(), confirm: false }).await;
     let Answer::Rejected { fault } = answer else { panic!("{answer:?}") };
     assert_eq!(fault.kind(), Kind::UnsupportedOperation);
-    desk.ask(Ask::Close).await;
+    desk.ask(CommandBody::Close).await;
     desk.run("B").await.assert_answers("B");
     assert_eq!(desk.played.launches(), [Launch::Fresh, Launch::Resume]);
     checked(&desk).await;

@@ -1,8 +1,10 @@
 //! The Claude CLI behind the editor bridge: what it offers, and what it is handed.
 
 use async_trait::async_trait;
-use budao_acp::{Choice, Host, Offer, OwnMode, Reach, SignIn, ToolServer};
-use budao_claude::{Claude, DEFAULT_MODEL, gate};
+use budao_acp::{
+    EditorOptions, EngineMode, Host, ModelChoice, ServerTransport, SignIn, ToolServer,
+};
+use budao_claude::{Claude, DEFAULT_MODEL, permissions};
 use budao_core::{
     Fault, Lang,
     event::SessionId,
@@ -11,13 +13,13 @@ use budao_core::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::words::say;
+use crate::texts::localize;
 
 /// Tokens its models can read.
 const CONTEXT_TOKENS: u64 = 200_000;
 
 /// What the editor may choose from. The CLI knows its models by short names.
-pub(super) fn offer(models: Vec<String>, lang: Lang) -> Offer {
+pub(super) fn offer(models: Vec<String>, lang: Lang) -> EditorOptions {
     let models = if models.is_empty() {
         [DEFAULT_MODEL, "sonnet", "opus", "haiku"].map(str::to_owned).to_vec()
     } else {
@@ -25,15 +27,15 @@ pub(super) fn offer(models: Vec<String>, lang: Lang) -> Offer {
     };
     let sign_in = SignIn {
         id: "claude-login".to_owned(),
-        name: say(lang, "Sign in with the Claude CLI", "用 Claude CLI 登录").to_owned(),
-        about: say(
+        name: localize(lang, "Sign in with the Claude CLI", "用 Claude CLI 登录").to_owned(),
+        about: localize(
             lang,
             "Run `claude` in a terminal, type `/login`, then try again.",
             "请在终端运行 `claude`，输入 `/login`，然后重试。",
         )
         .to_owned(),
     };
-    Offer {
+    EditorOptions {
         engine: "claude".to_owned(),
         models: models.into_iter().map(|id| choice(id, lang)).collect(),
         thinking: true,
@@ -41,24 +43,24 @@ pub(super) fn offer(models: Vec<String>, lang: Lang) -> Offer {
         commands: Vec::new(),
         sign_ins: vec![sign_in],
         modes: modes(lang).to_vec(),
-        directories: Some(gate::DIRECTORIES.to_owned()),
+        directories: Some(permissions::DIRECTORIES.to_owned()),
     }
 }
 
 /// Modes of the CLI's own. It enforces them, and what it asks in spite of them is decided accordingly.
-fn modes(lang: Lang) -> [OwnMode; 2] {
-    let own = |id: &str, name: &str, about: &str| OwnMode {
+fn modes(lang: Lang) -> [EngineMode; 2] {
+    let own = |id: &str, name: &str, about: &str| EngineMode {
         id: id.to_owned(),
         name: name.to_owned(),
         about: about.to_owned(),
         permissions: Mode::Approval,
-        setting: (gate::MODE.to_owned(), id.to_owned()),
+        setting: (permissions::MODE.to_owned(), id.to_owned()),
     };
     [
         own(
             "acceptEdits",
-            say(lang, "Accept edits", "接受编辑"),
-            say(
+            localize(lang, "Accept edits", "接受编辑"),
+            localize(
                 lang,
                 "Edits in the working directories run; everything else is asked about",
                 "工作目录内的编辑直接执行，其余操作先询问",
@@ -66,8 +68,8 @@ fn modes(lang: Lang) -> [OwnMode; 2] {
         ),
         own(
             "dontAsk",
-            say(lang, "Don't ask", "不询问"),
-            say(
+            localize(lang, "Don't ask", "不询问"),
+            localize(
                 lang,
                 "What would have to be asked about is denied without a question",
                 "需要询问的操作一律直接拒绝",
@@ -77,20 +79,20 @@ fn modes(lang: Lang) -> [OwnMode; 2] {
 }
 
 /// A model to choose. The CLI's own choice has a name that people read.
-fn choice(id: String, lang: Lang) -> Choice {
+fn choice(id: String, lang: Lang) -> ModelChoice {
     let name = match id.as_str() {
-        DEFAULT_MODEL => say(lang, "Default", "默认").to_owned(),
+        DEFAULT_MODEL => localize(lang, "Default", "默认").to_owned(),
         name => name.to_owned(),
     };
-    Choice { id, name }
+    ModelChoice { id, name }
 }
 
 /// What is done for the editor when the CLI is the engine.
 #[derive(Debug)]
-pub(super) struct Hosted(pub(super) Claude);
+pub(super) struct ClaudeHost(pub(super) Claude);
 
 #[async_trait]
-impl Host for Hosted {
+impl Host for ClaudeHost {
     async fn tool_servers(
         &self,
         session: SessionId,
@@ -138,13 +140,13 @@ fn servers_of(servers: Vec<ToolServer>) -> Value {
     };
     let server = |server: ToolServer| {
         let said = match server.reach {
-            Reach::Stdio { command, args, env } => {
+            ServerTransport::Stdio { command, args, env } => {
                 json!({"type": "stdio", "command": command, "args": args, "env": pairs(env)})
             }
-            Reach::Http { url, headers } => {
+            ServerTransport::Http { url, headers } => {
                 json!({"type": "http", "url": url, "headers": pairs(headers)})
             }
-            Reach::Sse { url, headers } => {
+            ServerTransport::Sse { url, headers } => {
                 json!({"type": "sse", "url": url, "headers": pairs(headers)})
             }
         };

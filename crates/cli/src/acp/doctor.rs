@@ -2,13 +2,13 @@
 
 use std::{path::Path, time::Duration};
 
-use budao_core::{Fault, Kind, Lang, fault::text, seams::World};
+use budao_core::{Fault, Kind, Lang, fault::text, world::World};
 use budao_journal::{Journal, PathContent, Sqlite};
 use budao_models::Models;
 use budao_runtime::world;
 
-use super::{Engine, ServeArgs, claude, log};
-use crate::{exit::Exit, program, terminal::Terminal, wiring, words::say};
+use super::{EngineChoice, ServeArgs, claude, log};
+use crate::{exit::Exit, program, setup, terminal::Terminal, texts::localize};
 
 /// How long the CLI may take to say its version.
 const VERSION_MAX: Duration = Duration::from_secs(20);
@@ -22,10 +22,10 @@ struct Finding {
 
 /// Looks at everything, and tells it.
 pub(super) async fn run(args: &ServeArgs, json: bool, lang: Lang, terminal: &Terminal) -> Exit {
-    let world = world::real();
+    let world = world::system();
     let engine = args.engine();
-    let is_native = !matches!(engine, Ok(Engine::Claude(_)));
-    let mut findings = vec![configuration(args, lang), told_engine(engine, lang).await];
+    let is_native = !matches!(engine, Ok(EngineChoice::Claude(_)));
+    let mut findings = vec![configuration(args, lang), describe_engine(engine, lang).await];
     if is_native {
         findings.push(models(args, &world, lang));
     } else {
@@ -39,14 +39,18 @@ pub(super) async fn run(args: &ServeArgs, json: bool, lang: Lang, terminal: &Ter
             terminal.data(&format!("{found}\n"));
             continue;
         }
-        let mark = if fine { say(lang, "ok", "正常") } else { say(lang, "WRONG", "有问题") };
+        let mark = if fine {
+            localize(lang, "ok", "正常")
+        } else {
+            localize(lang, "WRONG", "有问题")
+        };
         terminal.data(&format!(
             "{}  {} {told}\n",
             crate::terminal::pad(mark, 6),
             terminal.strong(what)
         ));
     }
-    if is_fine { Exit::Fine } else { Exit::Failed }
+    if is_fine { Exit::Success } else { Exit::Failed }
 }
 
 fn finding(what: &str, found: Result<String, Fault>, lang: Lang) -> Finding {
@@ -55,7 +59,7 @@ fn finding(what: &str, found: Result<String, Fault>, lang: Lang) -> Finding {
         Ok(told) => Finding { what, fine: true, told },
         Err(fault) => {
             let code = fault.row().code;
-            let told = format!("{} (budao explain {code})", text::for_user(&fault, lang));
+            let told = format!("{} (budao explain {code})", text::user_text(&fault, lang));
             Finding { what, fine: false, told }
         }
     }
@@ -66,28 +70,29 @@ fn configuration(args: &ServeArgs, lang: Lang) -> Finding {
         Lang::En => format!("can be read; {} MCP servers", config.mcp.len()),
         Lang::Zh => format!("可以读取；{} 个 MCP 服务器", config.mcp.len()),
     });
-    finding(say(lang, "configuration", "配置"), told, lang)
+    finding(localize(lang, "configuration", "配置"), told, lang)
 }
 
 /// Which engine, and for the CLI its place and version.
-async fn told_engine(engine: Result<Engine, Fault>, lang: Lang) -> Finding {
+async fn describe_engine(engine: Result<EngineChoice, Fault>, lang: Lang) -> Finding {
     let told = match engine {
-        Ok(Engine::Native) => Ok("native".to_owned()),
-        Ok(Engine::Claude(path)) => {
+        Ok(EngineChoice::Native) => Ok("native".to_owned()),
+        Ok(EngineChoice::Claude(path)) => {
             let version = program::run(&path, &["--version".to_owned()], b"", VERSION_MAX).await;
             let version = version.map(|ended| ended.said).unwrap_or_default();
             Ok(format!("claude {} ({})", version.trim(), path.display()))
         }
         Err(fault) => Err(fault),
     };
-    finding(say(lang, "engine", "引擎"), told, lang)
+    finding(localize(lang, "engine", "引擎"), told, lang)
 }
 
 fn login(lang: Lang) -> Finding {
     let told = claude::signed_in();
-    let advice = say(lang, "run `claude` and type `/login`", "请运行 `claude` 并输入 `/login`");
+    let advice =
+        localize(lang, "run `claude` and type `/login`", "请运行 `claude` 并输入 `/login`");
     Finding {
-        what: say(lang, "login", "登录").to_owned(),
+        what: localize(lang, "login", "登录").to_owned(),
         fine: told.is_some(),
         told: told.unwrap_or_else(|| advice.to_owned()),
     }
@@ -96,31 +101,31 @@ fn login(lang: Lang) -> Finding {
 /// Every model can be made, which needs its key.
 fn models(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
     let limits = args.config.load().map(|config| config.limits).unwrap_or_default();
-    let models = Models::new(world.clone(), limits.into(), wiring::keys().0);
+    let models = Models::new(world.clone(), limits.into(), setup::keys().0);
     let wanted = args.models();
     let opened = wanted
         .iter()
         .try_for_each(|model| models.open(&Models::parse_spec(model)?).map(drop))
         .map(|()| wanted.join(", "));
-    finding(say(lang, "models", "模型"), opened, lang)
+    finding(localize(lang, "models", "模型"), opened, lang)
 }
 
 fn choices(args: &ServeArgs, lang: Lang) -> Finding {
     let told = args
         .permissions()
         .and_then(|permissions| args.execution_error().map(|_| permissions.mode.to_string()));
-    finding(say(lang, "permission", "权限"), told, lang)
+    finding(localize(lang, "permission", "权限"), told, lang)
 }
 
 /// The journal can be read, or there is a place for one.
 async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
-    let what = say(lang, "journal", "日志库");
+    let what = localize(lang, "journal", "日志库");
     let path = match &args.journal.journal {
         Some(path) => Some(path.clone()),
-        None => wiring::state_directory().map(|directory| directory.join("journal.db")),
+        None => setup::state_directory().map(|directory| directory.join("journal.db")),
     };
     let Some(path) = path else {
-        let told = say(lang, "no home directory: say --journal", "没有主目录：请用 --journal");
+        let told = localize(lang, "no home directory: say --journal", "没有主目录：请用 --journal");
         return Finding { what: what.to_owned(), fine: false, told: told.to_owned() };
     };
     let is_default = args.journal.journal.is_none();
@@ -133,16 +138,17 @@ async fn journal(args: &ServeArgs, world: &World, lang: Lang) -> Finding {
         }
         Err(fault) => return finding(what, Err(fault), lang),
     }
-    let told = match Sqlite::open_read_only(&path, world.clone(), budao_journal::Options::default())
-        .await
-    {
-        Ok(journal) => {
-            let found = journal.sessions(budao_journal::Filter::default()).await;
-            journal.close().await;
-            found.map(|_| path.display().to_string())
-        }
-        Err(fault) => Err(fault),
-    };
+    let told =
+        match Sqlite::open_read_only(&path, world.clone(), budao_journal::SqliteOptions::default())
+            .await
+        {
+            Ok(journal) => {
+                let found = journal.sessions(budao_journal::Filter::default()).await;
+                journal.close().await;
+                found.map(|_| path.display().to_string())
+            }
+            Err(fault) => Err(fault),
+        };
     finding(what, told, lang)
 }
 
@@ -161,7 +167,7 @@ fn not_yet(what: &str, path: &Path, lang: Lang) -> Finding {
 }
 
 fn log_file(lang: Lang) -> Finding {
-    let what = say(lang, "log file", "日志文件");
+    let what = localize(lang, "log file", "日志文件");
     match log::path() {
         Some(path) if path.exists() => {
             Finding { what: what.to_owned(), fine: true, told: path.display().to_string() }
@@ -170,7 +176,7 @@ fn log_file(lang: Lang) -> Finding {
         None => Finding {
             what: what.to_owned(),
             fine: false,
-            told: say(lang, "no home directory", "没有主目录").to_owned(),
+            told: localize(lang, "no home directory", "没有主目录").to_owned(),
         },
     }
 }

@@ -16,7 +16,7 @@ use tracing_subscriber::{
     EnvFilter, Layer as _, fmt::MakeWriter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-use crate::{log::Log, wiring};
+use crate::{log::Log, setup};
 
 /// What is worth a line in a file unless somebody says.
 const USUAL: &str = "budao=info,budao_acp=info,warn";
@@ -29,7 +29,7 @@ const LINE_BYTES: usize = 4 * 1024;
 
 /// Where it is; none if there is no home directory.
 pub(super) fn path() -> Option<PathBuf> {
-    wiring::state_directory().map(|directory| directory.join("acp.log"))
+    setup::state_directory().map(|directory| directory.join("acp.log"))
 }
 
 /// Log lines go there from now on, or where the configuration says.
@@ -37,11 +37,11 @@ pub(super) fn path() -> Option<PathBuf> {
 /// # Errors
 /// `configuration_wrong` when a level is no level, or the file cannot be made.
 pub(super) fn start(log: &Log) -> Result<(), Fault> {
-    let scrubber = Scrubber::with_secrets(wiring::keys().1);
+    let scrubber = Scrubber::with_secrets(setup::keys().1);
     let mut layers = Vec::new();
     match &log.file {
         Some(path) => {
-            let make = Clean { make: log.appender(path)?, scrubber };
+            let make = ScrubbedMakeWriter { make: log.appender(path)?, scrubber };
             layers.push(log.layer(make, false).with_filter(log.filter(USUAL)?).boxed());
         }
         None => {
@@ -49,7 +49,7 @@ pub(super) fn start(log: &Log) -> Result<(), Fault> {
             let stderr = log.layer(io::stderr, colours).with_filter(log.filter("off")?);
             layers.push(stderr.boxed());
             if let Some(file) = path().and_then(|path| open(&path).ok()) {
-                let make = Clean { make: Arc::new(file), scrubber };
+                let make = ScrubbedMakeWriter { make: Arc::new(file), scrubber };
                 layers.push(log.layer(make, false).with_filter(EnvFilter::new(USUAL)).boxed());
             }
         }
@@ -60,26 +60,26 @@ pub(super) fn start(log: &Log) -> Result<(), Fault> {
 }
 
 /// Makes writers that take lines, each scrubbed and short enough.
-struct Clean<M> {
+struct ScrubbedMakeWriter<M> {
     make: M,
     scrubber: Scrubber,
 }
 
-impl<'w, M: MakeWriter<'w>> MakeWriter<'w> for Clean<M> {
-    type Writer = Cleaned<'w, M::Writer>;
+impl<'w, M: MakeWriter<'w>> MakeWriter<'w> for ScrubbedMakeWriter<M> {
+    type Writer = ScrubbedWriter<'w, M::Writer>;
 
     fn make_writer(&'w self) -> Self::Writer {
-        Cleaned { writer: self.make.make_writer(), scrubber: &self.scrubber }
+        ScrubbedWriter { writer: self.make.make_writer(), scrubber: &self.scrubber }
     }
 }
 
 /// Takes one line.
-struct Cleaned<'s, W> {
+struct ScrubbedWriter<'s, W> {
     writer: W,
     scrubber: &'s Scrubber,
 }
 
-impl<W: Write> Write for Cleaned<'_, W> {
+impl<W: Write> Write for ScrubbedWriter<'_, W> {
     /// A line comes in one piece.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let kept = if line.len() > LINE_BYTES { &line[..LINE_BYTES] } else { line };
@@ -115,7 +115,8 @@ mod tests {
     fn a_line_is_scrubbed_and_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("acp.log");
-        let make = Clean { make: Arc::new(open(&path).unwrap()), scrubber: Scrubber::new() };
+        let make =
+            ScrubbedMakeWriter { make: Arc::new(open(&path).unwrap()), scrubber: Scrubber::new() };
         let secret = format!("sk-ant-api03-{}", "Ab3dEf6hIj".repeat(9));
         make.make_writer().write_all(b"short and clean\n").unwrap();
         make.make_writer()

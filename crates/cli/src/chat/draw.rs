@@ -9,16 +9,17 @@ use ratatui::{
 };
 
 use super::{
-    keys::{Hands, Mode},
-    lines, tellings,
+    fault_details,
+    keys::{InputMode, InputState},
+    lines,
     view::View,
 };
 use crate::{
-    glyphs::{cut, one_line, wrap},
-    screen::Look,
-    story::count,
+    screen::Theme,
+    symbols::{cut, one_line, wrap},
+    texts::localize,
     top::short,
-    words::say,
+    transcript::count,
 };
 
 /// Lines a message may take while it is written.
@@ -30,22 +31,27 @@ const LOW: u16 = 9;
 
 /// What is drawn, besides what is known.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct DrawContext {
     /// None until the first word is said.
     pub(crate) session: Option<SessionId>,
     pub(crate) now: Timestamp,
-    pub(crate) look: Look,
+    pub(crate) look: Theme,
     pub(crate) lang: Lang,
 }
 
-impl Sight {
+impl DrawContext {
     pub(crate) fn w<'a>(&self, en: &'a str, zh: &'a str) -> &'a str {
-        say(self.lang, en, zh)
+        localize(self.lang, en, zh)
     }
 }
 
 /// Draws everything, and says how many lines of conversation fit.
-pub(crate) fn draw(frame: &mut Frame<'_>, view: &View, hands: &mut Hands, sight: &Sight) -> usize {
+pub(crate) fn draw(
+    frame: &mut Frame<'_>,
+    view: &View,
+    hands: &mut InputState,
+    sight: &DrawContext,
+) -> usize {
     let area = frame.area();
     if area.width == 0 || area.height == 0 {
         return 1;
@@ -65,24 +71,26 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View, hands: &mut Hands, sight:
         frame.render_widget(hints(view, hands, sight, keys.width), keys);
     }
     match hands.mode {
-        Mode::Tellings { back } => tellings::draw(frame, middle, view, hands, back, sight),
-        Mode::Talk | Mode::Word => conversation(frame, middle, view, hands, sight),
+        InputMode::FaultDetails { back } => {
+            fault_details::draw(frame, middle, view, hands, back, sight)
+        }
+        InputMode::Compose | InputMode::DenyNote => conversation(frame, middle, view, hands, sight),
     }
     frame.render_widget(status(view, hands, sight, rule.width), rule);
     match below {
-        Below::Question(lines) => frame.render_widget(Paragraph::new(lines), bottom),
-        Below::Draft(_) => draft(frame, bottom, hands, sight),
+        BottomPane::Question(lines) => frame.render_widget(Paragraph::new(lines), bottom),
+        BottomPane::Draft(_) => draft(frame, bottom, hands, sight),
     }
     usize::from(middle.height)
 }
 
 /// What stands under the conversation.
-enum Below {
+enum BottomPane {
     Question(Vec<Line<'static>>),
     Draft(u16),
 }
 
-impl Below {
+impl BottomPane {
     fn height(&self) -> u16 {
         match self {
             Self::Question(lines) => u16::try_from(lines.len()).unwrap_or(u16::MAX),
@@ -91,18 +99,23 @@ impl Below {
     }
 }
 
-fn below(view: &View, hands: &Hands, sight: &Sight, area: Rect) -> Below {
+fn below(view: &View, hands: &InputState, sight: &DrawContext, area: Rect) -> BottomPane {
     let most = (area.height / 3).clamp(1, DRAFT_LINES);
-    if hands.mode == Mode::Talk && !view.questions.is_empty() {
-        return Below::Question(question(view, sight, area.width.into(), (area.height / 2).into()));
+    if hands.mode == InputMode::Compose && !view.questions.is_empty() {
+        return BottomPane::Question(question(
+            view,
+            sight,
+            area.width.into(),
+            (area.height / 2).into(),
+        ));
     }
     let columns = usize::from(area.width).saturating_sub(2).max(1);
     let lines: usize =
         hands.draft.lines().iter().map(|line| wrap(line, columns).len().max(1)).sum();
-    Below::Draft(u16::try_from(lines).unwrap_or(most).clamp(1, most))
+    BottomPane::Draft(u16::try_from(lines).unwrap_or(most).clamp(1, most))
 }
 
-fn title(view: &View, sight: &Sight, columns: u16) -> Line<'static> {
+fn title(view: &View, sight: &DrawContext, columns: u16) -> Line<'static> {
     let id = sight.session.map_or_else(|| sight.w("new", "新会话").to_owned(), short);
     let what = view.settings.title.as_deref().map(one_line).unwrap_or_default();
     let mut text = format!(" budao · {} · {}", one_line(&view.settings.model), id);
@@ -116,22 +129,22 @@ fn title(view: &View, sight: &Sight, columns: u16) -> Line<'static> {
     Line::styled(text, sight.look.bar())
 }
 
-fn hints(view: &View, hands: &Hands, sight: &Sight, columns: u16) -> Line<'static> {
+fn hints(view: &View, hands: &InputState, sight: &DrawContext, columns: u16) -> Line<'static> {
     let text = match hands.mode {
-        Mode::Tellings { .. } => sight
+        InputMode::FaultDetails { .. } => sight
             .w("←/→ other faults · ↑/↓ scroll · Esc back", "←/→ 其他故障 · ↑/↓ 滚动 · Esc 返回"),
-        Mode::Word => sight.w(
+        InputMode::DenyNote => sight.w(
             "Enter no, with this word to the model · Esc back",
             "Enter 拒绝并附言告知模型 · Esc 返回",
         ),
-        Mode::Talk if !view.questions.is_empty() => {
+        InputMode::Compose if !view.questions.is_empty() => {
             sight.w("↑/↓ scroll · Ctrl-T faults", "↑/↓ 滚动 · Ctrl-T 故障")
         }
-        Mode::Talk if view.turn.is_some() => sight.w(
+        InputMode::Compose if view.turn.is_some() => sight.w(
             "Esc stop · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D leave",
             "Esc 停止 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 离开",
         ),
-        Mode::Talk => sight.w(
+        InputMode::Compose => sight.w(
             "Enter send · Alt-Enter new line · Ctrl-T faults · PgUp/PgDn scroll · Ctrl-D leave",
             "Enter 发送 · Alt-Enter 换行 · Ctrl-T 故障 · PgUp/PgDn 滚动 · Ctrl-D 离开",
         ),
@@ -140,7 +153,7 @@ fn hints(view: &View, hands: &Hands, sight: &Sight, columns: u16) -> Line<'stati
 }
 
 /// The line between conversation and input: what is going on.
-fn status(view: &View, hands: &Hands, sight: &Sight, columns: u16) -> Line<'static> {
+fn status(view: &View, hands: &InputState, sight: &DrawContext, columns: u16) -> Line<'static> {
     let look = sight.look;
     let (text, style) = match (&hands.notice, view.turn) {
         (Some(notice), _) => (one_line(notice), look.warn()),
@@ -167,7 +180,7 @@ fn status(view: &View, hands: &Hands, sight: &Sight, columns: u16) -> Line<'stat
     Line::from(vec![Span::styled(text, style), Span::styled("─".repeat(rest), look.faint())])
 }
 
-fn running(view: &View, since: Timestamp, step: u32, sight: &Sight) -> String {
+fn running(view: &View, since: Timestamp, step: u32, sight: &DrawContext) -> String {
     let took = format!("{} s", sight.now.since(since).as_secs());
     if let Some(due) = view.next_try() {
         let wait = lines::left(due, sight.now);
@@ -180,7 +193,7 @@ fn running(view: &View, since: Timestamp, step: u32, sight: &Sight) -> String {
     format!("{} {step} · {took}", lines::spinner(sight.now))
 }
 
-fn question(view: &View, sight: &Sight, columns: usize, most: usize) -> Vec<Line<'static>> {
+fn question(view: &View, sight: &DrawContext, columns: usize, most: usize) -> Vec<Line<'static>> {
     let Some(question) = view.questions.front() else { return Vec::new() };
     let look = sight.look;
     let asked = format!(
@@ -207,8 +220,8 @@ fn question(view: &View, sight: &Sight, columns: usize, most: usize) -> Vec<Line
     lines
 }
 
-fn draft(frame: &mut Frame<'_>, area: Rect, hands: &mut Hands, sight: &Sight) {
-    let is_word = hands.mode == Mode::Word;
+fn draft(frame: &mut Frame<'_>, area: Rect, hands: &mut InputState, sight: &DrawContext) {
+    let is_word = hands.mode == InputMode::DenyNote;
     let mark = if is_word { "✎ " } else { "› " };
     let [gutter, field] =
         Layout::horizontal([Constraint::Length(2.min(area.width)), Constraint::Min(0)]).areas(area);
@@ -224,7 +237,7 @@ fn draft(frame: &mut Frame<'_>, area: Rect, hands: &mut Hands, sight: &Sight) {
     hands.draft.set_placeholder_text(cut(empty, field.width.into()));
     hands.draft.set_placeholder_style(sight.look.faint());
     frame.render_widget(&hands.draft, field);
-    if matches!(hands.mode, Mode::Tellings { .. }) {
+    if matches!(hands.mode, InputMode::FaultDetails { .. }) {
         return;
     }
     let (at, top) = (hands.draft.screen_cursor(), hands.draft.scroll_offset());
@@ -234,7 +247,13 @@ fn draft(frame: &mut Frame<'_>, area: Rect, hands: &mut Hands, sight: &Sight) {
 }
 
 /// The end of the conversation, or as far back as was scrolled.
-fn conversation(frame: &mut Frame<'_>, area: Rect, view: &View, hands: &mut Hands, sight: &Sight) {
+fn conversation(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    view: &View,
+    hands: &mut InputState,
+    sight: &DrawContext,
+) {
     let (height, columns) = (usize::from(area.height), usize::from(area.width));
     let wanted = height.saturating_add(hands.scrolled);
     let mut blocks: Vec<Vec<Line<'static>>> = Vec::new();

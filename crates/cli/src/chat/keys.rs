@@ -15,7 +15,7 @@ const PASTE_BYTES: usize = 256 * 1024;
 
 /// What somebody wants.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Want {
+pub(crate) enum UserAction {
     /// Nothing that leaves the screen.
     Nothing,
     /// Say this.
@@ -30,20 +30,20 @@ pub(crate) enum Want {
 
 /// Where the keys go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum InputMode {
     /// Into the message, or to the question that is open.
     #[default]
-    Talk,
+    Compose,
     /// Into a word for the model, with which the question is answered by no.
-    Word,
+    DenyNote,
     /// Through the tellings of a fault: this many from the last one.
-    Tellings { back: usize },
+    FaultDetails { back: usize },
 }
 
 /// Everything on the screen that is not in the records.
 #[derive(Debug)]
-pub(crate) struct Hands {
-    pub(crate) mode: Mode,
+pub(crate) struct InputState {
+    pub(crate) mode: InputMode,
     pub(crate) draft: TextArea<'static>,
     /// Lines from the end of the conversation; 0 follows it.
     pub(crate) scrolled: usize,
@@ -53,13 +53,13 @@ pub(crate) struct Hands {
     pub(crate) notice: Option<String>,
 }
 
-impl Hands {
+impl InputState {
     pub(crate) fn new() -> Self {
-        Self { mode: Mode::Talk, draft: empty(), scrolled: 0, told_from: 0, notice: None }
+        Self { mode: InputMode::Compose, draft: empty(), scrolled: 0, told_from: 0, notice: None }
     }
 
     /// What a key, a paste or another event wants.
-    pub(crate) fn take(&mut self, event: Event, view: &View, page: usize) -> Want {
+    pub(crate) fn take(&mut self, event: Event, view: &View, page: usize) -> UserAction {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.press(key, view, page),
             Event::Paste(text) if text.len() <= PASTE_BYTES => {
@@ -67,70 +67,70 @@ impl Hands {
                     let text = text.replace("\r\n", "\n").replace('\r', "\n");
                     self.draft.insert_str(text);
                 }
-                Want::Nothing
+                UserAction::Nothing
             }
-            _ => Want::Nothing,
+            _ => UserAction::Nothing,
         }
     }
 
     /// Do letters go into the draft?
     pub(crate) fn writes(&self, view: &View) -> bool {
         match self.mode {
-            Mode::Talk => view.questions.is_empty(),
-            Mode::Word => true,
-            Mode::Tellings { .. } => false,
+            InputMode::Compose => view.questions.is_empty(),
+            InputMode::DenyNote => true,
+            InputMode::FaultDetails { .. } => false,
         }
     }
 
-    fn press(&mut self, key: KeyEvent, view: &View, page: usize) -> Want {
+    fn press(&mut self, key: KeyEvent, view: &View, page: usize) -> UserAction {
         self.notice = None;
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match (key.code, control) {
             (KeyCode::Char('c'), true) => return self.interrupt(view),
-            (KeyCode::Char('d'), true) if self.draft.is_empty() => return Want::Quit,
+            (KeyCode::Char('d'), true) if self.draft.is_empty() => return UserAction::Quit,
             (KeyCode::Char('t'), true) => {
                 self.tellings(view);
-                return Want::Nothing;
+                return UserAction::Nothing;
             }
             _ => {}
         }
         match self.mode {
-            Mode::Tellings { back } => self.read_tellings(key.code, back, view, page),
-            Mode::Word => self.write_word(key, view),
-            Mode::Talk if !view.questions.is_empty() => self.decide(key.code, view, page),
-            Mode::Talk => self.write(key, view, page),
+            InputMode::FaultDetails { back } => self.read_tellings(key.code, back, view, page),
+            InputMode::DenyNote => self.write_word(key, view),
+            InputMode::Compose if !view.questions.is_empty() => self.decide(key.code, view, page),
+            InputMode::Compose => self.write(key, view, page),
         }
     }
 
     /// Ctrl-C stops what runs; when nothing runs it first empties the draft, then leaves.
-    fn interrupt(&mut self, view: &View) -> Want {
+    fn interrupt(&mut self, view: &View) -> UserAction {
         if view.turn.is_some_and(|turn| !turn.is_cancelled) {
-            return Want::Cancel;
+            return UserAction::Cancel;
         }
         if view.turn.is_none() && !self.draft.is_empty() {
             self.draft = empty();
-            return Want::Nothing;
+            return UserAction::Nothing;
         }
-        Want::Quit
+        UserAction::Quit
     }
 
     fn tellings(&mut self, view: &View) {
         self.told_from = 0;
         self.mode = match self.mode {
-            Mode::Tellings { .. } => Mode::Talk,
-            _ if view.faults().next().is_some() => Mode::Tellings { back: 0 },
+            InputMode::FaultDetails { .. } => InputMode::Compose,
+            _ if view.faults().next().is_some() => InputMode::FaultDetails { back: 0 },
             mode => mode,
         };
     }
 
-    fn read_tellings(&mut self, key: KeyCode, back: usize, view: &View, page: usize) -> Want {
+    fn read_tellings(&mut self, key: KeyCode, back: usize, view: &View, page: usize) -> UserAction {
         let oldest = view.faults().count().saturating_sub(1);
         let mut turn = |back: usize| {
-            self.mode = Mode::Tellings { back };
+            self.mode = InputMode::FaultDetails { back };
             self.told_from = 0;
         };
         match key {
-            KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.mode = Mode::Talk,
+            KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.mode = InputMode::Compose,
             KeyCode::Left => turn((back + 1).min(oldest)),
             KeyCode::Right => turn(back.saturating_sub(1)),
             KeyCode::Down => self.told_from += 1,
@@ -139,82 +139,82 @@ impl Hands {
             KeyCode::PageUp => self.told_from = self.told_from.saturating_sub(page),
             _ => {}
         }
-        Want::Nothing
+        UserAction::Nothing
     }
 
-    fn decide(&mut self, key: KeyCode, view: &View, page: usize) -> Want {
-        let Some(question) = view.questions.front() else { return Want::Nothing };
+    fn decide(&mut self, key: KeyCode, view: &View, page: usize) -> UserAction {
+        let Some(question) = view.questions.front() else { return UserAction::Nothing };
         let decided = |decision| {
             let question = Box::new(question.clone());
-            Want::Decide { question, decision, note: None }
+            UserAction::Decide { question, decision, note: None }
         };
         match key {
             KeyCode::Char('y' | 'Y') => decided(Decision::Allow),
             KeyCode::Char('n' | 'N') => decided(Decision::Deny),
             KeyCode::Char('w' | 'W') => {
-                (self.mode, self.draft) = (Mode::Word, empty());
-                Want::Nothing
+                (self.mode, self.draft) = (InputMode::DenyNote, empty());
+                UserAction::Nothing
             }
-            KeyCode::Esc => Want::Cancel,
+            KeyCode::Esc => UserAction::Cancel,
             other => {
                 self.scroll(other, page);
-                Want::Nothing
+                UserAction::Nothing
             }
         }
     }
 
-    fn write_word(&mut self, key: KeyEvent, view: &View) -> Want {
+    fn write_word(&mut self, key: KeyEvent, view: &View) -> UserAction {
         match key.code {
             KeyCode::Esc => {
-                (self.mode, self.draft) = (Mode::Talk, empty());
-                Want::Nothing
+                (self.mode, self.draft) = (InputMode::Compose, empty());
+                UserAction::Nothing
             }
             KeyCode::Enter => {
                 let note = self.taken();
-                self.mode = Mode::Talk;
-                let Some(question) = view.questions.front() else { return Want::Nothing };
+                self.mode = InputMode::Compose;
+                let Some(question) = view.questions.front() else { return UserAction::Nothing };
                 let question = Box::new(question.clone());
-                Want::Decide { question, decision: Decision::Deny, note }
+                UserAction::Decide { question, decision: Decision::Deny, note }
             }
             _ => {
                 self.draft.input(key);
-                Want::Nothing
+                UserAction::Nothing
             }
         }
     }
 
-    fn write(&mut self, key: KeyEvent, view: &View, page: usize) -> Want {
+    fn write(&mut self, key: KeyEvent, view: &View, page: usize) -> UserAction {
         let breaks = key.modifiers.intersects(KeyModifiers::ALT | KeyModifiers::SHIFT);
         match key.code {
-            KeyCode::Esc if view.turn.is_some() => Want::Cancel,
+            KeyCode::Esc if view.turn.is_some() => UserAction::Cancel,
             KeyCode::Esc => {
                 self.scrolled = 0;
-                Want::Nothing
+                UserAction::Nothing
             }
             KeyCode::Enter if breaks => {
                 self.draft.insert_newline();
-                Want::Nothing
+                UserAction::Nothing
             }
             KeyCode::Char('j') if key.modifiers.contains(KeyModifiers::CONTROL) => {
                 self.draft.insert_newline();
-                Want::Nothing
+                UserAction::Nothing
             }
             KeyCode::Enter => match self.taken() {
-                Some(text) if text == "/quit" || text == "/exit" => Want::Quit,
+                Some(text) if text == "/quit" || text == "/exit" => UserAction::Quit,
                 Some(text) => {
                     self.scrolled = 0;
-                    Want::Send(text)
+                    UserAction::Send(text)
                 }
-                None => Want::Nothing,
+                None => UserAction::Nothing,
             },
             KeyCode::Up | KeyCode::Down if !self.draft.is_empty() => {
                 self.draft.input(key);
-                Want::Nothing
+                UserAction::Nothing
             }
-            code if self.scroll(code, page) => Want::Nothing,
+            code if self.scroll(code, page) => UserAction::Nothing,
             _ => {
                 self.draft.input(key);
-                Want::Nothing
+                UserAction::Nothing
             }
         }
     }

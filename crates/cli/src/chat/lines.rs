@@ -8,12 +8,12 @@ use ratatui::{
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
-    draw::Sight,
-    view::{Call, CallEnd, Entry, Reply, Sent, Told, View},
+    draw::DrawContext,
+    view::{CallEnd, CallView, ChatEntry, DeliveryState, FaultView, QuestionReply, View},
 };
 use crate::{
-    glyphs::{cut, one_line, wrap},
-    story::seconds,
+    symbols::{cut, one_line, wrap},
+    transcript::seconds,
 };
 
 /// Lines of a thought; the last ones are shown.
@@ -36,7 +36,7 @@ pub(super) fn left(due: Timestamp, now: Timestamp) -> String {
 }
 
 /// What stands before everything that is kept.
-pub(super) fn beginning(view: &View, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+pub(super) fn beginning(view: &View, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
     let text = if view.dropped > 0 {
         let id = sight.session.map(|session| session.to_string()).unwrap_or_default();
         match sight.lang {
@@ -57,22 +57,24 @@ pub(super) fn beginning(view: &View, columns: usize, sight: &Sight) -> Vec<Line<
 }
 
 /// The lines of one thing.
-pub(super) fn of(entry: &Entry, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+pub(super) fn of(entry: &ChatEntry, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
     let look = sight.look;
     match entry {
-        Entry::You { text, state, .. } => you(text, *state, columns, sight),
-        Entry::Words { text, is_void: false, .. } => plain(text.trim_end(), columns, Style::new()),
-        Entry::Words { text, is_void: true, .. } => {
+        ChatEntry::UserMessage { text, state, .. } => you(text, *state, columns, sight),
+        ChatEntry::Text { text, is_void: false, .. } => {
+            plain(text.trim_end(), columns, Style::new())
+        }
+        ChatEntry::Text { text, is_void: true, .. } => {
             marked("⌫ ", text.trim_end(), columns, look.faint())
         }
-        Entry::Thought { text, is_void, .. } => {
+        ChatEntry::Thought { text, is_void, .. } => {
             let mark = if *is_void { "⌫ " } else { "∴ " };
             let mut lines = marked(mark, text.trim_end(), columns, look.faint());
             let from = lines.len().saturating_sub(THOUGHT_LINES);
             lines.split_off(from)
         }
-        Entry::Call(call) => of_call(call, columns, sight),
-        Entry::Asked { question, reason, answer } => {
+        ChatEntry::Call(call) => of_call(call, columns, sight),
+        ChatEntry::Question { question, reason, answer } => {
             let asked = format!(
                 "{} {} {}",
                 sight.w("may it run?", "是否允许执行？"),
@@ -83,8 +85,8 @@ pub(super) fn of(entry: &Entry, columns: usize, sight: &Sight) -> Vec<Line<'stat
             lines.extend(reply(reason, answer, columns, sight));
             lines
         }
-        Entry::Fault(told) => fault(told, "✗ ", columns, sight),
-        Entry::Retry { next, of, due, is_over } => {
+        ChatEntry::Fault(told) => fault(told, "✗ ", columns, sight),
+        ChatEntry::Retry { next, of, due, is_over } => {
             let mut text = format!("{} {next}/{of}", sight.w("try", "重试"));
             if !is_over {
                 let wait = left(*due, sight.now);
@@ -92,25 +94,30 @@ pub(super) fn of(entry: &Entry, columns: usize, sight: &Sight) -> Vec<Line<'stat
             }
             marked("↻ ", &text, columns, look.warn())
         }
-        Entry::Line(text) => plain(text, columns, look.faint()),
-        Entry::End { line, .. } => plain(line, columns, look.faint()),
+        ChatEntry::Notice(text) => plain(text, columns, look.faint()),
+        ChatEntry::End { line, .. } => plain(line, columns, look.faint()),
     }
 }
 
-fn you(text: &str, state: Sent, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+fn you(
+    text: &str,
+    state: DeliveryState,
+    columns: usize,
+    sight: &DrawContext,
+) -> Vec<Line<'static>> {
     let look = sight.look;
     let mut lines = vec![Line::default()];
     lines.extend(marked("› ", text, columns, look.strong()));
     let note = match state {
-        Sent::Taken => return lines,
-        Sent::Waits => sight.w("waits for its turn", "等待处理"),
-        Sent::Withdrawn => sight.w("taken back", "已撤回"),
+        DeliveryState::Accepted => return lines,
+        DeliveryState::Pending => sight.w("waits for its turn", "等待处理"),
+        DeliveryState::Withdrawn => sight.w("taken back", "已撤回"),
     };
     lines.extend(marked("  ", note, columns, look.faint()));
     lines
 }
 
-fn of_call(call: &Call, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+fn of_call(call: &CallView, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
     let look = sight.look;
     let (mark, style) = match (&call.end, call.since) {
         (Some(CallEnd { fault: None, .. }), _) => ("✓ ".to_owned(), look.good()),
@@ -146,7 +153,7 @@ fn of_call(call: &Call, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
 }
 
 /// What a call writes, gave, or why it failed.
-fn below_call(call: &Call, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+fn below_call(call: &CallView, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
     let look = sight.look;
     match &call.end {
         None if call.output.is_empty() => Vec::new(),
@@ -161,27 +168,32 @@ fn below_call(call: &Call, columns: usize, sight: &Sight) -> Vec<Line<'static>> 
     }
 }
 
-fn fault(told: &Told, mark: &str, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+fn fault(told: &FaultView, mark: &str, columns: usize, sight: &DrawContext) -> Vec<Line<'static>> {
     let row = told.fault.row();
     let about = match &told.tool {
         Some(tool) if mark == "✗ " => format!("{tool}: "),
         _ => String::new(),
     };
-    let mut said = format!("{} {about}{}", row.code, text::for_user(&told.fault, sight.lang));
+    let mut said = format!("{} {about}{}", row.code, text::user_text(&told.fault, sight.lang));
     if told.is_given_up {
         said.push_str(&format!(" ({})", sight.w("gave up", "已放弃")));
     }
     marked(mark, &said, columns, sight.look.bad())
 }
 
-fn reply(reason: &str, answer: &Reply, columns: usize, sight: &Sight) -> Vec<Line<'static>> {
+fn reply(
+    reason: &str,
+    answer: &QuestionReply,
+    columns: usize,
+    sight: &DrawContext,
+) -> Vec<Line<'static>> {
     let look = sight.look;
     let (text, style) = match answer {
-        Reply::None => (one_line(&text::reason(reason, sight.lang)), look.faint()),
-        Reply::Expired => {
+        QuestionReply::None => (one_line(&text::reason(reason, sight.lang)), look.faint()),
+        QuestionReply::Expired => {
             (sight.w("nobody answered in time", "无人及时回答").to_owned(), look.bad())
         }
-        Reply::Said { decision, by, note } => {
+        QuestionReply::Answered { decision, by, note } => {
             let (said, style) = match decision {
                 Decision::Allow => (sight.w("yes", "允许"), look.good()),
                 Decision::Deny => (sight.w("no", "拒绝"), look.bad()),

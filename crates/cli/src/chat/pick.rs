@@ -1,7 +1,7 @@
 //! Which session is taken up: a list to choose from.
 
 use budao_core::{Fault, Lang, Timestamp, event::SessionId};
-use budao_journal::{Filter, Journal, State, Summary};
+use budao_journal::{Filter, Journal, SessionState, SessionSummary};
 use ratatui::{
     Frame,
     crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
@@ -11,11 +11,11 @@ use ratatui::{
 };
 
 use crate::{
-    glyphs::{cut, one_line},
-    screen::{Look, Screen, told_to_end},
+    screen::{Screen, Theme, termination_signal},
+    symbols::{cut, one_line},
     terminal::pad,
+    texts::localize,
     top::short,
-    words::say,
 };
 
 /// Sessions in the list.
@@ -24,8 +24,8 @@ const LISTED: usize = 500;
 const SEARCH: usize = 80;
 
 /// What came of it.
-pub(super) enum Picked {
-    This(SessionId),
+pub(super) enum PickResult {
+    Session(SessionId),
     /// Somebody left the list.
     None,
     /// There was nothing to choose from.
@@ -36,15 +36,15 @@ pub(super) enum Picked {
 pub(super) async fn run(
     journal: &dyn Journal,
     now: Timestamp,
-    look: Look,
+    look: Theme,
     lang: Lang,
-) -> Result<Picked, Fault> {
+) -> Result<PickResult, Fault> {
     let sessions = journal.sessions(Filter { limit: LISTED, ..Filter::default() }).await?;
     if sessions.is_empty() {
-        return Ok(Picked::Empty);
+        return Ok(PickResult::Empty);
     }
-    let mut list = List { sessions, search: String::new(), at: 0 };
-    let end = told_to_end();
+    let mut list = SessionList { sessions, search: String::new(), at: 0 };
+    let end = termination_signal();
     let mut screen = Screen::enter().map_err(|error| super::unusable(&error))?;
     tokio::pin!(end);
     loop {
@@ -53,10 +53,10 @@ pub(super) async fn run(
         drawn.map_err(|error| super::unusable(&error))?;
         let event = tokio::select! {
             biased;
-            () = &mut end => return Ok(Picked::None),
+            () = &mut end => return Ok(PickResult::None),
             event = screen.next() => event,
         };
-        let Some(event) = event else { return Ok(Picked::None) };
+        let Some(event) = event else { return Ok(PickResult::None) };
         if let Event::Key(key) = event
             && key.kind != KeyEventKind::Release
             && let Some(picked) = list.press(key, page)
@@ -67,17 +67,17 @@ pub(super) async fn run(
 }
 
 /// The sessions, and where one is among them.
-pub(super) struct List {
-    pub(super) sessions: Vec<Summary>,
+pub(super) struct SessionList {
+    pub(super) sessions: Vec<SessionSummary>,
     pub(super) search: String,
     pub(super) at: usize,
 }
 
-impl List {
+impl SessionList {
     /// Those that have the searched words in their name or id.
-    fn found(&self) -> Vec<&Summary> {
+    fn found(&self) -> Vec<&SessionSummary> {
         let search = self.search.to_lowercase();
-        let fits = |session: &&Summary| {
+        let fits = |session: &&SessionSummary| {
             let name = session.title.as_deref().unwrap_or_default().to_lowercase();
             name.contains(&search) || session.session.to_string().contains(&search)
         };
@@ -85,14 +85,14 @@ impl List {
     }
 
     /// What a key does; none if the choice is still open.
-    pub(super) fn press(&mut self, key: KeyEvent, page: usize) -> Option<Picked> {
+    pub(super) fn press(&mut self, key: KeyEvent, page: usize) -> Option<PickResult> {
         let last = self.found().len().saturating_sub(1);
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Esc => return Some(Picked::None),
-            KeyCode::Char('c' | 'd') if control => return Some(Picked::None),
+            KeyCode::Esc => return Some(PickResult::None),
+            KeyCode::Char('c' | 'd') if control => return Some(PickResult::None),
             KeyCode::Enter => {
-                return self.found().get(self.at).map(|found| Picked::This(found.session));
+                return self.found().get(self.at).map(|found| PickResult::Session(found.session));
             }
             KeyCode::Up => self.at = self.at.saturating_sub(1),
             KeyCode::Down => self.at = (self.at + 1).min(last),
@@ -117,9 +117,9 @@ impl List {
 /// Draws the list, and says how many rows fit.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
-    list: &List,
+    list: &SessionList,
     now: Timestamp,
-    look: Look,
+    look: Theme,
     lang: Lang,
 ) -> usize {
     let area = frame.area();
@@ -131,7 +131,7 @@ pub(super) fn draw(
         Constraint::Length(u16::from(has_keys)),
     ])
     .areas(area);
-    let asked = say(lang, "Which session?", "继续哪个会话？");
+    let asked = localize(lang, "Which session?", "继续哪个会话？");
     let title = cut(&format!(" {asked} {}", one_line(&list.search)), columns);
     frame.render_widget(Line::styled(pad(&title, columns), look.bar()), head);
     let height = usize::from(body.height).max(1);
@@ -147,10 +147,10 @@ pub(super) fn draw(
             Line::styled(text, style)
         })
         .collect();
-    let nothing = say(lang, "  nothing fits", "  没有匹配");
+    let nothing = localize(lang, "  nothing fits", "  没有匹配");
     let rows = if rows.is_empty() { vec![Line::styled(nothing, look.faint())] } else { rows };
     frame.render_widget(Paragraph::new(rows), body);
-    let hints = say(
+    let hints = localize(
         lang,
         "↑/↓ choose · letters search · Enter take up · Esc leave",
         "↑/↓ 选择 · 输入文字搜索 · Enter 继续 · Esc 离开",
@@ -159,7 +159,7 @@ pub(super) fn draw(
     height
 }
 
-fn row(session: &Summary, now: Timestamp, lang: Lang) -> String {
+fn row(session: &SessionSummary, now: Timestamp, lang: Lang) -> String {
     let name = session.title.as_deref().map(one_line).unwrap_or_default();
     let code = session.last_code.as_deref().unwrap_or_default();
     format!(
@@ -171,13 +171,13 @@ fn row(session: &Summary, now: Timestamp, lang: Lang) -> String {
 }
 
 /// What a session is doing, in a word.
-pub(crate) fn state(state: State, lang: Lang) -> &'static str {
+pub(crate) fn state(state: SessionState, lang: Lang) -> &'static str {
     match state {
-        State::Idle => say(lang, "idle", "空闲"),
-        State::Running => say(lang, "running", "运行中"),
-        State::Asking => say(lang, "asking", "等待回答"),
-        State::Closed => say(lang, "closed", "已关闭"),
-        State::Failed => say(lang, "failed", "失败"),
+        SessionState::Idle => localize(lang, "idle", "空闲"),
+        SessionState::Running => localize(lang, "running", "运行中"),
+        SessionState::Asking => localize(lang, "asking", "等待回答"),
+        SessionState::Closed => localize(lang, "closed", "已关闭"),
+        SessionState::Failed => localize(lang, "failed", "失败"),
     }
 }
 
@@ -190,5 +190,5 @@ pub(crate) fn ago(at: Timestamp, now: Timestamp, lang: Lang) -> String {
         3_600..86_400 => (seconds / 3_600, "h", "时前"),
         _ => (seconds / 86_400, "d", "天前"),
     };
-    format!("{number} {}", say(lang, en, zh))
+    format!("{number} {}", localize(lang, en, zh))
 }

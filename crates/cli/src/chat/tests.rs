@@ -12,7 +12,7 @@ use budao_core::{
     tool::{Outcome, Output, Repair, RepairKind},
     trace::Trace,
 };
-use budao_journal::{State, Summary};
+use budao_journal::{SessionState, SessionSummary};
 use ratatui::{
     Terminal,
     backend::TestBackend,
@@ -23,14 +23,14 @@ use serde_json::json;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
-    draw::{Sight, draw},
-    keys::{Hands, Mode, Want},
+    draw::{DrawContext, draw},
+    keys::{InputMode, InputState, UserAction},
     pick,
     view::View,
 };
-use crate::screen::Look;
+use crate::screen::Theme;
 
-const LOOK: Look = Look { colours: true };
+const LOOK: Theme = Theme { colours: true };
 
 fn session() -> SessionId {
     "0193a5e0-0000-7000-8000-00000000beef".parse().unwrap()
@@ -59,16 +59,16 @@ pub(crate) fn shown(buffer: &Buffer) -> String {
 }
 
 /// A conversation that was told so far.
-struct Told {
+struct ChatFixture {
     view: View,
-    hands: Hands,
+    hands: InputState,
     lang: Lang,
     seq: u64,
 }
 
-impl Told {
+impl ChatFixture {
     fn new(lang: Lang) -> Self {
-        let mut told = Self { view: View::new(lang), hands: Hands::new(), lang, seq: 0 };
+        let mut told = Self { view: View::new(lang), hands: InputState::new(), lang, seq: 0 };
         let settings = Settings {
             model: "demo".into(),
             language: lang,
@@ -108,7 +108,7 @@ impl Told {
     }
 
     fn words(&mut self, step: u32, text: &str) -> &mut Self {
-        self.tell(Event::TextCame { step, text: text.into() })
+        self.tell(Event::TextDelta { step, text: text.into() })
     }
 
     fn wants(&mut self, step: u32, tool: &str, arguments: &serde_json::Value) -> &mut Self {
@@ -126,7 +126,7 @@ impl Told {
     }
 
     fn starts(&mut self, step: u32, tool: &str, arguments: serde_json::Value) -> &mut Self {
-        self.tell(Event::CallStarted {
+        self.tell(Event::ToolCallStarted {
             call: CallId::from(format!("c{step}").as_str()),
             tool: tool.into(),
             arguments,
@@ -141,7 +141,7 @@ impl Told {
 
     fn ends(&mut self, step: u32, tool: &str, outcome: Outcome) -> &mut Self {
         let call = CallId::from(format!("c{step}").as_str());
-        self.tell(Event::CallEnded { call, tool: tool.into(), outcome, duration_ms: 12 })
+        self.tell(Event::ToolCallEnded { call, tool: tool.into(), outcome, duration_ms: 12 })
     }
 
     fn asked(&mut self) -> &mut Self {
@@ -163,25 +163,25 @@ impl Told {
         self.tell(Event::TurnEnded { stop, fault, steps: 1, usage })
     }
 
-    fn press(&mut self, code: KeyCode) -> Want {
+    fn press(&mut self, code: KeyCode) -> UserAction {
         self.press_with(code, KeyModifiers::NONE)
     }
 
-    fn press_with(&mut self, code: KeyCode, modifiers: KeyModifiers) -> Want {
+    fn press_with(&mut self, code: KeyCode, modifiers: KeyModifiers) -> UserAction {
         self.hands.take(Input::Key(KeyEvent::new(code, modifiers)), &self.view, 10)
     }
 
     fn write(&mut self, text: &str) -> &mut Self {
         for letter in text.chars() {
-            assert_eq!(self.press(KeyCode::Char(letter)), Want::Nothing);
+            assert_eq!(self.press(KeyCode::Char(letter)), UserAction::Nothing);
         }
         self
     }
 
-    fn draw(&mut self, columns: u16, rows: u16, look: Look) -> Buffer {
+    fn draw(&mut self, columns: u16, rows: u16, look: Theme) -> Buffer {
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
         let (lang, now) = (self.lang, at(self.seq + 5));
-        let sight = Sight { session: Some(session()), now, look, lang };
+        let sight = DrawContext { session: Some(session()), now, look, lang };
         let Self { view, hands, .. } = self;
         terminal.draw(|frame| _ = draw(frame, view, hands, &sight)).unwrap();
         terminal.backend().buffer().clone()
@@ -205,12 +205,12 @@ fn limited() -> Fault {
     Fault::new(Kind::ModelRateLimited, Operation::ModelRequest)
         .attempt(1, 3)
         .retry_after(Duration::from_secs(2))
-        .because("HTTP 429 from the provider")
+        .with_cause("HTTP 429 from the provider")
 }
 
 /// An agent errs, is told, and reads the file.
-fn correction(lang: Lang) -> Told {
-    let mut told = Told::new(lang);
+fn correction(lang: Lang) -> ChatFixture {
+    let mut told = ChatFixture::new(lang);
     let wrong = json!({"file": "README.md"});
     let right = json!({"path": "README.md"});
     told.message("read README.md and count its headings").begin();
@@ -220,8 +220,8 @@ fn correction(lang: Lang) -> Told {
     told
 }
 
-fn recovery(lang: Lang) -> Told {
-    let mut told = Told::new(lang);
+fn recovery(lang: Lang) -> ChatFixture {
+    let mut told = ChatFixture::new(lang);
     told.message("say hello").begin().words(1, "Hel");
     told.tell(Event::AnswerAbandoned { step: 1, attempt: 1 });
     told.tell(Event::FaultRaised { fault: limited(), scope: Scope::default() });
@@ -239,14 +239,14 @@ fn recovery(lang: Lang) -> Told {
     told
 }
 
-fn question(lang: Lang) -> Told {
-    let mut told = Told::new(lang);
+fn question(lang: Lang) -> ChatFixture {
+    let mut told = ChatFixture::new(lang);
     told.message("make a file").begin();
     told.wants(3, "bash_run", &json!({"cmd": "touch made && ls -la"})).asked();
     told
 }
 
-fn failure(lang: Lang) -> Told {
+fn failure(lang: Lang) -> ChatFixture {
     let mut told = recovery(lang);
     told.step(1, 2);
     told.tell(Event::RecoveryFailed { fault: limited().attempt(3, 3), scope: Scope::default() });
@@ -255,17 +255,17 @@ fn failure(lang: Lang) -> Told {
 }
 
 /// Wide, right-to-left, joined and hostile characters.
-fn strange(lang: Lang) -> Told {
-    let mut told = Told::new(lang);
+fn strange(lang: Lang) -> ChatFixture {
+    let mut told = ChatFixture::new(lang);
     told.message("你好，世界！这一行很长，需要在合适的地方换行。").begin();
     told.words(1, "שלום עולם 👩‍👩‍👧 e\u{301} \u{1b}[31mred\u{202e}gnorw\ttab\r\n再见");
     told.wants(1, "fs_写", &json!({"路径": "文件\u{7}.md"}));
     told
 }
 
-fn stories(lang: Lang) -> [(&'static str, Told); 6] {
+fn stories(lang: Lang) -> [(&'static str, ChatFixture); 6] {
     [
-        ("empty", Told::new(lang)),
+        ("empty", ChatFixture::new(lang)),
         ("correction", correction(lang)),
         ("retry", recovery(lang)),
         ("question", question(lang)),
@@ -289,11 +289,11 @@ fn a_fault_is_told_as_the_model_the_user_and_the_operator_were_told_it() {
     for lang in [Lang::En, Lang::Zh] {
         let mut told = correction(lang);
         told.press_with(KeyCode::Char('t'), KeyModifiers::CONTROL);
-        assert_eq!(told.hands.mode, Mode::Tellings { back: 0 });
+        assert_eq!(told.hands.mode, InputMode::FaultDetails { back: 0 });
         insta::assert_snapshot!(format!("tellings_{lang}_120"), told.shown(120, 30));
         insta::assert_snapshot!(format!("tellings_{lang}_50"), told.shown(50, 24));
         told.press(KeyCode::Esc);
-        assert_eq!(told.hands.mode, Mode::Talk);
+        assert_eq!(told.hands.mode, InputMode::Compose);
     }
 }
 
@@ -304,7 +304,9 @@ fn no_size_no_state_and_no_language_makes_it_panic() {
     for (columns, rows) in sizes.into_iter().chain(widths) {
         for lang in [Lang::En, Lang::Zh] {
             for (_, mut told) in stories(lang) {
-                for mode in [Mode::Talk, Mode::Word, Mode::Tellings { back: 0 }] {
+                for mode in
+                    [InputMode::Compose, InputMode::DenyNote, InputMode::FaultDetails { back: 0 }]
+                {
                     told.hands.mode = mode;
                     told.hands.scrolled = 3;
                     told.draw(columns, rows, LOOK);
@@ -325,7 +327,7 @@ fn on_the_smallest_screen_the_question_and_its_keys_are_seen() {
 #[test]
 fn without_colour_nothing_is_coloured_and_everything_is_said() {
     for (name, mut told) in stories(Lang::En) {
-        let plain = told.draw(80, 20, Look { colours: false });
+        let plain = told.draw(80, 20, Theme { colours: false });
         for cell in plain.content() {
             assert_eq!(cell.fg, ratatui::style::Color::Reset, "{name}");
             assert_eq!(cell.bg, ratatui::style::Color::Reset, "{name}");
@@ -360,13 +362,13 @@ fn a_filled_default_is_no_repair_and_a_mended_slip_is_one() {
 fn a_question_is_answered_with_a_key_and_bound_to_what_was_shown() {
     for (key, wanted) in [('y', Decision::Allow), ('n', Decision::Deny)] {
         let mut told = question(Lang::En);
-        let Want::Decide { question, decision, note } = told.press(KeyCode::Char(key)) else {
+        let UserAction::Decide { question, decision, note } = told.press(KeyCode::Char(key)) else {
             panic!("{key} answers");
         };
         assert_eq!((decision, question.digest.as_str(), note), (wanted, "d1", None));
     }
     let mut told = question(Lang::En);
-    assert_eq!(told.press(KeyCode::Char('x')), Want::Nothing);
+    assert_eq!(told.press(KeyCode::Char('x')), UserAction::Nothing);
     assert!(told.hands.draft.is_empty(), "letters are not taken for a message");
 }
 
@@ -376,41 +378,43 @@ fn a_no_can_have_a_word_for_the_model() {
     told.press(KeyCode::Char('w'));
     told.write("not here");
     insta::assert_snapshot!("word_en_80", told.shown(80, 20));
-    let Want::Decide { decision, note, .. } = told.press(KeyCode::Enter) else { panic!("answers") };
+    let UserAction::Decide { decision, note, .. } = told.press(KeyCode::Enter) else {
+        panic!("answers")
+    };
     assert_eq!((decision, note.as_deref()), (Decision::Deny, Some("not here")));
-    assert_eq!(told.hands.mode, Mode::Talk);
+    assert_eq!(told.hands.mode, InputMode::Compose);
 }
 
 #[test]
 fn escape_stops_the_turn_and_nothing_when_none_runs() {
-    assert_eq!(correction(Lang::En).press(KeyCode::Esc), Want::Cancel);
-    assert_eq!(question(Lang::En).press(KeyCode::Esc), Want::Cancel);
-    assert_eq!(failure(Lang::En).press(KeyCode::Esc), Want::Nothing);
+    assert_eq!(correction(Lang::En).press(KeyCode::Esc), UserAction::Cancel);
+    assert_eq!(question(Lang::En).press(KeyCode::Esc), UserAction::Cancel);
+    assert_eq!(failure(Lang::En).press(KeyCode::Esc), UserAction::Nothing);
 }
 
 #[test]
 fn an_interrupt_stops_the_turn_first_and_leaves_then() {
     let mut told = correction(Lang::En);
-    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), Want::Cancel);
+    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Cancel);
     told.tell(Event::CancelRequested { by: "terminal".into(), reason: None });
     assert!(told.shown(80, 20).contains("stopping"));
-    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), Want::Quit);
+    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Quit);
     let mut told = failure(Lang::En);
     told.write("half");
-    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), Want::Nothing);
+    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Nothing);
     assert!(told.hands.draft.is_empty());
-    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), Want::Quit);
+    assert_eq!(told.press_with(KeyCode::Char('c'), KeyModifiers::CONTROL), UserAction::Quit);
 }
 
 #[test]
 fn a_message_of_several_lines_is_written_and_sent_whole() {
-    let mut told = Told::new(Lang::Zh);
+    let mut told = ChatFixture::new(Lang::Zh);
     told.write("第一行");
     told.press_with(KeyCode::Enter, KeyModifiers::ALT);
     told.hands.take(Input::Paste("second\r\nthird".into()), &told.view, 10);
     insta::assert_snapshot!("draft_zh_36", told.shown(36, 14));
-    assert_eq!(told.press(KeyCode::Enter), Want::Send("第一行\nsecond\nthird".into()));
-    assert_eq!(told.press(KeyCode::Enter), Want::Nothing, "an empty draft is not sent");
+    assert_eq!(told.press(KeyCode::Enter), UserAction::Send("第一行\nsecond\nthird".into()));
+    assert_eq!(told.press(KeyCode::Enter), UserAction::Nothing, "an empty draft is not sent");
 }
 
 #[test]
@@ -431,7 +435,7 @@ fn what_was_said_can_be_scrolled_to_and_no_further() {
 
 #[test]
 fn words_that_came_in_one_piece_are_shown_once() {
-    let mut told = Told::new(Lang::En);
+    let mut told = ChatFixture::new(Lang::En);
     told.message("hi").begin().words(1, "Hello.");
     let content = vec![Block::Text("Hello.".into())];
     let (stop, usage) = (ModelStop::EndTurn, Usage::default());
@@ -452,9 +456,9 @@ fn a_call_ends_with_what_it_gave() {
     assert!(shown.contains("1 step ·"), "{shown}");
 }
 
-fn summary(number: u8, state: State, title: &str) -> Summary {
+fn summary(number: u8, state: SessionState, title: &str) -> SessionSummary {
     let id = format!("0193a5e0-0000-7000-8000-0000000000{number:02}");
-    Summary {
+    SessionSummary {
         session: id.parse().unwrap(),
         state,
         opened_at: at(0),
@@ -463,7 +467,7 @@ fn summary(number: u8, state: State, title: &str) -> Summary {
         labels: Default::default(),
         turns: 1,
         open_turn: None,
-        last_code: (state == State::Failed).then(|| "ERR_AUTH_001".into()),
+        last_code: (state == SessionState::Failed).then(|| "ERR_AUTH_001".into()),
         head: 3,
     }
 }
@@ -471,11 +475,11 @@ fn summary(number: u8, state: State, title: &str) -> Summary {
 #[test]
 fn a_session_is_found_by_its_words_and_chosen() {
     let sessions = vec![
-        summary(31, State::Running, "count the headings"),
-        summary(22, State::Asking, "读取文件"),
-        summary(13, State::Failed, "sign in"),
+        summary(31, SessionState::Running, "count the headings"),
+        summary(22, SessionState::Asking, "读取文件"),
+        summary(13, SessionState::Failed, "sign in"),
     ];
-    let mut list = pick::List { sessions, search: String::new(), at: 0 };
+    let mut list = pick::SessionList { sessions, search: String::new(), at: 0 };
     let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
     for (name, lang, columns) in [("en", Lang::En, 70), ("zh", Lang::Zh, 40)] {
         let mut terminal = Terminal::new(TestBackend::new(columns, 8)).unwrap();
@@ -489,11 +493,11 @@ fn a_session_is_found_by_its_words_and_chosen() {
     for letter in "sign".chars() {
         assert!(list.press(key(KeyCode::Char(letter)), 5).is_none());
     }
-    let Some(pick::Picked::This(session)) = list.press(key(KeyCode::Enter), 5) else {
+    let Some(pick::PickResult::Session(session)) = list.press(key(KeyCode::Enter), 5) else {
         panic!("it is chosen");
     };
-    assert_eq!(session, summary(13, State::Failed, "").session);
+    assert_eq!(session, summary(13, SessionState::Failed, "").session);
     list.search = "nothing like it".into();
     assert!(list.press(key(KeyCode::Enter), 5).is_none(), "nothing is chosen where nothing is");
-    assert!(matches!(list.press(key(KeyCode::Esc), 5), Some(pick::Picked::None)));
+    assert!(matches!(list.press(key(KeyCode::Esc), 5), Some(pick::PickResult::None)));
 }

@@ -11,9 +11,9 @@ use budao_core::{
 use budao_runtime::Question;
 
 use crate::{
-    glyphs::one_line,
-    story::{self, Story},
+    symbols::one_line,
     terminal::Terminal,
+    transcript::{self, TranscriptPrinter},
 };
 
 /// What is kept of a conversation; older parts are in the journal.
@@ -25,46 +25,46 @@ const OUTPUT_BYTES: usize = 4_000;
 
 /// One thing in the conversation.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Entry {
+pub(crate) enum ChatEntry {
     /// The person's words.
-    You { command: CommandId, text: String, state: Sent },
+    UserMessage { command: CommandId, text: String, state: DeliveryState },
     /// The model's words.
-    Words { step: u32, text: String, is_void: bool },
+    Text { step: u32, text: String, is_void: bool },
     /// What it thought.
     Thought { step: u32, text: String, is_void: bool },
     /// A call.
-    Call(Call),
+    Call(CallView),
     /// Somebody was asked.
-    Asked { question: Question, reason: String, answer: Reply },
+    Question { question: Question, reason: String, answer: QuestionReply },
     /// Something went wrong.
-    Fault(Box<Told>),
+    Fault(Box<FaultView>),
     /// It is tried again.
     Retry { next: u32, of: u32, due: Timestamp, is_over: bool },
     /// Anything else, in a line.
-    Line(String),
+    Notice(String),
     /// The turn is over.
     End { stop: StopReason, line: String },
 }
 
 /// What became of the person's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    Waits,
-    Taken,
+pub(crate) enum DeliveryState {
+    Pending,
+    Accepted,
     Withdrawn,
 }
 
 /// What was replied to a question.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Reply {
+pub(crate) enum QuestionReply {
     None,
-    Said { decision: Decision, by: String, note: Option<String> },
+    Answered { decision: Decision, by: String, note: Option<String> },
     Expired,
 }
 
 /// A call as it stands.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Call {
+pub(crate) struct CallView {
     pub(crate) id: CallId,
     pub(crate) tool: String,
     pub(crate) arguments: String,
@@ -83,12 +83,12 @@ pub(crate) struct CallEnd {
     pub(crate) duration_ms: u64,
     /// What it gave, in a line.
     pub(crate) gave: String,
-    pub(crate) fault: Option<Box<Told>>,
+    pub(crate) fault: Option<Box<FaultView>>,
 }
 
 /// A fault, and what each audience was told of it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct FaultView {
     pub(crate) seq: Seq,
     pub(crate) turn: u64,
     pub(crate) fault: Fault,
@@ -101,7 +101,7 @@ pub(crate) struct Told {
 
 /// A turn that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Running {
+pub(crate) struct RunningTurn {
     pub(crate) since: Timestamp,
     pub(crate) step: u32,
     pub(crate) is_cancelled: bool,
@@ -111,11 +111,11 @@ pub(crate) struct Running {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     pub(crate) lang: Lang,
-    pub(crate) entries: VecDeque<Entry>,
+    pub(crate) entries: VecDeque<ChatEntry>,
     /// Parts that are no longer shown.
     pub(crate) dropped: usize,
     pub(crate) settings: Settings,
-    pub(crate) turn: Option<Running>,
+    pub(crate) turn: Option<RunningTurn>,
     /// Questions nobody has answered, the first one first.
     pub(crate) questions: VecDeque<Question>,
     /// The last record taken up.
@@ -136,22 +136,22 @@ impl View {
             }
             Event::MessageAccepted { command, content } => {
                 let (command, text) = (command.clone(), message::text_of(content));
-                self.push(Entry::You { command, text, state: Sent::Waits });
+                self.push(ChatEntry::UserMessage { command, text, state: DeliveryState::Pending });
             }
             Event::PipelineAccepted { command, question, .. } => {
                 let (command, text) = (command.clone(), question.clone());
-                self.push(Entry::You { command, text, state: Sent::Waits });
+                self.push(ChatEntry::UserMessage { command, text, state: DeliveryState::Pending });
             }
-            Event::MessageWithdrawn { command, .. } => self.sent(command, Sent::Withdrawn),
+            Event::MessageWithdrawn { command, .. } => self.sent(command, DeliveryState::Withdrawn),
             Event::TurnStarted { message } => {
-                self.sent(message, Sent::Taken);
-                self.turn = Some(Running { since: record.at, step: 0, is_cancelled: false });
+                self.sent(message, DeliveryState::Accepted);
+                self.turn = Some(RunningTurn { since: record.at, step: 0, is_cancelled: false });
             }
             Event::CancelRequested { .. } => self.cancelled(record),
             Event::TurnEnded { stop, .. } => self.turn_ended(*stop, record),
             Event::StepStarted { step, .. } => self.step(*step),
-            Event::TextCame { step, text } => self.words(*step, text),
-            Event::ThoughtCame { step, text } => self.thought(*step, text),
+            Event::TextDelta { step, text } => self.words(*step, text),
+            Event::ThinkingDelta { step, text } => self.thought(*step, text),
             Event::ModelAnswered { step, content, .. } => self.answered(*step, content),
             Event::AnswerAbandoned { step, .. } => self.void(*step),
             _ => self.take_call(record),
@@ -161,48 +161,50 @@ impl View {
     /// Calls, questions, faults, and what is left.
     fn take_call(&mut self, record: &Record) {
         match &record.event {
-            Event::CallStarted { call, tool, arguments, attempt, repairs, .. } => {
-                let started = Call {
+            Event::ToolCallStarted { call, tool, arguments, attempt, repairs, .. } => {
+                let started = CallView {
                     attempt: *attempt,
-                    repaired: story::repaired(repairs),
+                    repaired: transcript::repaired(repairs),
                     since: Some(record.at),
-                    ..Call::wanted(call, tool, &arguments.to_string())
+                    ..CallView::wanted(call, tool, &arguments.to_string())
                 };
                 match self.call(call) {
                     Some(again) => *again = started,
-                    None => self.push(Entry::Call(started)),
+                    None => self.push(ChatEntry::Call(started)),
                 }
             }
-            Event::OutputCame { call, text } => {
+            Event::ToolOutputDelta { call, text } => {
                 if let Some(call) = self.call(call) {
                     append(&mut call.output, text, OUTPUT_BYTES);
                 }
             }
-            Event::CallEnded { call, tool, outcome, duration_ms } => {
+            Event::ToolCallEnded { call, tool, outcome, duration_ms } => {
                 self.call_ended(call, tool, outcome, *duration_ms, record);
             }
             asked @ Event::QuestionAsked { reason, .. } => {
                 if let Some(question) = Question::of(asked) {
                     self.questions.push_back(question.clone());
-                    let (reason, answer) = (reason.clone(), Reply::None);
-                    self.push(Entry::Asked { question, reason, answer });
+                    let (reason, answer) = (reason.clone(), QuestionReply::None);
+                    self.push(ChatEntry::Question { question, reason, answer });
                 }
             }
             Event::QuestionAnswered { question, decision, by, note, .. } => {
                 let (decision, by, note) = (*decision, one_line(by), note.as_deref().map(one_line));
-                self.replied(question, Reply::Said { decision, by, note });
+                self.replied(question, QuestionReply::Answered { decision, by, note });
             }
-            Event::QuestionExpired { question, .. } => self.replied(question, Reply::Expired),
+            Event::QuestionExpired { question, .. } => {
+                self.replied(question, QuestionReply::Expired)
+            }
             Event::FaultRaised { fault, scope } => {
-                self.push(Entry::Fault(Box::new(Told {
+                self.push(ChatEntry::Fault(Box::new(FaultView {
                     tool: scope.tool.as_deref().map(one_line),
-                    ..Told::of(fault, record)
+                    ..FaultView::of(fault, record)
                 })));
             }
             Event::RecoveryFailed { fault, .. } => self.gave_up(fault, record),
             Event::RetryScheduled { next_attempt, max_attempts, due_at, .. } => {
                 let (next, of, due) = (*next_attempt, *max_attempts, *due_at);
-                self.push(Entry::Retry { next, of, due, is_over: false });
+                self.push(ChatEntry::Retry { next, of, due, is_over: false });
             }
             Event::Recovered { .. } => {
                 self.retries_over();
@@ -214,13 +216,13 @@ impl View {
 
     /// Whatever has a line in the story and no shape of its own here.
     fn line(&mut self, record: &Record) {
-        let story = Story { terminal: &Terminal::plain(), lang: self.lang };
+        let story = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
         if let Some(line) = story.line(record) {
-            self.push(Entry::Line(line));
+            self.push(ChatEntry::Notice(line));
         }
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: ChatEntry) {
         self.entries.push_back(entry);
         if self.entries.len() > ENTRIES {
             self.entries.pop_front();
@@ -228,9 +230,9 @@ impl View {
         }
     }
 
-    fn sent(&mut self, message: &CommandId, now: Sent) {
+    fn sent(&mut self, message: &CommandId, now: DeliveryState) {
         for entry in self.entries.iter_mut().rev() {
-            if let Entry::You { command, state, .. } = entry
+            if let ChatEntry::UserMessage { command, state, .. } = entry
                 && command == message
             {
                 *state = now;
@@ -247,19 +249,19 @@ impl View {
     }
 
     fn words(&mut self, of: u32, more: &str) {
-        if let Some(Entry::Words { step, text, is_void: false }) = self.entries.back_mut()
+        if let Some(ChatEntry::Text { step, text, is_void: false }) = self.entries.back_mut()
             && *step == of
         {
             return append(text, more, TEXT_BYTES);
         }
-        self.push(Entry::Words { step: of, text: more.to_owned(), is_void: false });
+        self.push(ChatEntry::Text { step: of, text: more.to_owned(), is_void: false });
     }
 
     /// Words that did not come one by one come now, and so do the calls it wants.
     fn answered(&mut self, step: u32, content: &[Block]) {
         let mut since = self.entries.iter().rev().take_while(|entry| !is_border(entry));
         let is_told = since.any(
-            |entry| matches!(entry, Entry::Words { step: of, is_void: false, .. } if *of == step),
+            |entry| matches!(entry, ChatEntry::Text { step: of, is_void: false, .. } if *of == step),
         );
         let text = message::text_of(content);
         if !is_told && !text.is_empty() {
@@ -267,26 +269,27 @@ impl View {
         }
         for block in content {
             if let Block::ToolUse(wanted) = block {
-                let call = Call::wanted(&wanted.id, &wanted.name, &wanted.arguments);
-                self.push(Entry::Call(call));
+                let call = CallView::wanted(&wanted.id, &wanted.name, &wanted.arguments);
+                self.push(ChatEntry::Call(call));
             }
         }
     }
 
     fn thought(&mut self, of: u32, more: &str) {
-        if let Some(Entry::Thought { step, text, is_void: false }) = self.entries.back_mut()
+        if let Some(ChatEntry::Thought { step, text, is_void: false }) = self.entries.back_mut()
             && *step == of
         {
             return append(text, more, TEXT_BYTES);
         }
-        self.push(Entry::Thought { step: of, text: more.to_owned(), is_void: false });
+        self.push(ChatEntry::Thought { step: of, text: more.to_owned(), is_void: false });
     }
 
     /// What came of that step's answer does not count.
     fn void(&mut self, of: u32) {
         for entry in self.entries.iter_mut().rev() {
             match entry {
-                Entry::Words { step, is_void, .. } | Entry::Thought { step, is_void, .. }
+                ChatEntry::Text { step, is_void, .. }
+                | ChatEntry::Thought { step, is_void, .. }
                     if *step == of =>
                 {
                     *is_void = true;
@@ -297,9 +300,9 @@ impl View {
         }
     }
 
-    fn call(&mut self, id: &CallId) -> Option<&mut Call> {
+    fn call(&mut self, id: &CallId) -> Option<&mut CallView> {
         self.entries.iter_mut().rev().find_map(|entry| match entry {
-            Entry::Call(call) if call.id == *id => Some(call),
+            ChatEntry::Call(call) if call.id == *id => Some(call),
             _ => None,
         })
     }
@@ -313,12 +316,12 @@ impl View {
         record: &Record,
     ) {
         let fault = outcome.fault().map(|fault| {
-            let model = Some(outcome.told_to_model(self.settings.language).0);
+            let model = Some(outcome.render_for_model(self.settings.language).0);
             let tool = Some(one_line(tool));
-            Box::new(Told { tool, model, ..Told::of(fault, record) })
+            Box::new(FaultView { tool, model, ..FaultView::of(fault, record) })
         });
         let gave = match outcome {
-            Outcome::Done(output) => story::preview(&one_line(&shown(&output.data))),
+            Outcome::Done(output) => transcript::preview(&one_line(&shown(&output.data))),
             Outcome::Failed(_) => String::new(),
         };
         let end = Some(CallEnd { duration_ms, gave, fault });
@@ -326,13 +329,13 @@ impl View {
             call.end = end;
             return;
         }
-        self.push(Entry::Call(Call { end, ..Call::wanted(id, tool, "") }));
+        self.push(ChatEntry::Call(CallView { end, ..CallView::wanted(id, tool, "") }));
     }
 
-    fn replied(&mut self, to: &budao_core::event::QuestionId, reply: Reply) {
+    fn replied(&mut self, to: &budao_core::event::QuestionId, reply: QuestionReply) {
         self.questions.retain(|question| question.id != *to);
         for entry in self.entries.iter_mut().rev() {
-            if let Entry::Asked { question, answer, .. } = entry
+            if let ChatEntry::Question { question, answer, .. } = entry
                 && question.id == *to
             {
                 *answer = reply;
@@ -344,20 +347,20 @@ impl View {
     fn gave_up(&mut self, fault: &Fault, record: &Record) {
         self.retries_over();
         let last = self.entries.iter_mut().rev().find_map(|entry| match entry {
-            Entry::Fault(told) if told.fault.kind() == fault.kind() => Some(told),
+            ChatEntry::Fault(told) if told.fault.kind() == fault.kind() => Some(told),
             _ => None,
         });
         if let Some(last) = last.filter(|last| last.turn == record.turn) {
             last.is_given_up = true;
             return;
         }
-        let told = Told { is_given_up: true, ..Told::of(fault, record) };
-        self.push(Entry::Fault(Box::new(told)));
+        let told = FaultView { is_given_up: true, ..FaultView::of(fault, record) };
+        self.push(ChatEntry::Fault(Box::new(told)));
     }
 
     fn retries_over(&mut self) {
         for entry in self.entries.iter_mut().rev().take(16) {
-            if let Entry::Retry { is_over, .. } = entry {
+            if let ChatEntry::Retry { is_over, .. } = entry {
                 *is_over = true;
             }
         }
@@ -378,22 +381,24 @@ impl View {
         if let Some(fault) = fault
             && self.last_fault().is_none_or(|told| told.fault.kind() != fault.kind())
         {
-            self.push(Entry::Fault(Box::new(Told::of(fault, record))));
+            self.push(ChatEntry::Fault(Box::new(FaultView::of(fault, record))));
         }
-        let story = Story { terminal: &Terminal::plain(), lang: self.lang };
+        let story = TranscriptPrinter { terminal: &Terminal::plain(), lang: self.lang };
         let line = story.line(record).unwrap_or_default();
-        self.push(Entry::End { stop, line });
+        self.push(ChatEntry::End { stop, line });
     }
 
-    fn last_fault(&self) -> Option<&Told> {
+    fn last_fault(&self) -> Option<&FaultView> {
         self.faults().next_back()
     }
 
     /// Everything that went wrong, the oldest first.
-    pub(crate) fn faults(&self) -> impl DoubleEndedIterator<Item = &Told> {
+    pub(crate) fn faults(&self) -> impl DoubleEndedIterator<Item = &FaultView> {
         self.entries.iter().filter_map(|entry| match entry {
-            Entry::Fault(told) => Some(&**told),
-            Entry::Call(Call { end: Some(CallEnd { fault: Some(told), .. }), .. }) => Some(&**told),
+            ChatEntry::Fault(told) => Some(&**told),
+            ChatEntry::Call(CallView { end: Some(CallEnd { fault: Some(told), .. }), .. }) => {
+                Some(&**told)
+            }
             _ => None,
         })
     }
@@ -401,18 +406,18 @@ impl View {
     /// When the next try comes, if one is waited for.
     pub(crate) fn next_try(&self) -> Option<Timestamp> {
         self.entries.iter().rev().take(16).find_map(|entry| match entry {
-            Entry::Retry { due, is_over: false, .. } => Some(*due),
+            ChatEntry::Retry { due, is_over: false, .. } => Some(*due),
             _ => None,
         })
     }
 }
 
 /// Does it stand between two turns?
-fn is_border(entry: &Entry) -> bool {
-    matches!(entry, Entry::End { .. })
+fn is_border(entry: &ChatEntry) -> bool {
+    matches!(entry, ChatEntry::End { .. })
 }
 
-impl Call {
+impl CallView {
     fn wanted(id: &CallId, tool: &str, arguments: &str) -> Self {
         Self {
             id: id.clone(),
@@ -427,12 +432,12 @@ impl Call {
     }
 }
 
-impl Told {
+impl FaultView {
     fn of(fault: &Fault, record: &Record) -> Self {
         Self {
             seq: record.seq,
             turn: record.turn,
-            fault: fault.clone().traced(record.trace),
+            fault: fault.clone().with_trace(record.trace),
             tool: None,
             model: None,
             is_given_up: false,

@@ -10,8 +10,8 @@ use budao_core::{
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::{Config, ConfigArgs, Serve, layers};
-use crate::{exit::Exit, log::Log, terminal::Terminal, words::say};
+use super::{Config, ConfigArgs, ServeConfig, layers};
+use crate::{exit::Exit, log::Log, terminal::Terminal, texts::localize};
 
 /// Shows, checks and makes configuration files.
 #[derive(Debug, clap::Args)]
@@ -60,20 +60,20 @@ pub(crate) fn run(args: &Args, lang: Lang, terminal: &Terminal) -> Result<Exit, 
                 super::load(path.as_deref())?;
                 let file = path.map(|path| path.display().to_string());
                 terminal.data(&format!("{}\n", serde_json::json!({ "file": file, "right": true })));
-                return Ok(Exit::Fine);
+                return Ok(Exit::Success);
             }
             let Some(path) = path else {
-                terminal.say(say(
+                terminal.say(localize(
                     lang,
                     "There is no file; the defaults hold.",
                     "没有配置文件；使用默认值。",
                 ));
-                return Ok(Exit::Fine);
+                return Ok(Exit::Success);
             };
             super::load(Some(&path))?;
-            let fine = say(lang, "is right", "正确");
+            let fine = localize(lang, "is right", "正确");
             terminal.data(&format!("{} {fine}\n", path.display()));
-            Ok(Exit::Fine)
+            Ok(Exit::Success)
         }
         Action::Init { file, force } => init(file.clone(), *force, lang, terminal),
     }
@@ -94,7 +94,7 @@ fn show(args: &ConfigArgs, json: bool, terminal: &Terminal) -> Result<Exit, Faul
         format!("# {from}\n{body}")
     };
     terminal.data(&text);
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 #[derive(Serialize)]
@@ -103,13 +103,13 @@ struct Defaults {
     model: &'static str,
     permission: &'static str,
     limits: Limits,
-    serve: Serve,
+    serve: ServeConfig,
     log: Log,
 }
 
 fn defaults() -> Result<Table, Fault> {
     let Config { limits, serve, log, .. } = Config::default();
-    let serve = Serve { listen: Some(crate::serve::LISTEN.to_owned()), ..serve };
+    let serve = ServeConfig { listen: Some(crate::serve::LISTEN.to_owned()), ..serve };
     let all = Defaults { lang: "en", model: "demo", permission: "approval", limits, serve, log };
     Table::try_from(all).map_err(|error| bug(&error))
 }
@@ -179,7 +179,7 @@ fn init(
     let text = template()?;
     if file.as_ref().is_some_and(|file| file.as_os_str() == "-") {
         terminal.data(&text);
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let path = file.or_else(layers::default_file).ok_or_else(|| {
         super::wrong("FILE", "a file, since there is no home directory", "nothing")
@@ -207,12 +207,12 @@ fn init(
     })?;
     file.write_all(text.as_bytes()).map_err(|error| unwritable(&error))?;
     terminal.data(&format!("{}\n", path.display()));
-    terminal.say(say(
+    terminal.say(localize(
         lang,
         "Written; every key is in it, with its default.",
         "已写入；其中有每个键及其默认值。",
     ));
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use budao_client::{Client, Create, Error, Event, Events};
+use budao_client::{Client, Error, Event, Events, SessionRequest};
 use budao_core::{
     Fault,
     fault::{Fact, Kind, Operation},
-    retry::Policy,
+    retry::RetryPolicy,
 };
 use tokio::{
     process::Child,
@@ -14,19 +14,19 @@ use tokio::{
 };
 
 use super::{
-    Checked,
+    CheckedClaims,
     act::{Act, Claim},
     relay::Relay,
-    stage::{Stage, lines, not_read},
+    runner::{DemoRunner, lines, not_read},
 };
-use crate::words::say;
+use crate::texts::localize;
 
 /// Pieces of the answer after which the line is cut, and events that happen while it is away.
 const SEEN: usize = 4;
 const MISSED: u64 = 4;
 
 /// A client that comes back soon.
-const PATIENCE: Policy = Policy {
+const RETRY_POLICY: RetryPolicy = RetryPolicy {
     tries: 100,
     base: Duration::from_millis(200),
     max: Duration::from_secs(1),
@@ -35,24 +35,25 @@ const PATIENCE: Policy = Policy {
 };
 
 /// An event's place and name: what two clients must agree on.
-type Place = (u64, String);
+type EventPosition = (u64, String);
 
-pub(super) async fn play(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
+pub(super) async fn play(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
     let args = ["serve", "--listen", "127.0.0.1:0", "--model", "demo"];
     let mut server = stage.start(&args)?;
     let (address, token) = announced(&mut server).await?;
     let relay = Relay::to(address).await.map_err(|error| not_read().caused_by(&error))?;
     let through = |address: SocketAddr| {
-        Client::new(format!("ws://{address}/ws")).token(token.as_str()).retry(PATIENCE)
+        Client::new(format!("ws://{address}/ws")).token(token.as_str()).retry(RETRY_POLICY)
     };
-    let create = Create { language: Some(stage.lang.to_string()), ..Create::default() };
+    let create =
+        SessionRequest { language: Some(stage.lang.to_string()), ..SessionRequest::default() };
     let (session, events) = through(relay.address()).create(create).await.map_err(fault)?;
     if let Ok(id) = session.id().parse() {
         stage.remember(Act::Cut, id);
     }
     let (_other, other) = through(address).attach(session.id(), None).await.map_err(fault)?;
-    let witness = Witness::start(other);
-    let task = say(stage.lang, "count to 12 slowly", "慢慢数到12");
+    let witness = ControlClient::start(other);
+    let task = localize(stage.lang, "count to 12 slowly", "慢慢数到12");
     stage.show(&format!("> {task}"));
     session.send(task).await.map_err(fault)?;
 
@@ -71,7 +72,7 @@ pub(super) async fn play(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
 
 /// What happened to the line.
 #[derive(Default)]
-struct Cut {
+struct Disconnection {
     /// Where the client was.
     at: Option<u64>,
     /// Did the client find out?
@@ -82,12 +83,12 @@ struct Cut {
 
 /// Follows the answer and cuts the line on the way; what the client saw in all.
 async fn follow(
-    stage: &Stage<'_>,
+    stage: &DemoRunner<'_>,
     mut events: Events,
     relay: &Relay,
-    witness: &Witness,
-) -> Result<(Vec<Place>, Cut), Fault> {
-    let (mut seen, mut cut, mut pieces) = (Vec::new(), Cut::default(), 0);
+    witness: &ControlClient,
+) -> Result<(Vec<EventPosition>, Disconnection), Fault> {
+    let (mut seen, mut cut, mut pieces) = (Vec::new(), Disconnection::default(), 0);
     let mut telling = stage.telling();
     while let Some(event) = events.next().await {
         let event = event?;
@@ -97,7 +98,8 @@ async fn follow(
             stage.show(&format!("✗ {code} {}", event.text()));
             cut.mended_at = witness.reached(at + MISSED).await;
             relay.mend();
-            let words = say(stage.lang, "the line is mended; the run is at", "连接恢复；运行已到");
+            let words =
+                localize(stage.lang, "the line is mended; the run is at", "连接恢复；运行已到");
             stage.show(&format!("↻ {words} {}", cut.mended_at));
             continue;
         }
@@ -114,7 +116,7 @@ async fn follow(
             cut.at = Some(at);
             telling.end_line();
             let words =
-                say(stage.lang, "the line is cut; the client is at", "连接被切断；客户端在");
+                localize(stage.lang, "the line is cut; the client is at", "连接被切断；客户端在");
             stage.show(&format!("✂ {words} {at}"));
             relay.cut();
         }
@@ -127,17 +129,17 @@ fn is_last(event: &Event) -> bool {
     event.event == "agent.final_answer"
 }
 
-fn place(event: &Event) -> Option<Place> {
+fn place(event: &Event) -> Option<EventPosition> {
     Some((event.seq?, event.event.clone()))
 }
 
 /// Another client of the same session, straight at the server.
-struct Witness {
+struct ControlClient {
     at: watch::Receiver<u64>,
-    seen: mpsc::Receiver<Vec<Place>>,
+    seen: mpsc::Receiver<Vec<EventPosition>>,
 }
 
-impl Witness {
+impl ControlClient {
     fn start(mut events: Events) -> Self {
         let (reached, at) = watch::channel(0);
         let (done, seen) = mpsc::channel(1);
@@ -164,7 +166,7 @@ impl Witness {
     }
 
     /// All it saw.
-    async fn all(mut self) -> Vec<Place> {
+    async fn all(mut self) -> Vec<EventPosition> {
         self.seen.recv().await.unwrap_or_default()
     }
 }
@@ -194,6 +196,6 @@ fn fault(error: Error) -> Fault {
         Error::Fault(fault) => fault,
         Error::Rejected(event) => Fault::new(Kind::Bug, Operation::SubmitCommand)
             .with(Fact::Received, event.event.clone())
-            .because(event.text().to_owned()),
+            .with_cause(event.text().to_owned()),
     }
 }

@@ -8,11 +8,11 @@ use budao_core::{
 };
 
 use super::{
-    Checked,
+    CheckedClaims,
     act::{Act, Claim},
-    stage::{Records, Stage, lines_in, not_read},
+    runner::{DemoRunner, RecordLines, lines_in, not_read},
 };
-use crate::words::say;
+use crate::texts::localize;
 
 /// What the service asks to be left alone for, in milliseconds.
 const ASKED: u64 = 900;
@@ -21,14 +21,14 @@ const ASKED: u64 = 900;
 const SPOKEN: usize = 4;
 
 /// The first call of a session has a mistake in it, which the demo model does not know.
-pub(super) async fn correct(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
+pub(super) async fn correct(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
     let task =
-        say(stage.lang, "read README.md and count its headings", "读取 README.md 并统计标题");
+        localize(stage.lang, "read README.md and count its headings", "读取 README.md 并统计标题");
     let args = ["run", "--json", "--model", "demo:fast", task];
     let (records, went_well) = stage.perform(&args).await?;
     let ended = |right: bool| {
         records.iter().position(|record| match &record.event {
-            Event::CallEnded { outcome, .. } => outcome.fault().is_none() == right,
+            Event::ToolCallEnded { outcome, .. } => outcome.fault().is_none() == right,
             _ => false,
         })
     };
@@ -49,14 +49,14 @@ pub(super) async fn correct(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
 }
 
 /// Two refusals, through the runtime's own retry loop.
-pub(super) async fn wait(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
-    let words = say(stage.lang, "Here I am again.", "我回来了。");
+pub(super) async fn wait(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
+    let words = localize(stage.lang, "Here I am again.", "我回来了。");
     let script = format!(
         "[[step]]\nstatus = 429\nretry_after_ms = {ASKED}\n\n[[step]]\nstatus = 429\n\n\
          [[step]]\ntext = \"{words}\"\npace_ms = 60\n"
     );
     stage.script("busy.toml", &script)?;
-    let task = say(stage.lang, "are you there?", "你在吗？");
+    let task = localize(stage.lang, "are you there?", "你在吗？");
     let args = ["run", "--json", "--model", "script:busy.toml", task];
     let (records, went_well) = stage.perform(&args).await?;
     let waits: Vec<_> = records.iter().filter(|record| is_wait(record)).collect();
@@ -85,8 +85,8 @@ fn is_wait(record: &Record) -> bool {
 }
 
 /// A side effect, then words, and SIGKILL among them.
-pub(super) async fn kill(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
-    let words = say(
+pub(super) async fn kill(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
+    let words = localize(
         stage.lang,
         "The ledger has its line, and whatever happens to me now, it is not written twice.",
         "账 本 已 有 这 一 行， 无 论 我 出 什 么 事， 都 不 会 写 第 二 次。",
@@ -97,7 +97,7 @@ pub(super) async fn kill(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
          [[step]]\ntext = \"{words}\"\npace_ms = 150\n"
     );
     stage.script("ledger.toml", &script)?;
-    let task = say(stage.lang, "write it down", "记下来");
+    let task = localize(stage.lang, "write it down", "记下来");
     let args = ["run", "--json", "--permission", "auto", "--model", "script:ledger.toml", task];
     let (before, signal) = until_killed(stage, &args).await?;
     let session = before.first().map(|record| record.session).ok_or_else(not_read)?;
@@ -106,10 +106,10 @@ pub(super) async fn kill(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
     let open = !before.iter().any(|record| matches!(record.event, Event::TurnEnded { .. }));
     let resumed = after.iter().any(|r| matches!(r.event, Event::SessionResumed { .. }));
     let starts = |records: &[Record]| {
-        records.iter().filter(|r| matches!(r.event, Event::CallStarted { .. })).count()
+        records.iter().filter(|r| matches!(r.event, Event::ToolCallStarted { .. })).count()
     };
     let lines = lines_in(&stage.workspace().join("ledger.txt"));
-    stage.show(&format!("ledger.txt: {lines} {}", say(stage.lang, "line", "行")));
+    stage.show(&format!("ledger.txt: {lines} {}", localize(stage.lang, "line", "行")));
     let checked = vec![
         (Claim::KilledMidTurn, signal == Some(9) && open),
         (Claim::Resumed, resumed),
@@ -124,15 +124,15 @@ pub(super) async fn kill(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
 
 /// Runs a command until it has spoken a few words, and kills it; what it printed, and what it died of.
 async fn until_killed(
-    stage: &Stage<'_>,
+    stage: &DemoRunner<'_>,
     args: &[&str],
 ) -> Result<(Vec<Record>, Option<i32>), Fault> {
     let mut child = stage.start(args)?;
-    let mut printed = Records::of(&mut child)?;
+    let mut printed = RecordLines::of(&mut child)?;
     let (mut all, mut telling, mut words) = (Vec::new(), stage.telling(), 0);
     while let Some(record) = printed.next().await? {
         telling.tell(&record);
-        words += usize::from(matches!(record.event, Event::TextCame { .. }));
+        words += usize::from(matches!(record.event, Event::TextDelta { .. }));
         all.push(record);
         if words == SPOKEN {
             child.start_kill().map_err(|error| not_read().caused_by(&error))?;
@@ -145,7 +145,7 @@ async fn until_killed(
 }
 
 /// Reads back every session; the killed one is shown.
-pub(super) async fn replay(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
+pub(super) async fn replay(stage: &mut DemoRunner<'_>) -> Result<CheckedClaims, Fault> {
     let killed = stage.session_of(Act::Kill);
     let sessions: Vec<SessionId> = stage.sessions().collect();
     let (mut is_gapless, mut replayed) = (!sessions.is_empty(), Vec::new());
@@ -164,7 +164,7 @@ pub(super) async fn replay(stage: &mut Stage<'_>) -> Result<Checked, Fault> {
     Ok(vec![(Claim::NoGaps, is_gapless), (Claim::SameAsHappened, is_same)])
 }
 
-fn keep(stage: &mut Stage<'_>, act: Act, records: Vec<Record>) {
+fn keep(stage: &mut DemoRunner<'_>, act: Act, records: Vec<Record>) {
     if let Some(first) = records.first() {
         stage.remember(act, first.session);
     }
@@ -183,7 +183,7 @@ fn ended_well(records: &[Record]) -> bool {
 /// The words of some records.
 fn spoken(records: &[Record]) -> String {
     let words = records.iter().filter_map(|record| match &record.event {
-        Event::TextCame { text, .. } => Some(text.as_str()),
+        Event::TextDelta { text, .. } => Some(text.as_str()),
         _ => None,
     });
     words.collect()

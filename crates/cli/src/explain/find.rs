@@ -13,20 +13,20 @@ const ALIKE: f64 = 0.8;
 
 /// What was found.
 #[derive(Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum LookupResult {
     /// This one.
     One(Kind),
     /// The kind that explains this number, and how many others have it.
-    Home { kind: Kind, number: i64, others: usize },
+    PrimaryNumber { kind: Kind, number: i64, others: usize },
     /// All of these fit alike.
     Several(Vec<Kind>),
     /// None, but these are near.
-    None(Near),
+    None(Suggestions),
 }
 
 /// What may have been meant.
 #[derive(Debug, PartialEq)]
-pub(super) enum Near {
+pub(super) enum Suggestions {
     /// Kinds whose number is near.
     Numbers(Vec<Kind>),
     /// Kinds whose code, name or title is near.
@@ -34,7 +34,7 @@ pub(super) enum Near {
 }
 
 /// Looks for a code, a number, a name, then for what is near.
-pub(super) fn find(what: &str) -> Found {
+pub(super) fn find(what: &str) -> LookupResult {
     if let Ok(number) = what.trim().parse() {
         return by_number(number);
     }
@@ -48,11 +48,11 @@ pub(super) fn find(what: &str) -> Found {
     for kinds in [kinds(coded), kinds(named), kinds(typed)] {
         match kinds[..] {
             [] => {}
-            [kind] => return Found::One(kind),
-            _ => return Found::Several(kinds),
+            [kind] => return LookupResult::One(kind),
+            _ => return LookupResult::Several(kinds),
         }
     }
-    Found::None(Near::Names(nearest(&wanted)))
+    LookupResult::None(Suggestions::Names(nearest(&wanted)))
 }
 
 /// The kinds a list is asked for.
@@ -72,14 +72,16 @@ pub(super) fn filtered(args: &Args, what: &str) -> Vec<Kind> {
     })
 }
 
-fn by_number(number: i64) -> Found {
+fn by_number(number: i64) -> LookupResult {
     let with_number = kinds(|kind| has_number(*kind, number));
     let home = |kind: &&Kind| kind.row().smcp_home && i64::from(kind.row().smcp) == number;
     match (with_number.iter().find(home), &with_number[..]) {
-        (Some(kind), _) => Found::Home { kind: *kind, number, others: with_number.len() - 1 },
-        (None, []) => Found::None(Near::Numbers(nearest_numbers(number))),
-        (None, [kind]) => Found::One(*kind),
-        (None, _) => Found::Several(with_number),
+        (Some(kind), _) => {
+            LookupResult::PrimaryNumber { kind: *kind, number, others: with_number.len() - 1 }
+        }
+        (None, []) => LookupResult::None(Suggestions::Numbers(nearest_numbers(number))),
+        (None, [kind]) => LookupResult::One(*kind),
+        (None, _) => LookupResult::Several(with_number),
     }
 }
 
@@ -167,7 +169,7 @@ mod tests {
                 chinese,
             ];
             for spelling in spellings {
-                assert_eq!(find(&spelling), Found::One(*kind), "{spelling}");
+                assert_eq!(find(&spelling), LookupResult::One(*kind), "{spelling}");
             }
         }
     }
@@ -177,12 +179,12 @@ mod tests {
         for kind in Kind::VARIANTS {
             let row = kind.row();
             let smcp = i64::from(row.smcp);
-            let Found::Home { kind: home, .. } = by_number(smcp) else {
+            let LookupResult::PrimaryNumber { kind: home, .. } = by_number(smcp) else {
                 panic!("{smcp} has no page")
             };
             assert_eq!(home.row().smcp, row.smcp);
             for number in [i64::from(row.http), i64::from(row.json_rpc)] {
-                assert!(!matches!(by_number(number), Found::None(_)), "{number}");
+                assert!(!matches!(by_number(number), LookupResult::None(_)), "{number}");
             }
         }
     }
@@ -190,7 +192,9 @@ mod tests {
     #[test]
     fn a_slip_of_the_finger_finds_its_way() {
         let first = |what: &str| match find(what) {
-            Found::None(Near::Names(near) | Near::Numbers(near)) => near.first().copied(),
+            LookupResult::None(Suggestions::Names(near) | Suggestions::Numbers(near)) => {
+                near.first().copied()
+            }
             found => panic!("{what}: {found:?}"),
         };
         assert_eq!(first("ERR_TIMEOUT_01"), Some(Kind::RequestTimedOut));

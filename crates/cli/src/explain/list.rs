@@ -4,8 +4,8 @@ use budao_core::{Kind, Lang, fault::text};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
-    find::Near,
-    page::{Printed, pretty},
+    find::Suggestions,
+    page::{KindJson, pretty},
 };
 use crate::terminal::{Terminal, pad};
 
@@ -35,16 +35,16 @@ pub(super) fn text(kinds: &[Kind], lang: Lang, terminal: &Terminal) -> String {
 }
 
 /// A line each: what could be typed instead, and what it would tell of.
-pub(super) fn near(near: &Near, lang: Lang, terminal: &Terminal) -> String {
+pub(super) fn near(near: &Suggestions, lang: Lang, terminal: &Terminal) -> String {
     let line = |kind: &Kind, what: &str| {
         let title = text::of_kind(*kind, "title", lang);
         format!("  {}  {title} ({})\n", terminal.name(what), kind.row().name)
     };
     match near {
-        Near::Numbers(kinds) => {
+        Suggestions::Numbers(kinds) => {
             kinds.iter().map(|kind| line(kind, &kind.row().smcp.to_string())).collect()
         }
-        Near::Names(kinds) => {
+        Suggestions::Names(kinds) => {
             let widest = kinds.iter().map(|kind| kind.row().code.len()).max().unwrap_or(0);
             kinds.iter().map(|kind| line(kind, &pad(kind.row().code, widest))).collect()
         }
@@ -53,6 +53,6 @@ pub(super) fn near(near: &Near, lang: Lang, terminal: &Terminal) -> String {
 
 /// A JSON list of pages.
 pub(super) fn json(kinds: &[Kind], lang: Lang) -> String {
-    let pages: Vec<_> = kinds.iter().map(|kind| Printed::of(*kind, lang)).collect();
+    let pages: Vec<_> = kinds.iter().map(|kind| KindJson::of(*kind, lang)).collect();
     pretty(&pages)
 }

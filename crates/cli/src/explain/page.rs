@@ -2,7 +2,9 @@
 
 use budao_core::{
     Kind, Lang,
-    fault::{Category, Detail, ErrorType, Fact, Next, Remedy, Row, Severity, Strategy, text},
+    fault::{
+        CatalogRow, Category, Detail, ErrorType, Fact, Next, Remedy, Severity, Strategy, text,
+    },
 };
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
@@ -30,7 +32,7 @@ pub(super) fn text(kind: Kind, lang: Lang, terminal: &Terminal) -> String {
 
 struct Page<'a> {
     kind: Kind,
-    row: &'static Row,
+    row: &'static CatalogRow,
     lang: Lang,
     terminal: &'a Terminal,
 }
@@ -142,7 +144,7 @@ impl Page<'_> {
 
 /// The page as programs read it.
 pub(super) fn json(kind: Kind, lang: Lang) -> String {
-    pretty(&Printed::of(kind, lang))
+    pretty(&KindJson::of(kind, lang))
 }
 
 pub(super) fn pretty(value: &impl Serialize) -> String {
@@ -152,7 +154,7 @@ pub(super) fn pretty(value: &impl Serialize) -> String {
 
 /// Every column of the row, and the texts in one language. Fields are added, never renamed.
 #[derive(Debug, Serialize)]
-pub(super) struct Printed {
+pub(super) struct KindJson {
     code: &'static str,
     name: &'static str,
     title: String,
@@ -181,7 +183,7 @@ pub(super) struct Printed {
     check: String,
 }
 
-impl Printed {
+impl KindJson {
     pub(super) fn of(kind: Kind, lang: Lang) -> Self {
         let row = kind.row();
         let text = |attribute: &str| text::of_kind(kind, attribute, lang);

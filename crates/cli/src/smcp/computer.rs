@@ -11,17 +11,17 @@ use budao_core::{
     Fault, Lang,
     fault::{Fact, Kind, Operation},
 };
-use budao_mcp::State;
+use budao_mcp::ServerState;
 use budao_smcp::{
-    computer::{Computer, Config, Confirm, Input, Nobody, Settings, Sort, Values},
+    computer::{Computer, Config, Confirmer, Input, InputKind, NoConfirmer, Settings, ValueSource},
     wire::Dialect,
 };
 use serde_json::json;
 
-use super::show::{Show, state_object};
-use crate::{exit::Exit, program, traces, words::say};
-use command::{Desk, Flow};
-use confirm::{AtTerminal, Program, Service};
+use super::show::{Printer, state_object};
+use crate::{exit::Exit, program, texts::localize, traces};
+use command::{CommandHandler, Flow};
+use confirm::{ProgramConfirmer, ServiceConfirmer, TerminalConfirmer};
 use console::Console;
 
 /// A program that says a value has this long.
@@ -30,13 +30,13 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug, clap::Args)]
 pub(super) struct ComputerArgs {
     #[command(flatten)]
-    way: super::Way,
+    way: super::ConnectArgs,
     /// The MCP servers, as JSON; without it there are none until `add`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// What happens when a tool wants to run that is not applied by itself: ask at the terminal, or no
     #[arg(long, value_name = "WHO", default_value = "ask", conflicts_with_all = ["confirm_command", "confirm_url"])]
-    confirm: Asked,
+    confirm: ConfirmMode,
     /// A program that decides: it is given the call as JSON on its input, and ends with 0 for yes and 1 for no
     #[arg(long, value_name = "COMMAND", conflicts_with = "confirm_url")]
     confirm_command: Option<String>,
@@ -64,7 +64,7 @@ pub(super) struct ComputerArgs {
 
 /// Who decides about calls.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Asked {
+enum ConfirmMode {
     /// Whoever is at the terminal.
     Ask,
     /// Nobody: such calls are refused.
@@ -82,18 +82,20 @@ impl ComputerArgs {
         Settings::read(&text)
     }
 
-    fn confirm(&self, console: &Console, lang: Lang) -> Result<Arc<dyn Confirm>, Fault> {
+    fn confirm(&self, console: &Console, lang: Lang) -> Result<Arc<dyn Confirmer>, Fault> {
         let limit = Duration::from_secs(self.confirm_timeout);
         Ok(match (&self.confirm_command, &self.confirm_url, self.confirm) {
-            (Some(command), _, _) => Arc::new(Program::new(command, limit)?),
-            (None, Some(url), _) => Arc::new(Service::new(url, limit)?),
-            (None, None, Asked::Ask) => Arc::new(AtTerminal { console: console.clone(), lang }),
-            (None, None, Asked::Never) => Arc::new(Nobody),
+            (Some(command), _, _) => Arc::new(ProgramConfirmer::new(command, limit)?),
+            (None, Some(url), _) => Arc::new(ServiceConfirmer::new(url, limit)?),
+            (None, None, ConfirmMode::Ask) => {
+                Arc::new(TerminalConfirmer { console: console.clone(), lang })
+            }
+            (None, None, ConfirmMode::Never) => Arc::new(NoConfirmer),
         })
     }
 }
 
-pub(super) async fn run(args: &ComputerArgs, show: Show<'_>) -> Result<Exit, Fault> {
+pub(super) async fn run(args: &ComputerArgs, show: Printer<'_>) -> Result<Exit, Fault> {
     let lang = show.lang;
     let settings = args.settings()?;
     for remark in &settings.remarks {
@@ -107,17 +109,17 @@ pub(super) async fn run(args: &ComputerArgs, show: Show<'_>) -> Result<Exit, Fau
         documents: args.documents.clone(),
         ..Config::new(args.way.place(&args.room, Dialect::V04))
     };
-    let values = Here { console: console.clone(), lang };
+    let values = ConsoleValues { console: console.clone(), lang };
     let computer = Computer::start(config, settings, &values, traces::world()).await?;
-    let words = format!("{} {}", say(lang, "joined", "已加入"), args.room);
+    let words = format!("{} {}", localize(lang, "joined", "已加入"), args.room);
     show.remark(&words, &json!({ "joined": args.room }));
     for (server, state) in computer.states() {
-        if let State::Down { fault, .. } = &state {
+        if let ServerState::Down { fault, .. } = &state {
             show.remark(&format!("{server}: {fault}"), &state_object(&server, &state));
         }
     }
     let ended = {
-        let desk = Desk { computer: &computer, values: &values, show };
+        let desk = CommandHandler { computer: &computer, values: &values, show };
         let mut listening = pin!(listen(&console, &desk));
         tokio::select! {
             biased;
@@ -127,14 +129,14 @@ pub(super) async fn run(args: &ComputerArgs, show: Show<'_>) -> Result<Exit, Fau
         }
     };
     computer.shutdown().await;
-    ended.map_or(Ok(Exit::Fine), Err)
+    ended.map_or(Ok(Exit::Success), Err)
 }
 
 /// Does what the lines say, until one says that it is enough. The end of a terminal is that, too; the end of anything
 /// else is only the end of the commands.
-async fn listen(console: &Console, desk: &Desk<'_>) {
+async fn listen(console: &Console, desk: &CommandHandler<'_>) {
     while let Some(line) = console.command().await {
-        if desk.perform(&line).await == Flow::End {
+        if desk.perform(&line).await == Flow::Stop {
             return;
         }
     }
@@ -145,13 +147,13 @@ async fn listen(console: &Console, desk: &Desk<'_>) {
 
 /// Values of this process and of whoever is at its input.
 #[derive(Debug)]
-struct Here {
+struct ConsoleValues {
     console: Console,
     lang: Lang,
 }
 
 #[async_trait]
-impl Values for Here {
+impl ValueSource for ConsoleValues {
     fn variable(&self, name: &str) -> Option<String> {
         std::env::var(name).ok().filter(|value| !value.is_empty())
     }
@@ -159,18 +161,18 @@ impl Values for Here {
     async fn ask(&self, input: &Input) -> Option<String> {
         let about = if input.description.is_empty() { &input.id } else { &input.description };
         let (question, is_secret) = match &input.sort {
-            Sort::Command { command, args } => return said_by(command, args).await,
-            Sort::PromptString { password, .. } => (format!("{about}: "), *password),
-            Sort::PickString { options, .. } => {
+            InputKind::Command { command, args } => return command_output(command, args).await,
+            InputKind::PromptString { password, .. } => (format!("{about}: "), *password),
+            InputKind::PickString { options, .. } => {
                 let lines = options.iter().enumerate();
                 let lines: String =
                     lines.map(|(index, it)| format!("  {} {}\n", index + 1, it.label)).collect();
-                (format!("{about}\n{lines}{} ", say(self.lang, "number:", "编号：")), false)
+                (format!("{about}\n{lines}{} ", localize(self.lang, "number:", "编号：")), false)
             }
         };
         let answer = self.console.ask(question, is_secret).await.filter(|it| !it.is_empty())?;
         match &input.sort {
-            Sort::PickString { options, .. } => {
+            InputKind::PickString { options, .. } => {
                 let index = answer.parse::<usize>().ok()?.checked_sub(1)?;
                 options.get(index).map(|choice| choice.value.clone())
             }
@@ -180,7 +182,7 @@ impl Values for Here {
 }
 
 /// The first line a program says.
-async fn said_by(command: &str, args: &serde_json::Value) -> Option<String> {
+async fn command_output(command: &str, args: &serde_json::Value) -> Option<String> {
     // The protocol has named arguments as a map; a list is taken, too.
     let words: Vec<String> = match args {
         serde_json::Value::Object(map) => map

@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use budao_core::{
     Fault,
     fault::{Fact, Kind, Operation},
-    seams::World,
+    world::World,
 };
 use budao_smcp::{
-    Place,
+    MemberConfig,
     agent::{Agent, Config, RemoteTools},
     wire::Dialect,
 };
@@ -18,7 +18,7 @@ use serde::Deserialize;
 /// A room to be in.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Room {
+pub(crate) struct RoomConfig {
     /// The hub; if not said, the one in this server.
     #[serde(default)]
     pub(super) url: Option<String>,
@@ -39,7 +39,7 @@ fn name() -> String {
     "budao".into()
 }
 
-impl std::fmt::Debug for Room {
+impl std::fmt::Debug for RoomConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Room")
             .field("room", &self.room)
@@ -50,18 +50,21 @@ impl std::fmt::Debug for Room {
 
 /// The rooms we are in.
 #[derive(Debug, Default)]
-pub(crate) struct Rooms(Mutex<Vec<RemoteTools>>);
+pub(crate) struct JoinedRooms(Mutex<Vec<RemoteTools>>);
 
-impl Room {
+impl RoomConfig {
     /// What it is called.
     pub(crate) fn room_name(&self) -> &str {
         &self.room
     }
 }
 
-impl Rooms {
+impl JoinedRooms {
     /// Joins every room that can be joined; the others are named with their reason.
-    pub(crate) async fn join(rooms: Vec<Room>, world: &World) -> (Self, Vec<(String, Fault)>) {
+    pub(crate) async fn join(
+        rooms: Vec<RoomConfig>,
+        world: &World,
+    ) -> (Self, Vec<(String, Fault)>) {
         let (mut joined, mut missing) = (Vec::new(), Vec::new());
         for room in rooms {
             match room.join(world).await {
@@ -73,14 +76,14 @@ impl Rooms {
     }
 
     /// Takes the rooms of this server's own hub out of the list: they can be joined only when it serves.
-    pub(crate) fn take_own(rooms: &mut Vec<Room>) -> Vec<Room> {
-        let (own, others) = rooms.drain(..).partition(|room: &Room| room.url.is_none());
+    pub(crate) fn take_own(rooms: &mut Vec<RoomConfig>) -> Vec<RoomConfig> {
+        let (own, others) = rooms.drain(..).partition(|room: &RoomConfig| room.url.is_none());
         *rooms = others;
         own
     }
 
     /// Joins one more room.
-    pub(crate) async fn join_one(&self, room: Room, world: &World) -> Result<(), Fault> {
+    pub(crate) async fn join_one(&self, room: RoomConfig, world: &World) -> Result<(), Fault> {
         let tools = room.join(world).await?;
         self.joined().push(tools);
         Ok(())
@@ -91,7 +94,7 @@ impl Rooms {
     }
 
     /// What must never be said.
-    pub(crate) fn secrets(rooms: &[Room]) -> Vec<String> {
+    pub(crate) fn secrets(rooms: &[RoomConfig]) -> Vec<String> {
         rooms.iter().filter_map(|room| room.token.clone()).collect()
     }
 
@@ -121,7 +124,7 @@ impl Rooms {
     }
 }
 
-impl Room {
+impl RoomConfig {
     async fn join(&self, world: &World) -> Result<RemoteTools, Fault> {
         let url = self.url.as_ref().ok_or_else(|| {
             Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
@@ -129,7 +132,7 @@ impl Room {
                 .with(Fact::Expected, "the address of a hub, or `budao serve --smcp`")
                 .with(Fact::Received, "nothing")
         })?;
-        let mut place = Place::new(url, &self.room, &self.name);
+        let mut place = MemberConfig::new(url, &self.room, &self.name);
         place.token = self.token.clone().map(Into::into);
         if let Some(dialect) = &self.dialect {
             place.dialect = dialect.parse::<Dialect>().map_err(|expected| {

@@ -4,28 +4,28 @@
 
 use budao_core::{
     Fault, Lang,
-    fault::{Fact, Kind, tell},
+    fault::{Fact, Kind, render},
     tool::Failure,
 };
-use budao_mcp::State;
+use budao_mcp::ServerState;
 use budao_smcp::{
-    agent::News,
-    computer::Record,
+    agent::RoomEvent,
+    computer::CallRecord,
     wire::{Dialect, Role, error},
 };
 use serde_json::{Value, json};
 
-use crate::{exit::Exit, terminal::Terminal, words::say};
+use crate::{exit::Exit, terminal::Terminal, texts::localize};
 
 /// How something is shown, and where.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Show<'a> {
+pub(super) struct Printer<'a> {
     pub(super) as_json: bool,
     pub(super) lang: Lang,
     pub(super) terminal: &'a Terminal,
 }
 
-impl Show<'_> {
+impl Printer<'_> {
     /// A line of data.
     pub(super) fn line(&self, text: impl std::fmt::Display) {
         self.terminal.data(&format!("{text}\n"));
@@ -64,7 +64,7 @@ impl Show<'_> {
         let (lang, terminal) = (self.lang, self.terminal);
         let row = fault.row();
         let failure = Failure { fault, data: None, note: None };
-        let model = tell::to_model(&failure, lang);
+        let model = render::render_for_model(&failure, lang);
         terminal.say(&format!("{} {}", terminal.strong(row.smcp), model.error));
         let reason = failure.fault.detail().text(Fact::Reason);
         if let Some(reason) = reason.filter(|reason| !model.error.contains(*reason)) {
@@ -86,23 +86,27 @@ impl Show<'_> {
     }
 
     /// What happened in a room.
-    pub(super) fn news(&self, news: &News) {
+    pub(super) fn news(&self, news: &RoomEvent) {
         if self.as_json {
             return self.line(news_object(news));
         }
-        let word = |en, zh| say(self.lang, en, zh);
+        let word = |en, zh| localize(self.lang, en, zh);
         let role = |role: &Role| <&str>::from(*role);
         self.line(match news {
-            News::Entered(who, name) => {
+            RoomEvent::MemberJoined(who, name) => {
                 format!("{} {} {name}", word("entered", "进入"), role(who))
             }
-            News::Left(who, name) => format!("{} {} {name}", word("left", "离开"), role(who)),
-            News::ToolsChanged(computer) => {
+            RoomEvent::MemberLeft(who, name) => {
+                format!("{} {} {name}", word("left", "离开"), role(who))
+            }
+            RoomEvent::ToolsChanged(computer) => {
                 format!("{} {computer}", word("tools changed", "工具已变更"))
             }
-            News::Changed(event, computer) => format!("{event} {computer}"),
-            News::Joined => word("joined again", "已重新加入").to_owned(),
-            News::Lost(fault) => format!("{} {fault}", word("connection lost", "连接已断开")),
+            RoomEvent::ContentChanged(event, computer) => format!("{event} {computer}"),
+            RoomEvent::Joined => word("joined again", "已重新加入").to_owned(),
+            RoomEvent::Disconnected(fault) => {
+                format!("{} {fault}", word("connection lost", "连接已断开"))
+            }
         });
     }
 
@@ -112,7 +116,7 @@ impl Show<'_> {
         if self.as_json {
             return self.line(json!({ "event": "here", "role": role, "name": name }));
         }
-        self.line(format!("{} {role} {name}", say(self.lang, "here", "在场")));
+        self.line(format!("{} {role} {name}", localize(self.lang, "here", "在场")));
     }
 
     /// News that came faster than they were shown.
@@ -120,7 +124,7 @@ impl Show<'_> {
         if self.as_json {
             return self.line(json!({ "event": "missed", "count": count }));
         }
-        self.line(format!("{} {count}", say(self.lang, "news missed:", "错过的消息：")));
+        self.line(format!("{} {count}", localize(self.lang, "news missed:", "错过的消息：")));
     }
 }
 
@@ -129,16 +133,20 @@ fn error_of(fault: &Fault) -> Value {
     json!({ "error": error::flat(fault, Dialect::V04) })
 }
 
-fn news_object(news: &News) -> Value {
+fn news_object(news: &RoomEvent) -> Value {
     match news {
-        News::Entered(role, name) => json!({ "event": "entered", "role": role, "name": name }),
-        News::Left(role, name) => json!({ "event": "left", "role": role, "name": name }),
-        News::ToolsChanged(computer) => json!({ "event": "tools_changed", "computer": computer }),
-        News::Changed(event, computer) => {
+        RoomEvent::MemberJoined(role, name) => {
+            json!({ "event": "entered", "role": role, "name": name })
+        }
+        RoomEvent::MemberLeft(role, name) => json!({ "event": "left", "role": role, "name": name }),
+        RoomEvent::ToolsChanged(computer) => {
+            json!({ "event": "tools_changed", "computer": computer })
+        }
+        RoomEvent::ContentChanged(event, computer) => {
             json!({ "event": "changed", "what": event, "computer": computer })
         }
-        News::Joined => json!({ "event": "joined" }),
-        News::Lost(fault) => {
+        RoomEvent::Joined => json!({ "event": "joined" }),
+        RoomEvent::Disconnected(fault) => {
             let mut lost = error_of(fault);
             lost["event"] = "lost".into();
             lost
@@ -147,12 +155,12 @@ fn news_object(news: &News) -> Value {
 }
 
 /// How an MCP server of a computer does.
-pub(super) fn state_object(id: &str, state: &State) -> Value {
+pub(super) fn state_object(id: &str, state: &ServerState) -> Value {
     match state {
-        State::Starting => json!({ "id": id, "state": "starting" }),
-        State::Ready { tools } => json!({ "id": id, "state": "ready", "tools": tools }),
-        State::Stopped => json!({ "id": id, "state": "stopped" }),
-        State::Down { fault, again_in } => {
+        ServerState::Starting => json!({ "id": id, "state": "starting" }),
+        ServerState::Ready { tools } => json!({ "id": id, "state": "ready", "tools": tools }),
+        ServerState::Stopped => json!({ "id": id, "state": "stopped" }),
+        ServerState::Down { fault, again_in } => {
             let mut down = error_of(fault);
             (down["id"], down["state"]) = (id.into(), "down".into());
             if let Some(wait) = again_in {
@@ -164,7 +172,7 @@ pub(super) fn state_object(id: &str, state: &State) -> Value {
 }
 
 /// A call that a computer remembers.
-pub(super) fn record_object(record: &Record) -> Value {
+pub(super) fn record_object(record: &CallRecord) -> Value {
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     json!({
         "at": record.at.to_string(), "req_id": record.req_id, "server": record.server,

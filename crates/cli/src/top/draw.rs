@@ -9,14 +9,14 @@ use ratatui::{
     widgets::{Paragraph, Sparkline},
 };
 
-use super::look::{Happened, KindCount, Row, Snapshot};
+use super::poll::{EventLine, KindCount, SessionRow, Snapshot};
 use crate::{
     chat::{ago, state},
-    glyphs::{cut, one_line, wrap},
-    screen::Look,
-    story::seconds,
+    screen::Theme,
+    symbols::{cut, one_line, wrap},
     terminal::{Terminal, pad},
-    words::say,
+    texts::localize,
+    transcript::seconds,
 };
 
 /// Columns from which sessions and faults stand side by side.
@@ -26,7 +26,7 @@ const LOW: u16 = 14;
 
 /// Where somebody looks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct ScrollPosition {
     /// Sessions that are scrolled over.
     pub(crate) from: usize,
     /// The server did not answer last time; what is shown is what it said before.
@@ -37,8 +37,8 @@ pub(crate) struct Place {
 pub(crate) fn draw(
     frame: &mut Frame<'_>,
     seen: Option<&Snapshot>,
-    place: &mut Place,
-    look: Look,
+    place: &mut ScrollPosition,
+    look: Theme,
     lang: Lang,
 ) {
     let area = frame.area();
@@ -46,7 +46,7 @@ pub(crate) fn draw(
         return;
     }
     let Some(seen) = seen else {
-        let words = say(lang, "reading the journal …", "正在读取日志…");
+        let words = localize(lang, "reading the journal …", "正在读取日志…");
         frame.render_widget(Line::raw(cut(words, area.width.into())), area);
         return;
     };
@@ -67,7 +67,7 @@ pub(crate) fn draw(
     if is_low {
         return sessions(frame, body, seen, place, look, lang);
     }
-    let hints = say(lang, "q leave · w window · ↑/↓ sessions", "q 离开 · w 时间窗 · ↑/↓ 会话");
+    let hints = localize(lang, "q leave · w window · ↑/↓ sessions", "q 离开 · w 时间窗 · ↑/↓ 会话");
     frame.render_widget(Line::styled(cut(hints, keys.width.into()), look.faint()), keys);
     if area.width >= WIDE {
         let [above, below] =
@@ -87,11 +87,11 @@ pub(crate) fn draw(
 }
 
 /// The same as text.
-pub(crate) fn told(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> String {
+pub(crate) fn render_text(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> String {
     let mut text = format!("{}\n", numbers(seen, lang));
     let mut section = |name: &str, rows: Vec<String>| {
         text.push_str(&format!("\n{}\n", terminal.strong(name)));
-        let nothing = say(lang, "none", "无").to_owned();
+        let nothing = localize(lang, "none", "无").to_owned();
         for row in if rows.is_empty() { vec![nothing] } else { rows } {
             text.push_str(&format!("  {}\n", row.trim_end()));
         }
@@ -107,7 +107,7 @@ pub(crate) fn told(seen: &Snapshot, lang: Lang, terminal: &Terminal) -> String {
     text
 }
 
-struct Words {
+struct ScreenLabels {
     sessions: &'static str,
     faults: &'static str,
     events: &'static str,
@@ -115,12 +115,12 @@ struct Words {
     untold: &'static str,
 }
 
-fn words(lang: Lang) -> Words {
-    Words {
-        sessions: say(lang, "Sessions", "会话"),
-        faults: say(lang, "Faults by code", "故障（按代码）"),
-        events: say(lang, "Last events", "最近事件"),
-        untold: say(
+fn words(lang: Lang) -> ScreenLabels {
+    ScreenLabels {
+        sessions: localize(lang, "Sessions", "会话"),
+        faults: localize(lang, "Faults by code", "故障（按代码）"),
+        events: localize(lang, "Last events", "最近事件"),
+        untold: localize(
             lang,
             "not told from afar; the server's page shows them",
             "远程不可见；请看服务器的网页",
@@ -128,15 +128,18 @@ fn words(lang: Lang) -> Words {
     }
 }
 
-fn title(seen: &Snapshot, is_away: bool, lang: Lang, look: Look, columns: u16) -> Line<'static> {
+fn title(seen: &Snapshot, is_away: bool, lang: Lang, look: Theme, columns: u16) -> Line<'static> {
     let at = clock(seen.at);
     let live = match lang {
         Lang::En => format!("{} running · {} asking", seen.running, seen.asking),
         Lang::Zh => format!("{} 个运行中 · {} 个等待回答", seen.running, seen.asking),
     };
     let from = seen.from.as_ref().map(|from| format!(" · {from}")).unwrap_or_default();
-    let away =
-        if is_away { say(lang, " · ✗ does not answer", " · ✗ 没有应答") } else { "" };
+    let away = if is_away {
+        localize(lang, " · ✗ does not answer", " · ✗ 没有应答")
+    } else {
+        ""
+    };
     let text = cut(&format!(" budao top · {at} · {live}{from}{away}"), columns.into());
     Line::styled(pad(&text, columns.into()), look.bar())
 }
@@ -147,31 +150,31 @@ fn numbers(seen: &Snapshot, lang: Lang) -> String {
     let share = numbers.retries.success_rate.map(|rate| format!(" ({:.0} %)", rate * 100.0));
     let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), seconds);
     let mut parts = vec![
-        format!("{} {}", say(lang, "last", "最近"), numbers.window),
-        format!("{} {}", say(lang, "turns", "回合"), numbers.turns),
-        format!("{} {}", say(lang, "steps", "步"), numbers.steps),
-        format!("{} {}", say(lang, "calls", "调用"), numbers.calls),
-        format!("{} {}", say(lang, "faults", "故障"), numbers.faults),
+        format!("{} {}", localize(lang, "last", "最近"), numbers.window),
+        format!("{} {}", localize(lang, "turns", "回合"), numbers.turns),
+        format!("{} {}", localize(lang, "steps", "步"), numbers.steps),
+        format!("{} {}", localize(lang, "calls", "调用"), numbers.calls),
+        format!("{} {}", localize(lang, "faults", "故障"), numbers.faults),
         format!(
             "{} {}{}",
-            say(lang, "retries", "重试"),
+            localize(lang, "retries", "重试"),
             numbers.retries.attempts,
             share.unwrap_or_default()
         ),
         format!(
             "{} p50 {} p90 {}",
-            say(lang, "recovery", "恢复"),
+            localize(lang, "recovery", "恢复"),
             time(numbers.recovery_ms.p50),
             time(numbers.recovery_ms.p90)
         ),
     ];
     if !numbers.complete {
-        parts.push(say(lang, "still counting", "仍在统计").to_owned());
+        parts.push(localize(lang, "still counting", "仍在统计").to_owned());
     }
     parts.join(" · ")
 }
 
-fn heading(frame: &mut Frame<'_>, area: Rect, name: &str, look: Look) -> Rect {
+fn heading(frame: &mut Frame<'_>, area: Rect, name: &str, look: Theme) -> Rect {
     let [head, rest] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     let columns = usize::from(head.width);
     let text = cut(&format!("─ {name} "), columns);
@@ -186,8 +189,8 @@ fn sessions(
     frame: &mut Frame<'_>,
     area: Rect,
     seen: &Snapshot,
-    place: &mut Place,
-    look: Look,
+    place: &mut ScrollPosition,
+    look: Theme,
     lang: Lang,
 ) {
     let rest =
@@ -202,21 +205,21 @@ fn sessions(
     show(frame, rest, rows.collect(), look, lang);
 }
 
-fn style(row: &Row, look: Look) -> Style {
-    use budao_journal::State;
+fn style(row: &SessionRow, look: Theme) -> Style {
+    use budao_journal::SessionState;
     match row.summary.state {
         _ if row.is_interrupted() => look.bad(),
-        State::Running => look.good(),
-        State::Asking => look.warn(),
-        State::Failed => look.bad(),
-        State::Idle | State::Closed => Style::new(),
+        SessionState::Running => look.good(),
+        SessionState::Asking => look.warn(),
+        SessionState::Failed => look.bad(),
+        SessionState::Idle | SessionState::Closed => Style::new(),
     }
 }
 
-fn session(row: &Row, now: Timestamp, is_roomy: bool, lang: Lang) -> String {
+fn session(row: &SessionRow, now: Timestamp, is_roomy: bool, lang: Lang) -> String {
     let summary = &row.summary;
     let doing = if row.is_interrupted() {
-        say(lang, "cut off", "已中断")
+        localize(lang, "cut off", "已中断")
     } else {
         state(summary.state, lang)
     };
@@ -245,7 +248,7 @@ pub(crate) fn short(session: SessionId) -> String {
     format!("…{}", &id[id.len() - 6..])
 }
 
-fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Look, lang: Lang) {
+fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Theme, lang: Lang) {
     let rest = heading(frame, area, words(lang).faults, look);
     let has_chart = rest.height > 3 && seen.numbers.faults > 0;
     let [chart, list] =
@@ -267,15 +270,15 @@ fn faults(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Look, lang: 
 fn kind(row: &KindCount, lang: Lang) -> String {
     let mut text = format!("{:>5} {} {}", row.count, pad(&row.code, 16), row.kind);
     if row.recovered > 0 {
-        text.push_str(&format!(" · {} {}", say(lang, "recovered", "已恢复"), row.recovered));
+        text.push_str(&format!(" · {} {}", localize(lang, "recovered", "已恢复"), row.recovered));
     }
     if row.given_up > 0 {
-        text.push_str(&format!(" · {} {}", say(lang, "given up", "已放弃"), row.given_up));
+        text.push_str(&format!(" · {} {}", localize(lang, "given up", "已放弃"), row.given_up));
     }
     text
 }
 
-fn events(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Look, lang: Lang) {
+fn events(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Theme, lang: Lang) {
     let rest = heading(frame, area, words(lang).events, look);
     if seen.from.is_some() {
         let line = Line::styled(cut(words(lang).untold, rest.width.into()), look.faint());
@@ -293,12 +296,12 @@ fn events(frame: &mut Frame<'_>, area: Rect, seen: &Snapshot, look: Look, lang: 
     show(frame, rest, rows.collect(), look, lang);
 }
 
-fn event(happened: &Happened) -> String {
+fn event(happened: &EventLine) -> String {
     format!("{} {} {}", clock(happened.at), short(happened.session), happened.line)
 }
 
-fn show(frame: &mut Frame<'_>, area: Rect, rows: Vec<Line<'_>>, look: Look, lang: Lang) {
-    let nothing = vec![Line::styled(say(lang, "none", "无"), look.faint())];
+fn show(frame: &mut Frame<'_>, area: Rect, rows: Vec<Line<'_>>, look: Theme, lang: Lang) {
+    let nothing = vec![Line::styled(localize(lang, "none", "无"), look.faint())];
     let rows = if rows.is_empty() { nothing } else { rows };
     frame.render_widget(Paragraph::new(rows), area);
 }

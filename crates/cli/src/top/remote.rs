@@ -7,16 +7,16 @@ use budao_core::{
     event::{Seq, SessionId},
     fault::{Fact, Operation},
 };
-use budao_journal::{State, Summary};
+use budao_journal::{SessionState, SessionSummary};
 use budao_serve::Window;
 use reqwest::{StatusCode, Url};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::look::{Numbers, Row, Snapshot, odd};
+use super::poll::{SessionRow, Snapshot, StatsSummary, odd};
 
 /// How long a server may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a server may say at once.
 const BODY_MAX: usize = 8 << 20;
 
@@ -28,15 +28,15 @@ pub(crate) struct Remote {
 }
 
 #[derive(Deserialize)]
-struct List {
-    sessions: Vec<Item>,
+struct SessionListResponse {
+    sessions: Vec<SessionItem>,
 }
 
 /// A session as `/v1/sessions` lists it.
 #[derive(Deserialize)]
-struct Item {
+struct SessionItem {
     session_id: SessionId,
-    state: State,
+    state: SessionState,
     title: Option<String>,
     opened_at: String,
     updated_at: String,
@@ -69,7 +69,7 @@ impl Remote {
         let client = reqwest::Client::builder()
             .user_agent(concat!("budao/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
-            .timeout(PATIENCE)
+            .timeout(REQUEST_TIMEOUT)
             .build()
             .map_err(|error| Fault::new(Kind::Bug, Operation::LoadConfig).caused_by(&error))?;
         Ok(Self { client, url, token })
@@ -78,15 +78,16 @@ impl Remote {
     /// What there is to see now.
     pub(crate) async fn look(&self, window: Window, now: Timestamp) -> Result<Snapshot, Fault> {
         let stats: Value = self.get("api/stats", &[("window", window.into())]).await?;
-        let asking: List = self.get("v1/sessions", &[("state", "asking")]).await?;
-        let running: List = self.get("v1/sessions", &[("state", "running")]).await?;
-        let recent: List = self.get("v1/sessions", &[]).await?;
+        let asking: SessionListResponse = self.get("v1/sessions", &[("state", "asking")]).await?;
+        let running: SessionListResponse = self.get("v1/sessions", &[("state", "running")]).await?;
+        let recent: SessionListResponse = self.get("v1/sessions", &[]).await?;
         let (runs, asks) = (running.sessions.len(), asking.sessions.len());
-        let is_live = |item: &Item| matches!(item.state, State::Running | State::Asking);
+        let is_live =
+            |item: &SessionItem| matches!(item.state, SessionState::Running | SessionState::Asking);
         let rest = recent.sessions.into_iter().filter(|item| !is_live(item));
         let all = asking.sessions.into_iter().chain(running.sessions).chain(rest);
-        let sessions: Option<Vec<Row>> = all.map(|item| self.row(item)).collect();
-        let numbers = Numbers::deserialize(&stats).map_err(|error| odd(&error))?;
+        let sessions: Option<Vec<SessionRow>> = all.map(|item| self.row(item)).collect();
+        let numbers = StatsSummary::deserialize(&stats).map_err(|error| odd(&error))?;
         Ok(Snapshot {
             at: now,
             from: Some(self.host()),
@@ -99,8 +100,8 @@ impl Remote {
         })
     }
 
-    fn row(&self, item: Item) -> Option<Row> {
-        let summary = Summary {
+    fn row(&self, item: SessionItem) -> Option<SessionRow> {
+        let summary = SessionSummary {
             session: item.session_id,
             state: item.state,
             opened_at: item.opened_at.parse().ok()?,
@@ -113,7 +114,7 @@ impl Remote {
             head: item.head,
         };
         // A server takes up what was interrupted, so its sessions are never cut off while it is there.
-        Some(Row { summary, writer: Some(self.host()) })
+        Some(SessionRow { summary, writer: Some(self.host()) })
     }
 
     async fn get<T: DeserializeOwned>(
@@ -159,7 +160,7 @@ impl Remote {
         let kind = match status {
             StatusCode::UNAUTHORIZED => Kind::NotAuthenticated,
             StatusCode::FORBIDDEN => Kind::NotAllowed,
-            _ => return self.unread().because(format!("status {status}")),
+            _ => return self.unread().with_cause(format!("status {status}")),
         };
         Fault::new(kind, Operation::Connect).with(Fact::Reason, format!("{} said so", self.host()))
     }

@@ -12,18 +12,18 @@ use budao_core::{
     message::{Block, Usage},
     trace::Trace,
 };
-use budao_journal::{Append, Entry, Journal, LeaseRequest, Memory, Missing};
+use budao_journal::{Append, Entry, IfMissing, Journal, LeaseRequest, Memory};
 use budao_serve::Window;
 use budao_testkit::world::{BEGIN, seeded};
 use ratatui::{Terminal, backend::TestBackend};
 
 use super::{
-    draw::{self, Place},
-    look::{Observer, Snapshot},
+    draw::{self, ScrollPosition},
+    poll::{JournalPoller, Snapshot},
 };
-use crate::{chat::shown, screen::Look, terminal::Terminal as Talk};
+use crate::{chat::shown, screen::Theme, terminal::Terminal as Talk};
 
-const LOOK: Look = Look { colours: true };
+const LOOK: Theme = Theme { colours: true };
 
 fn at(seconds: u64) -> Timestamp {
     BEGIN.after(Duration::from_secs(seconds))
@@ -39,7 +39,7 @@ async fn write(journal: &Memory, number: u8, begins: u64, events: Vec<Event>, is
         session: session(number),
         holder: format!("process {number}"),
         ttl: Duration::from_secs(3_600),
-        missing: Missing::Create,
+        missing: IfMissing::Create,
         instead_of: None,
     };
     let lease = journal.take_lease(request).await.unwrap();
@@ -112,12 +112,12 @@ async fn journal() -> Arc<Memory> {
 }
 
 async fn look(journal: Arc<dyn Journal>, lang: Lang) -> Snapshot {
-    Observer::new(journal, lang).look(Window::FiveMinutes, at(60)).await.unwrap()
+    JournalPoller::new(journal, lang).look(Window::FiveMinutes, at(60)).await.unwrap()
 }
 
-fn drawn(seen: Option<&Snapshot>, columns: u16, rows: u16, look: Look, lang: Lang) -> String {
+fn drawn(seen: Option<&Snapshot>, columns: u16, rows: u16, look: Theme, lang: Lang) -> String {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-    let mut place = Place::default();
+    let mut place = ScrollPosition::default();
     terminal.draw(|frame| draw::draw(frame, seen, &mut place, look, lang)).unwrap();
     shown(terminal.backend().buffer())
 }
@@ -131,7 +131,7 @@ async fn sessions_rates_faults_and_events_are_seen_in_both_languages_wide_and_na
         insta::assert_snapshot!(format!("top_{lang}_60"), drawn(Some(&seen), 60, 24, LOOK, lang));
         insta::assert_snapshot!(
             format!("top_{lang}_text"),
-            draw::told(&seen, lang, &Talk::plain())
+            draw::render_text(&seen, lang, &Talk::plain())
         );
     }
     let empty = Arc::new(Memory::new(seeded(8), Limits::default()));
@@ -144,7 +144,7 @@ async fn a_server_that_does_not_answer_is_told_beside_what_it_said_before() {
     let from = Some("10.0.0.7:7333".to_owned());
     let seen = Snapshot { from, events: Vec::new(), ..look(journal().await, Lang::En).await };
     let mut terminal = Terminal::new(TestBackend::new(90, 18)).unwrap();
-    let mut place = Place { is_away: true, ..Place::default() };
+    let mut place = ScrollPosition { is_away: true, ..ScrollPosition::default() };
     terminal.draw(|frame| draw::draw(frame, Some(&seen), &mut place, LOOK, Lang::En)).unwrap();
     insta::assert_snapshot!("top_away_en_90", shown(terminal.backend().buffer()));
 }
@@ -165,7 +165,7 @@ async fn a_turn_nobody_works_on_is_told_from_one_that_runs() {
 #[tokio::test(start_paused = true)]
 async fn what_another_process_writes_is_seen_at_the_next_look() {
     let journal = journal().await;
-    let mut observer = Observer::new(journal.clone(), Lang::En);
+    let mut observer = JournalPoller::new(journal.clone(), Lang::En);
     let before = observer.look(Window::FiveMinutes, at(60)).await.unwrap();
     write(&journal, 4, 61, opening("a new one"), true).await;
     let after = observer.look(Window::FiveMinutes, at(65)).await.unwrap();
@@ -191,7 +191,7 @@ async fn no_size_makes_it_panic_and_the_smallest_still_shows_sessions() {
     for columns in [0, 1, 2, 3, 7, 20, 49, 50, 99, 100, 300] {
         for rows in [0, 1, 2, 3, 5, 13, 14, 15, 24, 80] {
             for seen in [None, Some(&seen)] {
-                drawn(seen, columns, rows, Look { colours: false }, Lang::Zh);
+                drawn(seen, columns, rows, Theme { colours: false }, Lang::Zh);
             }
         }
     }

@@ -8,7 +8,7 @@ use std::{
 use budao_core::{
     Timestamp,
     message::Usage,
-    span::{About, Span},
+    span::{Span, SpanOperation},
 };
 use opentelemetry::{
     InstrumentationScope, KeyValue,
@@ -38,7 +38,10 @@ pub(super) fn data(span: Span) -> SpanData {
             TraceState::default(),
         ),
         parent_span_id: id(span.parent),
-        parent_span_is_remote: matches!(span.about, About::Request { .. } | About::Served { .. }),
+        parent_span_is_remote: matches!(
+            span.about,
+            SpanOperation::Request { .. } | SpanOperation::ServedCall { .. }
+        ),
         span_kind,
         name,
         start_time: time(span.began),
@@ -63,16 +66,16 @@ fn time(at: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-fn described(about: &About) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
+fn described(about: &SpanOperation) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
     let text = |key: &'static str, value: &str| KeyValue::new(key, value.to_owned());
     let number = |key: &'static str, value: u64| {
         KeyValue::new(key, i64::try_from(value).unwrap_or(i64::MAX))
     };
     match about {
-        About::Request { what } => {
+        SpanOperation::Request { what } => {
             (format!("request {what}").into(), SpanKind::Server, vec![text("budao.request", what)])
         }
-        About::Turn { turn, steps, stop, usage } => {
+        SpanOperation::Turn { turn, steps, stop, usage } => {
             let mut attributes = vec![
                 text("gen_ai.operation.name", "invoke_agent"),
                 number("budao.turn", *turn),
@@ -82,7 +85,7 @@ fn described(about: &About) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
             attributes.extend(used(usage));
             ("turn".into(), SpanKind::Internal, attributes)
         }
-        About::Model { model, step, attempt, usage } => {
+        SpanOperation::Model { model, step, attempt, usage } => {
             let mut attributes = vec![
                 text("gen_ai.operation.name", "chat"),
                 text("gen_ai.request.model", model),
@@ -92,8 +95,8 @@ fn described(about: &About) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
             attributes.extend(usage.iter().flat_map(used));
             (format!("chat {model}").into(), SpanKind::Client, attributes)
         }
-        About::Compaction => ("compact history".into(), SpanKind::Internal, Vec::new()),
-        About::Call { tool, call, attempt } => {
+        SpanOperation::Compaction => ("compact history".into(), SpanKind::Internal, Vec::new()),
+        SpanOperation::Call { tool, call, attempt } => {
             let attributes = vec![
                 text("gen_ai.operation.name", "execute_tool"),
                 text("gen_ai.tool.name", tool),
@@ -102,12 +105,12 @@ fn described(about: &About) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
             ];
             (format!("execute_tool {tool}").into(), SpanKind::Internal, attributes)
         }
-        About::Asked { computer, tool } => {
+        SpanOperation::RemoteCall { computer, tool } => {
             let attributes =
                 vec![text("gen_ai.tool.name", tool), text("budao.smcp.computer", computer)];
             (format!("smcp call {tool}").into(), SpanKind::Client, attributes)
         }
-        About::Relay { event, computer, tool } => {
+        SpanOperation::Relay { event, computer, tool } => {
             let mut attributes =
                 vec![text("budao.smcp.event", event), text("budao.smcp.computer", computer)];
             if !tool.is_empty() {
@@ -115,7 +118,7 @@ fn described(about: &About) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
             }
             (format!("smcp relay {event}").into(), SpanKind::Server, attributes)
         }
-        About::Served { tool } => {
+        SpanOperation::ServedCall { tool } => {
             let attributes =
                 vec![text("gen_ai.operation.name", "execute_tool"), text("gen_ai.tool.name", tool)];
             (format!("smcp serve {tool}").into(), SpanKind::Server, attributes)
@@ -147,7 +150,7 @@ pub(super) mod tests {
             began: Timestamp::from_micros(1_000),
             ended: Timestamp::from_micros(3_000),
             failed: Some("ERR_TOOL_001".into()),
-            about: About::Call { tool: "look".into(), call: "c".into(), attempt: 2 },
+            about: SpanOperation::Call { tool: "look".into(), call: "c".into(), attempt: 2 },
         }
     }
 

@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use budao_core::seams::Entropy;
+use budao_core::world::Entropy;
 use budao_testkit::world;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ write cli
 
 /// How a bridge is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum ConnectArgs {
     InputClosed,
     Term,
     Int,
@@ -54,7 +54,13 @@ enum Way {
     Kill,
 }
 
-const WAYS: [Way; 5] = [Way::InputClosed, Way::Term, Way::Int, Way::Hup, Way::Kill];
+const WAYS: [ConnectArgs; 5] = [
+    ConnectArgs::InputClosed,
+    ConnectArgs::Term,
+    ConnectArgs::Int,
+    ConnectArgs::Hup,
+    ConnectArgs::Kill,
+];
 
 /// The moment of an end.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +72,13 @@ enum Moment {
 }
 
 /// One bridge with its CLI, its files and a mark that stands in the environment of everything it starts.
-struct Scene {
+struct Fixture {
     directory: tempfile::TempDir,
     files: PathBuf,
     mark: String,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let directory = tempfile::tempdir().unwrap();
@@ -112,7 +118,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     /// A test that failed must not leave what it found.
     fn drop(&mut self) {
         for (pid, _) in self.processes() {
@@ -151,7 +157,7 @@ struct Bridge {
 
 impl Bridge {
     /// Starts it and talks to it so far that its CLI works on a prompt, as long as the bridge lives.
-    fn start(scene: &Scene) -> Self {
+    fn start(scene: &Fixture) -> Self {
         let mut child = scene.command().spawn().unwrap();
         let input = Arc::new(Mutex::new(child.stdin.take()));
         let output = child.stdout.take().unwrap();
@@ -160,13 +166,13 @@ impl Bridge {
         Self { child, input, talk }
     }
 
-    fn end(&mut self, way: Way) {
+    fn end(&mut self, way: ConnectArgs) {
         let signal = match way {
-            Way::InputClosed => return drop(self.input.lock().unwrap().take()),
-            Way::Term => Signal::TERM,
-            Way::Int => Signal::INT,
-            Way::Hup => Signal::HUP,
-            Way::Kill => Signal::KILL,
+            ConnectArgs::InputClosed => return drop(self.input.lock().unwrap().take()),
+            ConnectArgs::Term => Signal::TERM,
+            ConnectArgs::Int => Signal::INT,
+            ConnectArgs::Hup => Signal::HUP,
+            ConnectArgs::Kill => Signal::KILL,
         };
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -202,7 +208,7 @@ fn talk(input: &Mutex<Option<ChildStdin>>, output: ChildStdout, directory: &Path
 
 /// What was measured at one end.
 struct Measured {
-    way: Way,
+    way: ConnectArgs,
     status: ExitStatus,
     /// Had the CLI written anything by then?
     in_turn: bool,
@@ -216,8 +222,8 @@ struct Measured {
     late_write: Duration,
 }
 
-fn one_end(way: Way, moment: Moment) -> Measured {
-    let scene = Scene::new();
+fn one_end(way: ConnectArgs, moment: Moment) -> Measured {
+    let scene = Fixture::new();
     let mut bridge = Bridge::start(&scene);
     match moment {
         // The moment is the fault that is played; nothing is waited for.
@@ -291,7 +297,7 @@ fn no_process_and_no_write_outlives_the_bridge_however_it_ends() {
 }
 
 fn report(all: &[Measured]) {
-    let mut by_way: BTreeMap<Way, Vec<&Measured>> = BTreeMap::new();
+    let mut by_way: BTreeMap<ConnectArgs, Vec<&Measured>> = BTreeMap::new();
     all.iter().for_each(|measured| by_way.entry(measured.way).or_default().push(measured));
     for (way, all) in by_way {
         let worst = |of: fn(&Measured) -> Duration| all.iter().map(|one| of(one)).max().unwrap();
@@ -326,8 +332,8 @@ fn records(directory: &Path) -> String {
 /// Method: every end a program can notice, in the middle of a turn.
 #[test]
 fn the_turn_is_ended_in_the_journal_before_the_bridge_exits() {
-    for way in WAYS.into_iter().filter(|way| *way != Way::Kill) {
-        let scene = Scene::new();
+    for way in WAYS.into_iter().filter(|way| *way != ConnectArgs::Kill) {
+        let scene = Fixture::new();
         let mut bridge = Bridge::start(&scene);
         until("the CLI writes", || scene.lines() > 0);
         until("the turn is recorded", || records(scene.directory.path()).contains("turn_started"));
@@ -344,7 +350,7 @@ fn the_turn_is_ended_in_the_journal_before_the_bridge_exits() {
 /// Method: it is killed while the CLI works; the bridge finds and kills what it supervised.
 #[test]
 fn what_a_killed_supervisor_leaves_is_ended_by_the_bridge() {
-    let scene = Scene::new();
+    let scene = Fixture::new();
     let mut bridge = Bridge::start(&scene);
     until("the CLI writes", || scene.lines() > 0);
     let is_supervisor = |line: &str| line.starts_with("supervisor ");
@@ -353,7 +359,7 @@ fn what_a_killed_supervisor_leaves_is_ended_by_the_bridge() {
     assert_eq!(supervisors.len(), 1);
     kill_process(Pid::from_raw(supervisors[0]).unwrap(), Signal::KILL).unwrap();
     until("only the bridge is left", || scene.processes().len() == 1);
-    bridge.end(Way::InputClosed);
+    bridge.end(ConnectArgs::InputClosed);
     assert_eq!(bridge.wait().code(), Some(0));
     assert_eq!(scene.processes(), []);
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use budao_client::{Client, Create, Events};
+use budao_client::{Client, Events, SessionRequest};
 use serde_json::json;
 
 use crate::editor::{Editor, budao, said};
@@ -83,7 +83,7 @@ async fn goes_on_in_an_editor(
     answer: impl Fn(&str) -> String,
 ) {
     let server = Server::start(server);
-    let (session, mut events) = server.client.create(Create::default()).await.unwrap();
+    let (session, mut events) = server.client.create(SessionRequest::default()).await.unwrap();
     session.send("P1 over the socket @tool").await.unwrap();
     let first = final_answer(&mut events).await;
     assert_eq!(first, answer("P1 over the socket @tool"));

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use budao_testkit::mcp::{Ledger, Point};
+use budao_testkit::mcp::{EffectLedger, Point};
 
 /// Nothing here takes this long unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
@@ -97,16 +97,16 @@ fn fake_mcp() -> Option<PathBuf> {
 }
 
 /// A hub and a computer whose tool `effect` can be held.
-pub(crate) struct Scene {
+pub(crate) struct Fixture {
     pub(crate) hub: Running,
     pub(crate) computer: Running,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: EffectLedger,
     url: String,
     dialect: &'static [&'static str],
     _folder: tempfile::TempDir,
 }
 
-impl Scene {
+impl Fixture {
     /// In the dialect these options choose. Nothing if the scripted MCP server is not built.
     pub(crate) fn start(dialect: &'static [&'static str]) -> Option<Self> {
         let program = fake_mcp()?;
@@ -123,7 +123,7 @@ impl Scene {
         let file = file.to_str().unwrap();
         let computer = ["smcp", "computer", "--url", &url, "--name", "pc", "--config", file];
         let (computer, _) = Running::start(&[&computer[..], dialect, &["room"]].concat(), "joined");
-        let ledger = Ledger::new(folder.path().to_owned());
+        let ledger = EffectLedger::new(folder.path().to_owned());
         let scene = Self { hub, computer, ledger, url, dialect, _folder: folder };
         until("the tools are offered", || {
             let tools = scene.command(&["tools", "room"]).output().unwrap();

@@ -4,7 +4,7 @@ use std::process::Child;
 
 use serde_json::Value;
 
-use crate::common::{Scene, error_of};
+use crate::common::{Fixture, error_of};
 
 const DIALECTS: [&[&str]; 2] = [&[], &["--dialect", "0.2"]];
 
@@ -27,7 +27,7 @@ fn unknown(calling: Child, codes: &[u64]) -> Value {
 #[test]
 fn a_call_whose_computer_is_frozen_may_still_be_running_and_the_answer_says_so() {
     for dialect in DIALECTS {
-        let Some(scene) = Scene::start(dialect) else { return };
+        let Some(scene) = Fixture::start(dialect) else { return };
         let calling = scene.begin("frozen", "2");
         scene.computer.signal("STOP");
         unknown(calling, &[4004]);
@@ -38,7 +38,7 @@ fn a_call_whose_computer_is_frozen_may_still_be_running_and_the_answer_says_so()
 
 #[test]
 fn a_call_whose_hub_is_frozen_may_still_be_running_and_the_answer_says_so() {
-    let Some(scene) = Scene::start(&[]) else { return };
+    let Some(scene) = Fixture::start(&[]) else { return };
     let calling = scene.begin("hub", "2");
     scene.hub.signal("STOP");
     unknown(calling, &[4004]);
@@ -48,7 +48,7 @@ fn a_call_whose_hub_is_frozen_may_still_be_running_and_the_answer_says_so() {
 
 #[test]
 fn a_tool_that_ignores_the_cancel_is_not_said_to_be_stopped() {
-    let Some(scene) = Scene::start(&[]) else { return };
+    let Some(scene) = Fixture::start(&[]) else { return };
     // The scripted server reads nothing while its tool is held, so it ignores every cancel.
     let calling = scene.begin("deaf", "1");
     unknown(calling, &[4004]);
@@ -58,7 +58,7 @@ fn a_tool_that_ignores_the_cancel_is_not_said_to_be_stopped() {
 #[test]
 fn a_call_whose_computer_was_killed_is_not_called_repeatable() {
     for dialect in DIALECTS {
-        let Some(scene) = Scene::start(dialect) else { return };
+        let Some(scene) = Fixture::start(dialect) else { return };
         let calling = scene.begin("killed", "30");
         scene.computer.signal("KILL");
         unknown(calling, &[404]);
@@ -67,7 +67,7 @@ fn a_call_whose_computer_was_killed_is_not_called_repeatable() {
 
 #[test]
 fn a_call_whose_hub_was_killed_is_not_called_repeatable() {
-    let Some(scene) = Scene::start(&[]) else { return };
+    let Some(scene) = Fixture::start(&[]) else { return };
     let calling = scene.begin("hub gone", "30");
     scene.hub.signal("KILL");
     unknown(calling, &[4003, 4004, 408]);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use budao_client::{Create, Cursor};
-use budao_core::{fault::Kind, retry::Policy};
+use budao_client::{Cursor, SessionRequest};
+use budao_core::{fault::Kind, retry::RetryPolicy};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -41,7 +41,7 @@ async fn a_cut_line_is_told_and_taken_up_with_its_cursor_and_what_was_not_answer
 async fn commands_given_while_there_is_no_line_go_out_after_the_resume_and_in_order() {
     let server = Server::new().await;
     let pause = Duration::from_millis(300);
-    let retry = Policy { tries: 4, base: pause, max: pause, ..Policy::default() };
+    let retry = RetryPolicy { tries: 4, base: pause, max: pause, ..RetryPolicy::default() };
     let (call, session, mut events) = server.attached(server.client().retry(retry)).await;
     drop(call);
     assert!(told(&mut events).await.is_local());
@@ -136,7 +136,7 @@ async fn what_was_removed_is_told_and_the_events_go_on_behind_it() {
 async fn a_new_session_is_asked_for_until_it_is_there_and_resumed_by_its_id() {
     let server = Server::new().await;
     let client = server.client();
-    let create = Create { language: Some("zh".into()), ..Create::default() };
+    let create = SessionRequest { language: Some("zh".into()), ..SessionRequest::default() };
     let creating = tokio::spawn(async move { client.create(create).await });
     let first = server.accept().await.hear().await;
     assert_eq!(first["event"], "user.create_session");
@@ -164,12 +164,12 @@ async fn a_server_that_stops_says_when_to_come_back_and_is_taken_at_its_word_wit
     let server = Server::new().await;
     let wait = Duration::from_millis(400);
     for (ceiling, least) in [(Duration::from_secs(600), wait), (Duration::ZERO, Duration::ZERO)] {
-        let retry = Policy {
+        let retry = RetryPolicy {
             tries: 4,
             base: Duration::from_millis(1),
             max: Duration::from_millis(1),
             hint_ceiling: ceiling,
-            ..Policy::default()
+            ..RetryPolicy::default()
         };
         let (mut call, _session, _events) = server.attached(server.client().retry(retry)).await;
         let stop = json!({"action": "shutdown", "retry_after_ms": 400});

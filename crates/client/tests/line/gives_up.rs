@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use budao_client::Error;
-use budao_core::{fault::Kind, retry::Policy};
+use budao_core::{fault::Kind, retry::RetryPolicy};
 use serde_json::json;
 
 use crate::server::{Server, facts, failed, soon, told};
@@ -70,7 +70,8 @@ async fn after_its_tries_it_says_how_many_there_were() {
     assert_eq!(fault.kind(), Kind::ConnectionRefused);
     let attempts = fault.attempts().unwrap();
     assert_eq!((attempts.attempt, attempts.max), (4, 4));
-    let Err(Error::Fault(fault)) = soon(client.create(budao_client::Create::default())).await
+    let Err(Error::Fault(fault)) =
+        soon(client.create(budao_client::SessionRequest::default())).await
     else {
         panic!("there")
     };
@@ -84,7 +85,7 @@ async fn who_lets_go_of_a_session_says_good_bye_and_does_not_come_back() {
     drop((session, events));
     assert_eq!(call.closed().await, Some(1000));
     let pause = Duration::from_millis(200);
-    let retry = Policy { tries: 9, base: pause, max: pause, ..Policy::default() };
+    let retry = RetryPolicy { tries: 9, base: pause, max: pause, ..RetryPolicy::default() };
     let (call, session, mut events) = server.attached(server.client().retry(retry)).await;
     drop(call);
     assert!(told(&mut events).await.is_local());

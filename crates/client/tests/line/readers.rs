@@ -6,10 +6,10 @@ use budao_client::{Error, Event, Events, Kind};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::server::{Call, Server, failed, positions, soon};
+use crate::server::{Server, ServerConnection, failed, positions, soon};
 
 /// A command under way.
-type Asking = JoinHandle<Result<Event, Error>>;
+type CommandTask = JoinHandle<Result<Event, Error>>;
 
 #[tokio::test]
 async fn an_answer_comes_though_nobody_reads_and_then_everything_is_read_in_order() {
@@ -78,7 +78,7 @@ async fn what_waits_for_a_slow_reader_is_handed_over_while_there_is_no_line() {
 }
 
 /// A client whose reader has fallen behind by nine frames, while a command of it waits for its answer.
-async fn behind(server: &Server) -> (Call, serde_json::Value, Asking, Events) {
+async fn behind(server: &Server) -> (ServerConnection, serde_json::Value, CommandTask, Events) {
     let (mut call, session, events) = server.attached(server.client().inbox(2)).await;
     let asking = tokio::spawn(async move { session.send("go").await });
     let asked = call.hear().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use budao_client::{Client, Event, Events, Session};
-use budao_core::{fault::Fault, retry::Policy};
+use budao_core::{fault::Fault, retry::RetryPolicy};
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,10 +16,10 @@ use tokio_tungstenite::{
 };
 
 /// Nothing here takes this long unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("in time")
+    tokio::time::timeout(TEST_TIMEOUT, what).await.expect("in time")
 }
 
 pub(crate) struct Server(TcpListener);
@@ -33,14 +33,14 @@ impl Server {
     pub(crate) fn client(&self) -> Client {
         let address = self.0.local_addr().unwrap();
         let base = Duration::from_millis(1);
-        let retry = Policy { tries: 4, base, max: base * 4, ..Policy::default() };
-        Client::new(format!("ws://{address}/ws")).retry(retry).seed(1).reply(PATIENCE)
+        let retry = RetryPolicy { tries: 4, base, max: base * 4, ..RetryPolicy::default() };
+        Client::new(format!("ws://{address}/ws")).retry(retry).seed(1).reply(TEST_TIMEOUT)
     }
 
     /// The next connection.
-    pub(crate) async fn accept(&self) -> Call {
+    pub(crate) async fn accept(&self) -> ServerConnection {
         let (stream, _) = soon(self.0.accept()).await.unwrap();
-        Call(accept_async(stream).await.unwrap())
+        ServerConnection(accept_async(stream).await.unwrap())
     }
 
     /// The next connection before it is let in.
@@ -54,7 +54,7 @@ impl Server {
     }
 
     /// A client that follows session `s`, and its connection, resumed.
-    pub(crate) async fn attached(&self, client: Client) -> (Call, Session, Events) {
+    pub(crate) async fn attached(&self, client: Client) -> (ServerConnection, Session, Events) {
         let attaching = tokio::spawn(async move { client.attach("s", None).await });
         let mut call = self.accept().await;
         call.resume(0, json!({"status": "complete", "epoch": "e1"})).await;
@@ -65,9 +65,9 @@ impl Server {
 }
 
 /// One connection, from the server's side. Dropping it cuts the line.
-pub(crate) struct Call(WebSocketStream<TcpStream>);
+pub(crate) struct ServerConnection(WebSocketStream<TcpStream>);
 
-impl Call {
+impl ServerConnection {
     pub(crate) async fn say(&mut self, frame: &Value) {
         self.0.send(Message::text(frame.to_string())).await.unwrap();
     }

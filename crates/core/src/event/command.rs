@@ -17,14 +17,14 @@ pub struct Command {
     #[serde(default)]
     pub trace: Trace,
     /// What is asked.
-    pub ask: Ask,
+    pub ask: CommandBody,
 }
 
 /// The things that can be asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Ask {
+pub enum CommandBody {
     /// Answer this.
     Message {
         /// What it says.
@@ -98,7 +98,7 @@ pub enum Ask {
         question: Option<String>,
     },
     /// Keep a gateway's fact with the session.
-    Note {
+    Annotate {
         /// Whose and what.
         topic: String,
         /// The fact.
@@ -122,26 +122,28 @@ impl Command {
     /// from outside, before anything else.
     pub fn bound_nesting(&mut self) {
         match &mut self.ask {
-            Ask::Decide { arguments, .. } => arguments.iter_mut().for_each(nesting::bound),
-            Ask::Settings { settings } => settings.extra.values_mut().for_each(nesting::bound),
-            Ask::Solve { tasks: value, .. } | Ask::Note { data: value, .. } => {
+            CommandBody::Decide { arguments, .. } => arguments.iter_mut().for_each(nesting::bound),
+            CommandBody::Settings { settings } => {
+                settings.extra.values_mut().for_each(nesting::bound)
+            }
+            CommandBody::Solve { tasks: value, .. } | CommandBody::Annotate { data: value, .. } => {
                 nesting::bound(value);
             }
-            Ask::Message { .. }
-            | Ask::Cancel { .. }
-            | Ask::Withdraw { .. }
-            | Ask::Close
-            | Ask::Plan { .. }
-            | Ask::CancelTask { .. }
-            | Ask::RestartTask { .. }
-            | Ask::CancelPlan
-            | Ask::Replan { .. }
-            | Ask::ObserverLost { .. } => {}
+            CommandBody::Message { .. }
+            | CommandBody::Cancel { .. }
+            | CommandBody::Withdraw { .. }
+            | CommandBody::Close
+            | CommandBody::Plan { .. }
+            | CommandBody::CancelTask { .. }
+            | CommandBody::RestartTask { .. }
+            | CommandBody::CancelPlan
+            | CommandBody::Replan { .. }
+            | CommandBody::ObserverLost { .. } => {}
         }
     }
 }
 
-impl Ask {
+impl CommandBody {
     /// What is asked, in a word.
     #[must_use]
     pub fn name(&self) -> &'static str {

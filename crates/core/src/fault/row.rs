@@ -252,7 +252,7 @@ pub enum EditorOutcome {
 
 /// One row of the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct CatalogRow {
     /// Snake case, the same as the kind's name in records: `invalid_arguments`.
     pub name: &'static str,
     /// The id of its message in the texts: `invalid-arguments`.

@@ -53,42 +53,42 @@ fn bundle(lang: Lang) -> &'static Bundle {
 
 /// What the model reads: the facts in one sentence.
 #[must_use]
-pub fn for_model(fault: &Fault, lang: Lang) -> String {
-    Words::of(fault, lang).model()
+pub fn model_text(fault: &Fault, lang: Lang) -> String {
+    FaultText::of(fault, lang).model()
 }
 
 /// What the user reads.
 #[must_use]
-pub fn for_user(fault: &Fault, lang: Lang) -> String {
-    Words::of(fault, lang).user()
+pub fn user_text(fault: &Fault, lang: Lang) -> String {
+    FaultText::of(fault, lang).user()
 }
 
 /// What stands in the operator's line.
 #[must_use]
 pub fn summary(fault: &Fault) -> String {
-    for_model(fault, Lang::En)
+    model_text(fault, Lang::En)
 }
 
 /// What to do, specific first, then the catalog's general lines; bounded, nothing said twice.
 #[must_use]
 pub fn recommendations(fault: &Fault, lang: Lang) -> Vec<Cow<'_, str>> {
-    Words::of(fault, lang).recommendations()
+    FaultText::of(fault, lang).recommendations()
 }
 
 /// The words for one fault in one language. Asking for several of them costs the facts only once.
 #[derive(Debug)]
-pub struct Words<'a> {
+pub struct FaultText<'a> {
     fault: &'a Fault,
     lang: Lang,
-    texts: &'static Texts,
+    texts: &'static KindTexts,
     args: OnceCell<Box<FluentArgs<'a>>>,
 }
 
-impl<'a> Words<'a> {
+impl<'a> FaultText<'a> {
     /// The words for `fault` in `lang`.
     #[must_use]
     pub fn of(fault: &'a Fault, lang: Lang) -> Self {
-        Self { fault, lang, texts: Texts::of(fault.kind(), lang), args: OnceCell::new() }
+        Self { fault, lang, texts: KindTexts::of(fault.kind(), lang), args: OnceCell::new() }
     }
 
     /// What the model reads.
@@ -104,7 +104,7 @@ impl<'a> Words<'a> {
     }
 
     /// A text, and behind it that the work may still be running if nobody confirmed its end.
-    fn with_doubt(&self, text: &'static Text, doubt: &str) -> String {
+    fn with_doubt(&self, text: &'static Template, doubt: &str) -> String {
         let text = self.render(text).into_owned();
         if !self.is_doubtful() {
             return text;
@@ -126,11 +126,11 @@ impl<'a> Words<'a> {
             Advice::Known { advice, with } => {
                 Cow::Owned(line(&format!("advice-{advice}"), with, self.lang))
             }
-            Advice::Said(text) => Cow::Borrowed(text.as_str()),
+            Advice::Custom(text) => Cow::Borrowed(text.as_str()),
         });
         // What a kind recommends may be to try again; what may still be running is looked at first.
         let texts = if self.is_doubtful() && !self.fault.repeat().retryable {
-            Texts::of(Kind::OutcomeUnknown, self.lang)
+            KindTexts::of(Kind::OutcomeUnknown, self.lang)
         } else {
             self.texts
         };
@@ -144,10 +144,10 @@ impl<'a> Words<'a> {
         lines
     }
 
-    fn render(&self, text: &'static Text) -> Cow<'static, str> {
+    fn render(&self, text: &'static Template) -> Cow<'static, str> {
         match text {
-            Text::Ready(text) => Cow::Borrowed(text),
-            Text::Filled(attribute) => {
+            Template::Ready(text) => Cow::Borrowed(text),
+            Template::Filled(attribute) => {
                 let args = self.args.get_or_init(|| Box::new(args_of(self.fault, self.lang)));
                 Cow::Owned(fill(attribute, args, self.lang))
             }
@@ -157,24 +157,24 @@ impl<'a> Words<'a> {
 
 /// The texts of a kind that faults are told with, in one language.
 #[derive(Debug)]
-struct Texts {
-    model: Text,
-    user: Text,
-    recommendations: Vec<Text>,
+struct KindTexts {
+    model: Template,
+    user: Template,
+    recommendations: Vec<Template>,
 }
 
 #[derive(Debug)]
-enum Text {
+enum Template {
     /// Without arguments.
     Ready(Cow<'static, str>),
     /// With arguments, or more than one line.
     Filled(FluentAttribute<'static>),
 }
 
-impl Texts {
+impl KindTexts {
     fn of(kind: Kind, lang: Lang) -> &'static Self {
-        static EN: LazyLock<Vec<Texts>> = LazyLock::new(|| Texts::all(Lang::En));
-        static ZH: LazyLock<Vec<Texts>> = LazyLock::new(|| Texts::all(Lang::Zh));
+        static EN: LazyLock<Vec<KindTexts>> = LazyLock::new(|| KindTexts::all(Lang::En));
+        static ZH: LazyLock<Vec<KindTexts>> = LazyLock::new(|| KindTexts::all(Lang::Zh));
         match lang {
             Lang::En => &EN[kind as usize],
             Lang::Zh => &ZH[kind as usize],
@@ -185,7 +185,7 @@ impl Texts {
     fn all(lang: Lang) -> Vec<Self> {
         let texts = |kind: &Kind| {
             let row = kind.row();
-            let find = |attribute: &str| Text::find(row.message, attribute, lang);
+            let find = |attribute: &str| Template::find(row.message, attribute, lang);
             Self {
                 model: find("model"),
                 user: find("user"),
@@ -198,7 +198,7 @@ impl Texts {
     }
 }
 
-impl Text {
+impl Template {
     fn find(id: &str, attribute: &str, lang: Lang) -> Self {
         let bundle = bundle(lang);
         let found = bundle.get_message(id).and_then(|message| message.get_attribute(attribute));
@@ -217,9 +217,9 @@ impl Text {
 #[must_use]
 pub fn of_kind(kind: Kind, attribute: &str, lang: Lang) -> String {
     let row = kind.row();
-    match Text::find(row.message, attribute, lang) {
-        Text::Ready(text) => text.into_owned(),
-        Text::Filled(found) => {
+    match Template::find(row.message, attribute, lang) {
+        Template::Ready(text) => text.into_owned(),
+        Template::Filled(found) => {
             let mut args = FluentArgs::new();
             for fact in row.facts {
                 // A reader of the page sees the name of the fact where its value would stand.

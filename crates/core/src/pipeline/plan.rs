@@ -34,14 +34,14 @@ const PLACES_MAX: usize = 32;
 /// A plan nobody has begun to work on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Draft {
+pub struct PlanDraft {
     /// Its tasks.
     pub tasks: Vec<Task>,
     /// What it is, in words.
     pub summary: String,
 }
 
-impl Draft {
+impl PlanDraft {
     /// As the arguments of a question.
     #[must_use]
     pub fn to_arguments(&self) -> Value {
@@ -66,7 +66,7 @@ impl Draft {
 ///
 /// # Errors
 /// `plan_coercion_failed`, with every place that does not fit.
-pub fn read(text: &str) -> Result<Draft, Fault> {
+pub fn read(text: &str) -> Result<PlanDraft, Fault> {
     if let Ok(value) = serde_json::from_str(text.trim()) {
         return coerce(value);
     }
@@ -90,7 +90,7 @@ pub fn read(text: &str) -> Result<Draft, Fault> {
 ///
 /// # Errors
 /// `plan_coercion_failed`, with every place that does not fit.
-pub fn coerce(value: Value) -> Result<Draft, Fault> {
+pub fn coerce(value: Value) -> Result<PlanDraft, Fault> {
     let (tasks, summary) = listed(value)?;
     let mut wrong = Vec::new();
     if tasks.is_empty() {
@@ -108,7 +108,7 @@ pub fn coerce(value: Value) -> Result<Draft, Fault> {
         }
     }
     let tasks = named(read, &mut wrong);
-    if wrong.is_empty() { Ok(Draft { tasks, summary }) } else { Err(refuse(wrong)) }
+    if wrong.is_empty() { Ok(PlanDraft { tasks, summary }) } else { Err(refuse(wrong)) }
 }
 
 fn refuse(wrong: Vec<Mismatch>) -> Fault {
@@ -176,7 +176,7 @@ fn is_task(object: &Map<String, Value>) -> bool {
 }
 
 /// A task whose id may still be missing.
-struct Unnamed {
+struct ParsedTask {
     id: Option<String>,
     title: String,
     prompt: String,
@@ -184,7 +184,7 @@ struct Unnamed {
     pointer: String,
 }
 
-fn one(value: Value, pointer: &str) -> Result<Unnamed, Box<Mismatch>> {
+fn one(value: Value, pointer: &str) -> Result<ParsedTask, Box<Mismatch>> {
     let mut object = match value {
         Value::Object(object) => object,
         Value::String(text) => Map::from_iter([("prompt".to_owned(), Value::String(text))]),
@@ -209,7 +209,7 @@ fn one(value: Value, pointer: &str) -> Result<Unnamed, Box<Mismatch>> {
     }
     let title = title.unwrap_or_else(|| prompt.lines().next().unwrap_or_default().to_owned());
     let title = shortened(&title, TITLE_CHARS_MAX);
-    Ok(Unnamed { id, title, prompt, extra, pointer: pointer.to_owned() })
+    Ok(ParsedTask { id, title, prompt, extra, pointer: pointer.to_owned() })
 }
 
 /// The id as text; numbers are taken, null is none.
@@ -244,11 +244,11 @@ fn first_text(object: &mut Map<String, Value>, names: &[&str]) -> Option<String>
 }
 
 /// Gives every task without an id the next number nobody has, and refuses ids that come twice.
-fn named(unnamed: Vec<Unnamed>, wrong: &mut Vec<Mismatch>) -> Vec<Task> {
+fn named(unnamed: Vec<ParsedTask>, wrong: &mut Vec<Mismatch>) -> Vec<Task> {
     let given: Vec<String> = unnamed.iter().filter_map(|task| task.id.clone()).collect();
     let mut next = 0_u32;
     let mut tasks: Vec<Task> = Vec::with_capacity(unnamed.len());
-    for Unnamed { id, title, prompt, extra, pointer } in unnamed {
+    for ParsedTask { id, title, prompt, extra, pointer } in unnamed {
         let id = id.unwrap_or_else(|| {
             loop {
                 next += 1;

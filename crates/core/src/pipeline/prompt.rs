@@ -22,7 +22,7 @@ pub fn planner(question: &str, refused: Option<&Fault>, lang: Lang) -> String {
          The work:\n{question}"
     );
     if let Some(fault) = refused {
-        let reason = text::for_model(fault, lang);
+        let reason = text::model_text(fault, lang);
         let _infallible = write!(prompt, "\n\nAn earlier answer could not be used. {reason}");
     }
     prompt
@@ -56,7 +56,7 @@ pub fn aggregator(pipeline: &Pipeline, room: usize, lang: Lang) -> String {
         let told = match &state.end {
             Some(TaskEnd::Completed { output }) => cut(output, share),
             Some(TaskEnd::Failed { fault }) => {
-                format!("FAILED: {}", cut(&text::for_model(fault, lang), share))
+                format!("FAILED: {}", cut(&text::model_text(fault, lang), share))
             }
             Some(TaskEnd::Cancelled { reason }) => format!("CANCELLED: {}", cut(reason, share)),
             None => "NOT DONE".to_owned(),

@@ -1,10 +1,10 @@
 //! Private addresses, with their ports.
 
-use super::span::{Marker, Span, marker_at};
-use super::text::{Class, Text};
+use super::replacement::{Marker, Replacement, marker_at};
+use super::text::{Class, ScanText};
 
 /// `10.0.0.7`, `192.168.1.5:8080`: the first octets were the trigger.
-pub(super) fn ipv4(text: &Text<'_>, start: usize) -> Option<Span> {
+pub(super) fn ipv4(text: &ScanText<'_>, start: usize) -> Option<Replacement> {
     let before = text.before(start);
     if !text.word_starts(start) || matches!(before, b'.' | b'_' | b'~') {
         return None;
@@ -16,29 +16,29 @@ pub(super) fn ipv4(text: &Text<'_>, start: usize) -> Option<Span> {
     let mapped = b"::ffff:";
     let head = if text.ends(start, mapped) { start - mapped.len() } else { start };
     let (head, end) = bracketed(text, head, end);
-    Some(Span::new(head, port(text, end), Marker::Address))
+    Some(Replacement::new(head, port(text, end), Marker::Address))
 }
 
 /// `ip-10-0-0-7`: how a cloud names a machine by its private address.
-pub(super) fn dashed(text: &Text<'_>, start: usize, literal: &[u8]) -> Option<Span> {
+pub(super) fn dashed(text: &ScanText<'_>, start: usize, literal: &[u8]) -> Option<Replacement> {
     if !text.word_starts(start) {
         return None;
     }
     let (octets, end) = octets(text, start + literal.len(), b'-')?;
     (is_private(octets) && !Class::Word.has(text.at(end)))
-        .then(|| Span::new(start, port(text, end), Marker::Address))
+        .then(|| Replacement::new(start, port(text, end), Marker::Address))
 }
 
 /// `localhost:5432`; the bare word says nothing and stays.
-pub(super) fn localhost(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn localhost(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let before = text.before(start);
     let joined = !text.word_starts(start) || matches!(before, b'.' | b'_' | b'-' | b'~');
     let stop = port(text, end - 1);
-    (!joined && stop > end).then(|| Span::new(start, stop, Marker::Address))
+    (!joined && stop > end).then(|| Replacement::new(start, stop, Marker::Address))
 }
 
 /// `::1`, `fd00::1`, `[fe80::1%eth0]:443`: the trigger is how the address begins.
-pub(super) fn ipv6(text: &Text<'_>, start: usize) -> Option<Span> {
+pub(super) fn ipv6(text: &ScanText<'_>, start: usize) -> Option<Replacement> {
     let before = text.before(start);
     if !text.word_starts(start) || matches!(before, b':' | b'.' | b'_' | b'-' | b'~') {
         return None;
@@ -53,11 +53,11 @@ pub(super) fn ipv6(text: &Text<'_>, start: usize) -> Option<Span> {
         (head, end) if head < start => (head, port(text, end)),
         plain => plain,
     };
-    Some(Span::new(head, end, Marker::Address))
+    Some(Replacement::new(head, end, Marker::Address))
 }
 
 /// Four octets with `separator` between them, and where they end.
-fn octets(text: &Text<'_>, start: usize, separator: u8) -> Option<([u8; 4], usize)> {
+fn octets(text: &ScanText<'_>, start: usize, separator: u8) -> Option<([u8; 4], usize)> {
     let mut octets = [0; 4];
     let mut at = start;
     for (index, octet) in octets.iter_mut().enumerate() {
@@ -83,7 +83,7 @@ fn is_private(octets: [u8; 4]) -> bool {
 
 /// Where the hextets from `start` end, if they make one address: eight of them, or fewer around one
 /// `::`. A dotted tail (`::ffff:10.0.0.1`) is left to [`ipv4`].
-fn hextets(text: &Text<'_>, start: usize) -> Option<usize> {
+fn hextets(text: &ScanText<'_>, start: usize) -> Option<usize> {
     let mut groups = 0;
     let mut gaps = 0;
     let mut at = start;
@@ -116,7 +116,7 @@ fn is_whole(groups: usize, gaps: usize) -> bool {
 }
 
 /// Whether the word goes on, so that what was read is part of something else.
-fn continues(text: &Text<'_>, end: usize) -> bool {
+fn continues(text: &ScanText<'_>, end: usize) -> bool {
     let next = text.at(end);
     Class::Alnum.has(next)
         || next == b'_'
@@ -125,7 +125,7 @@ fn continues(text: &Text<'_>, end: usize) -> bool {
 }
 
 /// Widens an address to the brackets around it.
-fn bracketed(text: &Text<'_>, start: usize, end: usize) -> (usize, usize) {
+fn bracketed(text: &ScanText<'_>, start: usize, end: usize) -> (usize, usize) {
     let inside = text.before(start) == b'[' && text.at(end) == b']';
     // Only where a URL or a port makes the brackets part of the address.
     let owned = inside && (text.at(end + 1) == b':' || text.ends(start - 1, b"//"));
@@ -133,7 +133,7 @@ fn bracketed(text: &Text<'_>, start: usize, end: usize) -> (usize, usize) {
 }
 
 /// Skips a port, if one stands at `end`.
-fn port(text: &Text<'_>, end: usize) -> usize {
+fn port(text: &ScanText<'_>, end: usize) -> usize {
     if text.at(end) != b':' {
         return end;
     }

@@ -3,9 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-use super::span::{Marker, Span, marker_at};
-use super::text::{Class, Text};
-use super::value::{self, Case, Says, Tie, is_opaque, is_placeholder};
+use super::replacement::{Marker, Replacement, marker_at};
+use super::text::{Class, ScanText};
+use super::value::{self, Binding, NameEvidence, ValueContext, is_opaque, is_placeholder};
 
 /// Schemes of `Authorization` that are followed by one secret word.
 const SCHEMES: [&[u8]; 14] = [
@@ -26,7 +26,7 @@ const SCHEMES: [&[u8]; 14] = [
 ];
 
 /// `Authorization: Bearer …`, quoted or not, with or without a scheme.
-pub(super) fn authorization(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+pub(super) fn authorization(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let value = header_value(text, end)?;
     let scheme_end = text.run_within(Class::Word, value, 20);
     let scheme = text.slice(value, scheme_end).to_ascii_lowercase();
@@ -35,7 +35,7 @@ pub(super) fn authorization(text: &Text<'_>, _start: usize, end: usize) -> Optio
     if scheme == b"digest" && text.at(scheme_end) == b' ' {
         let stop = digest_end(text, scheme_end + 1);
         return (stop > scheme_end + 9)
-            .then(|| Span::new(scheme_end + 1, stop, Marker::Credentials));
+            .then(|| Replacement::new(scheme_end + 1, stop, Marker::Credentials));
     }
     // `AWS4-HMAC-SHA256 Credential=…, Signature=…`: other rules know these by their names.
     let named = !known && text.at(scheme_end) == b' ' && {
@@ -48,14 +48,15 @@ pub(super) fn authorization(text: &Text<'_>, _start: usize, end: usize) -> Optio
     let stop = text.run(Class::Bearer, start);
     let marker = if scheme == b"basic" { Marker::Credentials } else { Marker::Token };
     let judged = text.slice(start, stop.min(start + value::JUDGED_MAX));
-    let says = if known { Says::Key } else { Says::Loosely };
-    let case = Case { says, tie: Tie::Tight, quoted: true, next: text.at(stop), alone: false };
+    let says = if known { NameEvidence::Key } else { NameEvidence::Weak };
+    let case =
+        ValueContext { says, tie: Binding::Tight, quoted: true, next: text.at(stop), alone: false };
     let secret = value::is_secret(judged, case) && !judged.starts_with(b"realm=");
-    secret.then(|| Span::new(start, stop, marker))
+    secret.then(|| Replacement::new(start, stop, marker))
 }
 
 /// A bare `Bearer …` in a sentence or a log line.
-pub(super) fn bearer(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn bearer(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let at = text.skip_blanks(end, 2);
     if !text.word_starts(start) || marker_at(text, at) || text.at(at) == b'~' {
         return None;
@@ -67,30 +68,32 @@ pub(super) fn bearer(text: &Text<'_>, start: usize, end: usize) -> Option<Span> 
     let judged = text.slice(at, stop.min(at + value::JUDGED_MAX));
     let challenge = judged.ends_with(b"=") && matches!(text.at(stop), b'"' | b'\'' | b'\\');
     let secret = is_opaque(judged) && !is_placeholder(judged) && !challenge;
-    secret.then(|| Span::new(at, stop, Marker::Token))
+    secret.then(|| Replacement::new(at, stop, Marker::Token))
 }
 
 /// A bare `Basic …`: only what decodes to a name, a colon and a password.
-pub(super) fn basic(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn basic(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let at = text.skip_blanks(end, 2);
     if !text.word_starts(start) {
         return None;
     }
     let stop = text.run(Class::Padded, at);
-    is_pair(text.slice(at, stop.min(at + 512))).then(|| Span::new(at, stop, Marker::Credentials))
+    is_pair(text.slice(at, stop.min(at + 512)))
+        .then(|| Replacement::new(at, stop, Marker::Credentials))
 }
 
 /// `AUTH PLAIN …`, as mail clients sign in.
-pub(super) fn auth_plain(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+pub(super) fn auth_plain(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let stop = text.run(Class::Padded, end);
-    (stop >= end + 8).then(|| Span::new(end, stop, Marker::Credentials))
+    (stop >= end + 8).then(|| Replacement::new(end, stop, Marker::Credentials))
 }
 
 /// `"auth": "dXNlcjpwYXNz"`, `_auth=…`: credentials as Docker and npm keep them.
-pub(super) fn auth(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+pub(super) fn auth(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let at = header_value(text, end)?;
     let stop = text.run(Class::Padded, at);
-    is_pair(text.slice(at, stop.min(at + 512))).then(|| Span::new(at, stop, Marker::Credentials))
+    is_pair(text.slice(at, stop.min(at + 512)))
+        .then(|| Replacement::new(at, stop, Marker::Credentials))
 }
 
 /// Whether `encoded` is base64 of `name:password`.
@@ -108,18 +111,18 @@ fn is_pair(encoded: &[u8]) -> bool {
 }
 
 /// `Cookie: name=value; …` and `Set-Cookie: …`: the whole of it.
-pub(super) fn cookie(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+pub(super) fn cookie(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let start = header_value(text, end)?;
     let name = text.run_within(Class::Dotted, start, 64);
     if name == start || text.at(name) != b'=' {
         return None;
     }
     let first = text.run_within(Class::Bearer, name + 1, 4);
-    (first > name + 1).then(|| Span::new(start, pairs_end(text, name), Marker::Cookie))
+    (first > name + 1).then(|| Replacement::new(start, pairs_end(text, name), Marker::Cookie))
 }
 
 /// `sig=…`, `X-Amz-Signature=…`: what proves a signed URL.
-pub(super) fn signature(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn signature(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let short = text.starts_folded(start, b"sig=");
     let before = text.before(start);
     if short && !matches!(before, b'?' | b'&' | b';') && !text.escape_ends(start) {
@@ -134,19 +137,19 @@ pub(super) fn signature(text: &Text<'_>, start: usize, end: usize) -> Option<Spa
     };
     let judged = text.slice(end, walk(end + 64));
     (judged.len() >= 16 && is_opaque(judged))
-        .then(|| Span::new(end, walk(usize::MAX), Marker::Signature))
+        .then(|| Replacement::new(end, walk(usize::MAX), Marker::Signature))
 }
 
 /// `?key=…` with a value that looks like a key.
-pub(super) fn query_key(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+pub(super) fn query_key(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let stop = text.run(Class::Dotted, end);
     let judged = text.slice(end, stop.min(end + value::JUDGED_MAX));
     let secret = judged.len() >= 16 && is_opaque(judged) && !is_placeholder(judged);
-    secret.then(|| Span::new(end, stop, Marker::ApiKey))
+    secret.then(|| Replacement::new(end, stop, Marker::ApiKey))
 }
 
 /// Skips the end of a header's name, its colon and the opening of its value.
-fn header_value(text: &Text<'_>, end: usize) -> Option<usize> {
+fn header_value(text: &ScanText<'_>, end: usize) -> Option<usize> {
     let quote = |at: usize| {
         let slashes = text.backslashes(at);
         if matches!(text.at(at + slashes), b'"' | b'\'') { at + slashes + 1 } else { at }
@@ -175,7 +178,7 @@ fn header_value(text: &Text<'_>, end: usize) -> Option<usize> {
 }
 
 /// Where the parameters of a digest end: its own quotes do not end it, a line break does.
-fn digest_end(text: &Text<'_>, start: usize) -> usize {
+fn digest_end(text: &ScanText<'_>, start: usize) -> usize {
     if !text.starts_folded(start, b"username") || marker_at(text, start) {
         return start;
     }
@@ -188,7 +191,7 @@ fn digest_end(text: &Text<'_>, start: usize) -> usize {
 }
 
 /// Where the pairs of a cookie end: at the first blank that no `;` stands before.
-fn pairs_end(text: &Text<'_>, start: usize) -> usize {
+fn pairs_end(text: &ScanText<'_>, start: usize) -> usize {
     let mut at = start;
     loop {
         match text.at(at) {

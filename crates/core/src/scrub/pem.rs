@@ -1,12 +1,12 @@
 //! Private keys written out in blocks.
 
-use super::span::{Marker, Span};
-use super::text::{Class, Text};
+use super::replacement::{Marker, Replacement};
+use super::text::{Class, ScanText};
 
 const DASHES: &[u8] = b"-----";
 
 /// `-----BEGIN … PRIVATE KEY-----` with its body and its end, if the end is there.
-pub(super) fn block(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn block(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let label_end = (end..end + 48).find(|&index| text.at(index) == b'-')?;
     let label = text.slice(end, label_end);
     let private = label.windows(11).any(|window| window == b"PRIVATE KEY");
@@ -15,19 +15,19 @@ pub(super) fn block(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     }
     let head = label_end + DASHES.len();
     let stop = body(text, head);
-    (stop > head).then(|| Span::new(start, stop, Marker::PrivateKey))
+    (stop > head).then(|| Replacement::new(start, stop, Marker::PrivateKey))
 }
 
 /// The private half of a PuTTY key file: `Private-Lines: 14`, then base64.
-pub(super) fn putty(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+pub(super) fn putty(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let count = text.run_within(Class::Digit, text.skip_blanks(end, 4), 4);
     let first = gap(text, count);
     let stop = body(text, count);
-    (stop > first).then(|| Span::new(first, stop, Marker::PrivateKey))
+    (stop > first).then(|| Replacement::new(first, stop, Marker::PrivateKey))
 }
 
 /// Walks the words of a key's body; returns where the key ends.
-fn body(text: &Text<'_>, start: usize) -> usize {
+fn body(text: &ScanText<'_>, start: usize) -> usize {
     let mut end = start;
     loop {
         let word = gap(text, end);
@@ -51,7 +51,7 @@ fn body(text: &Text<'_>, start: usize) -> usize {
 
 /// Skips what stands between the lines of a key: blanks, line breaks, real or escaped, and the
 /// quotes and signs of a string that is glued together.
-fn gap(text: &Text<'_>, start: usize) -> usize {
+fn gap(text: &ScanText<'_>, start: usize) -> usize {
     let mut at = start;
     loop {
         at += match text.at(at) {
@@ -71,14 +71,14 @@ fn gap(text: &Text<'_>, start: usize) -> usize {
 }
 
 /// `" + "` or `"` at the end of a line and `"` at the start of the next: its length.
-fn seam(text: &Text<'_>, quote: usize) -> Option<usize> {
+fn seam(text: &ScanText<'_>, quote: usize) -> Option<usize> {
     let next = (quote + 1..quote + 64)
         .find(|&index| !matches!(text.at(index), b' ' | b'\t' | b'\n' | b'\r' | b'+' | b','))?;
     (next > quote + 1 && text.at(next) == text.at(quote)).then(|| next + 1 - quote)
 }
 
 /// `-----END … -----`: where it stops.
-fn closing(text: &Text<'_>, start: usize) -> Option<usize> {
+fn closing(text: &ScanText<'_>, start: usize) -> Option<usize> {
     if !text.starts(start, b"-----END") {
         return None;
     }
@@ -88,7 +88,7 @@ fn closing(text: &Text<'_>, start: usize) -> Option<usize> {
 }
 
 /// A header inside the block (`Proc-Type: 4,ENCRYPTED`): where its line ends.
-fn header(text: &Text<'_>, colon: usize) -> Option<usize> {
+fn header(text: &ScanText<'_>, colon: usize) -> Option<usize> {
     if text.at(colon + 1) != b' ' {
         return None;
     }

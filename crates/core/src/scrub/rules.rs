@@ -5,12 +5,12 @@
 
 use std::sync::LazyLock;
 
-use super::assign::{self, Word};
-use super::span::Span;
-use super::text::Text;
-use super::token::{self, Token};
+use super::assignment::{self, SecretKeyword};
+use super::replacement::Replacement;
+use super::text::ScanText;
+use super::token::{self, TokenFormat};
 use super::trigger::{self, Hit, Triggers};
-use super::{address, header, pem, place, trace, url, wrapped};
+use super::{address, encoded_run, header, home_dir, pem, stack_trace, url};
 
 /// No trigger is longer.
 pub(super) const TRIGGER_MAX: usize = 48;
@@ -19,17 +19,17 @@ pub(super) const TAKEN_BEFORE_MAX: usize = 32;
 /// No rule reads further back from its trigger than this.
 pub(super) const READ_BEFORE_MAX: usize = 256;
 
-type Find = fn(&Text<'_>, usize, usize) -> Option<Span>;
+type FindFn = fn(&ScanText<'_>, usize, usize) -> Option<Replacement>;
 
 /// What to do where a trigger stands.
 #[derive(Clone, Copy)]
-enum Rule {
-    Token(&'static Token),
-    Assign(&'static Word),
-    Find(Find),
+enum ScrubRule {
+    Token(&'static TokenFormat),
+    Assign(&'static SecretKeyword),
+    Find(FindFn),
 }
 
-const FINDERS: &[(&str, Find)] = &[
+const FINDERS: &[(&str, FindFn)] = &[
     ("eyJ", token::jwt),
     (".atlasv1.", token::terraform),
     ("Q~", token::azure_client),
@@ -60,21 +60,21 @@ const FINDERS: &[(&str, Find)] = &[
     (" -u ", url::user_flag),
     ("--user ", url::user_flag),
     ("--user=", url::user_flag),
-    ("/home/", place::posix),
-    ("/Users/", place::posix),
-    ("%2Fhome%2F", place::encoded),
-    ("%2FUsers%2F", place::encoded),
-    ("/root", place::root),
-    ("\\Users\\", place::windows),
-    (":/Users/", place::windows_slashed),
-    ("Traceback (most recent call last)", trace::python),
-    ("stack backtrace:", trace::rust),
-    ("goroutine ", trace::go),
-    ("   at ", trace::at_lines),
-    ("\tat ", trace::at_lines),
-    ("\\tat ", trace::at_lines),
-    ("\tfrom ", trace::ruby),
-    ("\\tfrom ", trace::ruby),
+    ("/home/", home_dir::posix),
+    ("/Users/", home_dir::posix),
+    ("%2Fhome%2F", home_dir::encoded),
+    ("%2FUsers%2F", home_dir::encoded),
+    ("/root", home_dir::root),
+    ("\\Users\\", home_dir::windows),
+    (":/Users/", home_dir::windows_slashed),
+    ("Traceback (most recent call last)", stack_trace::python),
+    ("stack backtrace:", stack_trace::rust),
+    ("goroutine ", stack_trace::go),
+    ("   at ", stack_trace::at_lines),
+    ("\tat ", stack_trace::at_lines),
+    ("\\tat ", stack_trace::at_lines),
+    ("\tfrom ", stack_trace::ruby),
+    ("\\tfrom ", stack_trace::ruby),
     ("localhost:", address::localhost),
     ("10.", |text, start, _| address::ipv4(text, start)),
     ("127.", |text, start, _| address::ipv4(text, start)),
@@ -88,12 +88,12 @@ const FINDERS: &[(&str, Find)] = &[
     ("::1", |text, start, _| address::ipv6(text, start)),
 ];
 
-struct Table {
+struct RuleTable {
     triggers: Triggers,
-    rules: Vec<Rule>,
+    rules: Vec<ScrubRule>,
 }
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| {
+static TABLE: LazyLock<RuleTable> = LazyLock::new(|| {
     let mut literals: Vec<String> = Vec::new();
     let mut rules = Vec::new();
     let mut add = |literal: String, rule| {
@@ -101,68 +101,68 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
         rules.push(rule);
     };
     for token in token::TOKENS {
-        add(token.prefix.to_owned(), Rule::Token(token));
+        add(token.prefix.to_owned(), ScrubRule::Token(token));
     }
-    for word in assign::WORDS {
-        add(word.literal.to_owned(), Rule::Assign(word));
+    for word in assignment::WORDS {
+        add(word.literal.to_owned(), ScrubRule::Assign(word));
     }
     for &(literal, find) in FINDERS {
-        add(literal.to_owned(), Rule::Find(find));
+        add(literal.to_owned(), ScrubRule::Find(find));
     }
     for (client, _) in url::CLIENTS {
-        add(client.to_owned(), Rule::Find(url::client_flag));
+        add(client.to_owned(), ScrubRule::Find(url::client_flag));
     }
     // fc00::/7 and fe80::/10, by the first digits of their first group.
-    let local: Find = |text, start, _| address::ipv6(text, start);
+    let local: FindFn = |text, start, _| address::ipv6(text, start);
     for digit in "0123456789abcdef".chars() {
-        add(format!("fc{digit}"), Rule::Find(local));
-        add(format!("fd{digit}"), Rule::Find(local));
-        add(format!("fea{digit}:"), Rule::Find(local));
-        add(format!("feb{digit}:"), Rule::Find(local));
+        add(format!("fc{digit}"), ScrubRule::Find(local));
+        add(format!("fd{digit}"), ScrubRule::Find(local));
+        add(format!("fea{digit}:"), ScrubRule::Find(local));
+        add(format!("feb{digit}:"), ScrubRule::Find(local));
     }
-    add("fe8".to_owned(), Rule::Find(local));
-    add("fe9".to_owned(), Rule::Find(local));
+    add("fe8".to_owned(), ScrubRule::Find(local));
+    add("fe9".to_owned(), ScrubRule::Find(local));
     debug_assert!(
         literals.iter().all(|literal| literal.len() <= TRIGGER_MAX),
         "a stream would cut it"
     );
-    Table { triggers: Triggers::new(&literals), rules }
+    RuleTable { triggers: Triggers::new(&literals), rules }
 });
 
 /// What a scan found.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
+pub(super) struct ScanResult {
     /// In order, without overlap.
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<Replacement>,
     /// The first place whose verdict depends on text beyond the end.
-    pub(super) open: Option<Open>,
+    pub(super) open: Option<UndecidedSpan>,
 }
 
 /// A place whose verdict depends on text beyond the end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Open {
+pub(super) struct UndecidedSpan {
     pub(super) start: usize,
     /// What would be replaced if the text ended here.
-    pub(super) span: Option<Span>,
+    pub(super) span: Option<Replacement>,
 }
 
 /// How much of a scan is wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Until {
+pub(super) enum ScanScope {
     /// Everything.
     End,
     /// One finding is enough.
     First,
     /// Everything before the first open place.
-    Open,
+    BeforeUndecided,
 }
 
 /// Finds everything in `source` from `from` on; what stands before it is only looked back at.
-pub(super) fn scan(source: &str, from: usize, until: Until) -> Scan {
+pub(super) fn scan(source: &str, from: usize, until: ScanScope) -> ScanResult {
     let bytes = source.as_bytes();
-    let text = Text::new(bytes);
+    let text = ScanText::new(bytes);
     let mut scan = triggered(&text, bytes, from, until);
-    if until == Until::First && !scan.spans.is_empty() {
+    if until == ScanScope::First && !scan.spans.is_empty() {
         return scan;
     }
     let mut more = Vec::new();
@@ -174,12 +174,12 @@ pub(super) fn scan(source: &str, from: usize, until: Until) -> Scan {
         span.end = source.ceil_char_boundary(span.end.min(source.len()));
         span.start = source.floor_char_boundary(span.start.min(span.end));
     }
-    super::span::join(&mut scan.spans);
+    super::replacement::join(&mut scan.spans);
     scan
 }
 
-fn triggered(text: &Text<'_>, bytes: &[u8], from: usize, until: Until) -> Scan {
-    let mut scan = Scan::default();
+fn triggered(text: &ScanText<'_>, bytes: &[u8], from: usize, until: ScanScope) -> ScanResult {
+    let mut scan = ScanResult::default();
     // What was taken last. Triggers inside it are done with; those between a name and its value are not.
     let mut taken = from..from;
     let mut hits = Vec::new();
@@ -193,8 +193,8 @@ fn triggered(text: &Text<'_>, bytes: &[u8], from: usize, until: Until) -> Scan {
             let found = apply(text, hit);
             if text.take_peeked() && scan.open.is_none() {
                 let start = found.map_or(hit.start, |span| span.start.min(hit.start));
-                scan.open = Some(Open { start, span: found });
-                if until == Until::Open {
+                scan.open = Some(UndecidedSpan { start, span: found });
+                if until == ScanScope::BeforeUndecided {
                     return scan;
                 }
             }
@@ -202,7 +202,7 @@ fn triggered(text: &Text<'_>, bytes: &[u8], from: usize, until: Until) -> Scan {
                 span.cause = hit.start.min(span.start);
                 taken = span.start..span.end;
                 scan.spans.push(span);
-                if until == Until::First {
+                if until == ScanScope::First {
                     return scan;
                 }
             }
@@ -211,29 +211,35 @@ fn triggered(text: &Text<'_>, bytes: &[u8], from: usize, until: Until) -> Scan {
     scan
 }
 
-fn apply(text: &Text<'_>, hit: &Hit) -> Option<Span> {
+fn apply(text: &ScanText<'_>, hit: &Hit) -> Option<Replacement> {
     match TABLE.rules[hit.trigger] {
-        Rule::Token(token) => token::find(text, hit.start, hit.end, token),
-        Rule::Assign(word) => assign::find(text, hit.start, hit.end, word),
-        Rule::Find(find) => find(text, hit.start, hit.end),
+        ScrubRule::Token(token) => token::find(text, hit.start, hit.end, token),
+        ScrubRule::Assign(word) => assignment::find(text, hit.start, hit.end, word),
+        ScrubRule::Find(find) => find(text, hit.start, hit.end),
     }
 }
 
 /// Looks through the long runs; says where the first undecided one starts.
-fn runs(text: &Text<'_>, bytes: &[u8], from: usize, found: &mut Vec<Span>) -> Option<Open> {
-    let mut open: Option<Open> = None;
+fn runs(
+    text: &ScanText<'_>,
+    bytes: &[u8],
+    from: usize,
+    found: &mut Vec<Replacement>,
+) -> Option<UndecidedSpan> {
+    let mut open: Option<UndecidedSpan> = None;
     let mut at = from;
     text.take_peeked();
-    while let Some(run) = wrapped::next_run(bytes, at) {
-        wrapped::shaped(text, &run, found);
-        let whole = wrapped::unwrap_lines(text, &run);
+    while let Some(run) = encoded_run::next_run(bytes, at) {
+        encoded_run::shaped(text, &run, found);
+        let whole = encoded_run::unwrap_lines(text, &run);
         at = whole.end.max(run.end);
         let peeked = text.take_peeked();
         let secret = whole.decoded(text).any(|inner| holds_secret(&inner));
-        let span = secret.then(|| Span::new(whole.start, whole.end, super::span::Marker::Base64));
+        let span = secret
+            .then(|| Replacement::new(whole.start, whole.end, super::replacement::Marker::Base64));
         found.extend(span);
         if peeked && open.is_none() {
-            open = Some(Open { start: run.start, span });
+            open = Some(UndecidedSpan { start: run.start, span });
         }
     }
     open
@@ -242,14 +248,14 @@ fn runs(text: &Text<'_>, bytes: &[u8], from: usize, found: &mut Vec<Span>) -> Op
 /// Whether decoded text holds a secret.
 fn holds_secret(inner: &str) -> bool {
     let bytes = inner.as_bytes();
-    let text = Text::new(bytes);
-    if !triggered(&text, bytes, 0, Until::First).spans.is_empty() {
+    let text = ScanText::new(bytes);
+    if !triggered(&text, bytes, 0, ScanScope::First).spans.is_empty() {
         return true;
     }
     let mut found = Vec::new();
     let mut at = 0;
-    while let Some(run) = wrapped::next_run(bytes, at) {
-        wrapped::shaped(&text, &run, &mut found);
+    while let Some(run) = encoded_run::next_run(bytes, at) {
+        encoded_run::shaped(&text, &run, &mut found);
         at = run.end;
     }
     !found.is_empty()

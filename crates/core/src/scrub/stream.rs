@@ -10,11 +10,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::exact::Exact;
-use super::rules::{self, Open, READ_BEFORE_MAX, TAKEN_BEFORE_MAX, TRIGGER_MAX, Until};
-use super::span::{self, Marker, Span};
+use super::known_secrets::KnownSecrets;
+use super::replacement::{self, Marker, Replacement};
+use super::rules::{
+    self, READ_BEFORE_MAX, ScanScope, TAKEN_BEFORE_MAX, TRIGGER_MAX, UndecidedSpan,
+};
 use super::text::Class;
-use super::{PASSES_MAX, wrapped};
+use super::{PASSES_MAX, encoded_run};
 
 /// The most that one pass holds back, in bytes, besides one piece.
 const HELD_MAX: usize = 32 * 1024;
@@ -27,23 +29,23 @@ const EAGER_MAX: usize = 1024;
 const SWALLOW_TAIL: usize = 64;
 
 /// Scrubs text that comes in pieces. Made by [`super::Scrubber::stream`].
-pub struct Stream {
-    known: Option<Known>,
-    passes: [Patterns; PASSES_MAX],
+pub struct ScrubStream {
+    known: Option<ExactPass>,
+    passes: [PatternPass; PASSES_MAX],
 }
 
-impl fmt::Debug for Stream {
+impl fmt::Debug for ScrubStream {
     /// Never shows what is held: it may be the beginning of a secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held: usize = self.passes.iter().map(Patterns::held_bytes).sum();
+        let held: usize = self.passes.iter().map(PatternPass::held_bytes).sum();
         formatter.debug_struct("Stream").field("held_bytes", &held).finish_non_exhaustive()
     }
 }
 
-impl Stream {
-    pub(super) fn new(exact: Option<Arc<Exact>>) -> Self {
-        let known = exact.map(|exact| Known { exact, text: String::new() });
-        let mut passes: [Patterns; PASSES_MAX] = Default::default();
+impl ScrubStream {
+    pub(super) fn new(exact: Option<Arc<KnownSecrets>>) -> Self {
+        let known = exact.map(|exact| ExactPass { exact, text: String::new() });
+        let mut passes: [PatternPass; PASSES_MAX] = Default::default();
         passes[0].eager = EAGER_MAX;
         Self { known, passes }
     }
@@ -59,7 +61,7 @@ impl Stream {
 
     /// The text has ended: returns the rest.
     pub fn finish(mut self) -> String {
-        let rest = self.known.take().map(Known::finish).unwrap_or_default();
+        let rest = self.known.take().map(ExactPass::finish).unwrap_or_default();
         self.passes.into_iter().fold(rest, |text, mut pass| {
             let mut out = pass.push(&text);
             pass.finish(&mut out);
@@ -69,22 +71,22 @@ impl Stream {
 }
 
 /// The first stage: configured secrets.
-struct Known {
-    exact: Arc<Exact>,
+struct ExactPass {
+    exact: Arc<KnownSecrets>,
     text: String,
 }
 
-impl Known {
+impl ExactPass {
     fn push(&mut self, piece: &str) -> String {
         self.text.push_str(piece);
-        let spans: Vec<Span> = self.exact.spans(&self.text).collect();
+        let spans: Vec<Replacement> = self.exact.spans(&self.text).collect();
         let limit = self.text.len().saturating_sub(self.exact.longest);
         let limit = self.text.floor_char_boundary(limit);
         let inside = spans.iter().find(|span| span.start < limit && limit < span.end);
         let limit = inside.map_or(limit, |span| span.start);
         let decided = spans.partition_point(|span| span.end <= limit);
         let mut out = String::new();
-        span::replace(&self.text, 0, limit, &spans[..decided], &mut out);
+        replacement::replace(&self.text, 0, limit, &spans[..decided], &mut out);
         self.text.drain(..limit);
         out
     }
@@ -96,7 +98,7 @@ impl Known {
 
 /// A pass of the second stage: what looks like a secret.
 #[derive(Default)]
-struct Patterns {
+struct PatternPass {
     /// What was given out lately, for rules that look back, and then what is held.
     text: String,
     /// Where in `text` what is held starts.
@@ -108,7 +110,7 @@ struct Patterns {
     eager: usize,
 }
 
-impl Patterns {
+impl PatternPass {
     fn held_bytes(&self) -> usize {
         self.text.len() - self.held
     }
@@ -129,8 +131,8 @@ impl Patterns {
         match self.swallowing.take() {
             Some(marker) => grown(marker, &self.text.as_bytes()[self.held..]).write(out),
             None => {
-                let scan = rules::scan(&self.text, self.held, Until::End);
-                span::replace(&self.text, self.held, self.text.len(), &scan.spans, out);
+                let scan = rules::scan(&self.text, self.held, ScanScope::End);
+                replacement::replace(&self.text, self.held, self.text.len(), &scan.spans, out);
             }
         }
     }
@@ -144,7 +146,7 @@ impl Patterns {
 
     fn release(&mut self, out: &mut String) {
         loop {
-            let scan = rules::scan(&self.text, self.held, Until::Open);
+            let scan = rules::scan(&self.text, self.held, ScanScope::BeforeUndecided);
             self.seen = self.text.len();
             let limit = self.limit(&scan.spans, scan.open);
             if self.text.len() - limit <= HELD_MAX {
@@ -163,13 +165,13 @@ impl Patterns {
     }
 
     /// Up to where everything is decided.
-    fn limit(&self, spans: &[Span], open: Option<Open>) -> usize {
+    fn limit(&self, spans: &[Replacement], open: Option<UndecidedSpan>) -> usize {
         let bytes = self.text.as_bytes();
         let back = TRIGGER_MAX + TAKEN_BEFORE_MAX;
         let end = open.map_or(bytes.len(), |open| open.start);
         // Never inside a run, so that the next look sees it whole.
         let limit = end.saturating_sub(back).max(self.held);
-        let mut limit = wrapped::run_start(bytes, limit, self.held);
+        let mut limit = encoded_run::run_start(bytes, limit, self.held);
         // Nor between a secret and what it is known by.
         for span in spans.iter().rev() {
             if span.cause < limit && limit < span.end {
@@ -181,16 +183,16 @@ impl Patterns {
 
     /// Gives out all but the last of what is held, as if the text ended here.
     fn decide(&mut self, out: &mut String) {
-        let scan = rules::scan(&self.text, self.held, Until::End);
+        let scan = rules::scan(&self.text, self.held, ScanScope::End);
         let cut = self.text.floor_char_boundary(self.text.len() - HELD_AFTER_LIMIT);
         let inside = scan.spans.iter().find(|span| span.cause < cut && cut < span.end);
         self.give(inside.map_or(cut, |span| span.end), &scan.spans, out);
     }
 
     /// Gives out what is held before `limit`, and keeps a little of it to look back at.
-    fn give(&mut self, limit: usize, spans: &[Span], out: &mut String) {
+    fn give(&mut self, limit: usize, spans: &[Replacement], out: &mut String) {
         let decided = spans.partition_point(|span| span.end <= limit);
-        span::replace(&self.text, self.held, limit, &spans[..decided], out);
+        replacement::replace(&self.text, self.held, limit, &spans[..decided], out);
         self.held = limit;
         let start = self.text.floor_char_boundary(limit.saturating_sub(READ_BEFORE_MAX));
         // Moving the text costs as much as it is long: only when there is something to win.

@@ -1,14 +1,14 @@
 //! The text under the scan: bytes, byte classes, and a note of whether anyone looked past the end.
 //!
-//! Every rule reads through [`Text`]. A read beyond the end answers `0` and sets a flag, so a rule's
+//! Every rule reads through [`ScanText`]. A read beyond the end answers `0` and sets a flag, so a rule's
 //! verdict depends on later text exactly when the flag is set. That one fact is what makes the stream
 //! correct: it holds back what is undecided, and nothing else.
 
 use std::cell::Cell;
 
-use super::span::marker_ends;
+use super::replacement::marker_ends;
 
-/// A set of bytes. Runs of a class are measured once and remembered, see [`Text::run`].
+/// A set of bytes. Runs of a class are measured once and remembered, see [`ScanText::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Class {
@@ -78,13 +78,13 @@ impl Class {
 }
 
 /// The bytes of one scan.
-pub(super) struct Text<'a> {
+pub(super) struct ScanText<'a> {
     bytes: &'a [u8],
     peeked: Cell<bool>,
     runs: [Cell<(usize, usize)>; CLASSES],
 }
 
-impl<'a> Text<'a> {
+impl<'a> ScanText<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, peeked: Cell::new(false), runs: [const { Cell::new((0, 0)) }; CLASSES] }
     }
@@ -171,7 +171,7 @@ impl<'a> Text<'a> {
         end
     }
 
-    /// Like [`Text::run`] but walks at most `limit` bytes, for classes whose runs overlap.
+    /// Like [`ScanText::run`] but walks at most `limit` bytes, for classes whose runs overlap.
     pub(super) fn run_within(&self, class: Class, start: usize, limit: usize) -> usize {
         (start..start + limit).find(|&index| !class.has(self.at(index))).unwrap_or(start + limit)
     }

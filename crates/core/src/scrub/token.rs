@@ -1,42 +1,42 @@
 //! Keys and tokens that say what they are by how they begin.
 
-use super::span::{Marker, Span};
-use super::text::{Class, Text};
+use super::replacement::{Marker, Replacement};
+use super::text::{Class, ScanText};
 
 /// One format: a prefix, then at least `least` bytes of `class`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Token {
+pub(super) struct TokenFormat {
     pub(super) prefix: &'static str,
     class: Class,
     least: usize,
     marker: Marker,
-    looks: Looks,
+    looks: BodyShape,
 }
 
 /// What the body must look like, so that a long hyphenated word is not taken for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looks {
+enum BodyShape {
     /// Holds a digit, or both upper and lower case.
     Random,
     /// Anything of the class: the prefix says enough.
     Any,
 }
 
-const fn key(prefix: &'static str, class: Class, least: usize) -> Token {
-    Token { prefix, class, least, marker: Marker::ApiKey, looks: Looks::Random }
+const fn key(prefix: &'static str, class: Class, least: usize) -> TokenFormat {
+    TokenFormat { prefix, class, least, marker: Marker::ApiKey, looks: BodyShape::Random }
 }
 
-const fn token(prefix: &'static str, class: Class, least: usize) -> Token {
-    Token { prefix, class, least, marker: Marker::Token, looks: Looks::Random }
+const fn token(prefix: &'static str, class: Class, least: usize) -> TokenFormat {
+    TokenFormat { prefix, class, least, marker: Marker::Token, looks: BodyShape::Random }
 }
 
-const fn sure(prefix: &'static str, class: Class, least: usize) -> Token {
-    Token { prefix, class, least, marker: Marker::ApiKey, looks: Looks::Any }
+const fn sure(prefix: &'static str, class: Class, least: usize) -> TokenFormat {
+    TokenFormat { prefix, class, least, marker: Marker::ApiKey, looks: BodyShape::Any }
 }
 
 /// The formats, by vendor. Lengths are a little below the real ones: a truncated key is a key.
 #[rustfmt::skip]
-pub(super) const TOKENS: &[Token] = &[
+pub(super) const TOKENS: &[TokenFormat] = &[
     // Models. `sk-` alone serves OpenAI, Anthropic, DeepSeek, DashScope, Moonshot, OpenRouter and more.
     key("sk-", Class::Word, 18),
     key("gsk_", Class::Word, 20),
@@ -174,7 +174,12 @@ pub(super) const TOKENS: &[Token] = &[
 ];
 
 /// The token whose prefix stands at `start..end`.
-pub(super) fn find(text: &Text<'_>, start: usize, end: usize, token: &Token) -> Option<Span> {
+pub(super) fn find(
+    text: &ScanText<'_>,
+    start: usize,
+    end: usize,
+    token: &TokenFormat,
+) -> Option<Replacement> {
     if !text.word_starts(start) || !text.starts(start, token.prefix.as_bytes()) {
         return None;
     }
@@ -187,7 +192,8 @@ pub(super) fn find(text: &Text<'_>, start: usize, end: usize, token: &Token) -> 
         return None;
     }
     let body = text.slice(end, stop.min(end + 40));
-    (token.looks == Looks::Any || looks_random(body)).then(|| Span::new(start, stop, token.marker))
+    (token.looks == BodyShape::Any || looks_random(body))
+        .then(|| Replacement::new(start, stop, token.marker))
 }
 
 /// Whether a body is more than a word: it holds a digit, or both cases.
@@ -204,7 +210,7 @@ pub(super) fn looks_random(body: &[u8]) -> bool {
 }
 
 /// `eyJ….eyJ….…`: a signed or encrypted JSON token of at least two parts.
-pub(super) fn jwt(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn jwt(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     if !text.word_starts(start) || !text.starts(start, b"eyJ") {
         return None;
     }
@@ -219,11 +225,11 @@ pub(super) fn jwt(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
     while text.before(stop) == b'.' {
         stop -= 1;
     }
-    Some(Span::new(start, stop, Marker::Token))
+    Some(Replacement::new(start, stop, Marker::Token))
 }
 
 /// `hooks.slack.com/services/…` and its like: the address is the secret, its host is not.
-pub(super) fn webhook(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn webhook(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let path = |index: usize| {
         let byte = text.at(index);
         Class::Base64.has(byte) || byte == b'.' || byte == b'@'
@@ -238,23 +244,23 @@ pub(super) fn webhook(text: &Text<'_>, start: usize, end: usize) -> Option<Span>
     while text.before(stop) == b'.' {
         stop -= 1;
     }
-    (stop >= end + 16).then(|| Span::new(end, stop, Marker::Webhook))
+    (stop >= end + 16).then(|| Replacement::new(end, stop, Marker::Webhook))
 }
 
 /// Terraform: fourteen letters and digits, `.atlasv1.`, then the body. Found by its middle.
-pub(super) fn terraform(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn terraform(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let head = text.run_back(Class::Alnum, start, 24);
     let stop = text.run(Class::Word, end);
-    (start >= head + 10 && stop >= end + 32).then(|| Span::new(head, stop, Marker::Token))
+    (start >= head + 10 && stop >= end + 32).then(|| Replacement::new(head, stop, Marker::Token))
 }
 
 /// Azure client secrets: three characters, a digit, `Q~`, then the body. Found by `Q~`.
-pub(super) fn azure_client(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn azure_client(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let exact = text.starts(start, b"Q~") && text.before(start).is_ascii_digit();
     let head = text.run_back(Class::Dotted, start, 4);
     if !exact || start != head + 4 || !text.word_starts(head) {
         return None;
     }
     let stop = text.run(Class::Bearer, end);
-    (stop >= end + 31).then(|| Span::new(head, stop, Marker::Secret))
+    (stop >= end + 31).then(|| Replacement::new(head, stop, Marker::Secret))
 }

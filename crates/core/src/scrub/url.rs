@@ -1,7 +1,7 @@
 //! Passwords and tokens in URLs and connection strings.
 
-use super::span::{Marker, Span, holds_marker, marker_at};
-use super::text::{Class, Text};
+use super::replacement::{Marker, Replacement, holds_marker, marker_at};
+use super::text::{Class, ScanText};
 use super::token::looks_random;
 use super::value::is_placeholder;
 
@@ -9,7 +9,7 @@ use super::value::is_placeholder;
 const SLASHED_MAX: usize = 64;
 
 /// `scheme://user:password@host`: the password; or the user, if it is a token by itself.
-pub(super) fn userinfo(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+pub(super) fn userinfo(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let stop = text.run(Class::Authority, end);
     let authority = text.slice(end, stop);
     let colon = memchr::memchr(b':', authority).map(|offset| end + offset);
@@ -24,19 +24,19 @@ pub(super) fn userinfo(text: &Text<'_>, _start: usize, end: usize) -> Option<Spa
         Some(colon) => {
             let password = text.slice(colon + 1, at);
             let known = is_placeholder(password) || holds_marker(password);
-            (!known).then(|| Span::new(colon + 1, at, Marker::Password))
+            (!known).then(|| Replacement::new(colon + 1, at, Marker::Password))
         }
         None => {
             let user = text.slice(end, at);
             let secret = user.len() >= 16 && user.iter().any(u8::is_ascii_digit);
             let bare = user.iter().all(|&byte| Class::Word.has(byte)) && looks_random(user);
-            (secret && bare).then(|| Span::new(end, at, Marker::Token))
+            (secret && bare).then(|| Replacement::new(end, at, Marker::Token))
         }
     }
 }
 
 /// Looks for the `@` of a password with a `/` in it. What looks like a port is one.
-fn slashed(text: &Text<'_>, colon: usize, stop: usize) -> Option<usize> {
+fn slashed(text: &ScanText<'_>, colon: usize, stop: usize) -> Option<usize> {
     let port = text.slice(colon + 1, stop);
     if text.at(stop) != b'/' || port.iter().all(u8::is_ascii_digit) {
         return None;
@@ -53,7 +53,7 @@ fn slashed(text: &Text<'_>, colon: usize, stop: usize) -> Option<usize> {
 }
 
 /// `jdbc:oracle:thin:scott/tiger@host`: the password.
-pub(super) fn oracle(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+pub(super) fn oracle(text: &ScanText<'_>, _start: usize, end: usize) -> Option<Replacement> {
     let user = text.run_within(Class::Dotted, end, 64);
     if text.at(user) != b'/' || user == end {
         return None;
@@ -61,11 +61,15 @@ pub(super) fn oracle(text: &Text<'_>, _start: usize, end: usize) -> Option<Span>
     let at = (user + 1..user + 129)
         .find(|&index| !Class::Value.has(text.at(index)) || text.at(index) == b'@')?;
     (text.at(at) == b'@' && at > user + 1 && !marker_at(text, user + 1))
-        .then(|| Span::new(user + 1, at, Marker::Password))
+        .then(|| Replacement::new(user + 1, at, Marker::Password))
 }
 
 /// The same, percent-encoded as a whole: `postgres%3A%2F%2Fuser%3Apassword%40host`.
-pub(super) fn encoded_userinfo(text: &Text<'_>, _start: usize, end: usize) -> Option<Span> {
+pub(super) fn encoded_userinfo(
+    text: &ScanText<'_>,
+    _start: usize,
+    end: usize,
+) -> Option<Replacement> {
     let user = text.run_within(Class::Dotted, end, 64);
     if !text.starts_folded(user, b"%3a") {
         return None;
@@ -74,7 +78,8 @@ pub(super) fn encoded_userinfo(text: &Text<'_>, _start: usize, end: usize) -> Op
     let stop = (start..start + 128).find(|&at| {
         text.starts_folded(at, b"%40") || !(Class::Dotted.has(text.at(at)) || text.at(at) == b'%')
     })?;
-    (stop > start && text.starts(stop, b"%40")).then(|| Span::new(start, stop, Marker::Password))
+    (stop > start && text.starts(stop, b"%40"))
+        .then(|| Replacement::new(start, stop, Marker::Password))
 }
 
 /// Programs that take a password by a short flag: `mysql -psecret`, `redis-cli -a secret`.
@@ -91,7 +96,7 @@ pub(super) const CLIENTS: [(&str, &[u8]); 6] = [
 const CLIENT_MAX: usize = 96;
 
 /// The password among the arguments of one of [`CLIENTS`]; the trigger is the program's name.
-pub(super) fn client_flag(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn client_flag(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     let named =
         |(name, _): &&(&str, _)| name.len() == end - start && text.starts(start, name.as_bytes());
     let (_, flag) = CLIENTS.iter().find(named)?;
@@ -105,11 +110,11 @@ pub(super) fn client_flag(text: &Text<'_>, start: usize, end: usize) -> Option<S
     let end = (open..open + 128).find(|&index| !Class::Value.has(text.at(index)))?;
     let password = text.slice(open, end);
     let known = is_placeholder(password) || holds_marker(password);
-    (!known).then(|| Span::new(open, end, Marker::Password))
+    (!known).then(|| Replacement::new(open, end, Marker::Password))
 }
 
 /// `curl -u user:password`: the password. The trigger ends before the user.
-pub(super) fn user_flag(text: &Text<'_>, start: usize, end: usize) -> Option<Span> {
+pub(super) fn user_flag(text: &ScanText<'_>, start: usize, end: usize) -> Option<Replacement> {
     if Class::Word.has(text.before(start)) && text.at(start) != b' ' {
         return None;
     }
@@ -121,5 +126,5 @@ pub(super) fn user_flag(text: &Text<'_>, start: usize, end: usize) -> Option<Spa
     let stop = (user + 1..user + 129).find(|&index| !Class::Value.has(text.at(index)))?;
     let password = text.slice(user + 1, stop);
     let plain = password.iter().all(u8::is_ascii_digit) || is_placeholder(password);
-    (!plain && !holds_marker(password)).then(|| Span::new(user + 1, stop, Marker::Password))
+    (!plain && !holds_marker(password)).then(|| Replacement::new(user + 1, stop, Marker::Password))
 }

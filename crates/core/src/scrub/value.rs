@@ -1,7 +1,7 @@
 //! Whether a value beside a name such as `password` is a secret, or a word, a type or a piece of code.
 
-use super::span::holds_marker;
-use super::text::{Class, Text};
+use super::replacement::holds_marker;
+use super::text::{Class, ScanText};
 use super::token::looks_random;
 
 /// How much of a value is judged. What is longer, and in one piece, is a secret.
@@ -9,20 +9,20 @@ pub(super) const JUDGED_MAX: usize = 128;
 
 /// How much a name says about its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Says {
+pub(super) enum NameEvidence {
     /// `password`: whatever follows is one, if it is a value at all.
     Password,
     /// `api_key`, `client_secret`: follows a key, unless it is plainly a word or code.
     Key,
     /// `token`, `secret`: many innocent things are called so; the value must look like a secret.
-    Loosely,
+    Weak,
 }
 
 /// How firmly name and value are tied together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tie {
+pub(super) enum Binding {
     /// `the password is …`
-    Words,
+    Phrase,
     /// `password: …`, `password = …`
     Spaced,
     /// `password=…`, `--password …`, and whatever is quoted.
@@ -33,7 +33,7 @@ pub(super) enum Tie {
 
 /// A value as it stands in the text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Value {
+pub(super) struct ValueSpan {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) quoted: bool,
@@ -43,7 +43,7 @@ pub(super) struct Value {
 ///
 /// A quote closes if it has as many backslashes as the one that opened, so JSON inside JSON works.
 /// At most `limit` bytes are read, so that a value nobody wants costs little.
-pub(super) fn quoted(text: &Text<'_>, open: usize, limit: usize) -> Value {
+pub(super) fn quoted(text: &ScanText<'_>, open: usize, limit: usize) -> ValueSpan {
     let depth = text.backslashes(open);
     let quote = text.at(open + depth);
     let start = open + depth + 1;
@@ -68,11 +68,11 @@ pub(super) fn quoted(text: &Text<'_>, open: usize, limit: usize) -> Value {
         }
         at += 1;
     }
-    Value { start, end: at, quoted: true }
+    ValueSpan { start, end: at, quoted: true }
 }
 
 /// Reads a bare value: up to a blank, a quote, or punctuation that ends it; at most `limit` bytes.
-pub(super) fn bare(text: &Text<'_>, start: usize, limit: usize) -> Value {
+pub(super) fn bare(text: &ScanText<'_>, start: usize, limit: usize) -> ValueSpan {
     let mut open = 0usize;
     let mut at = start;
     while at - start < limit {
@@ -92,7 +92,7 @@ pub(super) fn bare(text: &Text<'_>, start: usize, limit: usize) -> Value {
     while at > start && matches!(text.before(at), b'.' | b',' | b':' | b'?') {
         at -= 1;
     }
-    Value { start, end: at, quoted: false }
+    ValueSpan { start, end: at, quoted: false }
 }
 
 /// Whether a backslash before `next` is an escape and not part of a password.
@@ -101,7 +101,7 @@ fn escapes(next: u8) -> bool {
 }
 
 /// Whether the comma at `at` separates: a blank follows, or the next name.
-fn comma_ends(text: &Text<'_>, at: usize) -> bool {
+fn comma_ends(text: &ScanText<'_>, at: usize) -> bool {
     if !Class::Value.has(text.at(at + 1)) {
         return true;
     }
@@ -110,15 +110,15 @@ fn comma_ends(text: &Text<'_>, at: usize) -> bool {
 }
 
 /// Whether a percent-encoded `"`, `&`, `,` or `}` stands at `at`.
-fn encoded_end(text: &Text<'_>, at: usize) -> bool {
+fn encoded_end(text: &ScanText<'_>, at: usize) -> bool {
     [&b"%22"[..], b"%26", b"%2c", b"%7d"].iter().any(|end| text.starts_folded(at, end))
 }
 
 /// What the judge knows besides the value.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Case {
-    pub(super) says: Says,
-    pub(super) tie: Tie,
+pub(super) struct ValueContext {
+    pub(super) says: NameEvidence,
+    pub(super) tie: Binding,
     pub(super) quoted: bool,
     /// The byte after the value.
     pub(super) next: u8,
@@ -127,7 +127,7 @@ pub(super) struct Case {
 }
 
 /// Whether `value` is a secret.
-pub(super) fn is_secret(value: &[u8], case: Case) -> bool {
+pub(super) fn is_secret(value: &[u8], case: ValueContext) -> bool {
     if is_placeholder(value) || holds_marker(value) {
         return false;
     }
@@ -136,30 +136,33 @@ pub(super) fn is_secret(value: &[u8], case: Case) -> bool {
         return !blank;
     }
     if blank {
-        return case.says == Says::Password && !is_sentence(value);
+        return case.says == NameEvidence::Password && !is_sentence(value);
     }
     if !value[0].is_ascii() && !case.quoted || is_word(value) || is_place(value) {
         return false;
     }
-    let firm = case.tie >= Tie::Tight || (case.quoted && case.tie == Tie::Spaced);
-    if !case.quoted && case.tie != Tie::Sealed && (is_code(value, case.next) || is_number(value)) {
-        return case.says == Says::Password && is_digits(value, case);
+    let firm = case.tie >= Binding::Tight || (case.quoted && case.tie == Binding::Spaced);
+    if !case.quoted
+        && case.tie != Binding::Sealed
+        && (is_code(value, case.next) || is_number(value))
+    {
+        return case.says == NameEvidence::Password && is_digits(value, case);
     }
     match case.says {
-        Says::Password => is_password(value, case, firm),
-        Says::Key if firm => is_key(value),
-        Says::Key => is_opaque(value),
-        Says::Loosely => {
-            let sealed = case.tie == Tie::Sealed && value.len() >= 8 && is_key(value);
-            let said = case.tie > Tie::Words || value.iter().any(u8::is_ascii_digit);
+        NameEvidence::Password => is_password(value, case, firm),
+        NameEvidence::Key if firm => is_key(value),
+        NameEvidence::Key => is_opaque(value),
+        NameEvidence::Weak => {
+            let sealed = case.tie == Binding::Sealed && value.len() >= 8 && is_key(value);
+            let said = case.tie > Binding::Phrase || value.iter().any(u8::is_ascii_digit);
             (is_opaque(value) && said) || sealed
         }
     }
 }
 
 /// Whether a bare number is a password: not too short, and not the value of a constant.
-fn is_digits(value: &[u8], case: Case) -> bool {
-    let least = if case.alone || case.tie >= Tie::Tight { 4 } else { 6 };
+fn is_digits(value: &[u8], case: ValueContext) -> bool {
+    let least = if case.alone || case.tie >= Binding::Tight { 4 } else { 6 };
     value.len() >= least && value.iter().all(u8::is_ascii_digit) && case.next != b';'
 }
 
@@ -182,15 +185,15 @@ fn is_number(value: &[u8]) -> bool {
     hex || (digits > 0 && (rest.is_empty() || typed(rest))) || typed(value)
 }
 
-fn is_password(value: &[u8], case: Case, firm: bool) -> bool {
+fn is_password(value: &[u8], case: ValueContext, firm: bool) -> bool {
     let letters = value.iter().all(|&byte| byte.is_ascii_alphabetic() || b"_-.".contains(&byte));
     if !letters {
         let host = value.contains(&b'.') && value.contains(&b':');
-        return case.tie != Tie::Words || (value.len() >= 6 && looks_random(value) && !host);
+        return case.tie != Binding::Phrase || (value.len() >= 6 && looks_random(value) && !host);
     }
     let variable = mentions_secret(value);
     let type_name = value[0].is_ascii_uppercase();
-    let settled = case.tie == Tie::Spaced && case.alone && !type_name;
+    let settled = case.tie == Binding::Spaced && case.alone && !type_name;
     value.len() >= 3 && !variable && (firm || settled)
 }
 

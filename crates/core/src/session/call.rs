@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::turn::Failing;
+use super::turn::OngoingFailure;
 use crate::{
     event::QuestionId,
     fault::Kind,
@@ -32,10 +32,10 @@ pub enum CallState {
     /// The model asked for it; it has not been checked.
     Requested {
         /// A person allowed it; it is checked once more all the same.
-        approved: Option<Approved>,
+        approved: Option<ApprovedCall>,
     },
     /// A person must decide.
-    Asked {
+    AwaitingDecision {
         /// The question.
         question: QuestionId,
         /// The exact arguments.
@@ -60,7 +60,7 @@ pub enum CallState {
         /// Since when.
         at: Timestamp,
         /// What failed first, while we try again.
-        failing: Option<Failing>,
+        failing: Option<OngoingFailure>,
         /// For the model, beside the outcome.
         remark: Option<String>,
     },
@@ -73,7 +73,7 @@ pub enum CallState {
         /// When.
         until: Timestamp,
         /// What failed first.
-        failing: Failing,
+        failing: OngoingFailure,
         /// For the model, beside the outcome.
         remark: Option<String>,
     },
@@ -88,7 +88,7 @@ pub enum CallState {
 
 /// What a person allowed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Approved {
+pub struct ApprovedCall {
     /// The arguments to run with.
     pub arguments: Value,
     /// Are they other ones than were asked about?
@@ -97,7 +97,7 @@ pub struct Approved {
     pub note: Option<String>,
 }
 
-impl Approved {
+impl ApprovedCall {
     /// What the model is told about it, if it is worth telling.
     pub(super) fn remark(&self) -> Option<String> {
         let edited = self
@@ -119,11 +119,11 @@ impl Call {
     }
 
     pub(super) fn approve(&mut self, other: Option<Value>, note: Option<String>) {
-        if let CallState::Asked { arguments, .. } = &self.state {
+        if let CallState::AwaitingDecision { arguments, .. } = &self.state {
             let edited = other.is_some();
             let arguments = other.unwrap_or_else(|| arguments.clone());
             self.state =
-                CallState::Requested { approved: Some(Approved { arguments, edited, note }) };
+                CallState::Requested { approved: Some(ApprovedCall { arguments, edited, note }) };
         }
     }
 
@@ -146,7 +146,7 @@ impl Call {
 
     pub(super) fn failed_once(&mut self, kind: Kind, at: Timestamp) {
         if let CallState::Started { failing, .. } = &mut self.state {
-            failing.get_or_insert(Failing { kind, since: at });
+            failing.get_or_insert(OngoingFailure { kind, since: at });
         }
     }
 

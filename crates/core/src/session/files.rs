@@ -11,24 +11,24 @@ const FILES_KEPT: usize = 2_048;
 /// The files a session's tools have seen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Files {
-    by_path: BTreeMap<String, Seen>,
+pub struct SeenFiles {
+    by_path: BTreeMap<String, FileVersion>,
     /// Counts what was seen, so that the longest ago is known.
     count: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Seen {
+struct FileVersion {
     /// Hash of its content; none if it did not exist.
     digest: Option<String>,
     at: u64,
 }
 
-impl Files {
+impl SeenFiles {
     /// A tool saw a file in this state.
-    pub fn saw(&mut self, path: &str, digest: Option<&String>) {
+    pub fn record(&mut self, path: &str, digest: Option<&String>) {
         self.count = self.count.saturating_add(1);
-        let seen = Seen { digest: digest.cloned(), at: self.count };
+        let seen = FileVersion { digest: digest.cloned(), at: self.count };
         self.by_path.insert(path.to_owned(), seen);
         if self.by_path.len() > FILES_KEPT
             && let Some((oldest, _)) = self.by_path.iter().min_by_key(|(_, seen)| seen.at)
@@ -68,10 +68,10 @@ mod tests {
 
     #[test]
     fn a_session_that_sees_files_for_ever_remembers_the_latest() {
-        let mut files = Files::default();
+        let mut files = SeenFiles::default();
         for number in 0..FILES_KEPT + 10 {
-            files.saw("used all the time", None);
-            files.saw(&number.to_string(), Some(&"digest".to_owned()));
+            files.record("used all the time", None);
+            files.record(&number.to_string(), Some(&"digest".to_owned()));
         }
         assert_eq!(files.len(), FILES_KEPT);
         assert_eq!(files.seen("used all the time"), Some(None));

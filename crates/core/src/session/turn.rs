@@ -39,7 +39,7 @@ pub struct Turn {
     /// Calls of the current step, in the model's order.
     pub calls: Vec<Call>,
     /// What failed first in the step, while we try again.
-    pub failing: Option<Failing>,
+    pub failing: Option<OngoingFailure>,
     /// What stops a model that repeats itself.
     pub brake: Brake,
     /// Somebody asked to stop.
@@ -57,7 +57,7 @@ pub struct Turn {
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Asking the model.
-    Asking {
+    AwaitingModel {
         /// Which try.
         attempt: u32,
     },
@@ -78,7 +78,7 @@ pub enum Phase {
 
 /// A failure we are recovering from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Failing {
+pub struct OngoingFailure {
     /// What.
     pub kind: Kind,
     /// Since when.
@@ -100,16 +100,16 @@ impl Turn {
             }
             Event::StepStarted { step, attempt, .. } => {
                 self.step = *step;
-                self.phase = Phase::Asking { attempt: *attempt };
+                self.phase = Phase::AwaitingModel { attempt: *attempt };
                 self.calls.clear();
             }
-            Event::TextCame { .. } | Event::ThoughtCame { .. } => self.partial = true,
+            Event::TextDelta { .. } | Event::ThinkingDelta { .. } => self.partial = true,
             Event::AnswerAbandoned { .. } => self.partial = false,
             // What fails beside the work is not what the work recovers from.
             Event::FaultRaised { fault, .. } if fault.operation() == Operation::RunHook => {}
             Event::FaultRaised { fault, scope: Scope { call: None, step: Some(_), .. } } => {
                 self.too_long |= fault.kind() == Kind::ContextTooLong;
-                self.failing.get_or_insert(Failing { kind: fault.kind(), since: at });
+                self.failing.get_or_insert(OngoingFailure { kind: fault.kind(), since: at });
             }
             Event::FaultRaised { fault, scope: Scope { call: Some(id), .. } } => {
                 self.with_call(id, |call| call.failed_once(fault.kind(), at));
@@ -128,7 +128,7 @@ impl Turn {
                 expires_at,
                 ..
             } => {
-                let asked = CallState::Asked {
+                let asked = CallState::AwaitingDecision {
                     question: question.clone(),
                     arguments: arguments.clone(),
                     repairs: repairs.clone(),
@@ -143,7 +143,7 @@ impl Turn {
             } => {
                 self.with_call(call, |call| call.approve(arguments.clone(), note.clone()));
             }
-            Event::CallStarted { call, arguments, attempt, idempotent, .. } => {
+            Event::ToolCallStarted { call, arguments, attempt, idempotent, .. } => {
                 self.with_call(call, |call| call.start(*attempt, arguments, *idempotent, at));
             }
             _ => {}
@@ -180,11 +180,11 @@ impl Turn {
 
     /// Everything that is open waits for a person.
     #[must_use]
-    pub fn waits_for_a_person(&self) -> bool {
+    pub fn is_waiting_for_person(&self) -> bool {
         let mut open = self.calls.iter().filter(|call| call.is_open()).peekable();
         let asks = self.phase == Phase::Calling
             && open.peek().is_some()
-            && open.all(|call| matches!(call.state, CallState::Asked { .. }));
+            && open.all(|call| matches!(call.state, CallState::AwaitingDecision { .. }));
         asks || self.phase == Phase::Confirming
     }
 
@@ -194,7 +194,7 @@ impl Turn {
             .iter()
             .filter_map(|call| {
                 let CallState::Ended { outcome, .. } = &call.state else { return None };
-                let (content, is_error) = outcome.told_to_model(lang);
+                let (content, is_error) = outcome.render_for_model(lang);
                 Some(Block::ToolResult { call: call.id.clone(), is_error, content })
             })
             .collect()

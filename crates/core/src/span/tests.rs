@@ -34,7 +34,7 @@ fn retry(call: Option<&CallId>) -> Event {
 }
 
 fn started(call: &CallId, attempt: u32) -> Event {
-    Event::CallStarted {
+    Event::ToolCallStarted {
         call: call.clone(),
         tool: "look".to_owned(),
         arguments: serde_json::json!({}),
@@ -45,7 +45,7 @@ fn started(call: &CallId, attempt: u32) -> Event {
 }
 
 fn call_ended(call: &CallId, outcome: Outcome) -> Event {
-    Event::CallEnded { call: call.clone(), tool: "look".to_owned(), outcome, duration_ms: 4 }
+    Event::ToolCallEnded { call: call.clone(), tool: "look".to_owned(), outcome, duration_ms: 4 }
 }
 
 fn answered() -> Event {
@@ -59,7 +59,7 @@ fn ended(fault: Option<Fault>) -> Event {
 }
 
 fn woven(events: &[(i64, Event)]) -> Vec<Span> {
-    let mut weaver = Weaver::new(SESSION, &Session::default());
+    let mut weaver = SpanBuilder::new(SESSION, &Session::default());
     events.iter().flat_map(|(when, event)| weaver.take(at(*when), trace(), 1, event)).collect()
 }
 
@@ -136,14 +136,14 @@ fn what_is_open_when_the_turn_ends_is_over_with_it() {
 #[test]
 fn a_turn_that_another_process_finishes_is_one_span_from_its_start() {
     let mut session = Session::default();
-    let mut before = Weaver::new(SESSION, &session);
+    let mut before = SpanBuilder::new(SESSION, &session);
     let accepted = Event::MessageAccepted { command: "m1".into(), content: Vec::new() };
     session.apply(&accepted, at(0), trace());
     let begun = Event::TurnStarted { message: "m1".into() };
     session.apply(&begun, at(1), trace());
     assert!(before.take(at(1), trace(), 1, &begun).is_empty());
     drop(before);
-    let mut after = Weaver::new(SESSION, &session);
+    let mut after = SpanBuilder::new(SESSION, &session);
     let spans = after.take(at(900), trace(), 1, &ended(None));
     assert_eq!(spans.len(), 1);
     assert_eq!(spans[0].began, at(1));

@@ -1,15 +1,15 @@
 //! What becomes of the calls of a step.
 
 use super::{
-    CallId, CallState, Event, Fact, Fault, Kind, Operation, Outcome, QuestionId, Stepper,
-    TurnNumber, Verdict, Work, millis,
+    CallId, CallState, CallVerdict, Event, Fact, Fault, Kind, Operation, Outcome, QuestionId,
+    Stepper, TurnNumber, Work, millis,
 };
 use crate::{
     brake::call_key,
     event::Scope,
     fault::Advice,
     retry,
-    session::{Call, Failing, Turn, is_invalid},
+    session::{Call, OngoingFailure, Turn, is_invalid},
     tool::Failure,
 };
 
@@ -26,7 +26,8 @@ pub(super) fn due(turn: &Turn) -> Vec<Work> {
                 let (call, attempt) = (call.id.clone(), *attempt);
                 work.push(Work::Call { turn: number, call, attempt });
             }
-            CallState::Asked { expires_at: at, .. } | CallState::Waiting { until: at, .. } => {
+            CallState::AwaitingDecision { expires_at: at, .. }
+            | CallState::Waiting { until: at, .. } => {
                 wake = Some(wake.map_or(*at, |earliest: crate::time::Timestamp| earliest.min(*at)));
             }
             CallState::Ended { .. } => {}
@@ -49,7 +50,7 @@ pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<Event>, Vec<(CallId, 
             CallState::Started { attempt, arguments, idempotent: true, .. }
                 if !turn.cancelling && *attempt < tries =>
             {
-                again.push(Event::CallStarted {
+                again.push(Event::ToolCallStarted {
                     call: call.id.clone(),
                     tool: call.tool.clone(),
                     arguments: arguments.clone(),
@@ -60,7 +61,7 @@ pub(super) fn interrupted(turn: &Turn, tries: u32) -> (Vec<Event>, Vec<(CallId, 
             }
             CallState::Started { .. } => lost.push((call.id.clone(), call.tool.clone())),
             CallState::Requested { .. }
-            | CallState::Asked { .. }
+            | CallState::AwaitingDecision { .. }
             | CallState::Waiting { .. }
             | CallState::Ended { .. } => {}
         }
@@ -85,7 +86,7 @@ pub(super) fn cancelled(call: &Call) -> Fault {
     let fault =
         Fault::new(Kind::Cancelled, Operation::ToolCall).with(Fact::ToolName, call.tool.clone());
     match call.state {
-        CallState::Requested { .. } | CallState::Asked { .. } => fault.not_started(),
+        CallState::Requested { .. } | CallState::AwaitingDecision { .. } => fault.not_started(),
         _ => fault,
     }
 }
@@ -94,7 +95,7 @@ pub(super) fn denied_by_person(tool: &str, note: Option<String>) -> Fault {
     let fault =
         Fault::new(Kind::DeniedByPerson, Operation::ToolCall).with(Fact::ToolName, tool.to_owned());
     match note {
-        Some(note) => fault.with(Fact::Note, note.clone()).advise([Advice::Said(note)]),
+        Some(note) => fault.with(Fact::Note, note.clone()).advise([Advice::Custom(note)]),
         None => fault,
     }
 }
@@ -113,7 +114,7 @@ fn with_remark(mut outcome: Outcome, remark: Option<String>) -> Outcome {
 
 impl Stepper<'_> {
     /// The calls of the step were checked: start, ask or settle each.
-    pub(super) fn checked(&mut self, verdicts: Vec<(CallId, Verdict)>) {
+    pub(super) fn checked(&mut self, verdicts: Vec<(CallId, CallVerdict)>) {
         for (id, verdict) in verdicts {
             let Some(call) = self.turn().call(&id) else { continue };
             if !matches!(call.state, CallState::Requested { .. }) || self.turn().cancelling {
@@ -121,16 +122,18 @@ impl Stepper<'_> {
             }
             let tool = call.tool.clone();
             match verdict {
-                Verdict::Settled(outcome) => self.settle(id, outcome),
-                Verdict::Run { arguments, repairs, idempotent } => self.emit(Event::CallStarted {
-                    call: id,
-                    tool,
-                    arguments,
-                    repairs,
-                    attempt: 1,
-                    idempotent,
-                }),
-                Verdict::Ask { arguments, repairs, idempotent, digest, reason } => {
+                CallVerdict::Settled(outcome) => self.settle(id, outcome),
+                CallVerdict::Run { arguments, repairs, idempotent } => {
+                    self.emit(Event::ToolCallStarted {
+                        call: id,
+                        tool,
+                        arguments,
+                        repairs,
+                        attempt: 1,
+                        idempotent,
+                    })
+                }
+                CallVerdict::Ask { arguments, repairs, idempotent, digest, reason } => {
                     let question = QuestionId(format!("ask_{id}").into());
                     let expires_at = self.env.now.after(self.env.limits.question);
                     self.emit(Event::QuestionAsked {
@@ -173,9 +176,9 @@ impl Stepper<'_> {
             .with(Fact::ToolName, call.tool.clone())
             .with(Fact::Times, before + 1)
             .with(Fact::Limit, self.env.limits.identical_invalid_calls)
-            .with(Fact::Cause, crate::fault::text::for_model(&was, self.session.settings.language))
+            .with(Fact::Cause, crate::fault::text::model_text(&was, self.session.settings.language))
             .advise(was.advice().iter().cloned())
-            .traced(was.trace());
+            .with_trace(was.trace());
         if let Some(example) = was.detail().get(Fact::Example) {
             fault = fault.with(Fact::Example, example.clone());
         }
@@ -193,7 +196,7 @@ impl Stepper<'_> {
             CallState::Started { at, .. } => millis(self.env.now.since(*at)),
             _ => 0,
         };
-        self.emit(Event::CallEnded { call: id, tool, outcome, duration_ms });
+        self.emit(Event::ToolCallEnded { call: id, tool, outcome, duration_ms });
     }
 
     /// A running call ended: its outcome, or another try.
@@ -229,7 +232,7 @@ impl Stepper<'_> {
             return;
         }
         if let (Some(failing), Outcome::Done(_)) = (failing, &outcome) {
-            self.tell_call_recovery(&id, attempt, &failing);
+            self.record_call_recovery(&id, attempt, &failing);
         }
         self.end_call(id, with_remark(outcome, remark));
         self.after_calls();
@@ -243,8 +246,9 @@ impl Stepper<'_> {
     /// Schedules another try of an idempotent call, if its fault and its tries allow one.
     fn try_call_again(&mut self, id: &CallId, attempt: u32, failure: &Failure) -> bool {
         let (env, policy) = (self.env, self.env.limits.retry);
-        let fault = failure.fault.clone().traced(self.session.trace());
-        let retry::Verdict::Retry(wait) = policy.after(fault.clone(), attempt, env.jitter) else {
+        let fault = failure.fault.clone().with_trace(self.session.trace());
+        let retry::RetryDecision::Retry(wait) = policy.after(fault.clone(), attempt, env.jitter)
+        else {
             return false;
         };
         let (scope, kind) = (self.call_scope(id), fault.kind());
@@ -263,7 +267,7 @@ impl Stepper<'_> {
         true
     }
 
-    fn tell_call_recovery(&mut self, id: &CallId, attempt: u32, failing: &Failing) {
+    fn record_call_recovery(&mut self, id: &CallId, attempt: u32, failing: &OngoingFailure) {
         let scope = self.call_scope(id);
         self.emit(Event::Recovered {
             operation: Operation::ToolCall,
@@ -281,7 +285,7 @@ impl Stepper<'_> {
         for call in calls {
             match call.state {
                 CallState::Waiting { attempt, arguments, until, .. } if until <= now => {
-                    self.emit(Event::CallStarted {
+                    self.emit(Event::ToolCallStarted {
                         call: call.id,
                         tool: call.tool,
                         arguments,
@@ -290,11 +294,11 @@ impl Stepper<'_> {
                         idempotent: true,
                     });
                 }
-                CallState::Asked { question, expires_at, .. } if expires_at <= now => {
+                CallState::AwaitingDecision { question, expires_at, .. } if expires_at <= now => {
                     let fault = Fault::new(Kind::QuestionExpired, Operation::AskPermission)
                         .with(Fact::ToolName, call.tool)
                         .with(Fact::QuestionId, question.to_string())
-                        .traced(self.session.trace());
+                        .with_trace(self.session.trace());
                     self.emit(Event::QuestionExpired { question, call: call.id.clone() });
                     self.end_call(call.id, fault.into());
                 }

@@ -1,8 +1,8 @@
 //! What commands do to a session.
 
 use super::{
-    Answer, Ask, CallState, Command, CommandId, Event, Fact, Fault, Kind, Operation, QuestionId,
-    SessionEnd, Stepper, StopReason, calls,
+    Answer, CallState, Command, CommandBody, CommandId, Event, Fact, Fault, Kind, Operation,
+    QuestionId, SessionEnd, Stepper, StopReason, calls,
 };
 use crate::{
     event::{Decision, Settings},
@@ -19,43 +19,45 @@ impl Stepper<'_> {
         let Command { id, by, trace, ask } = command;
         let at = self.session.head;
         let taken = match ask {
-            Ask::Message { content } => self.message(id.clone(), content, trace),
-            Ask::Decide { question, decision, note, arguments, digest } => {
-                let decided = Decided { question, decision, by, note, arguments, digest };
+            CommandBody::Message { content } => self.message(id.clone(), content, trace),
+            CommandBody::Decide { question, decision, note, arguments, digest } => {
+                let decided = DecisionArgs { question, decision, by, note, arguments, digest };
                 self.not_too_deep(decided.arguments.as_ref()).and_then(|()| self.decide(decided))
             }
-            Ask::Cancel { reason } => {
+            CommandBody::Cancel { reason } => {
                 self.cancel(by, reason);
                 Ok(())
             }
-            Ask::Withdraw { message } => self.withdraw(message, by),
-            Ask::Settings { settings } => {
+            CommandBody::Withdraw { message } => self.withdraw(message, by),
+            CommandBody::Settings { settings } => {
                 self.change_settings(*settings);
                 Ok(())
             }
-            Ask::Close => {
+            CommandBody::Close => {
                 self.close(by);
                 Ok(())
             }
-            Ask::Note { topic, data } => {
-                self.not_too_deep(Some(&data)).map(|()| self.emit(Event::Noted { topic, data }))
+            CommandBody::Annotate { topic, data } => {
+                self.not_too_deep(Some(&data)).map(|()| self.emit(Event::Annotated { topic, data }))
             }
-            Ask::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
+            CommandBody::ObserverLost { close_code, close_reason, last_seq, uptime_ms } => {
                 self.emit(Event::ObserverLost { close_code, close_reason, last_seq, uptime_ms });
                 Ok(())
             }
-            Ask::Plan { question, confirm } => self.plan(id.clone(), question, confirm, trace),
-            Ask::Solve { question, tasks } => self
+            CommandBody::Plan { question, confirm } => {
+                self.plan(id.clone(), question, confirm, trace)
+            }
+            CommandBody::Solve { question, tasks } => self
                 .not_too_deep(Some(&tasks))
                 .and_then(|()| self.solve(id.clone(), question, tasks, trace)),
-            Ask::CancelTask { task } => self.cancel_task(task, by),
-            Ask::RestartTask { task } => self.restart_task(task, by),
-            Ask::CancelPlan => self.cancel_plan(by),
-            Ask::Replan { question } => self.replan(id.clone(), by, question, trace),
+            CommandBody::CancelTask { task } => self.cancel_task(task, by),
+            CommandBody::RestartTask { task } => self.restart_task(task, by),
+            CommandBody::CancelPlan => self.cancel_plan(by),
+            CommandBody::Replan { question } => self.replan(id.clone(), by, question, trace),
         };
         let answer = match taken {
             Ok(()) => Answer::Accepted { at },
-            Err(fault) => Answer::Rejected { fault: fault.traced(trace) },
+            Err(fault) => Answer::Rejected { fault: fault.with_trace(trace) },
         };
         self.decided.answer = Some((id, answer));
     }
@@ -126,7 +128,7 @@ impl Stepper<'_> {
         let phase = turn.phase;
         self.emit(Event::CancelRequested { by, reason });
         match phase {
-            Phase::Asking { .. } | Phase::Waiting { .. } => {
+            Phase::AwaitingModel { .. } | Phase::Waiting { .. } => {
                 return self.end_turn(StopReason::Cancelled, None);
             }
             Phase::Pipeline | Phase::Confirming => return self.cancel_pipeline(),
@@ -134,7 +136,7 @@ impl Stepper<'_> {
         }
         let trace = self.session.trace();
         for (call, fault) in calls::not_running(self.turn()) {
-            let fault = fault.traced(trace);
+            let fault = fault.with_trace(trace);
             self.end_call(call, fault.into());
         }
         self.after_calls();
@@ -154,7 +156,7 @@ impl Stepper<'_> {
     }
 
     /// A person answered a question. Once, in time, for exactly these arguments.
-    fn decide(&mut self, decided: Decided) -> Result<(), Fault> {
+    fn decide(&mut self, decided: DecisionArgs) -> Result<(), Fault> {
         if let Some(open) = self.open_confirmation(&decided.question) {
             self.check_answer(&decided, &open.digest, open.expires_at)?;
             return self.confirmed(open, decided);
@@ -163,7 +165,7 @@ impl Stepper<'_> {
             .open_question(&decided.question)
             .ok_or_else(|| not_open(&decided.question, "it is not pending"))?;
         self.check_answer(&decided, &open.digest, open.expires_at)?;
-        let Decided { question, decision, by, note, arguments, .. } = decided;
+        let DecisionArgs { question, decision, by, note, arguments, .. } = decided;
         let edited = arguments.filter(|arguments| *arguments != open.arguments);
         self.emit(Event::QuestionAnswered {
             question,
@@ -175,7 +177,8 @@ impl Stepper<'_> {
         });
         match decision {
             Decision::Deny => {
-                let fault = calls::denied_by_person(&open.tool, note).traced(self.session.trace());
+                let fault =
+                    calls::denied_by_person(&open.tool, note).with_trace(self.session.trace());
                 self.end_call(open.call, fault.into());
                 self.after_calls();
             }
@@ -189,7 +192,7 @@ impl Stepper<'_> {
     /// Is it an answer to what was asked, and in time?
     fn check_answer(
         &mut self,
-        decided: &Decided,
+        decided: &DecisionArgs,
         digest: &str,
         expires_at: Timestamp,
     ) -> Result<(), Fault> {
@@ -206,7 +209,7 @@ impl Stepper<'_> {
     fn open_question(&self, wanted: &QuestionId) -> Option<OpenQuestion> {
         let turn = self.session.turn.as_ref()?;
         turn.calls.iter().find_map(|call| match &call.state {
-            CallState::Asked { question, arguments, digest, expires_at, .. }
+            CallState::AwaitingDecision { question, arguments, digest, expires_at, .. }
                 if question == wanted =>
             {
                 Some(OpenQuestion {
@@ -228,7 +231,7 @@ fn not_open(question: &QuestionId, reason: &'static str) -> Fault {
         .with(Fact::Reason, reason)
 }
 
-pub(super) struct Decided {
+pub(super) struct DecisionArgs {
     pub(super) question: QuestionId,
     pub(super) decision: Decision,
     pub(super) by: String,

@@ -12,10 +12,10 @@ use crate::{
 impl Stepper<'_> {
     pub(super) fn delta(&mut self, step: u32, text: String, thought: String) {
         if !thought.is_empty() {
-            self.emit(Event::ThoughtCame { step, text: thought });
+            self.emit(Event::ThinkingDelta { step, text: thought });
         }
         if !text.is_empty() {
-            self.emit(Event::TextCame { step, text });
+            self.emit(Event::TextDelta { step, text });
         }
     }
 
@@ -35,7 +35,7 @@ impl Stepper<'_> {
             return self.model_failed(step, attempt, fault);
         }
         self.name_calls(step, &mut content);
-        self.tell_recovery(attempt);
+        self.record_recovery(attempt);
         self.emit(Event::ModelAnswered { step, content, stop, usage });
         if !self.turn().calls.is_empty() {
             return self.refuse_surplus_calls();
@@ -82,7 +82,7 @@ impl Stepper<'_> {
             let fault = Fault::new(Kind::LimitReached, Operation::ToolCall)
                 .with(Fact::Limit, limit)
                 .with(Fact::LimitName, "calls_per_step")
-                .traced(self.session.trace());
+                .with_trace(self.session.trace());
             self.end_call(call, fault.into());
         }
         self.after_calls();
@@ -91,7 +91,7 @@ impl Stepper<'_> {
     /// The request failed: tell it, then try again or give up.
     pub(super) fn model_failed(&mut self, step: u32, attempt: u32, fault: Fault) {
         let env = self.env;
-        let fault = fault.traced(self.session.trace());
+        let fault = fault.with_trace(self.session.trace());
         let scope = Scope { step: Some(step), ..Scope::default() };
         self.abandon_partial();
         let policy = &env.limits.retry;
@@ -99,16 +99,16 @@ impl Stepper<'_> {
         let told = fault.clone().attempt(attempt, policy.tries);
         let verdict = self.after_failure(fault, attempt);
         let told = match &verdict {
-            retry::Verdict::Retry(wait) => told.retry_after(*wait),
-            retry::Verdict::GiveUp(_) => told,
+            retry::RetryDecision::Retry(wait) => told.retry_after(*wait),
+            retry::RetryDecision::GiveUp(_) => told,
         };
         self.emit(Event::FaultRaised { fault: told, scope: scope.clone() });
-        if self.tell_compaction() {
+        if self.record_compaction() {
             return; // A shorter history is due now; the same try is made with it.
         }
         match verdict {
-            retry::Verdict::GiveUp(fault) => self.give_up(fault),
-            retry::Verdict::Retry(wait) => self.emit(Event::RetryScheduled {
+            retry::RetryDecision::GiveUp(fault) => self.give_up(fault),
+            retry::RetryDecision::Retry(wait) => self.emit(Event::RetryScheduled {
                 operation: Operation::ModelRequest,
                 kind,
                 attempt,
@@ -122,24 +122,24 @@ impl Stepper<'_> {
     }
 
     /// Another try or none. A try that waits for a shorter history takes nothing from the provider's budget.
-    fn after_failure(&self, fault: Fault, attempt: u32) -> retry::Verdict {
+    fn after_failure(&self, fault: Fault, attempt: u32) -> retry::RetryDecision {
         let env = self.env;
         let cause = fault.to_string();
         let verdict = env.limits.retry.after(fault, attempt, env.jitter);
         let compacts = super::needs_compaction(self.session, self.turn(), env.limits);
         match verdict {
-            retry::Verdict::Retry(_) if !compacts && !(env.may_retry)() => {
+            retry::RetryDecision::Retry(_) if !compacts && !(env.may_retry)() => {
                 let spent = Fault::new(Kind::RetryBudgetSpent, Operation::ModelRequest)
-                    .because(cause)
+                    .with_cause(cause)
                     .attempt(attempt, attempt);
-                retry::Verdict::GiveUp(spent)
+                retry::RetryDecision::GiveUp(spent)
             }
             verdict => verdict,
         }
     }
 
     /// After failed tries, a try worked.
-    fn tell_recovery(&mut self, attempt: u32) {
+    fn record_recovery(&mut self, attempt: u32) {
         let turn = self.turn();
         let Some(failing) = turn.failing.clone() else { return };
         let scope = Scope { step: Some(turn.step), ..Scope::default() };
@@ -160,7 +160,7 @@ impl Stepper<'_> {
         tokens_after: u64,
         usage: Usage,
     ) {
-        if matches!(self.turn().phase, Phase::Asking { .. }) {
+        if matches!(self.turn().phase, Phase::AwaitingModel { .. }) {
             let tokens_before = self.session.tokens;
             self.emit(Event::HistoryCompacted {
                 messages,

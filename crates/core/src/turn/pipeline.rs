@@ -10,8 +10,8 @@ use crate::{
     event::{Decision, QuestionId, SessionId, Stage, Task, TaskEnd, TaskId},
     message::{Block, CallId},
     pipeline::{
-        Confirmation, Job, PLAN, Pipeline, TaskState,
-        plan::{self, Draft},
+        Confirmation, PLAN, Pipeline, StageJob, TaskState,
+        plan::{self, PlanDraft},
         prompt,
     },
     session::Turn,
@@ -36,7 +36,7 @@ pub(super) fn due(turn: &Turn, pipeline: Option<&Pipeline>) -> Vec<Work> {
 }
 
 /// Must this job's child stop?
-fn stops(turn: &Turn, pipeline: &Pipeline, job: &Job) -> bool {
+fn stops(turn: &Turn, pipeline: &Pipeline, job: &StageJob) -> bool {
     let task = job.task.as_ref().and_then(|task| pipeline.task(task));
     is_stopping(turn, pipeline) || task.is_some_and(|state| state.stopping.is_some())
 }
@@ -75,7 +75,7 @@ impl Stepper<'_> {
     /// The turn's first decision: ask a planner, or begin with the tasks that were given.
     pub(super) fn start_pipeline(&mut self) {
         match self.pipeline().asked.tasks.clone() {
-            Some(tasks) => self.plan_made(Draft { tasks, summary: String::new() }),
+            Some(tasks) => self.plan_made(PlanDraft { tasks, summary: String::new() }),
             None => {
                 let question = self.pipeline().question.clone();
                 self.emit(Event::PlanStarted { question });
@@ -83,8 +83,8 @@ impl Stepper<'_> {
         }
     }
 
-    fn plan_made(&mut self, draft: Draft) {
-        let Draft { tasks, summary } = draft;
+    fn plan_made(&mut self, draft: PlanDraft) {
+        let PlanDraft { tasks, summary } = draft;
         self.emit(Event::PlanMade { tasks, summary });
         self.advance();
     }
@@ -140,7 +140,7 @@ impl Stepper<'_> {
         let ids: Vec<TaskId> = waiting.map(|state| state.task.id.clone()).collect();
         for task in ids {
             let (round, stage, attempt) = (self.pipeline().round, Stage::Solving, 1);
-            let job = Job { round, stage, task: Some(task.clone()), attempt };
+            let job = StageJob { round, stage, task: Some(task.clone()), attempt };
             let end = self.placed(&job, TaskEnd::Failed { fault: fault.clone() });
             self.raise(&job, &end);
             self.emit(Event::TaskEnded { task, end });
@@ -165,20 +165,26 @@ impl Stepper<'_> {
     }
 
     /// A child was opened for a job; told once.
-    pub(super) fn stage_opened(&mut self, turn: TurnNumber, job: &Job, child: SessionId) {
+    pub(super) fn stage_opened(&mut self, turn: TurnNumber, job: &StageJob, child: SessionId) {
         if self.awaits_stage(turn, job) && self.pipeline().child_of(job).is_none() {
             let (stage, task) = (Some(job.stage), job.task.clone());
             self.emit(Event::ChildOpened { child, call: None, stage, task });
         }
     }
 
-    fn awaits_stage(&self, turn: TurnNumber, job: &Job) -> bool {
+    fn awaits_stage(&self, turn: TurnNumber, job: &StageJob) -> bool {
         self.is_current(turn)
             && self.session.pipeline.as_ref().is_some_and(|pipeline| pipeline.runs(job))
     }
 
     /// A job's child has come to rest.
-    pub(super) fn stage_ended(&mut self, turn: TurnNumber, job: &Job, end: TaskEnd, usage: Usage) {
+    pub(super) fn stage_ended(
+        &mut self,
+        turn: TurnNumber,
+        job: &StageJob,
+        end: TaskEnd,
+        usage: Usage,
+    ) {
         if !self.awaits_stage(turn, job) {
             return self.late(operation(job.stage), turn, None);
         }
@@ -196,11 +202,11 @@ impl Stepper<'_> {
     }
 
     /// The end with its place in the plan, and short enough to be kept.
-    fn placed(&self, job: &Job, end: TaskEnd) -> TaskEnd {
+    fn placed(&self, job: &StageJob, end: TaskEnd) -> TaskEnd {
         let stage: &'static str = job.stage.into();
         match end {
             TaskEnd::Failed { fault } => {
-                let fault = fault.with(Fact::Stage, stage).traced(self.session.trace());
+                let fault = fault.with(Fact::Stage, stage).with_trace(self.session.trace());
                 let fault = match &job.task {
                     Some(task) => fault.with(Fact::TaskId, task.to_string()),
                     None => fault,
@@ -238,7 +244,7 @@ impl Stepper<'_> {
     /// What the planner wrote is no plan: it is asked once more, with the reason.
     fn no_plan(&mut self, fault: Fault) {
         let attempt = self.pipeline().attempt;
-        let fault = fault.traced(self.session.trace()).attempt(attempt, PLAN_TRIES);
+        let fault = fault.with_trace(self.session.trace()).attempt(attempt, PLAN_TRIES);
         if attempt >= PLAN_TRIES {
             return self.refuse_plan(fault);
         }
@@ -252,7 +258,7 @@ impl Stepper<'_> {
     }
 
     /// A person must confirm the plan before it counts.
-    fn ask_for(&mut self, draft: &Draft) {
+    fn ask_for(&mut self, draft: &PlanDraft) {
         let (turn, round) = (self.turn().number, self.pipeline().round);
         self.emit(Event::QuestionAsked {
             question: QuestionId(format!("ask_plan_{turn}_{round}").into()),
@@ -268,7 +274,7 @@ impl Stepper<'_> {
     }
 
     /// Work on a task has stopped. The others go on.
-    fn solved(&mut self, task: TaskId, job: &Job, end: TaskEnd) {
+    fn solved(&mut self, task: TaskId, job: &StageJob, end: TaskEnd) {
         let stopping = self.pipeline().task(&task).and_then(|state| state.stopping.clone());
         let end = match &stopping {
             Some(stopping) => TaskEnd::Cancelled { reason: format!("stopped by {}", stopping.by) },
@@ -286,7 +292,7 @@ impl Stepper<'_> {
     }
 
     /// A fault is told where it happened before it ends something.
-    fn raise(&mut self, job: &Job, end: &TaskEnd) {
+    fn raise(&mut self, job: &StageJob, end: &TaskEnd) {
         if let TaskEnd::Failed { fault } = end {
             self.emit(Event::FaultRaised { fault: fault.clone(), scope: job.scope() });
         }
@@ -300,7 +306,7 @@ impl Stepper<'_> {
     }
 
     /// The aggregator answered, failed or was stopped.
-    fn aggregated(&mut self, job: &Job, end: TaskEnd) {
+    fn aggregated(&mut self, job: &StageJob, end: TaskEnd) {
         let end = match self.is_stopping() {
             true => TaskEnd::Cancelled { reason: self.stop_reason() },
             false => end,
@@ -320,7 +326,7 @@ impl Stepper<'_> {
         let complete = self.pipeline().tasks.iter().all(TaskState::is_completed);
         self.emit(Event::PipelineEnded { complete });
         let step = self.turn().step.saturating_add(1);
-        self.emit(Event::TextCame { step, text: output.clone() });
+        self.emit(Event::TextDelta { step, text: output.clone() });
         let (content, stop) = (vec![Block::Text(output)], ModelStop::EndTurn);
         self.emit(Event::ModelAnswered { step, content, stop, usage: Usage::default() });
         self.end_turn(StopReason::EndTurn, None);
@@ -388,15 +394,15 @@ impl Stepper<'_> {
     pub(super) fn confirmed(
         &mut self,
         open: Confirmation,
-        decided: super::command::Decided,
+        decided: super::command::DecisionArgs,
     ) -> Result<(), Fault> {
-        let super::command::Decided { question, decision, by, note, arguments, .. } = decided;
+        let super::command::DecisionArgs { question, decision, by, note, arguments, .. } = decided;
         let edited = match (decision, arguments) {
             (Decision::Allow, Some(tasks)) => Some(plan::coerce(tasks)?),
             _ => None,
         };
         let edited = edited.map(|draft| match draft.summary.is_empty() {
-            true => Draft { summary: open.draft.summary.clone(), ..draft },
+            true => PlanDraft { summary: open.draft.summary.clone(), ..draft },
             false => draft,
         });
         let edited = edited.filter(|draft| *draft != open.draft);
@@ -406,7 +412,7 @@ impl Stepper<'_> {
             decision,
             by: by.clone(),
             note: note.clone(),
-            arguments: edited.as_ref().map(Draft::to_arguments),
+            arguments: edited.as_ref().map(PlanDraft::to_arguments),
         });
         match decision {
             Decision::Allow => self.plan_made(edited.unwrap_or(open.draft)),

@@ -8,7 +8,7 @@ use crate::{
     fault::FactValue,
     pipeline::{
         TaskState,
-        plan::{self, Draft},
+        plan::{self, PlanDraft},
     },
     session::Phase,
     trace::Trace,
@@ -46,7 +46,7 @@ impl Stepper<'_> {
         tasks: Value,
         trace: Trace,
     ) -> Result<(), Fault> {
-        let Draft { tasks, .. } = plan::coerce(tasks)?;
+        let PlanDraft { tasks, .. } = plan::coerce(tasks)?;
         let question = match question.trim().is_empty() {
             true => tasks.iter().map(|task| task.title.as_str()).collect::<Vec<_>>().join("; "),
             false => question,

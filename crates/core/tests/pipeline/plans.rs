@@ -3,11 +3,11 @@
 use budao_core::{
     Fault, Kind, Lang,
     fault::text,
-    pipeline::plan::{self, Draft, TASKS_MAX},
+    pipeline::plan::{self, PlanDraft, TASKS_MAX},
 };
 use serde_json::{Value, json};
 
-fn ids(draft: &Draft) -> Vec<&str> {
+fn ids(draft: &PlanDraft) -> Vec<&str> {
     draft.tasks.iter().map(|task| &*task.id.0).collect()
 }
 
@@ -97,7 +97,7 @@ fn a_plan_has_bounds() {
 #[test]
 fn prose_is_refused_with_a_reason_the_model_can_use() {
     let fault = plan::read("I would rather talk about the weather.").unwrap_err();
-    let told = text::for_model(&fault, Lang::default());
+    let told = text::model_text(&fault, Lang::default());
     assert!(told.contains("must be JSON"), "{told}");
     assert!(told.contains("talk about the weather"), "{told}");
     // Deep nesting, broken JSON and other languages end in a reason, not in a panic.
@@ -111,8 +111,8 @@ fn prose_is_refused_with_a_reason_the_model_can_use() {
 fn a_draft_is_what_its_question_shows() {
     let draft = plan::coerce(json!({"tasks": ["x", {"prompt": "y", "k": 1}], "summary": "s"}));
     let draft = draft.unwrap();
-    assert_eq!(Draft::of_arguments(&draft.to_arguments()), draft);
-    let other = Draft { summary: "t".into(), ..draft.clone() };
+    assert_eq!(PlanDraft::of_arguments(&draft.to_arguments()), draft);
+    let other = PlanDraft { summary: "t".into(), ..draft.clone() };
     assert_ne!(draft.digest(), other.digest());
-    assert_eq!(Draft::of_arguments(&json!({"path": "of another tool"})), Draft::default());
+    assert_eq!(PlanDraft::of_arguments(&json!({"path": "of another tool"})), PlanDraft::default());
 }

@@ -5,13 +5,13 @@ use std::{collections::BTreeSet, time::Duration};
 use budao_core::{
     Fault, Kind, Timestamp,
     event::{
-        Answer, Ask, Command, Decision, Entry, Event, Origin, QuestionId, SessionId, Settings,
-        TaskEnd, TaskId,
+        Answer, Command, CommandBody, Decision, Entry, Event, Origin, QuestionId, SessionId,
+        Settings, TaskEnd, TaskId,
     },
     fault::Operation,
     limits::Limits,
     message::{Block, ModelStop, Usage},
-    pipeline::{Job, Pipeline},
+    pipeline::{Pipeline, StageJob},
     session::Session,
     trace::Trace,
     turn::{self, Env, Input, Work},
@@ -41,14 +41,14 @@ impl Play {
             commands: 0,
         };
         let settings = Settings { model: "m".into(), ..Settings::default() };
-        play.input(Input::Noted { turn: 0, event: Event::SessionOpened { settings, origin } });
+        play.input(Input::RecordOnly { turn: 0, event: Event::SessionOpened { settings, origin } });
         play
     }
 
     /// A session that solves these tasks.
     pub(crate) fn solving(tasks: Value) -> Self {
         let mut play = Self::new();
-        let answer = play.command(Ask::Solve { question: "why?".into(), tasks }).1;
+        let answer = play.command(CommandBody::Solve { question: "why?".into(), tasks }).1;
         assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
         play
     }
@@ -110,7 +110,7 @@ impl Play {
         turn::due(&self.session, &self.limits)
     }
 
-    pub(crate) fn command(&mut self, ask: Ask) -> (Vec<&'static str>, Answer) {
+    pub(crate) fn command(&mut self, ask: CommandBody) -> (Vec<&'static str>, Answer) {
         self.commands += 1;
         let id = format!("c{}", self.commands).as_str().into();
         let command = Command { id, by: "ada".into(), trace: Trace::NONE, ask };
@@ -119,7 +119,7 @@ impl Play {
     }
 
     /// A command that must be refused, and changes nothing.
-    pub(crate) fn refused(&mut self, ask: Ask) -> Fault {
+    pub(crate) fn refused(&mut self, ask: CommandBody) -> Fault {
         let before = self.session.clone();
         let (names, answer) = self.command(ask);
         let Answer::Rejected { fault } = answer else { panic!("{answer:?}") };
@@ -129,20 +129,20 @@ impl Play {
     }
 
     pub(crate) fn plan(&mut self, confirm: bool) -> Vec<&'static str> {
-        self.command(Ask::Plan { question: "why?".into(), confirm }).0
+        self.command(CommandBody::Plan { question: "why?".into(), confirm }).0
     }
 
     pub(crate) fn say(&mut self, text: &str) -> Vec<&'static str> {
-        self.command(Ask::Message { content: vec![Block::Text(text.into())] }).0
+        self.command(CommandBody::Message { content: vec![Block::Text(text.into())] }).0
     }
 
     pub(crate) fn cancel(&mut self) -> Vec<&'static str> {
-        self.command(Ask::Cancel { reason: None }).0
+        self.command(CommandBody::Cancel { reason: None }).0
     }
 
     pub(crate) fn decide(&mut self, decision: Decision, edited: Option<Value>) -> Answer {
         let open = self.pipeline().confirmation.clone().expect("a plan waits");
-        let ask = Ask::Decide {
+        let ask = CommandBody::Decide {
             question: QuestionId(open.question.0),
             decision,
             note: None,
@@ -157,7 +157,7 @@ impl Play {
     }
 
     /// The jobs whose children must be at work.
-    pub(crate) fn jobs(&self) -> Vec<Job> {
+    pub(crate) fn jobs(&self) -> Vec<StageJob> {
         let jobs = self.due().into_iter().filter_map(|work| match work {
             Work::Stage { job, .. } => Some(job),
             _ => None,
@@ -166,7 +166,7 @@ impl Play {
     }
 
     /// The jobs whose children must stop.
-    pub(crate) fn stops(&self) -> Vec<Job> {
+    pub(crate) fn stops(&self) -> Vec<StageJob> {
         let jobs = self.due().into_iter().filter_map(|work| match work {
             Work::Stop { job, .. } => Some(job),
             _ => None,
@@ -178,7 +178,7 @@ impl Play {
         self.jobs().iter().filter_map(|job| Some(job.task.as_ref()?.to_string())).collect()
     }
 
-    pub(crate) fn end(&mut self, job: &Job, end: TaskEnd) -> Vec<&'static str> {
+    pub(crate) fn end(&mut self, job: &StageJob, end: TaskEnd) -> Vec<&'static str> {
         let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
         let turn = self.session.turns;
         self.input(Input::StageEnded { turn, job: job.clone(), end, usage })
@@ -196,7 +196,7 @@ impl Play {
         self.end(&job, end)
     }
 
-    pub(crate) fn job(&self, task: &str) -> Job {
+    pub(crate) fn job(&self, task: &str) -> StageJob {
         let jobs = self.pipeline().jobs();
         let found = jobs.into_iter().find(|job| job.task.as_ref().is_some_and(|id| *id.0 == *task));
         found.unwrap_or_else(|| panic!("task {task} is not at work"))
@@ -209,14 +209,14 @@ impl Play {
         names.collect()
     }
 
-    pub(crate) fn opened(&mut self, job: &Job, child: u128) -> Vec<&'static str> {
+    pub(crate) fn opened(&mut self, job: &StageJob, child: u128) -> Vec<&'static str> {
         let (turn, child) = (self.session.turns, SessionId(Uuid::from_u128(child)));
         self.input(Input::StageOpened { turn, job: job.clone(), child })
     }
 
     pub(crate) fn wait(&mut self, wait: Duration) -> Vec<&'static str> {
         self.now = self.now.after(wait);
-        self.input(Input::Woke { turn: self.session.turns })
+        self.input(Input::TimerFired { turn: self.session.turns })
     }
 
     pub(crate) fn count(&self, wanted: &str) -> usize {
@@ -285,7 +285,7 @@ pub(crate) fn answer_model(play: &mut Play, text: &str) -> Vec<&'static str> {
     let [Work::Model { turn, step, attempt }] = due.as_slice() else { panic!("{due:?}") };
     let (turn, step, attempt) = (*turn, *step, *attempt);
     let (content, stop) = (vec![Block::Text(text.into())], ModelStop::EndTurn);
-    play.input(Input::Answered { turn, step, attempt, content, stop, usage: Usage::default() })
+    play.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage: Usage::default() })
 }
 
 /// An event's name, as it is in the records.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use budao_core::{
     Kind,
-    event::{Answer, Ask, Decision, Event, Origin, SessionId, Stage, StopReason, TaskEnd},
+    event::{Answer, CommandBody, Decision, Event, Origin, SessionId, Stage, StopReason, TaskEnd},
     fault::Fact,
     session::Status,
     turn::Work,
@@ -25,7 +25,7 @@ fn a_question_is_planned_solved_and_aggregated() {
     assert_eq!(play.tasks_at_work(), ["a", "b"]);
     assert_eq!(play.solve("b", completed("2")), ["task_ended"]);
     assert_eq!(play.solve("a", completed("1")), ["task_ended", "aggregate_started"]);
-    let ended = ["aggregate_ended", "pipeline_ended", "text_came", "model_answered", "turn_ended"];
+    let ended = ["aggregate_ended", "pipeline_ended", "text_delta", "model_answered", "turn_ended"];
     assert_eq!(play.answer("1 and 2"), ended);
     assert_eq!(play.session.last_text().as_deref(), Some("1 and 2"));
     assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::EndTurn);
@@ -69,7 +69,7 @@ fn tasks_run_in_parallel_within_the_limit_and_the_rest_wait() {
     let mut play = Play::new();
     play.limits.parallel_calls = 2;
     let tasks = json!(["one", "two", "three", "four"]);
-    let names = play.command(Ask::Solve { question: String::new(), tasks }).0;
+    let names = play.command(CommandBody::Solve { question: String::new(), tasks }).0;
     assert_eq!(names.iter().filter(|name| **name == "task_started").count(), 2);
     assert_eq!(play.tasks_at_work(), ["1", "2"]);
     assert_eq!(play.solve("2", completed("2")), ["task_ended", "task_started"]);
@@ -93,10 +93,10 @@ fn given_tasks_need_no_planner() {
 fn given_tasks_that_are_no_plan_are_refused_before_anything_begins() {
     let mut play = Play::new();
     let tasks = json!([{"id": 1, "prompt": "x"}, {"id": 1, "prompt": "y"}]);
-    let fault = play.refused(Ask::Solve { question: "q".into(), tasks });
+    let fault = play.refused(CommandBody::Solve { question: "q".into(), tasks });
     assert_eq!(fault.kind(), Kind::PlanCoercionFailed);
     assert_eq!(fault.mismatches().len(), 1);
-    let fault = play.refused(Ask::Plan { question: "  ".into(), confirm: false });
+    let fault = play.refused(CommandBody::Plan { question: "  ".into(), confirm: false });
     assert_eq!(fault.kind(), Kind::ConstraintViolated);
 }
 
@@ -305,7 +305,7 @@ fn a_confirmation_is_bound_to_the_plan_that_was_shown() {
     play.plan(true);
     play.answer(PLAN);
     let question = play.pipeline().confirmation.clone().unwrap().question;
-    let fault = play.refused(Ask::Decide {
+    let fault = play.refused(CommandBody::Decide {
         question,
         decision: Decision::Allow,
         note: None,
@@ -322,7 +322,7 @@ fn after_a_crash_the_same_children_are_due() {
     assert_eq!(play.opened(&job, 1), ["child_opened"]);
     assert_eq!(play.opened(&job, 1), [""; 0], "told once");
     play.solve("3", completed("3"));
-    play.command(Ask::CancelTask { task: id("2") });
+    play.command(CommandBody::CancelTask { task: id("2") });
     let before = play.due();
     assert_eq!(play.crash(), ["session_resumed"]);
     assert_eq!(play.due(), before, "at work or to be stopped, exactly as before");
@@ -346,7 +346,7 @@ fn once_the_tokens_are_spent_no_further_task_begins() {
     let mut play = Play::new();
     play.limits.parallel_calls = 1;
     play.limits.turn_tokens = 10;
-    play.command(Ask::Solve { question: "q".into(), tasks: json!(["one", "two"]) });
+    play.command(CommandBody::Solve { question: "q".into(), tasks: json!(["one", "two"]) });
     let job = play.job("1");
     play.opened(&job, 1);
     play.end(&job, completed("1"));
@@ -360,7 +360,7 @@ fn once_the_tokens_are_spent_no_further_task_begins() {
 fn a_session_deep_below_a_person_starts_no_pipeline() {
     let (parent, task) = (SessionId(uuid::Uuid::from_u128(1)), None);
     let mut play = Play::of(Some(Origin::Stage { parent, stage: Stage::Planning, task, depth: 3 }));
-    let fault = play.refused(Ask::Plan { question: "q".into(), confirm: false });
+    let fault = play.refused(CommandBody::Plan { question: "q".into(), confirm: false });
     assert_eq!(fault.kind(), Kind::DepthExceeded);
 }
 
@@ -378,7 +378,7 @@ fn a_run_that_is_halted_ends_everything_it_began() {
         }
         let fault =
             budao_core::Fault::new(Kind::DiskFull, budao_core::fault::Operation::AppendRecords);
-        play.input(budao_core::turn::Input::Halted { fault });
+        play.input(budao_core::turn::Input::Aborted { fault });
         assert_eq!(play.due(), [], "{stage}");
         assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::Failed);
         play.check_starts();

@@ -2,7 +2,7 @@
 
 use budao_core::{
     Kind,
-    event::{Answer, Ask, Stage, StopReason, TaskEnd},
+    event::{Answer, CommandBody, Stage, StopReason, TaskEnd},
     fault::Fact,
 };
 use serde_json::json;
@@ -57,11 +57,11 @@ fn a_result_that_comes_while_everything_stops_is_a_cancelled_one() {
 #[test]
 fn one_task_is_cancelled_and_the_others_go_on() {
     let mut play = Play::solving(json!(["one", "two"]));
-    let (names, _) = play.command(Ask::CancelTask { task: id("1") });
+    let (names, _) = play.command(CommandBody::CancelTask { task: id("1") });
     assert_eq!(names, ["task_stop_requested"]);
     assert_eq!(play.tasks_at_work(), ["2"]);
     assert_eq!(play.all_stop(), ["task_ended"]);
-    let fault = play.refused(Ask::CancelTask { task: id("1") });
+    let fault = play.refused(CommandBody::CancelTask { task: id("1") });
     assert_eq!(fault.kind(), Kind::ConstraintViolated, "it has ended");
     play.solve("2", completed("2"));
     assert_eq!(play.jobs()[0].stage, Stage::Aggregation);
@@ -73,8 +73,8 @@ fn one_task_is_cancelled_and_the_others_go_on() {
 fn a_task_that_waits_is_cancelled_at_once() {
     let mut play = Play::new();
     play.limits.parallel_calls = 1;
-    play.command(Ask::Solve { question: "q".into(), tasks: json!(["one", "two"]) });
-    assert_eq!(play.command(Ask::CancelTask { task: id("2") }).0, ["task_ended"]);
+    play.command(CommandBody::Solve { question: "q".into(), tasks: json!(["one", "two"]) });
+    assert_eq!(play.command(CommandBody::CancelTask { task: id("2") }).0, ["task_ended"]);
     assert_eq!(play.solve("1", completed("1")), ["task_ended", "aggregate_started"]);
     play.replayed();
 }
@@ -82,7 +82,7 @@ fn a_task_that_waits_is_cancelled_at_once() {
 #[test]
 fn when_every_task_was_cancelled_the_run_is_cancelled() {
     let mut play = Play::solving(json!(["one"]));
-    play.command(Ask::CancelTask { task: id("1") });
+    play.command(CommandBody::CancelTask { task: id("1") });
     assert_eq!(play.all_stop(), ["task_ended", "pipeline_ended", "turn_ended"]);
     assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::Cancelled);
 }
@@ -91,8 +91,12 @@ fn when_every_task_was_cancelled_the_run_is_cancelled() {
 fn a_running_task_is_stopped_before_it_is_restarted() {
     let mut play = Play::solving(json!(["one", "two"]));
     let first = play.job("1");
-    play.command(Ask::RestartTask { task: id("1") });
-    assert_eq!(play.command(Ask::RestartTask { task: id("1") }).0, [""; 0], "asked for already");
+    play.command(CommandBody::RestartTask { task: id("1") });
+    assert_eq!(
+        play.command(CommandBody::RestartTask { task: id("1") }).0,
+        [""; 0],
+        "asked for already"
+    );
     assert_eq!(play.all_stop(), ["task_ended", "task_restarted", "task_started"]);
     let second = play.job("1");
     assert_eq!(second.attempt, 2);
@@ -106,7 +110,7 @@ fn a_running_task_is_stopped_before_it_is_restarted() {
 fn a_task_that_ended_is_restarted_while_others_are_solved() {
     let mut play = Play::solving(json!(["one", "two"]));
     play.solve("1", failed(Kind::ModelOverloaded));
-    let (names, _) = play.command(Ask::RestartTask { task: id("1") });
+    let (names, _) = play.command(CommandBody::RestartTask { task: id("1") });
     assert_eq!(names, ["task_restarted", "task_started"]);
     play.solve("2", completed("2"));
     assert_eq!(play.tasks_at_work(), ["1"], "the aggregator waits for it");
@@ -118,19 +122,19 @@ fn a_task_that_ended_is_restarted_while_others_are_solved() {
 #[test]
 fn tasks_cannot_be_changed_outside_solving() {
     let mut play = Play::new();
-    play.refused(Ask::RestartTask { task: id("a") });
-    play.refused(Ask::CancelTask { task: id("a") });
-    play.refused(Ask::CancelPlan);
+    play.refused(CommandBody::RestartTask { task: id("a") });
+    play.refused(CommandBody::CancelTask { task: id("a") });
+    play.refused(CommandBody::CancelPlan);
     play.plan(false);
-    play.refused(Ask::RestartTask { task: id("a") });
+    play.refused(CommandBody::RestartTask { task: id("a") });
     play.answer(PLAN);
-    let fault = play.refused(Ask::RestartTask { task: id("zebra") });
+    let fault = play.refused(CommandBody::RestartTask { task: id("zebra") });
     assert_eq!(fault.detail().get(Fact::ProvidedValue).unwrap().to_string(), "zebra");
     play.solve("a", completed("1"));
     play.solve("b", completed("2"));
-    play.refused(Ask::RestartTask { task: id("a") });
+    play.refused(CommandBody::RestartTask { task: id("a") });
     play.answer("done");
-    play.refused(Ask::RestartTask { task: id("a") });
+    play.refused(CommandBody::RestartTask { task: id("a") });
 }
 
 #[test]
@@ -141,7 +145,7 @@ fn the_plan_is_cancelled_while_it_is_made_confirmed_or_solved() {
         if stage > 0 {
             play.answer(PLAN);
         }
-        let (_, answer) = play.command(Ask::CancelPlan);
+        let (_, answer) = play.command(CommandBody::CancelPlan);
         assert!(matches!(answer, Answer::Accepted { .. }));
         play.all_stop();
         assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::Cancelled, "{stage}");
@@ -164,7 +168,7 @@ fn another_plan_is_made_while_the_first_is_made_confirmed_solved_or_aggregated()
             play.solve("b", completed("2"));
         }
         let old = play.pipeline().jobs();
-        let (_, answer) = play.command(Ask::Replan { question: Some("how?".into()) });
+        let (_, answer) = play.command(CommandBody::Replan { question: Some("how?".into()) });
         assert!(matches!(answer, Answer::Accepted { .. }));
         play.all_stop();
         assert_eq!(play.pipeline().question, "how?", "{stage}");
@@ -185,12 +189,12 @@ fn another_plan_is_made_while_the_first_is_made_confirmed_solved_or_aggregated()
 #[test]
 fn replanning_when_nothing_runs_is_a_new_run_of_the_last_question() {
     let mut play = Play::new();
-    let fault = play.refused(Ask::Replan { question: None });
+    let fault = play.refused(CommandBody::Replan { question: None });
     assert_eq!(fault.kind(), Kind::ConstraintViolated, "there is no last question");
     play.plan(false);
     play.cancel();
     play.all_stop();
-    let (names, _) = play.command(Ask::Replan { question: None });
+    let (names, _) = play.command(CommandBody::Replan { question: None });
     assert_eq!(names, ["pipeline_accepted", "turn_started", "plan_started"]);
     assert_eq!(play.pipeline().question, "why?");
 }

@@ -4,9 +4,9 @@ use std::{collections::HashSet, time::Duration};
 
 use budao_core::{
     Kind,
-    event::{Ask, Decision, Event, TaskEnd},
+    event::{CommandBody, Decision, Event, TaskEnd},
     message::Usage,
-    pipeline::Job,
+    pipeline::StageJob,
     turn::{Input, Work},
 };
 use proptest::prelude::*;
@@ -68,14 +68,14 @@ fn perform(play: &mut Play, work: &Work, how: u8) {
         }
         Work::Stage { job, .. } => drop(play.end(job, end(how / 3))),
         Work::Stop { job, .. } => drop(play.end(job, end(how))),
-        Work::Wake { turn, .. } => drop(play.input(Input::Woke { turn: *turn })),
+        Work::Wake { turn, .. } => drop(play.input(Input::TimerFired { turn: *turn })),
         Work::Model { .. } => drop(answer_model(play, "words")),
         other => panic!("nobody called a tool: {other:?}"),
     }
 }
 
 /// The same job has the same child, and no other has.
-fn child(play: &Play, job: &Job) -> u128 {
+fn child(play: &Play, job: &StageJob) -> u128 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     (play.session.turns, job).hash(&mut hasher);
@@ -88,14 +88,14 @@ fn make(play: &mut Play, step: &Move) {
         Move::Plan(confirm) => drop(play.plan(*confirm)),
         Move::Solve(count) => {
             let tasks: Vec<_> = (0..=count % 6).map(|n| json!(format!("task {n}"))).collect();
-            play.command(Ask::Solve { question: "q".into(), tasks: json!(tasks) });
+            play.command(CommandBody::Solve { question: "q".into(), tasks: json!(tasks) });
         }
         Move::Say => drop(play.say("hello")),
         Move::Cancel => drop(play.cancel()),
-        Move::CancelPlan => drop(play.command(Ask::CancelPlan)),
-        Move::Replan => drop(play.command(Ask::Replan { question: None })),
-        Move::CancelTask(how) => drop(play.command(Ask::CancelTask { task: task(*how) })),
-        Move::RestartTask(how) => drop(play.command(Ask::RestartTask { task: task(*how) })),
+        Move::CancelPlan => drop(play.command(CommandBody::CancelPlan)),
+        Move::Replan => drop(play.command(CommandBody::Replan { question: None })),
+        Move::CancelTask(how) => drop(play.command(CommandBody::CancelTask { task: task(*how) })),
+        Move::RestartTask(how) => drop(play.command(CommandBody::RestartTask { task: task(*how) })),
         Move::Decide(how) => decide(play, *how),
         Move::Crash => drop(play.crash()),
         Move::Wait(minutes) => drop(play.wait(Duration::from_secs(60 * u64::from(*minutes)))),
@@ -106,7 +106,7 @@ fn make(play: &mut Play, step: &Move) {
             }
         }
         Move::Late(how) => {
-            let job = Job {
+            let job = StageJob {
                 round: u32::from(how % 3),
                 stage: budao_core::event::Stage::Solving,
                 task: Some(task(*how)),
@@ -138,7 +138,7 @@ fn settle(play: &mut Play) {
             None => return,
             Some(Work::Wake { turn, at }) => {
                 play.now = play.now.max(at);
-                play.input(Input::Woke { turn });
+                play.input(Input::TimerFired { turn });
             }
             Some(work) => perform(play, &work, 13),
         }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 /// One made-up secret and what belongs around it.
-pub(crate) struct Secret {
+pub(crate) struct SampleSecret {
     pub(crate) format: String,
     /// What must not appear anywhere.
     pub(crate) hidden: String,
@@ -16,12 +16,12 @@ pub(crate) struct Secret {
 }
 
 /// A text with a secret planted in it.
-pub(crate) struct Planted {
+pub(crate) struct PlantedSecret {
     pub(crate) setting: &'static str,
     pub(crate) text: String,
 }
 
-pub(crate) fn secrets() -> Vec<Secret> {
+pub(crate) fn secrets() -> Vec<SampleSecret> {
     let file: toml::Table = include_str!("../corpus/secrets.toml").parse().unwrap();
     let formats = file["format"].as_array().unwrap();
     formats
@@ -33,7 +33,7 @@ pub(crate) fn secrets() -> Vec<Secret> {
             assert!(examples.len() >= 2, "{format} needs two examples");
             examples.iter().map(move |example| {
                 let hidden = joined(example);
-                Secret {
+                SampleSecret {
                     format: format["name"].as_str().unwrap().to_owned(),
                     text: format!("{before}{hidden}{after}"),
                     hidden,
@@ -52,9 +52,9 @@ fn joined(parts: &toml::Value) -> String {
     }
 }
 
-impl Secret {
+impl SampleSecret {
     /// The secret in every setting that can hold it; at least ten.
-    pub(crate) fn planted(&self) -> Vec<Planted> {
+    pub(crate) fn planted(&self) -> Vec<PlantedSecret> {
         let text = &self.text;
         let inner = json!({ "detail": text, "code": 7 }).to_string();
         let mut all = vec![
@@ -106,7 +106,7 @@ impl Secret {
         let quoted = text.contains(['"', '\'', '`', '<']);
         all.retain(|(setting, _)| !(quoted && raw.contains(setting)));
         assert!(all.len() >= 10, "{} in {} settings", self.format, all.len());
-        all.into_iter().map(|(setting, text)| Planted { setting, text }).collect()
+        all.into_iter().map(|(setting, text)| PlantedSecret { setting, text }).collect()
     }
 
     /// The stretches of the secret that must not appear, as they are or in base64.

@@ -3,7 +3,7 @@
 use budao_core::{
     Fault, Kind, Lang,
     event::{Event, Scope},
-    fault::{Advice, Detail, Fact, Mismatch, Operation, tell, text},
+    fault::{Advice, Detail, Fact, Mismatch, Operation, render, text},
     scrub::Scrubber,
     tool::{Failure, Outcome},
 };
@@ -17,7 +17,7 @@ type Plant = fn(&str) -> Fault;
 /// Where a secret gets into a fault: an error's text, a fact, what was sent, what somebody advised, a place it passed.
 const PLACES: [(&str, Plant); 8] = [
     ("a foreign error", |said| fault().caused_by(&std::io::Error::other(said.to_owned()))),
-    ("a cause in words", |said| fault().because(format!("panicked at: {said}"))),
+    ("a cause in words", |said| fault().with_cause(format!("panicked at: {said}"))),
     ("a fact", |said| fault().with(Fact::Reason, said.to_owned())),
     ("error output", |said| fault().with(Fact::StderrTail, format!("$ run\n{said}\n"))),
     ("a value somebody sent", |said| {
@@ -36,7 +36,7 @@ const PLACES: [(&str, Plant); 8] = [
     ("advice", |said| {
         let with = Detail::new().with(Fact::Excerpt, said.to_owned());
         let known = Advice::Known { advice: "malformed-at".into(), with };
-        fault().advise([Advice::Said(said.to_owned()), known])
+        fault().advise([Advice::Custom(said.to_owned()), known])
     }),
     ("a hop", |said| fault().via("mcp_server", said.to_owned())),
 ];
@@ -53,11 +53,11 @@ fn exits(fault: &Fault) -> Vec<String> {
     let event = Event::FaultRaised { fault: fault.clone(), scope: Scope::default() };
     all.push(String::from_utf8(event.encode()).unwrap());
     for lang in [Lang::En, Lang::Zh] {
-        all.push(tell::to_model(&failure, lang).to_json());
-        all.push(Outcome::Failed(failure.clone()).told_to_model(lang).0);
-        all.push(format!("{:?}", tell::to_user(fault, lang)));
-        all.push(format!("{:?}", tell::to_peer(fault, lang)));
-        all.push(format!("{:?}", tell::to_editor(fault, lang)));
+        all.push(render::render_for_model(&failure, lang).to_json());
+        all.push(Outcome::Failed(failure.clone()).render_for_model(lang).0);
+        all.push(format!("{:?}", render::render_for_user(fault, lang)));
+        all.push(format!("{:?}", render::render_for_peer(fault, lang)));
+        all.push(format!("{:?}", render::render_for_editor(fault, lang)));
         all.push(text::recommendations(fault, lang).join("\n"));
     }
     all
@@ -76,7 +76,7 @@ fn no_secret_in_a_fault_reaches_anybody() {
         formats.push(secret.format.clone());
         let stretches = secret.stretches();
         for (place, plant) in PLACES {
-            for said in exits(&plant(&secret.text).scrubbed(&scrubber)) {
+            for said in exits(&plant(&secret.text).scrub(&scrubber)) {
                 pairs += 1;
                 if let Some(stretch) = stretches.iter().find(|stretch| said.contains(*stretch)) {
                     leaks.push(format!("{} in {place}: {stretch:?} in {said}", secret.format));

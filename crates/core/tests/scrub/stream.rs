@@ -1,6 +1,6 @@
 //! Text in pieces: the same as text in one.
 
-use budao_core::scrub::{Scrubber, Stream};
+use budao_core::scrub::{ScrubStream, Scrubber};
 
 use super::corpus::secrets;
 
@@ -162,7 +162,7 @@ fn the_hold_is_bounded() {
         "    at x\n",
         "好",
     ] {
-        let mut stream: Stream = Scrubber::new().stream();
+        let mut stream: ScrubStream = Scrubber::new().stream();
         let piece = unit.repeat(100);
         for _ in 0..300 {
             stream.push(&piece);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use budao_core::{
     Kind,
-    event::{Answer, Ask, Decision, Event, QuestionId},
+    event::{Answer, CommandBody, Decision, Event, QuestionId},
     message::CallId,
     session::CallState,
-    turn::Verdict,
+    turn::CallVerdict,
 };
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn asked() -> (Play, Vec<CallId>) {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("w", "{}"), ("w", "{}")]);
-    let verdict = |name: &str| Verdict::Ask {
+    let verdict = |name: &str| CallVerdict::Ask {
         arguments: json!({ "path": name }),
         repairs: Vec::new(),
         idempotent: false,
@@ -30,7 +30,7 @@ fn asked() -> (Play, Vec<CallId>) {
 }
 
 fn decide(play: &mut Play, question: &str, digest: Option<&str>, edited: Option<Value>) -> Answer {
-    let ask = Ask::Decide {
+    let ask = CommandBody::Decide {
         question: QuestionId(question.into()),
         decision: Decision::Allow,
         note: None,
@@ -94,7 +94,7 @@ fn an_approval_is_good_for_its_own_call_as_it_was_shown_once_and_in_time() {
     let mut cases = 0;
     let refused = |play: &Play, answer: &Answer, what: &str| {
         assert!(matches!(answer, Answer::Rejected { .. }), "{what} was accepted");
-        assert_eq!(play.count("call_started"), 0, "{what} ran something");
+        assert_eq!(play.count("tool_call_started"), 0, "{what} ran something");
     };
     let (mut play, calls) = asked();
     let (first, second) = (format!("ask_{}", calls[0]), format!("ask_{}", calls[1]));
@@ -145,7 +145,7 @@ fn late() -> u32 {
         for call in &calls {
             let answer = decide(&mut play, &format!("ask_{call}"), None, None);
             assert!(matches!(answer, Answer::Rejected { .. }), "too late");
-            assert_eq!(play.count("call_started"), 0);
+            assert_eq!(play.count("tool_call_started"), 0);
         }
     }
     4
@@ -164,16 +164,19 @@ fn another_turn() -> u32 {
             assert!(matches!(answer, Answer::Rejected { .. }), "an approval of turn {before}");
             cases += 1;
         }
-        assert_eq!(play.count("call_started"), round, "nothing ran on an old approval");
+        assert_eq!(play.count("tool_call_started"), round, "nothing ran on an old approval");
         play.decide(&format!("ask_{}", calls[0]), Decision::Allow, None);
         let arguments = allowed(&play, &calls[0]).unwrap();
         let (repairs, idempotent) = (Vec::new(), false);
-        play.check_calls(vec![(calls[0].clone(), Verdict::Run { arguments, repairs, idempotent })]);
+        play.check_calls(vec![(
+            calls[0].clone(),
+            CallVerdict::Run { arguments, repairs, idempotent },
+        )]);
         play.end_call(&calls[0], 1, done());
         play.answer_text("fine");
     }
     let denied = play.entries.iter().filter(|entry| {
-        matches!(&entry.event, Event::CallEnded { outcome, .. }
+        matches!(&entry.event, Event::ToolCallEnded { outcome, .. }
             if outcome.fault().is_some_and(|fault| fault.kind() == Kind::QuestionExpired))
     });
     assert_eq!(denied.count(), 0);

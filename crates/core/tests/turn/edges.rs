@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use budao_core::{
     Kind,
-    event::{Ask, Command, Decision, Event},
+    event::{Command, CommandBody, Decision, Event},
     message::{Block, CallId, Message, Role, ToolUse, Usage},
     session::{CallState, Session, Status, estimate_tokens, question, unpaired},
     trace::Trace,
@@ -62,14 +62,14 @@ fn a_message_that_came_after_the_close_may_be_taken_back_and_the_close_stays_whe
     play.say("two");
     let calls = play.answer_calls(&[("runs", "{}")]);
     play.run_all(&calls, false);
-    play.command(Ask::Close);
+    play.command(CommandBody::Close);
     play.say("after it was closed");
     let message = "c4".into();
-    assert_eq!(play.command(Ask::Withdraw { message }).0, ["message_withdrawn"]);
+    assert_eq!(play.command(CommandBody::Withdraw { message }).0, ["message_withdrawn"]);
     let names = play.end_call(&calls[0], 1, done());
     assert_eq!(
         names,
-        ["call_ended", "turn_ended", "turn_started", "turn_ended", "session_ended"],
+        ["tool_call_ended", "turn_ended", "turn_started", "turn_ended", "session_ended"],
         "what came before the close is ended before the session is"
     );
     play.replayed();
@@ -86,7 +86,7 @@ fn what_a_provider_counted_is_believed_and_a_provider_that_counts_nothing_is_not
     let Some(Work::Model { turn, step, attempt }) = play.due().first().cloned() else { panic!() };
     let (content, usage) = (vec![Block::Text("done".into())], Usage::default());
     let stop = budao_core::message::ModelStop::EndTurn;
-    play.input(Input::Answered { turn, step, attempt, content, stop, usage });
+    play.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage });
     assert!(play.session.tokens > 15 && before > 0, "estimated: {}", play.session.tokens);
 }
 
@@ -149,7 +149,7 @@ fn history_is_compacted_when_it_is_longer_than_may_be_and_not_when_it_is_as_long
     assert!(!is_compacting(&play), "of two messages nothing can be left out");
     play.session.history = history;
     let (summary, usage) = ("much".into(), Usage::default());
-    play.input(Input::Compacted {
+    play.input(Input::HistoryCompacted {
         turn: 2,
         messages: 1,
         summary,
@@ -165,7 +165,7 @@ fn a_turn_carries_the_trace_that_its_own_message_brought() {
     let mut play = Play::new();
     let traces = [Trace::from_random(21), Trace::from_random(22)];
     for (index, trace) in traces.into_iter().enumerate() {
-        let ask = Ask::Message { content: vec![Block::Text("go".into())] };
+        let ask = CommandBody::Message { content: vec![Block::Text("go".into())] };
         let id = format!("m{index}").as_str().into();
         play.input(Input::Command(Command { id, by: "ada".into(), trace, ask }));
     }
@@ -216,12 +216,12 @@ fn what_a_person_wrote_about_a_call_survives_its_being_started_again() {
     play.run_all(&calls, true);
     let state = |play: &Play| play.session.turn.as_ref().unwrap().calls[0].state.clone();
     let CallState::Started { remark: Some(before), .. } = state(&play) else { panic!() };
-    let Some(Event::CallStarted { call, tool, arguments, repairs, idempotent, .. }) =
+    let Some(Event::ToolCallStarted { call, tool, arguments, repairs, idempotent, .. }) =
         play.entries.iter().rev().map(|entry| entry.event.clone()).next()
     else {
         panic!("{:?}", play.entries.last())
     };
-    let again = Event::CallStarted { call, tool, arguments, repairs, attempt: 2, idempotent };
+    let again = Event::ToolCallStarted { call, tool, arguments, repairs, attempt: 2, idempotent };
     play.session.apply(&again, play.now, Trace::NONE);
     let CallState::Started { remark, attempt: 2, .. } = state(&play) else { panic!() };
     assert_eq!(remark, Some(before));
@@ -252,7 +252,7 @@ fn a_call_that_ran_says_for_how_long_and_one_that_was_refused_took_no_time() {
     play.end_call(&calls[0], 1, done());
     let took = |wanted: &CallId| {
         play.entries.iter().find_map(|entry| match &entry.event {
-            Event::CallEnded { call, duration_ms, .. } if call == wanted => Some(*duration_ms),
+            Event::ToolCallEnded { call, duration_ms, .. } if call == wanted => Some(*duration_ms),
             _ => None,
         })
     };
@@ -289,7 +289,7 @@ fn of_two_that_wait_only_the_one_whose_time_has_come_is_woken() {
     let woken = play.wait(Duration::ZERO);
     assert_eq!(woken, [""; 0], "neither a retry nor the end of a question is due");
     let woken = play.wait(Duration::from_secs(60));
-    assert_eq!(woken, ["call_started"], "the question is open for longer than that");
+    assert_eq!(woken, ["tool_call_started"], "the question is open for longer than that");
     play.replayed();
 }
 

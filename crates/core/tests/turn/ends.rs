@@ -2,7 +2,7 @@
 
 use budao_core::{
     Fault, Kind,
-    event::{Ask, Event, SessionEnd, StopReason},
+    event::{CommandBody, Event, SessionEnd, StopReason},
     fault::Operation,
     limits::Limits,
     message::{Block, CallId, Message, Role, ToolUse},
@@ -30,14 +30,14 @@ fn a_turn_that_is_halted_says_of_what_ran_that_nobody_knows_and_of_the_rest_that
     play.check_calls(calls.iter().cloned().zip(verdicts).collect());
     play.end_call(&calls[2], 1, done());
     let fault = Fault::new(Kind::DiskFull, Operation::AppendRecords);
-    let names = play.input(Input::Halted { fault: fault.clone() });
+    let names = play.input(Input::Aborted { fault: fault.clone() });
     assert!(!names.contains(&"step_started"), "{names:?}");
     let kinds: Vec<_> =
         calls.iter().map(|call| play.outcomes()[call].fault().map(Fault::kind)).collect();
     assert_eq!(kinds, [Some(Kind::OutcomeUnknown), Some(Kind::Cancelled), None]);
     assert_eq!(last(&play), (StopReason::Failed, Some(Kind::DiskFull)));
     assert_eq!(play.due(), []);
-    assert_eq!(play.input(Input::Halted { fault }), [""; 0], "without a turn nothing ends");
+    assert_eq!(play.input(Input::Aborted { fault }), [""; 0], "without a turn nothing ends");
     play.replayed();
 }
 
@@ -75,8 +75,8 @@ fn a_history_that_is_not_well_paired_is_shown_to_no_model() {
 fn a_run_that_waited_when_the_session_was_closed_ends_without_having_begun() {
     let mut play = Play::new();
     play.say("go");
-    play.command(Ask::Plan { question: "and then?".into(), confirm: false });
-    play.command(Ask::Close);
+    play.command(CommandBody::Plan { question: "and then?".into(), confirm: false });
+    play.command(CommandBody::Close);
     assert_eq!(play.count("pipeline_ended"), 1);
     assert_eq!(play.count("turn_ended"), 2);
     assert_eq!(last(&play), (StopReason::Cancelled, None));
@@ -134,5 +134,5 @@ fn what_a_decision_used_can_be_shown() {
     };
     assert!(format!("{env:?}").contains("jitter: 0.5"));
     let mut session = Session::default();
-    assert_eq!(turn::step(&mut session, Input::Resumed, &env), turn::Decided::default());
+    assert_eq!(turn::step(&mut session, Input::Resumed, &env), turn::Transition::default());
 }

@@ -8,7 +8,7 @@ use budao_core::{
     session::{Session, estimate_tokens, unpaired},
     tool::{Outcome, Output, Todo, TodoStatus},
     trace::Trace,
-    turn::{Verdict, Work},
+    turn::{CallVerdict, Work},
 };
 use serde_json::json;
 
@@ -69,7 +69,7 @@ fn records_about_what_is_not_there_change_nothing() {
     let nobody = CallId::from("nobody");
     let stray = [
         Event::MessageWithdrawn { command: "never sent".into(), by: "ada".into() },
-        Event::CallEnded { call: nobody, tool: "pay".into(), outcome: done(), duration_ms: 1 },
+        Event::ToolCallEnded { call: nobody, tool: "pay".into(), outcome: done(), duration_ms: 1 },
         // An answer to a question that nobody asked.
         Event::QuestionAnswered {
             question: QuestionId("ask_x".into()),
@@ -165,12 +165,12 @@ fn a_verdict_that_comes_too_late_starts_nothing() {
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}"), ("u", "{}")]);
     // A hook answered the first in the tool's place; the second runs.
-    let settled = Verdict::Settled(done());
+    let settled = CallVerdict::Settled(done());
     let names = play.check_calls(vec![
         (calls[0].clone(), settled),
         (calls[1].clone(), crate::play::run(false)),
     ]);
-    assert_eq!(names, ["call_ended", "call_started"]);
+    assert_eq!(names, ["tool_call_ended", "tool_call_started"]);
     assert_eq!(play.run_all(&calls, false), [""; 0], "both were decided already");
     assert!(matches!(play.due().as_slice(), [Work::Call { .. }]));
     play.replayed();
@@ -191,10 +191,10 @@ fn a_repeated_call_is_told_again_what_does_not_fit_and_what_would() {
         .mismatch(mismatch.clone());
     for _ in 0..2 {
         let calls = play.answer_calls(&[("t", "{}")]);
-        play.check_calls(vec![(calls[0].clone(), Verdict::Settled(wrong.clone().into()))]);
+        play.check_calls(vec![(calls[0].clone(), CallVerdict::Settled(wrong.clone().into()))]);
     }
     let last = play.entries.iter().rev().find_map(|entry| match &entry.event {
-        Event::CallEnded { outcome, .. } => outcome.fault(),
+        Event::ToolCallEnded { outcome, .. } => outcome.fault(),
         _ => None,
     });
     let last = last.unwrap();

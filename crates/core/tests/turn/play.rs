@@ -4,14 +4,14 @@ use std::{cell::Cell, collections::HashMap, time::Duration};
 
 use budao_core::{
     Fault, Kind, Timestamp,
-    event::{Answer, Ask, Command, Decision, Entry, Event, QuestionId, Settings},
+    event::{Answer, Command, CommandBody, Decision, Entry, Event, QuestionId, Settings},
     fault::Operation,
     limits::Limits,
     message::{Block, CallId, ModelStop, ToolUse, Usage},
     session::{Session, unpaired},
     tool::{Outcome, Output},
     trace::Trace,
-    turn::{self, Env, Input, Verdict, Work},
+    turn::{self, CallVerdict, Env, Input, Work},
 };
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ impl Play {
             commands: 0,
         };
         let settings = Settings { model: "m".into(), ..Settings::default() };
-        play.input(Input::Noted {
+        play.input(Input::RecordOnly {
             turn: 0,
             event: Event::SessionOpened { settings, origin: None },
         });
@@ -96,7 +96,7 @@ impl Play {
         turn::due(&self.session, &self.limits)
     }
 
-    pub(crate) fn command(&mut self, ask: Ask) -> (Vec<&'static str>, Answer) {
+    pub(crate) fn command(&mut self, ask: CommandBody) -> (Vec<&'static str>, Answer) {
         self.commands += 1;
         let id = format!("c{}", self.commands).as_str().into();
         let command = Command { id, by: "ada".into(), trace: Trace::NONE, ask };
@@ -105,11 +105,11 @@ impl Play {
     }
 
     pub(crate) fn say(&mut self, text: &str) -> Vec<&'static str> {
-        self.command(Ask::Message { content: vec![Block::Text(text.into())] }).0
+        self.command(CommandBody::Message { content: vec![Block::Text(text.into())] }).0
     }
 
     pub(crate) fn cancel(&mut self) -> Vec<&'static str> {
-        self.command(Ask::Cancel { reason: None }).0
+        self.command(CommandBody::Cancel { reason: None }).0
     }
 
     pub(crate) fn decide(
@@ -118,7 +118,7 @@ impl Play {
         decision: Decision,
         edited: Option<Value>,
     ) -> Answer {
-        let ask = Ask::Decide {
+        let ask = CommandBody::Decide {
             question: QuestionId(question.into()),
             decision,
             note: Some("because".into()),
@@ -143,7 +143,7 @@ impl Play {
     pub(crate) fn answer(&mut self, content: Vec<Block>, stop: ModelStop) -> Vec<&'static str> {
         let (turn, step, attempt) = self.asking();
         let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0 };
-        self.input(Input::Answered { turn, step, attempt, content, stop, usage })
+        self.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage })
     }
 
     pub(crate) fn answer_text(&mut self, text: &str) -> Vec<&'static str> {
@@ -174,8 +174,11 @@ impl Play {
         self.session.turns
     }
 
-    pub(crate) fn check_calls(&mut self, verdicts: Vec<(CallId, Verdict)>) -> Vec<&'static str> {
-        self.input(Input::Checked { turn: self.turn(), verdicts })
+    pub(crate) fn check_calls(
+        &mut self,
+        verdicts: Vec<(CallId, CallVerdict)>,
+    ) -> Vec<&'static str> {
+        self.input(Input::CallsChecked { turn: self.turn(), verdicts })
     }
 
     pub(crate) fn run_all(&mut self, calls: &[CallId], idempotent: bool) -> Vec<&'static str> {
@@ -190,12 +193,12 @@ impl Play {
         outcome: Outcome,
     ) -> Vec<&'static str> {
         let turn = self.turn();
-        self.input(Input::CallEnded { turn, call: call.clone(), attempt, outcome })
+        self.input(Input::ToolCallEnded { turn, call: call.clone(), attempt, outcome })
     }
 
     pub(crate) fn wait(&mut self, wait: Duration) -> Vec<&'static str> {
         self.now = self.now.after(wait);
-        self.input(Input::Woke { turn: self.turn() })
+        self.input(Input::TimerFired { turn: self.turn() })
     }
 
     pub(crate) fn count(&self, wanted: &str) -> usize {
@@ -206,7 +209,7 @@ impl Play {
     pub(crate) fn outcomes(&self) -> HashMap<CallId, Outcome> {
         let mut outcomes = HashMap::new();
         for entry in &self.entries {
-            if let Event::CallEnded { call, outcome, .. } = &entry.event {
+            if let Event::ToolCallEnded { call, outcome, .. } = &entry.event {
                 let before = outcomes.insert(call.clone(), outcome.clone());
                 assert_eq!(before, None, "{call} has two outcomes");
             }
@@ -215,12 +218,12 @@ impl Play {
     }
 }
 
-pub(crate) fn run(idempotent: bool) -> Verdict {
-    Verdict::Run { arguments: json!({}), repairs: Vec::new(), idempotent }
+pub(crate) fn run(idempotent: bool) -> CallVerdict {
+    CallVerdict::Run { arguments: json!({}), repairs: Vec::new(), idempotent }
 }
 
-pub(crate) fn ask() -> Verdict {
-    Verdict::Ask {
+pub(crate) fn ask() -> CallVerdict {
+    CallVerdict::Ask {
         arguments: json!({"path": "a"}),
         repairs: Vec::new(),
         idempotent: false,
@@ -229,8 +232,8 @@ pub(crate) fn ask() -> Verdict {
     }
 }
 
-pub(crate) fn refuse(kind: Kind) -> Verdict {
-    Verdict::Settled(failed(kind))
+pub(crate) fn refuse(kind: Kind) -> CallVerdict {
+    CallVerdict::Settled(failed(kind))
 }
 
 pub(crate) fn failed(kind: Kind) -> Outcome {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use budao_core::{
     Kind,
-    event::{Answer, Ask, Decision, Event, Scope, StopReason},
+    event::{Answer, CommandBody, Decision, Event, Scope, StopReason},
     fault::Operation,
     message::{Block, Message, ModelStop, Role, Usage},
     session::{CallState, Status},
-    turn::{Input, Verdict, Work},
+    turn::{CallVerdict, Input, Work},
 };
 use serde_json::json;
 
@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn a_message_is_answered() {
     let mut play = Play::new();
     assert_eq!(play.say("hello"), ["message_accepted", "turn_started", "step_started"]);
-    assert_eq!(play.delta("hi"), ["text_came"]);
+    assert_eq!(play.delta("hi"), ["text_delta"]);
     assert_eq!(play.answer_text("hi"), ["model_answered", "turn_ended"]);
     assert_eq!(play.session.last.as_ref().unwrap().stop, StopReason::EndTurn);
     assert_eq!(play.session.status(), Status::Idle);
@@ -51,10 +51,10 @@ fn a_call_is_on_disk_before_it_runs_and_its_outcome_before_the_model_hears() {
     let mut play = Play::new();
     play.say("go");
     let calls = play.answer_calls(&[("t", "{}"), ("u", "{}")]);
-    assert_eq!(play.run_all(&calls, false), ["call_started", "call_started"]);
+    assert_eq!(play.run_all(&calls, false), ["tool_call_started", "tool_call_started"]);
     assert!(matches!(play.due().as_slice(), [Work::Call { .. }, Work::Call { .. }]));
-    assert_eq!(play.end_call(&calls[1], 1, done()), ["call_ended"]);
-    assert_eq!(play.end_call(&calls[0], 1, done()), ["call_ended", "step_started"]);
+    assert_eq!(play.end_call(&calls[1], 1, done()), ["tool_call_ended"]);
+    assert_eq!(play.end_call(&calls[0], 1, done()), ["tool_call_ended", "step_started"]);
     let results: Vec<_> =
         play.session.history.last().unwrap().content.iter().map(call_of).collect();
     assert_eq!(results, [&calls[0], &calls[1]], "results keep the model's order");
@@ -75,8 +75,8 @@ fn one_bad_call_never_costs_its_siblings_theirs() {
     let calls = play.answer_calls(&[("bad", "{"), ("good", "{}")]);
     let verdicts =
         vec![(calls[0].clone(), refuse(Kind::MalformedArguments)), (calls[1].clone(), run(false))];
-    assert_eq!(play.check_calls(verdicts), ["call_ended", "call_started"]);
-    assert_eq!(play.end_call(&calls[1], 1, done()), ["call_ended", "step_started"]);
+    assert_eq!(play.check_calls(verdicts), ["tool_call_ended", "tool_call_started"]);
+    assert_eq!(play.end_call(&calls[1], 1, done()), ["tool_call_ended", "step_started"]);
     assert!(play.outcomes()[&calls[1]].is_done());
 }
 
@@ -117,10 +117,10 @@ fn cancel_waits_for_running_calls_and_only_for_them() {
     play.say("go");
     let calls = play.answer_calls(&[("runs", "{}"), ("asks", "{}")]);
     play.check_calls(vec![(calls[0].clone(), run(false)), (calls[1].clone(), ask())]);
-    assert_eq!(play.cancel(), ["cancel_requested", "call_ended"]);
+    assert_eq!(play.cancel(), ["cancel_requested", "tool_call_ended"]);
     assert_eq!(play.cancel(), [""; 0], "cancel is idempotent");
     let names = play.end_call(&calls[0], 1, failed(Kind::Cancelled));
-    assert_eq!(names, ["call_ended", "turn_ended"]);
+    assert_eq!(names, ["tool_call_ended", "turn_ended"]);
     assert_eq!(play.outcomes().len(), 2);
     play.replayed();
 }
@@ -132,7 +132,7 @@ fn a_call_cancelled_before_it_started_is_told_that_nothing_was_done() {
     let calls = play.answer_calls(&[("asks", "{}")]);
     play.check_calls(vec![(calls[0].clone(), ask())]);
     play.cancel();
-    let (told, _) = play.outcomes()[&calls[0]].told_to_model(budao_core::Lang::En);
+    let (told, _) = play.outcomes()[&calls[0]].render_for_model(budao_core::Lang::En);
     assert!(told.contains("before it started. Nothing of it was done."), "{told}");
 }
 
@@ -155,9 +155,10 @@ fn what_arrives_late_never_touches_another_turn() {
     play.end_call(&calls[0], 1, failed(Kind::Cancelled));
     play.say("two");
     let before = play.session.clone();
-    let late = Input::CallEnded { turn: 1, call: calls[0].clone(), attempt: 1, outcome: done() };
+    let late =
+        Input::ToolCallEnded { turn: 1, call: calls[0].clone(), attempt: 1, outcome: done() };
     assert_eq!(play.input(late), ["late_arrival_dropped"]);
-    let late = Input::Answered {
+    let late = Input::ModelAnswered {
         turn: 1,
         step: 1,
         attempt: 1,
@@ -180,7 +181,7 @@ fn a_failing_model_is_tried_again_and_the_recovery_is_told() {
     play.delta("half");
     let names = play.model_fails(Kind::ModelOverloaded);
     assert_eq!(names, ["answer_abandoned", "fault_raised", "retry_scheduled"]);
-    assert_eq!(play.input(Input::Woke { turn: 1 }), [""; 0], "too early");
+    assert_eq!(play.input(Input::TimerFired { turn: 1 }), [""; 0], "too early");
     assert_eq!(play.wait(SECOND), ["step_started"]);
     assert_eq!(play.answer_text("ok"), ["recovered", "model_answered", "turn_ended"]);
     let recovered = play.entries.iter().find_map(|entry| match entry.event {
@@ -279,7 +280,7 @@ fn a_call_that_ends_the_process_every_time_is_not_run_for_ever() {
         play.session = play.replayed();
         play.input(Input::Resumed);
     }
-    assert_eq!(play.count("call_started"), 3);
+    assert_eq!(play.count("tool_call_started"), 3);
     assert_eq!(play.outcomes()[&calls[0]].fault().unwrap().kind(), Kind::OutcomeUnknown);
 }
 
@@ -357,10 +358,10 @@ fn idempotent_calls_are_tried_again_and_others_never() {
     play.check_calls(vec![(calls[0].clone(), run(true)), (calls[1].clone(), run(false))]);
     let transient = || failed(Kind::NetworkUnavailable);
     assert_eq!(play.end_call(&calls[0], 1, transient()), ["fault_raised", "retry_scheduled"]);
-    assert_eq!(play.end_call(&calls[1], 1, transient()), ["call_ended"]);
-    assert_eq!(play.wait(SECOND), ["call_started"]);
+    assert_eq!(play.end_call(&calls[1], 1, transient()), ["tool_call_ended"]);
+    assert_eq!(play.wait(SECOND), ["tool_call_started"]);
     let names = play.end_call(&calls[0], 2, done());
-    assert_eq!(names, ["recovered", "call_ended", "step_started"]);
+    assert_eq!(names, ["recovered", "tool_call_ended", "step_started"]);
     play.replayed();
 }
 
@@ -388,7 +389,7 @@ fn an_allowed_call_is_checked_once_more_and_runs_with_exactly_what_was_shown() {
     let calls = play.answer_calls(&[("w", "{}")]);
     play.check_calls(vec![(calls[0].clone(), ask())]);
     play.decide(&format!("ask_{}", calls[0]), Decision::Allow, None);
-    assert_eq!(play.count("call_started"), 0, "what was asked then may be denied now");
+    assert_eq!(play.count("tool_call_started"), 0, "what was asked then may be denied now");
     let [Work::Check { calls: checked, .. }] = &play.due()[..] else { panic!("{:?}", play.due()) };
     assert_eq!(checked, &calls);
     let arguments = match &play.session.turn.as_ref().unwrap().calls[0].state {
@@ -396,9 +397,9 @@ fn an_allowed_call_is_checked_once_more_and_runs_with_exactly_what_was_shown() {
         other => panic!("{other:?}"),
     };
     let (repairs, idempotent) = (Vec::new(), false);
-    play.check_calls(vec![(calls[0].clone(), Verdict::Run { arguments, repairs, idempotent })]);
+    play.check_calls(vec![(calls[0].clone(), CallVerdict::Run { arguments, repairs, idempotent })]);
     let started = play.entries.iter().find_map(|entry| match &entry.event {
-        Event::CallStarted { arguments, .. } => Some(arguments.clone()),
+        Event::ToolCallStarted { arguments, .. } => Some(arguments.clone()),
         _ => None,
     });
     assert_eq!(started, Some(json!({"path": "a"})));
@@ -412,7 +413,7 @@ fn edited_arguments_are_checked_again_before_anything_runs() {
     let calls = play.answer_calls(&[("w", "{}")]);
     play.check_calls(vec![(calls[0].clone(), ask())]);
     play.decide(&format!("ask_{}", calls[0]), Decision::Allow, Some(json!({"path": "b"})));
-    assert_eq!(play.count("call_started"), 0);
+    assert_eq!(play.count("tool_call_started"), 0);
     assert!(matches!(play.due().as_slice(), [Work::Check { .. }]));
     play.replayed();
 }
@@ -423,7 +424,7 @@ fn an_answer_for_other_arguments_is_refused() {
     play.say("go");
     let calls = play.answer_calls(&[("w", "{}")]);
     play.check_calls(vec![(calls[0].clone(), ask())]);
-    let (_, answer) = play.command(Ask::Decide {
+    let (_, answer) = play.command(CommandBody::Decide {
         question: budao_core::event::QuestionId(format!("ask_{}", calls[0]).into()),
         decision: Decision::Allow,
         note: None,
@@ -431,7 +432,7 @@ fn an_answer_for_other_arguments_is_refused() {
         digest: Some("of something else".into()),
     });
     assert!(matches!(answer, Answer::Rejected { .. }));
-    assert_eq!(play.count("call_started"), 0);
+    assert_eq!(play.count("tool_call_started"), 0);
 }
 
 #[test]
@@ -442,7 +443,7 @@ fn a_question_nobody_answers_is_denied_in_the_end() {
     play.check_calls(vec![(calls[0].clone(), ask())]);
     assert!(matches!(play.due().as_slice(), [Work::Wake { .. }]));
     let names = play.wait(Duration::from_secs(24 * 3600));
-    assert_eq!(names, ["question_expired", "call_ended", "step_started"]);
+    assert_eq!(names, ["question_expired", "tool_call_ended", "step_started"]);
     assert_eq!(play.outcomes()[&calls[0]].fault().unwrap().kind(), Kind::QuestionExpired);
 }
 
@@ -457,7 +458,10 @@ fn after_a_crash_idempotent_calls_run_again_and_the_others_are_said_to_be_unknow
         (calls[2].clone(), ask()),
     ]);
     play.session = play.replayed();
-    assert_eq!(play.input(Input::Resumed), ["session_resumed", "call_started", "call_ended"]);
+    assert_eq!(
+        play.input(Input::Resumed),
+        ["session_resumed", "tool_call_started", "tool_call_ended"]
+    );
     let outcomes = play.outcomes();
     assert_eq!(outcomes[&calls[1]].fault().unwrap().kind(), Kind::OutcomeUnknown);
     assert_eq!(outcomes.len(), 1, "the question is still open: {outcomes:?}");
@@ -500,7 +504,7 @@ fn history_that_is_too_long_is_compacted_once_a_step() {
     play.say("two");
     assert_eq!(play.model_fails(Kind::ContextTooLong), ["fault_raised", "compaction_started"]);
     assert!(matches!(play.due().as_slice(), [Work::Compact { .. }]));
-    let names = play.input(Input::Compacted {
+    let names = play.input(Input::HistoryCompacted {
         turn: 2,
         messages: 2,
         summary: "earlier: one, 1".into(),
@@ -529,7 +533,7 @@ fn the_question_being_answered_is_never_summarised_away() {
         play.end_call(&calls[0], 1, failed(Kind::ToolSaidNo));
         play.model_fails(Kind::ContextTooLong);
         let messages = play.session.history.len() as u64;
-        play.input(Input::Compacted {
+        play.input(Input::HistoryCompacted {
             turn: 2,
             messages,
             summary: summary.into(),
@@ -550,7 +554,7 @@ fn a_full_queue_says_so() {
         play.say(text);
     }
     let content = vec![Block::Text("too many".into())];
-    let (names, answer) = play.command(Ask::Message { content });
+    let (names, answer) = play.command(CommandBody::Message { content });
     assert_eq!(names, [""; 0]);
     let Answer::Rejected { fault } = answer else { panic!() };
     assert_eq!(fault.kind(), Kind::LimitReached);
@@ -564,14 +568,14 @@ fn of_three_messages_that_wait_the_middle_one_is_taken_back() {
         play.say(text);
     }
     let waiting: Vec<_> = play.session.queue.iter().map(|queued| queued.command.clone()).collect();
-    let (names, answer) = play.command(Ask::Withdraw { message: waiting[1].clone() });
+    let (names, answer) = play.command(CommandBody::Withdraw { message: waiting[1].clone() });
     assert_eq!(names, ["message_withdrawn"]);
     assert!(matches!(answer, Answer::Accepted { .. }));
     let left: Vec<_> = play.session.queue.iter().map(|queued| queued.command.clone()).collect();
     assert_eq!(left, [waiting[0].clone(), waiting[2].clone()]);
     let running = play.session.turn.as_ref().unwrap().message.clone();
     for message in [waiting[1].clone(), running, "nobody's".to_owned().into()] {
-        let (names, answer) = play.command(Ask::Withdraw { message });
+        let (names, answer) = play.command(CommandBody::Withdraw { message });
         assert_eq!(names, [""; 0], "only what waits can be taken back, and once");
         let Answer::Rejected { fault } = answer else { panic!() };
         assert_eq!(fault.kind(), Kind::ConstraintViolated);
@@ -590,10 +594,10 @@ fn a_message_taken_back_while_the_session_is_closed_leaves_the_later_ones_alone(
     play.say("two");
     let calls = play.answer_calls(&[("runs", "{}")]);
     play.run_all(&calls, false);
-    play.command(Ask::Close);
+    play.command(CommandBody::Close);
     let two = play.session.queue[0].command.clone();
     play.say("after it was closed");
-    play.command(Ask::Withdraw { message: two });
+    play.command(CommandBody::Withdraw { message: two });
     let names = play.end_call(&calls[0], 1, done());
     assert_eq!(names[2..], ["session_ended", "turn_started", "step_started"]);
     play.answer_text("welcome back");
@@ -607,15 +611,15 @@ fn closing_a_session_stops_its_turn_first_and_ends_after_it() {
     play.say("go");
     let calls = play.answer_calls(&[("runs", "{}"), ("asks", "{}")]);
     play.check_calls(vec![(calls[0].clone(), run(false)), (calls[1].clone(), ask())]);
-    let names = play.command(Ask::Close).0;
-    assert_eq!(names, ["close_requested", "cancel_requested", "call_ended"]);
-    assert_eq!(play.command(Ask::Close).0, [""; 0], "once is enough");
+    let names = play.command(CommandBody::Close).0;
+    assert_eq!(names, ["close_requested", "cancel_requested", "tool_call_ended"]);
+    assert_eq!(play.command(CommandBody::Close).0, [""; 0], "once is enough");
     assert_eq!(play.session.status(), Status::Running, "a call is still running");
     play.session = play.replayed();
     let ended = play.end_call(&calls[0], 1, failed(Kind::Cancelled));
-    assert_eq!(ended, ["call_ended", "turn_ended", "session_ended"]);
+    assert_eq!(ended, ["tool_call_ended", "turn_ended", "session_ended"]);
     assert_eq!(play.session.status(), Status::Ended);
-    assert_eq!(play.command(Ask::Close).0, [""; 0], "it is closed");
+    assert_eq!(play.command(CommandBody::Close).0, [""; 0], "it is closed");
     play.replayed();
 }
 
@@ -626,11 +630,11 @@ fn closing_begins_nothing_more_and_a_later_message_reopens_the_session() {
     play.say("two");
     let calls = play.answer_calls(&[("runs", "{}")]);
     play.run_all(&calls, false);
-    play.command(Ask::Close);
+    play.command(CommandBody::Close);
     play.say("after it was closed");
     let names = play.end_call(&calls[0], 1, done());
     let rest = ["turn_started", "turn_ended", "session_ended", "turn_started", "step_started"];
-    assert_eq!(names[..2], ["call_ended", "turn_ended"]);
+    assert_eq!(names[..2], ["tool_call_ended", "turn_ended"]);
     assert_eq!(names[2..], rest);
     play.answer_text("welcome back");
     assert_eq!((play.session.turns, play.session.status()), (3, Status::Idle));
@@ -643,10 +647,10 @@ fn a_crash_while_closing_still_ends_the_session() {
     play.say("go");
     let calls = play.answer_calls(&[("runs", "{}")]);
     play.run_all(&calls, true);
-    play.command(Ask::Close);
+    play.command(CommandBody::Close);
     play.session = play.replayed();
     let names = play.input(Input::Resumed);
-    assert_eq!(names, ["session_resumed", "call_ended", "turn_ended", "session_ended"]);
+    assert_eq!(names, ["session_resumed", "tool_call_ended", "turn_ended", "session_ended"]);
 }
 
 #[test]
@@ -674,11 +678,11 @@ fn a_hook_that_fails_beside_a_call_or_a_request_is_no_recovery() {
     play.say("go");
     let hook = || budao_core::Fault::new(Kind::HookFailed, Operation::RunHook);
     let scope = Scope { step: Some(1), ..Scope::default() };
-    play.input(Input::Noted { turn: 0, event: Event::FaultRaised { fault: hook(), scope } });
+    play.input(Input::RecordOnly { turn: 0, event: Event::FaultRaised { fault: hook(), scope } });
     let calls = play.answer_calls(&[("t", "{}")]);
     play.run_all(&calls, true);
     let scope = Scope { call: Some(calls[0].clone()), ..Scope::default() };
-    play.input(Input::Noted { turn: 1, event: Event::FaultRaised { fault: hook(), scope } });
+    play.input(Input::RecordOnly { turn: 1, event: Event::FaultRaised { fault: hook(), scope } });
     play.end_call(&calls[0], 1, done());
     play.answer_text("done");
     assert_eq!(play.count("recovered"), 0);

@@ -4,10 +4,10 @@ use std::{collections::HashMap, time::Duration};
 
 use budao_core::{
     Kind,
-    event::{Ask, Decision, Event},
+    event::{CommandBody, Decision, Event},
     message::{Block, CallId, ModelStop, ToolUse, Usage},
     session::unpaired,
-    turn::{Input, Verdict, Work},
+    turn::{CallVerdict, Input, Work},
 };
 use proptest::prelude::*;
 
@@ -65,7 +65,7 @@ fn answer(how: u8) -> (Vec<Block>, ModelStop) {
     }
 }
 
-fn verdict(how: u8) -> Verdict {
+fn verdict(how: u8) -> CallVerdict {
     match how % 5 {
         0 | 1 => run(how.is_multiple_of(2)),
         2 => ask(),
@@ -76,7 +76,7 @@ fn verdict(how: u8) -> Verdict {
 
 fn perform(play: &mut Play, work: Work, how: u8) {
     let input = match work {
-        Work::Compact { turn, .. } => Input::Compacted {
+        Work::Compact { turn, .. } => Input::HistoryCompacted {
             turn,
             // Cutting everything but the last message keeps pairs whole only at a turn's start; the
             // runtime cuts where it is safe, and so does this.
@@ -101,7 +101,7 @@ fn perform(play: &mut Play, work: Work, how: u8) {
             _ => {
                 let (content, stop) = answer(how / 4);
                 let usage = Usage { input_tokens: 3, output_tokens: 4, cached_tokens: 0 };
-                Input::Answered { turn, step, attempt, content, stop, usage }
+                Input::ModelAnswered { turn, step, attempt, content, stop, usage }
             }
         },
         Work::Check { turn, calls } => {
@@ -109,7 +109,7 @@ fn perform(play: &mut Play, work: Work, how: u8) {
             let verdicts = verdicts
                 .map(|(index, call)| (call, verdict(how.wrapping_add(index as u8 * 3))))
                 .collect();
-            Input::Checked { turn, verdicts }
+            Input::CallsChecked { turn, verdicts }
         }
         Work::Call { turn, call, attempt } => {
             let outcome = match how % 4 {
@@ -117,9 +117,9 @@ fn perform(play: &mut Play, work: Work, how: u8) {
                 1 => failed(Kind::ToolSaidNo),
                 _ => done(),
             };
-            Input::CallEnded { turn, call, attempt, outcome }
+            Input::ToolCallEnded { turn, call, attempt, outcome }
         }
-        Work::Wake { turn, .. } => Input::Woke { turn },
+        Work::Wake { turn, .. } => Input::TimerFired { turn },
         Work::Stage { .. } | Work::Stop { .. } => unreachable!("nobody asked for a pipeline"),
     };
     play.input(input);
@@ -136,12 +136,12 @@ fn make(play: &mut Play, step: &Move) {
     match step {
         Move::Say => drop(play.say("hello")),
         Move::Cancel => drop(play.cancel()),
-        Move::Close => drop(play.command(Ask::Close)),
+        Move::Close => drop(play.command(CommandBody::Close)),
         Move::Withdraw(which) => {
             let queue = &play.session.queue;
             let waits = queue.get(usize::from(*which) % queue.len().max(1));
             if let Some(message) = waits.map(|queued| queued.command.clone()) {
-                play.command(Ask::Withdraw { message });
+                play.command(CommandBody::Withdraw { message });
             }
         }
         Move::Decide(allow) => {
@@ -152,7 +152,7 @@ fn make(play: &mut Play, step: &Move) {
             if let Some(question) = asked {
                 let decision = if *allow { Decision::Allow } else { Decision::Deny };
                 let (note, arguments, digest) = (None, None, None);
-                play.command(Ask::Decide { question, decision, note, arguments, digest });
+                play.command(CommandBody::Decide { question, decision, note, arguments, digest });
             }
         }
         Move::Crash => {
@@ -161,7 +161,7 @@ fn make(play: &mut Play, step: &Move) {
         }
         Move::Wait(seconds) => {
             play.now = play.now.after(Duration::from_secs(u64::from(*seconds)));
-            play.input(Input::Woke { turn: play.turn() });
+            play.input(Input::TimerFired { turn: play.turn() });
         }
         Move::Work(which, how) => {
             let due = play.due();
@@ -173,7 +173,7 @@ fn make(play: &mut Play, step: &Move) {
         Move::Late(how) => {
             let call = CallId::from(format!("call_{}_1_1", how % 3).as_str());
             let turn = u64::from(how % 3);
-            play.input(Input::CallEnded { turn, call, attempt: 9, outcome: done() });
+            play.input(Input::ToolCallEnded { turn, call, attempt: 9, outcome: done() });
         }
     }
 }
@@ -185,17 +185,17 @@ fn settle(play: &mut Play) {
             None => return,
             Some(Work::Wake { turn, at }) => {
                 play.now = play.now.max(at);
-                play.input(Input::Woke { turn });
+                play.input(Input::TimerFired { turn });
             }
             // 8 answers with words, ends checks in a run and calls in success.
             Some(Work::Model { turn, step, attempt }) => {
                 let content = vec![Block::Text("done".into())];
                 let (stop, usage) = (ModelStop::EndTurn, Usage::default());
-                play.input(Input::Answered { turn, step, attempt, content, stop, usage });
+                play.input(Input::ModelAnswered { turn, step, attempt, content, stop, usage });
             }
             Some(Work::Check { turn, calls }) => {
                 let verdicts = calls.into_iter().map(|call| (call, run(false))).collect();
-                play.input(Input::Checked { turn, verdicts });
+                play.input(Input::CallsChecked { turn, verdicts });
             }
             Some(work) => perform(play, work, 2),
         }
@@ -222,7 +222,7 @@ fn check(play: &Play) {
             Event::SessionEnded { .. } => {
                 assert_eq!(open_turn, None, "ended in the middle of a turn");
             }
-            Event::CallStarted { call, attempt, idempotent, .. } => {
+            Event::ToolCallStarted { call, attempt, idempotent, .. } => {
                 let repeatable = match starts.get(call) {
                     Some(repeatable) => *repeatable,
                     None => true,

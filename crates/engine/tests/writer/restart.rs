@@ -1,6 +1,6 @@
 //! From one reading of a session to the next, and the ways in to its task.
 
-use budao_core::retry::Policy;
+use budao_core::retry::RetryPolicy;
 use budao_engine::{RemoteCommand, RestartDecision, RestartPolicy, SessionRegistry, submit_remote};
 use tokio::sync::mpsc;
 
@@ -14,7 +14,7 @@ fn failed(kind: Kind) -> Result<WriterExit, Box<dyn std::any::Any + Send>> {
 
 #[test]
 fn a_life_that_ended_by_itself_leaves_an_answer_for_whoever_comes_next() {
-    let policy = Policy::default();
+    let policy = RetryPolicy::default();
     let after = |exit| match RestartPolicy::new(ID).decide(Ok(exit), &policy) {
         RestartDecision::End(told) => told.err().map(|fault| fault.kind()),
         other => panic!("{other:?}"),
@@ -26,7 +26,7 @@ fn a_life_that_ended_by_itself_leaves_an_answer_for_whoever_comes_next() {
 
 #[test]
 fn a_session_whose_journal_failed_is_read_back_four_times_and_then_left() {
-    let policy = Policy::default();
+    let policy = RetryPolicy::default();
     let mut restarts = RestartPolicy::new(ID);
     for attempt in 1..5 {
         let RestartDecision::Restart(wait) = restarts.decide(failed(Kind::JournalBusy), &policy)
@@ -46,7 +46,7 @@ fn a_session_whose_journal_failed_is_read_back_four_times_and_then_left() {
 #[test]
 fn after_a_full_disk_the_next_life_ends_its_turn_with_that() {
     let mut restarts = RestartPolicy::new(ID);
-    let after = restarts.decide(failed(Kind::JournalFull), &Policy::default());
+    let after = restarts.decide(failed(Kind::JournalFull), &RetryPolicy::default());
     assert!(matches!(after, RestartDecision::Restart(_)), "{after:?}");
     assert_eq!(restarts.take_abort().map(|fault| fault.kind()), Some(Kind::JournalFull));
     assert_eq!(restarts.take_abort(), None, "once");
@@ -56,7 +56,7 @@ fn after_a_full_disk_the_next_life_ends_its_turn_with_that() {
 fn a_command_that_came_before_costs_no_life() {
     let mut restarts = RestartPolicy::new(ID);
     for _ in 0..100 {
-        let after = restarts.decide(failed(Kind::CommandRepeated), &Policy::default());
+        let after = restarts.decide(failed(Kind::CommandRepeated), &RetryPolicy::default());
         assert!(matches!(after, RestartDecision::Restart(Duration::ZERO)), "{after:?}");
     }
 }
@@ -64,7 +64,7 @@ fn a_command_that_came_before_costs_no_life() {
 #[test]
 fn what_does_not_pass_is_given_up_at_once() {
     for kind in [Kind::UnknownSession, Kind::JournalDamaged, Kind::JournalNewer] {
-        let after = RestartPolicy::new(ID).decide(failed(kind), &Policy::default());
+        let after = RestartPolicy::new(ID).decide(failed(kind), &RetryPolicy::default());
         assert!(
             matches!(&after, RestartDecision::Abandon(fault) if fault.kind() == kind),
             "{after:?}"
@@ -76,10 +76,10 @@ fn what_does_not_pass_is_given_up_at_once() {
 fn a_panic_is_a_life_that_failed() {
     let mut restarts = RestartPolicy::new(ID);
     for _ in 1..5 {
-        let after = restarts.decide(Err(Box::new("boom")), &Policy::default());
+        let after = restarts.decide(Err(Box::new("boom")), &RetryPolicy::default());
         assert!(matches!(after, RestartDecision::Restart(_)), "{after:?}");
     }
-    let after = restarts.decide(Err(Box::new("boom")), &Policy::default());
+    let after = restarts.decide(Err(Box::new("boom")), &RetryPolicy::default());
     let RestartDecision::Abandon(fault) = after else { panic!("{after:?}") };
     assert_eq!(fault.kind(), Kind::Bug);
     assert!(fault.to_string().contains("panicked"), "{fault}");
@@ -172,7 +172,7 @@ async fn a_command_nobody_answers_is_given_up_after_half_a_minute() {
     };
     assert_eq!(fault.kind(), Kind::RequestTimedOut);
     assert_eq!(began.elapsed(), Duration::from_secs(35));
-    fixture.flaky.plan("submit", Trouble::Lost(fixture.fault(Kind::JournalBusy)));
+    fixture.flaky.plan("submit", FaultMode::Lost(fixture.fault(Kind::JournalBusy)));
     let fault = submit_remote(&*fixture.journal, fixture.id, command("c2", "x")).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::JournalBusy);
 }

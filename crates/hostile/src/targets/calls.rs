@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use budao_core::{Lang, fault::Fact, fault::FactValue, limits::Limits, tool::Outcome};
-use budao_tools::{Options, RawTool, Toolbox};
+use budao_tools::{RawTool, ToolOptions, Toolbox};
 use serde_json::{Value, json};
 
 /// A schema, an empty line, arguments. The schema is compiled or refused; arguments fit or are told why not.
@@ -31,7 +31,7 @@ pub(super) fn arguments(bytes: &[u8]) {
 fn offering(schema: &Value) -> Result<Toolbox, budao_core::Fault> {
     let tool = |name: &str, repair: bool| {
         RawTool::new(name, "", schema.clone(), |arguments, _| async move { Ok(arguments) })
-            .options(Options::read_only().repair(repair))
+            .options(ToolOptions::read_only().repair(repair))
     };
     Ok(Toolbox::builder().add(tool("plain", false))?.add(tool("mended", true))?.build())
 }
@@ -53,7 +53,7 @@ fn checked(toolbox: &Toolbox, tool: &str, text: &[u8]) {
             }
             let outcome = Outcome::from(fault);
             for lang in [Lang::En, Lang::Zh] {
-                let (told, is_error) = outcome.told_to_model(lang);
+                let (told, is_error) = outcome.render_for_model(lang);
                 assert!(is_error && told.len() < 256 * 1024, "{} bytes are told", told.len());
             }
         }

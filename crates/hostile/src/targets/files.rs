@@ -13,8 +13,9 @@ use budao_core::{
     trace::Trace,
 };
 use budao_journal::{
-    Append, Entry, ImportReport, Journal, LeaseRequest, Missing, Options, PageLimits, Sqlite,
-    probe::{is_ahead, witness_saying},
+    Append, Entry, IfMissing, ImportReport, Journal, LeaseRequest, PageLimits, Sqlite,
+    SqliteOptions,
+    probe::{is_ahead, watermark_from},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -29,9 +30,9 @@ const RECORDS: u64 = 3;
 /// Whatever file is imported: it is taken in or refused in few words; what was taken in can be exported, imported
 /// elsewhere and is then the same; how it was cut into reads makes no difference; nobody is left holding a session.
 pub(super) fn import(bytes: &[u8]) {
-    static PLACE: OnceLock<Mutex<(Place, Sqlite)>> = OnceLock::new();
+    static PLACE: OnceLock<Mutex<(Scratch, Sqlite)>> = OnceLock::new();
     let place = locked(&PLACE, || {
-        let place = Place::new();
+        let place = Scratch::new();
         let journal = place.runtime.block_on(open(&place.file()));
         (place, journal)
     });
@@ -44,7 +45,11 @@ pub(super) fn import(bytes: &[u8]) {
         }
         let whole = taken_out(journal).await;
         let again = journal.import(&mut BufReader::with_capacity(7, bytes)).await;
-        assert_eq!(told(&again), told(&first), "how it was cut makes no difference");
+        assert_eq!(
+            describe_result(&again),
+            describe_result(&first),
+            "how it was cut makes no difference"
+        );
         assert_eq!(taken_out(journal).await, whole);
         let moved = journal.import(&mut whole.as_bytes()).await;
         let moved = moved.unwrap_or_else(|fault| panic!("what was exported is refused: {fault}"));
@@ -56,27 +61,27 @@ pub(super) fn import(bytes: &[u8]) {
 /// Whatever lies beside a journal under the name of its witness: the journal opens, has all its records, and can be
 /// written on and opened again. Its epoch changes exactly if it is a witness and has seen more than there is.
 pub(super) fn witness(bytes: &[u8]) {
-    static PLACE: OnceLock<Mutex<(Place, Files)>> = OnceLock::new();
+    static PLACE: OnceLock<Mutex<(Scratch, JournalFiles)>> = OnceLock::new();
     let place = locked(&PLACE, || {
-        let place = Place::new();
+        let place = Scratch::new();
         let files = place.runtime.block_on(written(&place));
         (place, files)
     });
     let (place, files) = &*place;
     // The second as if whoever wrote it knew what makes a witness.
-    for witness in [bytes, &witness_saying(bytes, &files.witness)] {
+    for witness in [bytes, &watermark_from(bytes, &files.witness)] {
         let epoch = place.runtime.block_on(survives(place, files, witness));
         assert_eq!(epoch != files.epoch, is_ahead(witness, &files.witness));
     }
 }
 
 /// A folder in memory if there is one, and a thread for what is asynchronous.
-struct Place {
+struct Scratch {
     folder: TempDir,
     runtime: Runtime,
 }
 
-impl Place {
+impl Scratch {
     fn new() -> Self {
         let memory = Path::new("/dev/shm");
         let folder = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir());
@@ -89,7 +94,7 @@ impl Place {
     }
 
     fn witness(&self) -> PathBuf {
-        self.folder.path().join("journal.db-witness")
+        self.folder.path().join("journal.db-watermark")
     }
 }
 
@@ -105,8 +110,8 @@ fn locked<T>(kept: &OnceLock<Mutex<T>>, make: impl Fn() -> T) -> MutexGuard<'_, 
 }
 
 async fn open(file: &Path) -> Sqlite {
-    let options = Options { reserve_bytes: 0, readers: 1, ..Options::default() };
-    let journal = Sqlite::open(file, budao_runtime::world::real(), options).await;
+    let options = SqliteOptions { reserve_bytes: 0, readers: 1, ..SqliteOptions::default() };
+    let journal = Sqlite::open(file, budao_runtime::world::system(), options).await;
     journal.unwrap_or_else(|fault| panic!("the journal does not open: {fault}"))
 }
 
@@ -133,18 +138,18 @@ async fn taken_out(journal: &Sqlite) -> String {
     lines
 }
 
-fn told(done: &Result<ImportReport, Fault>) -> Result<ImportReport, String> {
+fn describe_result(done: &Result<ImportReport, Fault>) -> Result<ImportReport, String> {
     done.as_ref().map(|report| *report).map_err(ToString::to_string)
 }
 
 /// A journal as it lies on the disk.
-struct Files {
+struct JournalFiles {
     journal: Vec<u8>,
     witness: Vec<u8>,
     epoch: String,
 }
 
-async fn written(place: &Place) -> Files {
+async fn written(place: &Scratch) -> JournalFiles {
     let journal = open(&place.file()).await;
     append(&journal, 0).await;
     let info = journal.info(SESSION).await.expect("it can be asked").expect("it is there");
@@ -152,7 +157,7 @@ async fn written(place: &Place) -> Files {
     drop(journal);
     let read = |path: &Path| std::fs::read(path).expect("it was written");
     let epoch = info.epoch.to_string();
-    Files { journal: read(&place.file()), witness: read(&place.witness()), epoch }
+    JournalFiles { journal: read(&place.file()), witness: read(&place.witness()), epoch }
 }
 
 async fn append(journal: &Sqlite, after: u64) {
@@ -160,7 +165,7 @@ async fn append(journal: &Sqlite, after: u64) {
         session: SESSION,
         holder: "fuzz".into(),
         ttl: Duration::from_secs(3600),
-        missing: Missing::Create,
+        missing: IfMissing::Create,
         instead_of: None,
     };
     let lease = journal.take_lease(request).await;
@@ -169,7 +174,7 @@ async fn append(journal: &Sqlite, after: u64) {
         at: Timestamp::from_micros(1_700_000_000_000_000),
         trace: Trace::from_random(5),
         turn: 1,
-        event: Event::Noted { topic: "fuzz".into(), data: json!(number) }.into(),
+        event: Event::Annotated { topic: "fuzz".into(), data: json!(number) }.into(),
     });
     let head = journal.append(Append::new(&lease, after, entries.collect())).await;
     assert_eq!(head.expect("it can be written on"), after + RECORDS);
@@ -177,8 +182,8 @@ async fn append(journal: &Sqlite, after: u64) {
 }
 
 /// Opens the journal beside this witness. Returns the epoch it then has.
-async fn survives(place: &Place, files: &Files, witness: &[u8]) -> String {
-    for suffix in ["", "-wal", "-shm", "-witness"] {
+async fn survives(place: &Scratch, files: &JournalFiles, witness: &[u8]) -> String {
+    for suffix in ["", "-wal", "-shm", "-watermark"] {
         let _ = std::fs::remove_file(place.folder.path().join(format!("journal.db{suffix}")));
     }
     std::fs::write(place.file(), &files.journal).expect("it can be written");

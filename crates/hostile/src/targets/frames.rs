@@ -4,9 +4,9 @@ use budao_client::Event;
 use budao_core::{Lang, Timestamp, fault::Fact, fault::Kind};
 use budao_serve::{
     Keyring,
-    frame::connection::{Asked, rejected},
+    frame::connection::{CommandRef, rejected},
     inbound::{EVENTS, Limits, parse},
-    signed::State,
+    signed_state::SignedState,
 };
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(super) fn inbound(bytes: &[u8]) {
         Err(refusal) => {
             let facts = refusal.fault.detail();
             assert!(facts.get(Fact::Field).is_some() || facts.get(Fact::Limit).is_some());
-            let asked = Asked {
+            let asked = CommandRef {
                 action: refusal.action.unwrap_or("unknown"),
                 session: refusal.session,
                 command: refusal.command.as_ref(),
@@ -41,7 +41,7 @@ pub(super) fn signed(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let keys = Keyring::random(7, 9);
     let now = Timestamp::from_micros(1_700_000_000_000_000);
-    match State::verify(text, "acme/ann", &keys, now) {
+    match SignedState::verify(text, "acme/ann", &keys, now) {
         Ok(state) => assert_eq!(state.sign(&keys), text, "a second spelling of a state"),
         Err(fault) => assert!(matches!(fault.kind(), Kind::StateForged | Kind::StateExpired)),
     }

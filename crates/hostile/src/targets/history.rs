@@ -2,7 +2,7 @@
 
 use budao_core::{
     Fault, Kind, Timestamp,
-    event::{Ask, Command, Event},
+    event::{Command, CommandBody, Event},
     fault::Operation,
     limits::Limits,
     session::Session,
@@ -39,14 +39,18 @@ pub(super) fn snapshot(bytes: &[u8]) {
 fn resumed(mut session: Session) {
     step(&mut session, Input::Resumed);
     for turn in [0, session.turns] {
-        step(&mut session, Input::Woke { turn });
+        step(&mut session, Input::TimerFired { turn });
     }
     let id = "fuzz-close".into();
-    let command =
-        Command { id, by: "ada".into(), trace: Trace::NONE, ask: Ask::Cancel { reason: None } };
+    let command = Command {
+        id,
+        by: "ada".into(),
+        trace: Trace::NONE,
+        ask: CommandBody::Cancel { reason: None },
+    };
     step(&mut session, Input::Command(command));
     let fault = Fault::new(Kind::Bug, Operation::ReadRecords);
-    step(&mut session, Input::Halted { fault });
+    step(&mut session, Input::Aborted { fault });
 }
 
 fn step(session: &mut Session, input: Input) {

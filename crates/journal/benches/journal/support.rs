@@ -4,11 +4,11 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use budao_core::{
     event::Event,
-    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
     trace::Trace,
+    world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
 };
-use budao_journal::{Entry, Options, Sqlite};
+use budao_journal::{Entry, Sqlite, SqliteOptions};
 use futures::future::BoxFuture;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -41,7 +41,12 @@ impl Spawn for Real {
 
 pub(crate) fn world() -> World {
     let real = Arc::new(Real);
-    World { clock: real.clone(), entropy: real.clone(), spawn: real, spans: Arc::new(Untraced) }
+    World {
+        clock: real.clone(),
+        entropy: real.clone(),
+        spawn: real,
+        spans: Arc::new(NoopSpanExporter),
+    }
 }
 
 /// On the disk, not in memory, wherever cargo builds.
@@ -50,13 +55,13 @@ pub(crate) fn directory() -> tempfile::TempDir {
 }
 
 pub(crate) async fn open(directory: &Path) -> Sqlite {
-    Sqlite::open(&directory.join("journal.db"), world(), Options::default()).await.unwrap()
+    Sqlite::open(&directory.join("journal.db"), world(), SqliteOptions::default()).await.unwrap()
 }
 
 /// An entry whose event takes so many bytes.
 pub(crate) fn entry(bytes: usize) -> Entry {
-    let empty = Event::TextCame { step: 1, text: String::new() }.encode().len();
-    let event = Event::TextCame { step: 1, text: "x".repeat(bytes - empty) };
+    let empty = Event::TextDelta { step: 1, text: String::new() }.encode().len();
+    let event = Event::TextDelta { step: 1, text: "x".repeat(bytes - empty) };
     let at = Real.now();
     Entry { at, trace: Trace::from_random(0x4bf9_2f35_77b3_4da6), turn: 1, event: event.into() }
 }

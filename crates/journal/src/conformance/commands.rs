@@ -8,22 +8,22 @@ use budao_core::{
 };
 
 use super::{
-    Stage,
-    stage::{fault, ids, message},
+    Fixture,
+    fixture::{fault, ids, message},
 };
-use crate::contract::{Append, AppendError, Submitted};
+use crate::contract::{Append, AppendError, SubmitOutcome};
 
 fn accepted() -> Answer {
     Answer::Accepted { at: 0 }
 }
 
 /// In the order they came, and each only until it has its answer.
-pub async fn commands_wait_in_order_until_they_are_answered(stage: &Stage) {
+pub async fn commands_wait_in_order_until_they_are_answered(stage: &Fixture) {
     let lease = stage.open().await;
     let names = ["m3", "m1", "m2"];
     for name in names {
         let submitted = stage.journal.submit(lease.session, message(name, name)).await.unwrap();
-        assert_eq!(submitted, Submitted::New);
+        assert_eq!(submitted, SubmitOutcome::New);
     }
     let waiting = stage.journal.inbox(lease.session).await.unwrap();
     assert_eq!(waiting, names.map(|name| message(name, name)));
@@ -39,13 +39,13 @@ pub async fn commands_wait_in_order_until_they_are_answered(stage: &Stage) {
 }
 
 /// Whoever sends it again, and whatever trace it brings.
-pub async fn a_command_submitted_twice_waits_once_and_gets_one_answer(stage: &Stage) {
+pub async fn a_command_submitted_twice_waits_once_and_gets_one_answer(stage: &Fixture) {
     let lease = stage.open().await;
     let command = message("m", "x");
     let again = Command { trace: Trace::from_random(5), by: "other".into(), ..command.clone() };
-    assert_eq!(stage.journal.submit(lease.session, command).await.unwrap(), Submitted::New);
+    assert_eq!(stage.journal.submit(lease.session, command).await.unwrap(), SubmitOutcome::New);
     let submitted = stage.journal.submit(lease.session, again.clone()).await.unwrap();
-    assert_eq!(submitted, Submitted::Pending);
+    assert_eq!(submitted, SubmitOutcome::Pending);
     assert_eq!(stage.journal.inbox(lease.session).await.unwrap().len(), 1);
     let answer = Answer::Rejected { fault: fault(Kind::QuestionNotOpen) };
     let append =
@@ -53,17 +53,17 @@ pub async fn a_command_submitted_twice_waits_once_and_gets_one_answer(stage: &St
     assert_eq!(stage.journal.append(append).await, Ok(0));
     for _ in 0..3 {
         let submitted = stage.journal.submit(lease.session, again.clone()).await.unwrap();
-        assert_eq!(submitted, Submitted::Answered(answer.clone()));
+        assert_eq!(submitted, SubmitOutcome::Answered(answer.clone()));
     }
     assert_eq!(stage.journal.answer(lease.session, &"m".into()).await.unwrap(), Some(answer));
     assert_eq!(stage.journal.inbox(lease.session).await.unwrap(), []);
     let other = stage.open().await;
     let elsewhere = stage.journal.submit(other.session, again).await.unwrap();
-    assert_eq!(elsewhere, Submitted::New, "ids are unique in their session only");
+    assert_eq!(elsewhere, SubmitOutcome::New, "ids are unique in their session only");
 }
 
 /// Before and after the answer.
-pub async fn a_command_id_used_for_something_else_is_refused(stage: &Stage) {
+pub async fn a_command_id_used_for_something_else_is_refused(stage: &Fixture) {
     let lease = stage.open().await;
     stage.journal.submit(lease.session, message("m", "x")).await.unwrap();
     for _ in 0..2 {
@@ -77,26 +77,26 @@ pub async fn a_command_id_used_for_something_else_is_refused(stage: &Stage) {
 }
 
 /// And one more fits as soon as one is answered.
-pub async fn too_many_waiting_commands_are_refused(stage: &Stage) {
+pub async fn too_many_waiting_commands_are_refused(stage: &Fixture) {
     let lease = stage.open().await;
     let limit = Limits::default().queued_messages;
     for number in 0..limit {
         let command = message(&number.to_string(), "x");
-        assert_eq!(stage.journal.submit(lease.session, command).await.unwrap(), Submitted::New);
+        assert_eq!(stage.journal.submit(lease.session, command).await.unwrap(), SubmitOutcome::New);
     }
     let fault = stage.journal.submit(lease.session, message("more", "x")).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::LimitReached);
     let known = stage.journal.submit(lease.session, message("0", "x")).await.unwrap();
-    assert_eq!(known, Submitted::Pending);
+    assert_eq!(known, SubmitOutcome::Pending);
     let append =
         Append { answers: vec![("0".into(), accepted())], ..Append::new(&lease, 0, vec![]) };
     stage.journal.append(append).await.unwrap();
     let submitted = stage.journal.submit(lease.session, message("more", "x")).await.unwrap();
-    assert_eq!(submitted, Submitted::New);
+    assert_eq!(submitted, SubmitOutcome::New);
 }
 
 /// A fenced writer can neither take up nor answer.
-pub async fn taking_up_a_command_and_its_effects_are_one(stage: &Stage) {
+pub async fn taking_up_a_command_and_its_effects_are_one(stage: &Fixture) {
     let lost = stage.open().await;
     stage.journal.submit(lost.session, message("m", "x")).await.unwrap();
     let lease = stage.lease(lost.session, "writer").await;
@@ -112,7 +112,7 @@ pub async fn taking_up_a_command_and_its_effects_are_one(stage: &Stage) {
 }
 
 /// And a repeated id gets the answer it was given.
-pub async fn a_command_taken_up_directly_is_remembered(stage: &Stage) {
+pub async fn a_command_taken_up_directly_is_remembered(stage: &Fixture) {
     let lease = stage.open().await;
     let append = |expected, ids: &[&str]| Append {
         taken: ids.iter().map(|id| (message(id, "x"), accepted())).collect(),
@@ -121,7 +121,7 @@ pub async fn a_command_taken_up_directly_is_remembered(stage: &Stage) {
     assert_eq!(stage.journal.append(append(0, &["a", "b"])).await, Ok(1));
     assert_eq!(stage.journal.inbox(lease.session).await.unwrap(), []);
     let submitted = stage.journal.submit(lease.session, message("b", "x")).await.unwrap();
-    assert_eq!(submitted, Submitted::Answered(accepted()));
+    assert_eq!(submitted, SubmitOutcome::Answered(accepted()));
     let fault = stage.journal.submit(lease.session, message("b", "y")).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::CommandRepeated);
     for repeated in [&["c", "a"], &["c", "c"]] {
@@ -134,7 +134,7 @@ pub async fn a_command_taken_up_directly_is_remembered(stage: &Stage) {
 }
 
 /// Whoever sent it was told that it failed: no writer, that had read it or reads it later, can take it up.
-pub async fn a_command_that_was_withdrawn_never_takes_effect(stage: &Stage) {
+pub async fn a_command_that_was_withdrawn_never_takes_effect(stage: &Fixture) {
     let lease = stage.open().await;
     let late = || fault(Kind::RequestTimedOut);
     let rejected = Answer::Rejected { fault: late() };
@@ -147,7 +147,7 @@ pub async fn a_command_that_was_withdrawn_never_takes_effect(stage: &Stage) {
             assert_eq!(answer, rejected, "{id}");
         }
         let again = journal.submit(session, message(id, "x")).await.unwrap();
-        assert_eq!(again, Submitted::Answered(rejected.clone()), "{id}");
+        assert_eq!(again, SubmitOutcome::Answered(rejected.clone()), "{id}");
         let other = journal.withdraw(session, message(id, "y"), late()).await.unwrap_err();
         assert_eq!(other.kind(), Kind::CommandRepeated, "{id}");
     }
@@ -165,7 +165,7 @@ pub async fn a_command_that_was_withdrawn_never_takes_effect(stage: &Stage) {
 }
 
 /// An answer is given once: who withdraws too late learns what it is.
-pub async fn what_was_answered_cannot_be_withdrawn(stage: &Stage) {
+pub async fn what_was_answered_cannot_be_withdrawn(stage: &Fixture) {
     let lease = stage.open().await;
     let (journal, session) = (&stage.journal, lease.session);
     let late = || fault(Kind::RequestTimedOut);
@@ -180,7 +180,7 @@ pub async fn what_was_answered_cannot_be_withdrawn(stage: &Stage) {
 }
 
 /// Unknown, or answered before: the whole append is refused.
-pub async fn answering_what_does_not_wait_changes_nothing(stage: &Stage) {
+pub async fn answering_what_does_not_wait_changes_nothing(stage: &Fixture) {
     let lease = stage.open().await;
     stage.journal.submit(lease.session, message("m", "x")).await.unwrap();
     let append = |expected, ids: &[&str]| Append {
@@ -197,7 +197,7 @@ pub async fn answering_what_does_not_wait_changes_nothing(stage: &Stage) {
 }
 
 /// Also when the answer was there before the question.
-pub async fn whoever_waits_for_an_answer_hears_it(stage: &Stage) {
+pub async fn whoever_waits_for_an_answer_hears_it(stage: &Fixture) {
     let lease = stage.open().await;
     let fault = stage.journal.await_answer(lease.session, &"m".into()).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::BadRequest, "no such command");
@@ -216,7 +216,7 @@ pub async fn whoever_waits_for_an_answer_hears_it(stage: &Stage) {
 }
 
 /// And not missed when it came before the wait began.
-pub async fn a_writer_is_woken_by_a_command(stage: &Stage) {
+pub async fn a_writer_is_woken_by_a_command(stage: &Fixture) {
     let lease = stage.open().await;
     let mut watch = stage.journal.watch(lease.session);
     stage.journal.submit(lease.session, message("early", "x")).await.unwrap();
@@ -228,5 +228,5 @@ pub async fn a_writer_is_woken_by_a_command(stage: &Stage) {
         }
     };
     let ((), submitted) = tokio::join!(biased; woken, submitting);
-    assert_eq!(submitted.unwrap(), Submitted::New);
+    assert_eq!(submitted.unwrap(), SubmitOutcome::New);
 }

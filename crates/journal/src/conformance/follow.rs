@@ -3,11 +3,11 @@
 use budao_core::{event::Seq, event::SessionId, fault::Fact, fault::Kind};
 use futures::{StreamExt, future::join_all};
 
-use super::{Stage, stage::number};
+use super::{Fixture, fixture::number};
 use crate::contract::{Append, Retention};
 
 /// Reads `count` records and checks that each is the one after the last.
-async fn take(stage: &Stage, session: SessionId, after: Seq, count: u64) {
+async fn take(stage: &Fixture, session: SessionId, after: Seq, count: u64) {
     let mut stream = stage.journal.follow(session, after);
     let mut last = after;
     while last < after + count {
@@ -22,7 +22,7 @@ async fn take(stage: &Stage, session: SessionId, after: Seq, count: u64) {
 }
 
 /// Everything once, in order, however it came.
-pub async fn goes_from_history_to_live_without_a_seam(stage: &Stage) {
+pub async fn goes_from_history_to_live_without_a_seam(stage: &Fixture) {
     let lease = stage.open().await;
     let head = stage.append(&lease, 0, 25).await;
     let writer = async {
@@ -36,7 +36,7 @@ pub async fn goes_from_history_to_live_without_a_seam(stage: &Stage) {
 }
 
 /// The head included: then it is all live.
-pub async fn from_every_position_gives_exactly_the_rest(stage: &Stage) {
+pub async fn from_every_position_gives_exactly_the_rest(stage: &Fixture) {
     let lease = stage.open().await;
     let head = stage.append(&lease, 0, 20).await;
     let followers = (0..=head).map(|after| take(stage, lease.session, after, head + 5 - after));
@@ -48,7 +48,7 @@ pub async fn from_every_position_gives_exactly_the_rest(stage: &Stage) {
 }
 
 /// Followers that leave after a few records and come back where they were, while a writer writes.
-pub async fn under_concurrent_append_and_reconnects_gives_exactly_the_sequence(stage: &Stage) {
+pub async fn under_concurrent_append_and_reconnects_gives_exactly_the_sequence(stage: &Fixture) {
     const TOTAL: u64 = 2000;
     let lease = stage.open().await;
     let writer = async {
@@ -74,7 +74,7 @@ pub async fn under_concurrent_append_and_reconnects_gives_exactly_the_sequence(s
 }
 
 /// It is pulled; what it does not pull costs nobody anything.
-pub async fn a_slow_follower_stops_nobody_and_misses_nothing(stage: &Stage) {
+pub async fn a_slow_follower_stops_nobody_and_misses_nothing(stage: &Fixture) {
     let lease = stage.open().await;
     let mut head = stage.append(&lease, 0, 1).await;
     let mut slow = stage.journal.follow(lease.session, 0);
@@ -93,7 +93,7 @@ pub async fn a_slow_follower_stops_nobody_and_misses_nothing(stage: &Stage) {
 }
 
 /// It exists, it only has nothing to say yet.
-pub async fn waits_for_a_session_without_records(stage: &Stage) {
+pub async fn waits_for_a_session_without_records(stage: &Fixture) {
     let lease = stage.open().await;
     let writer = async { stage.append(&lease, 0, 3).await };
     let ((), head) = tokio::join!(biased; take(stage, lease.session, 0, 3), writer);
@@ -101,7 +101,7 @@ pub async fn waits_for_a_session_without_records(stage: &Stage) {
 }
 
 /// Then it ends.
-pub async fn is_told_when_the_session_is_deleted(stage: &Stage) {
+pub async fn is_told_when_the_session_is_deleted(stage: &Fixture) {
     let lease = stage.open().await;
     stage.append(&lease, 0, 1).await;
     let mut stream = stage.journal.follow(lease.session, 0);
@@ -113,7 +113,7 @@ pub async fn is_told_when_the_session_is_deleted(stage: &Stage) {
 }
 
 /// With its exact range, and where it can go on.
-pub async fn is_told_of_a_gap(stage: &Stage) {
+pub async fn is_told_of_a_gap(stage: &Fixture) {
     let lease = stage.open().await;
     let append = Append { snapshot: Some(vec![1]), ..Append::new(&lease, 0, stage.notes(1, 10)) };
     stage.journal.append(append).await.unwrap();

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use budao_core::fault::Kind;
 
-use super::{Stage, stage::TTL};
-use crate::contract::{Append, AppendError, LeaseRequest, Missing};
+use super::{Fixture, fixture::TTL};
+use crate::contract::{Append, AppendError, IfMissing, LeaseRequest};
 
 /// Over sessions, holders, releases and deletions.
-pub async fn tokens_grow_and_are_never_given_twice(stage: &Stage) {
+pub async fn tokens_grow_and_are_never_given_twice(stage: &Fixture) {
     let mut last = None;
     let session = stage.id();
     for round in 0..6 {
@@ -25,7 +25,7 @@ pub async fn tokens_grow_and_are_never_given_twice(stage: &Stage) {
 }
 
 /// And the fault says who has it and until when.
-pub async fn a_running_lease_is_not_taken_by_another(stage: &Stage) {
+pub async fn a_running_lease_is_not_taken_by_another(stage: &Fixture) {
     let lease = stage.open().await;
     stage.clock.advance(TTL - Duration::from_secs(1));
     let fault = stage.journal.take_lease(stage.request(lease.session, "other")).await.unwrap_err();
@@ -38,7 +38,7 @@ pub async fn a_running_lease_is_not_taken_by_another(stage: &Stage) {
 
 /// Also after the thief has written, released, and gone.
 pub async fn a_lease_that_ran_out_is_taken_by_another_and_its_writer_is_refused_for_ever(
-    stage: &Stage,
+    stage: &Fixture,
 ) {
     let lost = stage.open().await;
     stage.append(&lost, 0, 2).await;
@@ -62,7 +62,7 @@ pub async fn a_lease_that_ran_out_is_taken_by_another_and_its_writer_is_refused_
 }
 
 /// Fencing is by token, never by the clock.
-pub async fn a_lease_that_ran_out_still_writes_until_somebody_takes_it(stage: &Stage) {
+pub async fn a_lease_that_ran_out_still_writes_until_somebody_takes_it(stage: &Fixture) {
     let lease = stage.open().await;
     stage.clock.advance(TTL * 10);
     assert_eq!(stage.append(&lease, 0, 1).await, 1);
@@ -73,7 +73,7 @@ pub async fn a_lease_that_ran_out_still_writes_until_somebody_takes_it(stage: &S
 }
 
 /// A program that lost track of its own lease need not wait.
-pub async fn a_holder_may_take_its_own_lease_again_and_fences_itself(stage: &Stage) {
+pub async fn a_holder_may_take_its_own_lease_again_and_fences_itself(stage: &Fixture) {
     let old = stage.open().await;
     let new = stage.lease(old.session, "writer").await;
     let append = Append::new(&old, 0, stage.notes(1, 1));
@@ -82,7 +82,7 @@ pub async fn a_holder_may_take_its_own_lease_again_and_fences_itself(stage: &Sta
 }
 
 /// A wrong verdict is harmless: whoever was thought gone is fenced.
-pub async fn the_lease_of_a_holder_that_is_gone_is_taken_at_once(stage: &Stage) {
+pub async fn the_lease_of_a_holder_that_is_gone_is_taken_at_once(stage: &Fixture) {
     let gone = stage.open().await;
     let request = |instead_of: &str| LeaseRequest {
         instead_of: Some(instead_of.into()),
@@ -97,7 +97,7 @@ pub async fn the_lease_of_a_holder_that_is_gone_is_taken_at_once(stage: &Stage) 
 }
 
 /// From the moment of renewal.
-pub async fn a_renewed_lease_runs_on(stage: &Stage) {
+pub async fn a_renewed_lease_runs_on(stage: &Fixture) {
     let lease = stage.open().await;
     stage.clock.advance(Duration::from_secs(10));
     let renewed = stage.journal.renew(&lease, TTL).await.unwrap();
@@ -108,7 +108,7 @@ pub async fn a_renewed_lease_runs_on(stage: &Stage) {
 }
 
 /// At once, without waiting for the clock.
-pub async fn a_released_lease_is_dead_and_the_session_is_free(stage: &Stage) {
+pub async fn a_released_lease_is_dead_and_the_session_is_free(stage: &Fixture) {
     let lease = stage.open().await;
     stage.journal.release(&lease).await.unwrap();
     let append = Append::new(&lease, 0, stage.notes(1, 1));
@@ -118,9 +118,9 @@ pub async fn a_released_lease_is_dead_and_the_session_is_free(stage: &Stage) {
 }
 
 /// A mistyped id makes nothing.
-pub async fn a_session_is_made_only_when_asked_for(stage: &Stage) {
+pub async fn a_session_is_made_only_when_asked_for(stage: &Fixture) {
     let session = stage.id();
-    let request = LeaseRequest { missing: Missing::Refuse, ..stage.request(session, "writer") };
+    let request = LeaseRequest { missing: IfMissing::Refuse, ..stage.request(session, "writer") };
     let fault = stage.journal.take_lease(request.clone()).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::UnknownSession);
     assert_eq!(stage.journal.info(session).await.unwrap(), None);

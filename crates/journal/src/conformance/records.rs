@@ -8,13 +8,13 @@ use budao_core::{
 use futures::{StreamExt, stream::FuturesUnordered};
 
 use super::{
-    Stage,
-    stage::{message, note, number},
+    Fixture,
+    fixture::{message, note, number},
 };
 use crate::contract::{Append, AppendError, Digest, Entry, PageLimits};
 
 /// Whatever the sizes of the appends.
-pub async fn records_are_numbered_from_one_without_gaps(stage: &Stage) {
+pub async fn records_are_numbered_from_one_without_gaps(stage: &Fixture) {
     let lease = stage.open().await;
     let mut head = 0;
     for count in [1, 20, 1, 3, 100, 1] {
@@ -27,7 +27,7 @@ pub async fn records_are_numbered_from_one_without_gaps(stage: &Stage) {
 }
 
 /// With its time, trace and turn.
-pub async fn what_was_appended_is_read_back_byte_for_byte(stage: &Stage) {
+pub async fn what_was_appended_is_read_back_byte_for_byte(stage: &Fixture) {
     let lease = stage.open().await;
     let trace = Trace::from_random(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
     let entries: Vec<Entry> = ["", "words", "多语言 🎎 \u{0} \"quotes\"", &"long ".repeat(50_000)]
@@ -36,7 +36,7 @@ pub async fn what_was_appended_is_read_back_byte_for_byte(stage: &Stage) {
         .map(|(text, turn)| Entry {
             turn,
             trace: if turn == 2 { Trace::NONE } else { trace },
-            ..stage.entry(Event::TextCame { step: 1, text: text.into() })
+            ..stage.entry(Event::TextDelta { step: 1, text: text.into() })
         })
         .collect();
     stage.journal.append(Append::new(&lease, 0, entries.clone())).await.unwrap();
@@ -52,7 +52,7 @@ pub async fn what_was_appended_is_read_back_byte_for_byte(stage: &Stage) {
 }
 
 /// Behind as well as ahead, and nothing is written.
-pub async fn an_append_at_a_wrong_position_is_a_conflict_that_names_the_head(stage: &Stage) {
+pub async fn an_append_at_a_wrong_position_is_a_conflict_that_names_the_head(stage: &Fixture) {
     let lease = stage.open().await;
     stage.append(&lease, 0, 3).await;
     for wrong in [0, 2, 4, 1000, u64::MAX] {
@@ -64,7 +64,7 @@ pub async fn an_append_at_a_wrong_position_is_a_conflict_that_names_the_head(sta
 }
 
 /// The others are told where the head is.
-pub async fn of_appends_that_race_for_a_position_exactly_one_wins(stage: &Stage) {
+pub async fn of_appends_that_race_for_a_position_exactly_one_wins(stage: &Fixture) {
     let lease = stage.open().await;
     for expected in 0..20 {
         let racers = (0..8_u64).map(|racer| {
@@ -80,7 +80,7 @@ pub async fn of_appends_that_race_for_a_position_exactly_one_wins(stage: &Stage)
 }
 
 /// No record, no answer, no snapshot.
-pub async fn an_append_that_failed_leaves_nothing_behind(stage: &Stage) {
+pub async fn an_append_that_failed_leaves_nothing_behind(stage: &Fixture) {
     let lease = stage.open().await;
     stage.journal.submit(lease.session, message("a", "x")).await.unwrap();
     let answer = budao_core::event::Answer::Accepted { at: 0 };
@@ -96,7 +96,7 @@ pub async fn an_append_that_failed_leaves_nothing_behind(stage: &Stage) {
 }
 
 /// Many at once, each with its own numbers.
-pub async fn sessions_do_not_disturb_each_other(stage: &Stage) {
+pub async fn sessions_do_not_disturb_each_other(stage: &Fixture) {
     let mut leases = Vec::new();
     for _ in 0..32 {
         leases.push(stage.open().await);
@@ -119,7 +119,7 @@ pub async fn sessions_do_not_disturb_each_other(stage: &Stage) {
 }
 
 /// One record is always given, however large.
-pub async fn pages_obey_their_limits_and_always_move(stage: &Stage) {
+pub async fn pages_obey_their_limits_and_always_move(stage: &Fixture) {
     let lease = stage.open().await;
     let mut head = 0;
     for count in [1, 7, 20, 2] {
@@ -149,7 +149,7 @@ pub async fn pages_obey_their_limits_and_always_move(stage: &Stage) {
 }
 
 /// The history was replaced, says the contract.
-pub async fn a_position_beyond_the_head_is_an_epoch_mismatch(stage: &Stage) {
+pub async fn a_position_beyond_the_head_is_an_epoch_mismatch(stage: &Fixture) {
     let lease = stage.open().await;
     stage.append(&lease, 0, 2).await;
     for beyond in [3, u64::MAX] {
@@ -162,7 +162,7 @@ pub async fn a_position_beyond_the_head_is_an_epoch_mismatch(stage: &Stage) {
 }
 
 /// By everything that takes one.
-pub async fn an_unknown_session_is_said_to_be_unknown(stage: &Stage) {
+pub async fn an_unknown_session_is_said_to_be_unknown(stage: &Fixture) {
     let (journal, session) = (&stage.journal, stage.id());
     let faults = [
         journal.read(session, 0, PageLimits::default()).await.unwrap_err(),
@@ -186,7 +186,7 @@ pub async fn an_unknown_session_is_said_to_be_unknown(stage: &Stage) {
 }
 
 /// A page is never torn, never out of order, and heads only grow.
-pub async fn readers_beside_a_writer_see_whole_prefixes(stage: &Stage) {
+pub async fn readers_beside_a_writer_see_whole_prefixes(stage: &Fixture) {
     let lease = stage.open().await;
     let writer = async {
         let mut head = 0;
@@ -214,7 +214,7 @@ pub async fn readers_beside_a_writer_see_whole_prefixes(stage: &Stage) {
 }
 
 /// The newest is given; older ones need not be.
-pub async fn a_snapshot_names_the_position_it_covers(stage: &Stage) {
+pub async fn a_snapshot_names_the_position_it_covers(stage: &Fixture) {
     let lease = stage.open().await;
     assert_eq!(stage.journal.snapshot(lease.session).await.unwrap(), None);
     let mut head = 0;

@@ -12,10 +12,10 @@ use budao_core::{
 };
 
 use super::{
-    Stage,
-    stage::{fault, message},
+    Fixture,
+    fixture::{fault, message},
 };
-use crate::contract::{Append, Entry, Filter, Lease, RateQuery, State};
+use crate::contract::{Append, Entry, Filter, Lease, RateQuery, SessionState};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -37,7 +37,7 @@ fn turn_ended(kind: Option<Kind>) -> Event {
 
 fn call_failed(tool: &str, kind: Kind) -> Event {
     let failure = Failure { fault: fault(kind), data: None, note: None };
-    Event::CallEnded {
+    Event::ToolCallEnded {
         call: "call".into(),
         tool: tool.into(),
         outcome: Outcome::Failed(failure),
@@ -50,23 +50,29 @@ fn raised(kind: Kind) -> Event {
 }
 
 /// Appends at turn 1 with a trace.
-async fn tell(stage: &Stage, lease: &Lease, expected: u64, trace: u128, events: Vec<Event>) -> u64 {
+async fn append_events(
+    stage: &Fixture,
+    lease: &Lease,
+    expected: u64,
+    trace: u128,
+    events: Vec<Event>,
+) -> u64 {
     let trace = Trace::from_random(trace);
     let entries =
         events.into_iter().map(|event| Entry { trace, turn: 1, ..stage.entry(event) }).collect();
     stage.journal.append(Append::new(lease, expected, entries)).await.unwrap()
 }
 
-async fn found(stage: &Stage, filter: Filter) -> Vec<String> {
+async fn found(stage: &Fixture, filter: Filter) -> Vec<String> {
     let sessions = stage.journal.sessions(filter).await.unwrap();
     sessions.into_iter().filter_map(|session| session.title).collect()
 }
 
 /// State, time, label, trace, code, tool.
-pub async fn sessions_are_found_by_what_happened_in_them(stage: &Stage) {
+pub async fn sessions_are_found_by_what_happened_in_them(stage: &Fixture) {
     let (a, b) = (stage.open().await, stage.open().await);
     let before = stage.world.clock.now();
-    tell(stage, &a, 0, 1, vec![opened("a", &[("team", "red")]), turn_ended(None)]).await;
+    append_events(stage, &a, 0, 1, vec![opened("a", &[("team", "red")]), turn_ended(None)]).await;
     stage.clock.advance(MINUTE);
     let middle = stage.world.clock.now();
     let events = vec![
@@ -75,15 +81,15 @@ pub async fn sessions_are_found_by_what_happened_in_them(stage: &Stage) {
         call_failed("fs_read", Kind::FileNotFound),
         raised(Kind::ModelOverloaded),
     ];
-    tell(stage, &b, 0, 2, events).await;
+    append_events(stage, &b, 0, 2, events).await;
     let all = Filter::default;
     let code = |kind: Kind| Some(kind.row().code.to_owned());
     let label = |key: &str, value: Option<&str>| Some((key.to_owned(), value.map(Into::into)));
     for (filter, expected) in [
         (all(), vec!["b", "a"]),
-        (Filter { state: Some(State::Running), ..all() }, vec!["b"]),
-        (Filter { state: Some(State::Idle), ..all() }, vec!["a"]),
-        (Filter { state: Some(State::Closed), ..all() }, vec![]),
+        (Filter { state: Some(SessionState::Running), ..all() }, vec!["b"]),
+        (Filter { state: Some(SessionState::Idle), ..all() }, vec!["a"]),
+        (Filter { state: Some(SessionState::Closed), ..all() }, vec![]),
         (Filter { since: Some(middle), ..all() }, vec!["b"]),
         (Filter { until: Some(middle), ..all() }, vec!["a"]),
         (Filter { since: Some(before), ..all() }, vec!["b", "a"]),
@@ -101,7 +107,7 @@ pub async fn sessions_are_found_by_what_happened_in_them(stage: &Stage) {
         (
             Filter {
                 tool: Some("fs_read".into()),
-                state: Some(State::Running),
+                state: Some(SessionState::Running),
                 label: label("team", Some("blue")),
                 ..all()
             },
@@ -113,12 +119,12 @@ pub async fn sessions_are_found_by_what_happened_in_them(stage: &Stage) {
     let relabelled = Event::SettingsChanged {
         settings: Settings { title: Some("b".into()), ..Settings::default() },
     };
-    tell(stage, &b, 4, 2, vec![relabelled]).await;
+    append_events(stage, &b, 4, 2, vec![relabelled]).await;
     assert_eq!(found(stage, Filter { label: label("team", None), ..all() }).await, ["a"]);
 }
 
 /// Through a turn, a question and the end.
-pub async fn a_session_shows_what_it_is_doing(stage: &Stage) {
+pub async fn a_session_shows_what_it_is_doing(stage: &Fixture) {
     let lease = stage.open().await;
     let asked = Event::QuestionAsked {
         question: budao_core::event::QuestionId("q".into()),
@@ -141,21 +147,21 @@ pub async fn a_session_shows_what_it_is_doing(stage: &Stage) {
     };
     let mut head = 0;
     for (event, state, turn, code) in [
-        (opened("a", &[]), State::Idle, None, None),
-        (Event::TurnStarted { message: "m".into() }, State::Running, Some(1), None),
-        (asked, State::Asking, Some(1), None),
-        (answered, State::Running, Some(1), None),
-        (turn_ended(Some(Kind::Bug)), State::Idle, None, Some(Kind::Bug)),
+        (opened("a", &[]), SessionState::Idle, None, None),
+        (Event::TurnStarted { message: "m".into() }, SessionState::Running, Some(1), None),
+        (asked, SessionState::Asking, Some(1), None),
+        (answered, SessionState::Running, Some(1), None),
+        (turn_ended(Some(Kind::Bug)), SessionState::Idle, None, Some(Kind::Bug)),
         (
             Event::SessionEnded { end: SessionEnd::Closed, fault: None },
-            State::Closed,
+            SessionState::Closed,
             None,
             Some(Kind::Bug),
         ),
     ] {
         let what = format!("{event:?}");
         stage.clock.advance(MINUTE);
-        head = tell(stage, &lease, head, 1, vec![event]).await;
+        head = append_events(stage, &lease, head, 1, vec![event]).await;
         let sessions = stage.journal.sessions(Filter::default()).await.unwrap();
         let summary = &sessions[0];
         assert_eq!((summary.state, summary.open_turn, summary.head), (state, turn, head), "{what}");
@@ -165,10 +171,10 @@ pub async fn a_session_shows_what_it_is_doing(stage: &Stage) {
 }
 
 /// Nor do they leave any out.
-pub async fn pages_of_sessions_do_not_overlap(stage: &Stage) {
+pub async fn pages_of_sessions_do_not_overlap(stage: &Fixture) {
     for number in 0..10 {
         let lease = stage.open().await;
-        tell(stage, &lease, 0, 1, vec![opened(&number.to_string(), &[])]).await;
+        append_events(stage, &lease, 0, 1, vec![opened(&number.to_string(), &[])]).await;
         if number % 3 == 0 {
             stage.clock.advance(MINUTE);
         }
@@ -187,10 +193,10 @@ pub async fn pages_of_sessions_do_not_overlap(stage: &Stage) {
 }
 
 /// With their writer, while it has its lease.
-pub async fn unfinished_turns_and_waiting_commands_are_listed(stage: &Stage) {
+pub async fn unfinished_turns_and_waiting_commands_are_listed(stage: &Fixture) {
     let (running, waiting, idle) = (stage.open().await, stage.open().await, stage.open().await);
-    tell(stage, &running, 0, 1, vec![Event::TurnStarted { message: "m".into() }]).await;
-    tell(stage, &idle, 0, 1, vec![opened("idle", &[]), turn_ended(None)]).await;
+    append_events(stage, &running, 0, 1, vec![Event::TurnStarted { message: "m".into() }]).await;
+    append_events(stage, &idle, 0, 1, vec![opened("idle", &[]), turn_ended(None)]).await;
     for id in ["a", "b"] {
         stage.journal.submit(waiting.session, message(id, "x")).await.unwrap();
     }
@@ -210,14 +216,15 @@ pub async fn unfinished_turns_and_waiting_commands_are_listed(stage: &Stage) {
 }
 
 /// Raised and ended apart, in buckets of any length.
-pub async fn codes_are_counted_over_time(stage: &Stage) {
+pub async fn codes_are_counted_over_time(stage: &Fixture) {
     let start = stage.world.clock.now();
     let (a, b) = (stage.open().await, stage.open().await);
     let (mut head_a, mut head_b) = (0, 0);
     for _ in 0..4 {
         let events = vec![raised(Kind::ModelOverloaded), turn_ended(Some(Kind::ModelOverloaded))];
-        head_a = tell(stage, &a, head_a, 1, events).await;
-        head_b = tell(stage, &b, head_b, 1, vec![call_failed("t", Kind::FileNotFound)]).await;
+        head_a = append_events(stage, &a, head_a, 1, events).await;
+        head_b =
+            append_events(stage, &b, head_b, 1, vec![call_failed("t", Kind::FileNotFound)]).await;
         stage.clock.advance(MINUTE);
     }
     stage.journal.delete(b.session).await.unwrap();
@@ -244,7 +251,7 @@ pub async fn codes_are_counted_over_time(stage: &Stage) {
 }
 
 /// From the records alone.
-pub async fn views_made_again_are_the_same(stage: &Stage) {
+pub async fn views_made_again_are_the_same(stage: &Fixture) {
     for number in 0..20_u32 {
         let lease = stage.open().await;
         let mut events = vec![opened(&number.to_string(), &[("n", &number.to_string())])];
@@ -256,7 +263,7 @@ pub async fn views_made_again_are_the_same(stage: &Stage) {
             events.push(call_failed("t", Kind::FileNotFound));
             events.push(turn_ended(Some(Kind::FileNotFound)));
         }
-        tell(stage, &lease, 0, u128::from(number) + 1, events).await;
+        append_events(stage, &lease, 0, u128::from(number) + 1, events).await;
         stage.clock.advance(MINUTE);
     }
     let look = || async {

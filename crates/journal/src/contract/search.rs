@@ -17,7 +17,7 @@ use super::LeaseInfo;
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum SessionState {
     /// Nothing; it waits for a message.
     #[default]
     Idle,
@@ -31,7 +31,7 @@ pub enum State {
     Failed,
 }
 
-impl State {
+impl SessionState {
     /// As it is written.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -45,7 +45,7 @@ impl State {
     }
 }
 
-impl From<SessionEnd> for State {
+impl From<SessionEnd> for SessionState {
     fn from(end: SessionEnd) -> Self {
         match end {
             SessionEnd::Closed => Self::Closed,
@@ -54,7 +54,7 @@ impl From<SessionEnd> for State {
     }
 }
 
-impl FromStr for State {
+impl FromStr for SessionState {
     type Err = Fault;
 
     fn from_str(text: &str) -> Result<Self, Fault> {
@@ -71,7 +71,7 @@ impl FromStr for State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// What it is doing.
-    pub state: Option<State>,
+    pub state: Option<SessionState>,
     /// Changed at or after.
     pub since: Option<Timestamp>,
     /// Changed before.
@@ -108,11 +108,11 @@ impl Default for Filter {
 
 /// A session in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct SessionSummary {
     /// Which.
     pub session: SessionId,
     /// What it is doing.
-    pub state: State,
+    pub state: SessionState,
     /// When its first record was made.
     pub opened_at: Timestamp,
     /// When its last record was made.
@@ -133,7 +133,7 @@ pub struct Summary {
 
 /// A session somebody should take up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfinished {
+pub struct UnfinishedSession {
     /// Which.
     pub session: SessionId,
     /// The turn that has not ended.
@@ -185,7 +185,7 @@ pub struct Retention {
 
 /// What retention removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Retained {
+pub struct RetentionReport {
     /// Sessions deleted.
     pub sessions: u64,
     /// Records removed from sessions that stay.

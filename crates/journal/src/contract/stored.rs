@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// A record as it is kept. Its event can be forwarded without being decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredRecord {
     /// Whose.
     pub session: SessionId,
     /// Of which incarnation.
@@ -30,14 +30,14 @@ pub struct Stored {
     /// The event, encoded.
     pub body: Bytes,
     /// The event itself, while it has only just been recorded by this process.
-    pub(crate) fresh: Fresh,
+    pub(crate) fresh: CachedEvent,
 }
 
 /// An event that need not be decoded. Says nothing the bytes do not say, so it makes no difference.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fresh(Option<Arc<Event>>);
+pub(crate) struct CachedEvent(Option<Arc<Event>>);
 
-impl Fresh {
+impl CachedEvent {
     /// Of an event as it was handed in. A fault's facts may have several forms that read back as one, so an
     /// event with a fault is decoded always.
     pub(crate) fn of(event: &Arc<Event>) -> Self {
@@ -45,15 +45,15 @@ impl Fresh {
     }
 }
 
-impl PartialEq for Fresh {
+impl PartialEq for CachedEvent {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Fresh {}
+impl Eq for CachedEvent {}
 
-impl Stored {
+impl StoredRecord {
     /// What happened, without a copy if it has only just happened.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Stored {
 
     /// As it is kept: bytes alone.
     pub(crate) fn settled(mut self) -> Self {
-        self.fresh = Fresh::default();
+        self.fresh = CachedEvent::default();
         self
     }
 
@@ -127,7 +127,7 @@ impl Default for PageLimits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// Consecutive, oldest first.
-    pub records: Vec<Stored>,
+    pub records: Vec<StoredRecord>,
     /// The history's incarnation.
     pub epoch: Epoch,
     /// The last position there is.
@@ -184,7 +184,7 @@ pub struct Snapshot {
 
 /// Where a session stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
+pub struct HistoryInfo {
     /// The history's incarnation.
     pub epoch: Epoch,
     /// The last position.

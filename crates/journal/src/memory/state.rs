@@ -12,55 +12,56 @@ use budao_core::{
     event::{Answer, Command, CommandId, Epoch, Seq, SessionId},
     fault::{Fault, Operation},
     limits::Limits,
-    seams::World,
     time::Timestamp,
+    world::World,
 };
 use bytes::Bytes;
 
 use crate::{
     contract::{
-        Append, AppendError, Digest, Filter, Gap, GapReason, Info, Lease, LeaseInfo, LeaseRequest,
-        Missing, Page, PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored,
-        Submitted, Summary, Token, Unfinished, new_epoch,
+        Append, AppendError, Digest, Filter, Gap, GapReason, HistoryInfo, IfMissing, Lease,
+        LeaseInfo, LeaseRequest, LeaseToken, Page, PageLimits, Rate, RateQuery, Retention,
+        RetentionReport, SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
+        new_epoch,
     },
-    encoded::Encoded,
+    encoded::EncodedRecord,
     faults,
-    keep::{self, Weight},
+    retention::{self, RetainedSize},
     views::{self, Marks},
 };
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct MemoryState {
     limits: Limits,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, MemorySession>,
     blobs: HashMap<Digest, (Bytes, BTreeSet<SessionId>)>,
     last_token: u64,
 }
 
 #[derive(Debug)]
-struct Session {
+struct MemorySession {
     epoch: Epoch,
-    records: VecDeque<Stored>,
+    records: VecDeque<StoredRecord>,
     /// The last record ever removed from the front, and why.
     removed: Option<(Seq, GapReason)>,
     head: Seq,
-    token: Option<Token>,
+    token: Option<LeaseToken>,
     holder: String,
     expires: Timestamp,
     commands: Vec<(Command, Option<Answer>)>,
     snapshot: Option<Snapshot>,
     /// Marks of removed records stay counted: a view tells what came, not what is kept.
-    past: Past,
+    past: RemovedHistory,
 }
 
 /// The views of records that retention removed.
 #[derive(Debug, Default)]
-struct Past {
-    summary: Option<Summary>,
+struct RemovedHistory {
+    summary: Option<SessionSummary>,
     marks: Vec<(Timestamp, budao_core::trace::Trace, Marks)>,
 }
 
-impl Session {
+impl MemorySession {
     fn first_available(&self) -> Seq {
         self.removed.map_or(1, |(to, _)| to + 1)
     }
@@ -75,16 +76,20 @@ impl Session {
     }
 }
 
-impl State {
+impl MemoryState {
     pub(super) fn new(limits: Limits) -> Self {
         Self { limits, sessions: BTreeMap::new(), blobs: HashMap::new(), last_token: 0 }
     }
 
-    fn get(&self, session: SessionId, operation: Operation) -> Result<&Session, Fault> {
+    fn get(&self, session: SessionId, operation: Operation) -> Result<&MemorySession, Fault> {
         self.sessions.get(&session).ok_or_else(|| faults::unknown_session(session, operation))
     }
 
-    fn get_mut(&mut self, session: SessionId, operation: Operation) -> Result<&mut Session, Fault> {
+    fn get_mut(
+        &mut self,
+        session: SessionId,
+        operation: Operation,
+    ) -> Result<&mut MemorySession, Fault> {
         self.sessions.get_mut(&session).ok_or_else(|| faults::unknown_session(session, operation))
     }
 
@@ -94,8 +99,8 @@ impl State {
         world: &World,
     ) -> Result<Lease, Fault> {
         let now = world.clock.now();
-        if request.missing == Missing::Create {
-            self.sessions.entry(request.session).or_insert_with(|| Session {
+        if request.missing == IfMissing::Create {
+            self.sessions.entry(request.session).or_insert_with(|| MemorySession {
                 epoch: new_epoch(world),
                 records: VecDeque::new(),
                 removed: None,
@@ -105,10 +110,10 @@ impl State {
                 expires: now,
                 commands: Vec::new(),
                 snapshot: None,
-                past: Past::default(),
+                past: RemovedHistory::default(),
             });
         }
-        let token = Token(self.last_token + 1);
+        let token = LeaseToken(self.last_token + 1);
         let session = self.get_mut(request.session, Operation::TakeLease)?;
         if let Some(lease) = session.lease(now)
             && lease.holder != request.holder
@@ -155,8 +160,8 @@ impl State {
     pub(super) fn append(
         &mut self,
         append: Append,
-        encoded: &[Encoded],
-    ) -> Result<(Seq, Vec<Stored>), AppendError> {
+        encoded: &[EncodedRecord],
+    ) -> Result<(Seq, Vec<StoredRecord>), AppendError> {
         let ours = self.sessions.get_mut(&append.session);
         let Some(session) = ours.filter(|session| session.token == Some(append.token)) else {
             return Err(AppendError::Fenced);
@@ -183,11 +188,11 @@ impl State {
             }
         }
         let first = session.head + 1;
-        let batch: Vec<Stored> = (first..)
+        let batch: Vec<StoredRecord> = (first..)
             .zip(encoded)
             .map(|(seq, entry)| entry.stored(append.session, session.epoch, seq))
             .collect();
-        session.records.extend(batch.iter().cloned().map(Stored::settled));
+        session.records.extend(batch.iter().cloned().map(StoredRecord::settled));
         session.head += batch.len() as u64;
         if let Some(body) = append.snapshot {
             session.snapshot = Some(Snapshot { seq: session.head, body: body.into() });
@@ -199,7 +204,7 @@ impl State {
         &mut self,
         session: SessionId,
         command: Command,
-    ) -> Result<Submitted, Fault> {
+    ) -> Result<SubmitOutcome, Fault> {
         let limit = self.limits.queued_messages;
         let known = self.get_mut(session, Operation::SubmitCommand)?;
         if let Some((before, answer)) =
@@ -207,8 +212,8 @@ impl State {
         {
             return match answer {
                 _ if before.ask != command.ask => Err(faults::repeated(session, &command.id)),
-                Some(answer) => Ok(Submitted::Answered(answer.clone())),
-                None => Ok(Submitted::Pending),
+                Some(answer) => Ok(SubmitOutcome::Answered(answer.clone())),
+                None => Ok(SubmitOutcome::Pending),
             };
         }
         let waiting = known.pending().count();
@@ -223,7 +228,7 @@ impl State {
             ));
         }
         known.commands.push((command, None));
-        Ok(Submitted::New)
+        Ok(SubmitOutcome::New)
     }
 
     pub(super) fn withdraw(
@@ -261,9 +266,9 @@ impl State {
         Ok(found.map(|(_, answer)| answer.clone()))
     }
 
-    pub(super) fn info(&self, session: SessionId, now: Timestamp) -> Option<Info> {
+    pub(super) fn info(&self, session: SessionId, now: Timestamp) -> Option<HistoryInfo> {
         let session = self.sessions.get(&session)?;
-        Some(Info {
+        Some(HistoryInfo {
             epoch: session.epoch,
             head: session.head,
             first_available: session.first_available(),
@@ -321,7 +326,7 @@ impl State {
         self.blobs.get(&digest).map(|(content, _)| content.clone())
     }
 
-    pub(super) fn sessions(&self, filter: &Filter) -> Result<Vec<Summary>, Fault> {
+    pub(super) fn sessions(&self, filter: &Filter) -> Result<Vec<SessionSummary>, Fault> {
         let mut found = Vec::new();
         for (id, session) in &self.sessions {
             let (summary, marks) = fold(*id, session)?;
@@ -339,14 +344,14 @@ impl State {
         after: Option<SessionId>,
         limit: usize,
         now: Timestamp,
-    ) -> Result<Vec<Unfinished>, Fault> {
+    ) -> Result<Vec<UnfinishedSession>, Fault> {
         let mut found = Vec::new();
         for (id, session) in self.sessions.iter().filter(|(id, _)| Some(**id) > after) {
             let (summary, _) = fold(*id, session)?;
             let pending = session.pending().count();
             if found.len() < limit && (summary.open_turn.is_some() || pending > 0) {
                 let (turn, lease) = (summary.open_turn, session.lease(now));
-                found.push(Unfinished { session: *id, turn, pending, lease });
+                found.push(UnfinishedSession { session: *id, turn, pending, lease });
             }
         }
         Ok(found)
@@ -382,8 +387,8 @@ impl State {
         &mut self,
         retention: &Retention,
         now: Timestamp,
-    ) -> Result<(Retained, Vec<SessionId>), Fault> {
-        let mut retained = Retained::default();
+    ) -> Result<(RetentionReport, Vec<SessionId>), Fault> {
+        let mut retained = RetentionReport::default();
         let mut changed = Vec::new();
         let mut gone = Vec::new();
         for (id, session) in &mut self.sessions {
@@ -393,10 +398,10 @@ impl State {
                 continue;
             }
             let covered = session.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
-            let weights: Vec<Weight> = session.records.iter().map(weigh).collect();
-            if let Some((to, reason)) = keep::cut(&weights, covered, retention, now) {
+            let weights: Vec<RetainedSize> = session.records.iter().map(weigh).collect();
+            if let Some((to, reason)) = retention::cut(&weights, covered, retention, now) {
                 let count = session.records.partition_point(|record| record.seq <= to);
-                let removed: Vec<Stored> = session.records.drain(..count).collect();
+                let removed: Vec<StoredRecord> = session.records.drain(..count).collect();
                 let mut summary =
                     session.past.summary.take().unwrap_or_else(|| views::nothing(*id));
                 for record in &removed {
@@ -428,13 +433,16 @@ impl State {
     }
 }
 
-fn weigh(record: &Stored) -> Weight {
-    Weight { seq: record.seq, at: record.at, bytes: record.body.len() as u64 }
+fn weigh(record: &StoredRecord) -> RetainedSize {
+    RetainedSize { seq: record.seq, at: record.at, bytes: record.body.len() as u64 }
 }
 
-type Marked = (Timestamp, budao_core::trace::Trace, Marks);
+type TimedMarks = (Timestamp, budao_core::trace::Trace, Marks);
 
-fn fold(id: SessionId, session: &Session) -> Result<(Summary, Vec<Marked>), Fault> {
+fn fold(
+    id: SessionId,
+    session: &MemorySession,
+) -> Result<(SessionSummary, Vec<TimedMarks>), Fault> {
     let mut summary = session.past.summary.clone().unwrap_or_else(|| views::nothing(id));
     let mut all = Vec::new();
     for (at, trace, marks) in &session.past.marks {
@@ -448,7 +456,12 @@ fn fold(id: SessionId, session: &Session) -> Result<(Summary, Vec<Marked>), Faul
     Ok((summary, all))
 }
 
-fn is_past(session: &Session, summary: &Summary, retention: &Retention, now: Timestamp) -> bool {
+fn is_past(
+    session: &MemorySession,
+    summary: &SessionSummary,
+    retention: &Retention,
+    now: Timestamp,
+) -> bool {
     let last = if session.head == 0 { session.expires } else { summary.updated_at };
     retention.session_age.is_some_and(|age| now.since(last) > age)
         && summary.open_turn.is_none()
@@ -456,7 +469,7 @@ fn is_past(session: &Session, summary: &Summary, retention: &Retention, now: Tim
         && session.lease(now).is_none()
 }
 
-fn fits(filter: &Filter, summary: &Summary, marks: &[Marked]) -> bool {
+fn fits(filter: &Filter, summary: &SessionSummary, marks: &[TimedMarks]) -> bool {
     filter.state.is_none_or(|state| state == summary.state)
         && filter.since.is_none_or(|since| summary.updated_at >= since)
         && filter.until.is_none_or(|until| summary.updated_at < until)

@@ -12,52 +12,58 @@ use budao_core::{
 use rusqlite::OptionalExtension;
 
 use super::{
-    ask::{Ask, Done, Prepared},
-    errors::Trouble,
+    errors::SqliteError,
     frame,
-    hold::{Hold, Known},
     rows::{self, SessionRow},
-    writer::Effect,
+    write_request::{EncodedAppend, WriteReply, WriteRequest},
+    writer_connection::{CachedSession, WriterConnection},
+    writer_thread::CommitNotice,
 };
 use crate::{
-    contract::{AppendError, Digest, GapReason, Lease, LeaseRequest, Missing, Submitted, Token},
-    encoded::Encoded,
+    contract::{
+        AppendError, Digest, GapReason, IfMissing, Lease, LeaseRequest, LeaseToken, SubmitOutcome,
+    },
+    encoded::EncodedRecord,
     faults,
 };
 
-type Outcome = Result<Done, AppendError>;
+type WriteResult = Result<WriteReply, AppendError>;
 
-impl Hold {
+impl WriterConnection {
     /// Outer error: the transaction fails. Inner error: this request is refused, others go on.
-    pub(super) fn apply(&mut self, ask: &Ask) -> Result<Outcome, Trouble> {
+    pub(super) fn apply(&mut self, ask: &WriteRequest) -> Result<WriteResult, SqliteError> {
         let done = match ask {
-            Ask::TakeLease(request) => self.take_lease(request),
-            Ask::Renew(lease, ttl) => self.renew(lease, *ttl),
-            Ask::Release(lease) => self.release(lease),
-            Ask::Append(append) => self.append(append),
-            Ask::Submit(session, command) => self.submit(*session, command),
-            Ask::Withdraw(session, command, answer) => self.withdraw(*session, command, answer),
-            Ask::PutBlob(session, digest, content) => self.put_blob(*session, *digest, content),
-            Ask::Project => self.project_some().map(|more| Ok(Done::More(more))),
-            Ask::RebuildViews => self.clear_views().map(|()| Ok(Done::Nothing)),
-            Ask::Retain(after, retention) => self.retain_some(*after, retention),
-            Ask::Sweep => self.sweep_blobs(),
-            Ask::Delete(session) => self.delete(*session),
-            Ask::Adopt { session, removed_to, removed_why } => {
-                self.adopt(*session, *removed_to, *removed_why)
+            WriteRequest::TakeLease(request) => self.take_lease(request),
+            WriteRequest::Renew(lease, ttl) => self.renew(lease, *ttl),
+            WriteRequest::Release(lease) => self.release(lease),
+            WriteRequest::Append(append) => self.append(append),
+            WriteRequest::Submit(session, command) => self.submit(*session, command),
+            WriteRequest::Withdraw(session, command, answer) => {
+                self.withdraw(*session, command, answer)
             }
-            Ask::AdoptCommand(session, command, answer) => {
+            WriteRequest::PutBlob(session, digest, content) => {
+                self.put_blob(*session, *digest, content)
+            }
+            WriteRequest::Project => self.project_some().map(|more| Ok(WriteReply::More(more))),
+            WriteRequest::RebuildViews => self.clear_views().map(|()| Ok(WriteReply::Nothing)),
+            WriteRequest::Retain(after, retention) => self.retain_some(*after, retention),
+            WriteRequest::Sweep => self.sweep_blobs(),
+            WriteRequest::Delete(session) => self.delete(*session),
+            WriteRequest::Adopt { session, removed_to, removed_reason } => {
+                self.adopt(*session, *removed_to, *removed_reason)
+            }
+            WriteRequest::AdoptCommand(session, command, answer) => {
                 self.adopt_command(*session, command, answer.as_ref())
             }
         };
         match done {
             // A fault of ours concerns this request alone, and nothing was written yet.
-            Err(Trouble::Fault(fault)) => Ok(Err(fault.into())),
+            Err(SqliteError::Fault(fault)) => Ok(Err(fault.into())),
             done => done,
         }
     }
 
-    fn take_lease(&mut self, request: &LeaseRequest) -> Result<Outcome, Trouble> {
+    fn take_lease(&mut self, request: &LeaseRequest) -> Result<WriteResult, SqliteError> {
         let now = self.outside.world.clock.now();
         let session = request.session;
         let found = SessionRow::load(self.connection()?, self.path(), session)?;
@@ -72,7 +78,7 @@ impl Hold {
                 }
                 row
             }
-            None if request.missing == Missing::Create => self.new_row(session),
+            None if request.missing == IfMissing::Create => self.new_row(session),
             None => {
                 return Ok(Err(faults::unknown_session(session, Operation::TakeLease).into()));
             }
@@ -80,7 +86,7 @@ impl Hold {
         // A session whose end is damaged gets no new writer.
         self.forget_session(session);
         let mut known = self.look_up(&row)?;
-        let token = Token((self.meta.last_token + 1).cast_unsigned());
+        let token = LeaseToken((self.meta.last_token + 1).cast_unsigned());
         let mut row = SessionRow {
             token: Some(token),
             holder: request.holder.clone(),
@@ -100,7 +106,7 @@ impl Hold {
         let lease =
             Lease { session, token, epoch: row.epoch, head: known.head, expires: row.expires };
         self.remember(session, known);
-        Ok(Ok(Done::Lease(lease)))
+        Ok(Ok(WriteReply::Lease(lease)))
     }
 
     pub(super) fn new_row(&self, session: SessionId) -> SessionRow {
@@ -109,7 +115,7 @@ impl Hold {
             session,
             epoch: crate::contract::new_epoch(&self.outside.world),
             removed_to: 0,
-            removed_why: None,
+            removed_reason: None,
             token: None,
             holder: String::new(),
             expires: self.outside.world.clock.now(),
@@ -120,19 +126,19 @@ impl Hold {
         &mut self,
         session: SessionId,
         removed_to: Seq,
-        removed_why: Option<GapReason>,
-    ) -> Result<Outcome, Trouble> {
+        removed_reason: Option<GapReason>,
+    ) -> Result<WriteResult, SqliteError> {
         if SessionRow::load(self.connection()?, self.path(), session)?.is_some() {
             let now = self.outside.world.clock.now();
             return Ok(Err(faults::busy(session, "", now, now).into()));
         }
-        let mut row = SessionRow { removed_to, removed_why, ..self.new_row(session) };
+        let mut row = SessionRow { removed_to, removed_reason, ..self.new_row(session) };
         row.insert(self.connection()?)?;
         self.take_lease(&LeaseRequest {
             session,
             holder: "import".into(),
             ttl: self.outside.limits.lease,
-            missing: Missing::Refuse,
+            missing: IfMissing::Refuse,
             instead_of: None,
         })
     }
@@ -142,7 +148,7 @@ impl Hold {
         session: SessionId,
         command: &Command,
         answer: Option<&Answer>,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<WriteResult, SqliteError> {
         let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
             return Ok(Err(faults::unknown_session(session, Operation::ImportSession).into()));
         };
@@ -150,10 +156,10 @@ impl Hold {
             return Ok(Err(faults::repeated(session, &command.id).into()));
         }
         self.write_command(&row, &rows::encode(command), &command.id, answer)?;
-        Ok(Ok(Done::Nothing))
+        Ok(Ok(WriteReply::Nothing))
     }
 
-    fn renew(&mut self, lease: &Lease, ttl: Duration) -> Result<Outcome, Trouble> {
+    fn renew(&mut self, lease: &Lease, ttl: Duration) -> Result<WriteResult, SqliteError> {
         let row = SessionRow::load(self.connection()?, self.path(), lease.session)?;
         let Some(mut row) = row.filter(|row| row.token == Some(lease.token)) else {
             return Ok(Err(faults::fenced(lease.session, Operation::TakeLease).into()));
@@ -162,20 +168,20 @@ impl Hold {
         row.expires = self.outside.world.clock.now().after(ttl);
         row.update(self.connection()?)?;
         self.frames += 2;
-        Ok(Ok(Done::Lease(Lease { head, expires: row.expires, ..lease.clone() })))
+        Ok(Ok(WriteReply::Lease(Lease { head, expires: row.expires, ..lease.clone() })))
     }
 
-    fn release(&mut self, lease: &Lease) -> Result<Outcome, Trouble> {
+    fn release(&mut self, lease: &Lease) -> Result<WriteResult, SqliteError> {
         let row = SessionRow::load(self.connection()?, self.path(), lease.session)?;
         if let Some(row) = row.filter(|row| row.token == Some(lease.token)) {
             SessionRow { token: None, ..row }.update(self.connection()?)?;
             self.frames += 2;
         }
         self.forget_session(lease.session);
-        Ok(Ok(Done::Nothing))
+        Ok(Ok(WriteReply::Nothing))
     }
 
-    fn append(&mut self, append: &Prepared) -> Result<Outcome, Trouble> {
+    fn append(&mut self, append: &EncodedAppend) -> Result<WriteResult, SqliteError> {
         let session = append.session;
         let known = self.known(session)?.filter(|known| known.token == Some(append.token));
         let Some(mut known) = known else { return Ok(Err(AppendError::Fenced)) };
@@ -200,42 +206,42 @@ impl Hold {
             self.write_snapshot(known.key, known.head, body)?;
         }
         if !append.answers.is_empty() {
-            self.effects.push(Effect::Answered(session));
+            self.effects.push(CommitNotice::Answered(session));
         }
         let head = known.head;
         self.remember(session, known);
-        Ok(Ok(Done::Head(head)))
+        Ok(Ok(WriteReply::Head(head)))
     }
 
     /// Adds a batch behind a session's head and moves the head.
     pub(super) fn write_batch(
         &mut self,
         session: SessionId,
-        known: &mut Known,
-        entries: &[Encoded],
-    ) -> Result<(), Trouble> {
+        known: &mut CachedSession,
+        entries: &[EncodedRecord],
+    ) -> Result<(), SqliteError> {
         let first = known.head + 1;
         let (body, chain) = frame::pack(session, first, known.chain, entries);
-        let gid = self.next_gid();
+        let batch_id = self.next_gid();
         let count = entries.len() as u64;
         self.connection()?
             .prepare_cached(
-                "INSERT INTO batch(gid, session, first, count, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO batch(batch_id, session, first, count, body) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?
-            .execute((gid, known.key, first.cast_signed(), count.cast_signed(), &body))?;
+            .execute((batch_id, known.key, first.cast_signed(), count.cast_signed(), &body))?;
         self.frames += 2 + body.len() as u64 / 4096;
         known.head += count;
         known.chain = chain;
         let mut batch = Vec::new();
-        if self.outside.bell.is_heard(session) {
+        if self.outside.notifier.has_subscribers(session) {
             let records = (first..).zip(entries);
             batch = records.map(|(seq, entry)| entry.stored(session, known.epoch, seq)).collect();
         }
-        self.effects.push(Effect::Records { session, head: known.head, batch });
+        self.effects.push(CommitNotice::Records { session, head: known.head, batch });
         Ok(())
     }
 
-    fn is_waiting(&self, key: i64, id: &CommandId) -> Result<bool, Trouble> {
+    fn is_waiting(&self, key: i64, id: &CommandId) -> Result<bool, SqliteError> {
         let waiting: Option<bool> = self
             .connection()?
             .prepare_cached("SELECT answer IS NULL FROM inbox WHERE session = ?1 AND command = ?2")?
@@ -249,7 +255,7 @@ impl Hold {
         &mut self,
         session: SessionId,
         taken: &[(Command, Answer)],
-    ) -> Result<Result<(), budao_core::Fault>, Trouble> {
+    ) -> Result<Result<(), budao_core::Fault>, SqliteError> {
         if taken.is_empty() {
             return Ok(Ok(()));
         }
@@ -266,7 +272,7 @@ impl Hold {
         for (command, answer) in taken {
             self.write_command(&row, &rows::encode(command), &command.id, Some(answer))?;
         }
-        self.effects.push(Effect::Answered(session));
+        self.effects.push(CommitNotice::Answered(session));
         Ok(Ok(()))
     }
 
@@ -276,7 +282,7 @@ impl Hold {
         key: i64,
         id: &CommandId,
         answer: &[u8],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SqliteError> {
         let connection = self.connection()?;
         let body: Vec<u8> = connection
             .prepare_cached("SELECT body FROM inbox WHERE session = ?1 AND command = ?2")?
@@ -296,7 +302,7 @@ impl Hold {
         key: i64,
         seq: Seq,
         body: &[u8],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SqliteError> {
         self.connection()?
             .prepare_cached(
                 "INSERT OR REPLACE INTO snapshot(session, seq, body, checksum) \
@@ -307,7 +313,11 @@ impl Hold {
         Ok(())
     }
 
-    fn submit(&mut self, session: SessionId, command: &Command) -> Result<Outcome, Trouble> {
+    fn submit(
+        &mut self,
+        session: SessionId,
+        command: &Command,
+    ) -> Result<WriteResult, SqliteError> {
         let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
             return Ok(Err(faults::unknown_session(session, Operation::SubmitCommand).into()));
         };
@@ -316,8 +326,8 @@ impl Hold {
                 _ if before.command.ask != command.ask => {
                     Err(faults::repeated(session, &command.id).into())
                 }
-                Some(answer) => Ok(Done::Submitted(Submitted::Answered(answer))),
-                None => Ok(Done::Submitted(Submitted::Pending)),
+                Some(answer) => Ok(WriteReply::Submitted(SubmitOutcome::Answered(answer))),
+                None => Ok(WriteReply::Submitted(SubmitOutcome::Pending)),
             });
         }
         let limit = self.outside.limits.queued_messages;
@@ -328,8 +338,8 @@ impl Hold {
             return Ok(Err(fault.into()));
         }
         self.write_command(&row, &rows::encode(command), &command.id, None)?;
-        self.effects.push(Effect::Command(session));
-        Ok(Ok(Done::Submitted(Submitted::New)))
+        self.effects.push(CommitNotice::Command(session));
+        Ok(Ok(WriteReply::Submitted(SubmitOutcome::New)))
     }
 
     fn withdraw(
@@ -337,7 +347,7 @@ impl Hold {
         session: SessionId,
         command: &Command,
         rejected: &Answer,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<WriteResult, SqliteError> {
         let Some(row) = SessionRow::load(self.connection()?, self.path(), session)? else {
             return Ok(Err(faults::unknown_session(session, Operation::SubmitCommand).into()));
         };
@@ -347,7 +357,7 @@ impl Hold {
             }
             Some(before) => {
                 if let Some(answer) = before.answer {
-                    return Ok(Ok(Done::Submitted(Submitted::Answered(answer))));
+                    return Ok(Ok(WriteReply::Submitted(SubmitOutcome::Answered(answer))));
                 }
                 self.write_answer(session, row.key, &command.id, &rows::encode(rejected))?;
             }
@@ -355,8 +365,8 @@ impl Hold {
                 self.write_command(&row, &rows::encode(command), &command.id, Some(rejected))?
             }
         }
-        self.effects.push(Effect::Answered(session));
-        Ok(Ok(Done::Submitted(Submitted::Answered(rejected.clone()))))
+        self.effects.push(CommitNotice::Answered(session));
+        Ok(Ok(WriteReply::Submitted(SubmitOutcome::Answered(rejected.clone()))))
     }
 
     pub(super) fn write_command(
@@ -365,7 +375,7 @@ impl Hold {
         body: &[u8],
         id: &CommandId,
         answer: Option<&Answer>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SqliteError> {
         let answer = answer.map(rows::encode);
         let checksum = rows::inbox_checksum(row.session, body, answer.as_deref());
         let connection = self.connection()?;
@@ -380,7 +390,7 @@ impl Hold {
         Ok(())
     }
 
-    pub(super) fn waiting(&self, key: i64) -> Result<usize, Trouble> {
+    pub(super) fn waiting(&self, key: i64) -> Result<usize, SqliteError> {
         let count = self
             .connection()?
             .prepare_cached("SELECT count(*) FROM inbox WHERE session = ?1 AND answer IS NULL")?
@@ -393,12 +403,12 @@ impl Hold {
         session: SessionId,
         digest: Digest,
         content: &[u8],
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<WriteResult, SqliteError> {
         let Some(known) = self.known(session)? else {
             return Ok(Err(faults::unknown_session(session, Operation::WriteBlob).into()));
         };
         self.write_blob(known.key, digest, content)?;
-        Ok(Ok(Done::Nothing))
+        Ok(Ok(WriteReply::Nothing))
     }
 
     pub(super) fn write_blob(
@@ -406,7 +416,7 @@ impl Hold {
         key: i64,
         digest: Digest,
         content: &[u8],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SqliteError> {
         let connection = self.connection()?;
         let is_new = connection
             .prepare_cached("INSERT OR IGNORE INTO blob(hash, body) VALUES (?1, ?2)")?
@@ -414,7 +424,7 @@ impl Hold {
             > 0;
         let blob = if is_new { connection.last_insert_rowid() } else { self.mark.blob };
         connection
-            .prepare_cached("INSERT OR IGNORE INTO blob_user(session, hash) VALUES (?1, ?2)")?
+            .prepare_cached("INSERT OR IGNORE INTO blob_reference(session, hash) VALUES (?1, ?2)")?
             .execute((key, digest.0))?;
         self.mark.blob = blob;
         self.frames += 4 + content.len() as u64 / 4096;

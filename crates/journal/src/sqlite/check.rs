@@ -12,13 +12,13 @@ use serde::Serialize;
 
 use super::{
     apply::snapshot_checksum,
-    errors::Trouble,
-    frame::{self, Place},
-    hold::{mark_of, witnessed},
+    errors::SqliteError,
+    frame::{self, BatchLocation},
     inspect::{self, PathContent},
     rows::{self, InboxRow, SessionRow, position},
-    schema::{self, Meta, Purpose, Setup},
-    witness::{self, Mark},
+    schema::{self, ConnectionOptions, Meta, Purpose},
+    watermark::{self, Watermark},
+    writer_connection::{mark_of, read_watermark},
 };
 use crate::contract::Digest;
 
@@ -27,7 +27,7 @@ const ENOUGH: usize = 1000;
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Check {
+pub struct CheckReport {
     /// Sessions looked at.
     pub sessions: u64,
     /// Records that are whole.
@@ -70,8 +70,12 @@ const SALVAGE: &str = "whatever `export --salvage` finds page by page";
 
 /// Checks the file at `path`. A file that cannot even be opened is a finding, not an error. `told` hears how many
 /// batches were looked at, of how many.
-pub(super) fn check(path: &Path, setup: Setup, told: &dyn Fn(u64, u64)) -> Result<Check, Fault> {
-    let mut found = Check::default();
+pub(super) fn check(
+    path: &Path,
+    setup: ConnectionOptions,
+    told: &dyn Fn(u64, u64),
+) -> Result<CheckReport, Fault> {
+    let mut found = CheckReport::default();
     let inspected = match inspect::inspect(path, Operation::CheckJournal) {
         Ok(inspected) => inspected,
         Err(fault) if fault.kind() == Kind::JournalDamaged => {
@@ -82,7 +86,7 @@ pub(super) fn check(path: &Path, setup: Setup, told: &dyn Fn(u64, u64)) -> Resul
     };
     let path = &inspected.path;
     if inspected.content == PathContent::Empty {
-        if witness::path_of(path).exists() {
+        if watermark::path_of(path).exists() {
             found.damages.push(Damage::of_file("the journal is empty, and was not", "nothing"));
         }
         return Ok(found);
@@ -92,7 +96,7 @@ pub(super) fn check(path: &Path, setup: Setup, told: &dyn Fn(u64, u64)) -> Resul
     let done = connect(path, setup).and_then(|connection| {
         // The witness first: it may then be behind what we see, but not ahead of it.
         let meta = Meta::must_load(&connection, path);
-        let seen = meta.as_ref().ok().and_then(|meta| witnessed(path, meta));
+        let seen = meta.as_ref().ok().and_then(|meta| read_watermark(path, meta));
         connection.execute_batch("BEGIN")?;
         let mut walk = Walk { connection: &connection, path, found: &mut found, told };
         walk.structure()?;
@@ -112,20 +116,20 @@ pub(super) fn check(path: &Path, setup: Setup, told: &dyn Fn(u64, u64)) -> Resul
 }
 
 /// Read-only, so that closing carries nothing over into a file that may be damaged.
-pub(super) fn connect(path: &Path, setup: Setup) -> Result<Connection, Trouble> {
-    let setup = Setup { busy: setup.busy.max(Duration::from_secs(1)), ..setup };
+pub(super) fn connect(path: &Path, setup: ConnectionOptions) -> Result<Connection, SqliteError> {
+    let setup = ConnectionOptions { busy: setup.busy.max(Duration::from_secs(1)), ..setup };
     schema::connect(path, Purpose::ReadOnly, setup)
 }
 
 struct Walk<'a> {
     connection: &'a Connection,
     path: &'a Path,
-    found: &'a mut Check,
+    found: &'a mut CheckReport,
     told: &'a dyn Fn(u64, u64),
 }
 
 /// Where a session's batches have come to.
-struct Progress {
+struct SessionProgress {
     row: SessionRow,
     next: Seq,
     chain: Option<u32>,
@@ -140,7 +144,7 @@ impl Walk<'_> {
     }
 
     /// SQLite's own opinion of its pages and indexes.
-    fn structure(&mut self) -> Result<(), Trouble> {
+    fn structure(&mut self) -> Result<(), SqliteError> {
         let mut statement = self.connection.prepare("PRAGMA integrity_check(100)")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
@@ -152,14 +156,14 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn all(&mut self, meta: &Meta, seen: Option<Mark>) -> Result<(), Trouble> {
+    fn all(&mut self, meta: &Meta, seen: Option<Watermark>) -> Result<(), SqliteError> {
         self.found.lost.clone_from(&meta.lost);
         let mark = mark_of(self.connection, meta)?;
         if let Some(seen) = seen.filter(|seen| mark.is_behind(*seen)) {
             let what = format!("the end is missing: {seen:?} was acknowledged, {mark:?} is there");
             self.report(Damage::of_file(what, "everything before it"));
         }
-        if meta.indexed > mark.gid || meta.viewed > mark.gid || meta.indexed < 0 {
+        if meta.indexed > mark.batch_id || meta.viewed > mark.batch_id || meta.indexed < 0 {
             self.report(Damage::of_file("the index claims batches that are not there", SALVAGE));
         }
         let mut sessions = self.sessions()?;
@@ -169,12 +173,13 @@ impl Walk<'_> {
         self.blobs()
     }
 
-    fn sessions(&mut self) -> Result<HashMap<i64, Progress>, Trouble> {
+    fn sessions(&mut self) -> Result<HashMap<i64, SessionProgress>, SqliteError> {
         let mut sessions = HashMap::new();
         for (key, row) in SessionRow::load_many(self.connection, self.path, 0, usize::MAX)? {
             match row {
                 Ok(row) => {
-                    sessions.insert(key, Progress { row, next: 0, chain: None, damaged: None });
+                    sessions
+                        .insert(key, SessionProgress { row, next: 0, chain: None, damaged: None });
                 }
                 Err(fault) => self.report(Damage::of_file(fault.to_string(), SALVAGE)),
             }
@@ -186,32 +191,36 @@ impl Walk<'_> {
     /// Every batch once, in the order of the file.
     fn batches(
         &mut self,
-        sessions: &mut HashMap<i64, Progress>,
+        sessions: &mut HashMap<i64, SessionProgress>,
         meta: &Meta,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SqliteError> {
         let connection = self.connection;
-        let last = connection
-            .query_row("SELECT coalesce(max(gid), 0) FROM batch", [], |row| position(row, 0))?;
+        let last =
+            connection.query_row("SELECT coalesce(max(batch_id), 0) FROM batch", [], |row| {
+                position(row, 0)
+            })?;
         let mut statement = connection
-            .prepare("SELECT gid, session, first, count, body FROM batch ORDER BY gid")?;
+            .prepare("SELECT batch_id, session, first, count, body FROM batch ORDER BY batch_id")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let (gid, key): (i64, i64) = (row.get(0)?, row.get(1)?);
-            (self.told)(gid.cast_unsigned(), last);
+            let (batch_id, key): (i64, i64) = (row.get(0)?, row.get(1)?);
+            (self.told)(batch_id.cast_unsigned(), last);
             let Some(progress) = sessions.get_mut(&key) else {
-                self.report(Damage::of_file(format!("batch {gid} has no session"), SALVAGE));
+                self.report(Damage::of_file(format!("batch {batch_id} has no session"), SALVAGE));
                 continue;
             };
             let blob = row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?;
             let good = progress.take(position(row, 2)?, position(row, 3)?, blob);
             self.found.records += good;
-            if gid <= meta.indexed {
+            if batch_id <= meta.indexed {
                 let indexed: Option<i64> = connection
-                    .prepare_cached("SELECT gid FROM span WHERE session = ?1 AND first = ?2")?
+                    .prepare_cached(
+                        "SELECT batch_id FROM batch_index WHERE session = ?1 AND first = ?2",
+                    )?
                     .query_row((key, row.get::<_, i64>(2)?), |row| row.get(0))
                     .optional()?;
-                if indexed != Some(gid) {
-                    let what = format!("batch {gid} is not where the index says");
+                if indexed != Some(batch_id) {
+                    let what = format!("batch {batch_id} is not where the index says");
                     let damage = Damage::of_session(&progress.row, what);
                     self.report(damage);
                 }
@@ -220,7 +229,11 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn ends(&mut self, sessions: HashMap<i64, Progress>, meta: &Meta) -> Result<(), Trouble> {
+    fn ends(
+        &mut self,
+        sessions: HashMap<i64, SessionProgress>,
+        meta: &Meta,
+    ) -> Result<(), SqliteError> {
         for progress in sessions.into_values() {
             let row = &progress.row;
             let head = rows::end(self.connection, row, meta.indexed)?.head;
@@ -239,7 +252,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn snapshot(&mut self, row: &SessionRow, head: Seq) -> Result<(), Trouble> {
+    fn snapshot(&mut self, row: &SessionRow, head: Seq) -> Result<(), SqliteError> {
         let found: Option<(u64, bool)> = self
             .connection
             .prepare_cached("SELECT seq, body, checksum FROM snapshot WHERE session = ?1")?
@@ -260,7 +273,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn inbox(&mut self, row: &SessionRow) -> Result<(), Trouble> {
+    fn inbox(&mut self, row: &SessionRow) -> Result<(), SqliteError> {
         let connection = self.connection;
         let sql = "SELECT id, body, answer, checksum, command FROM inbox WHERE session = ?1";
         let mut statement = connection.prepare_cached(sql)?;
@@ -282,9 +295,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn spans(&mut self, meta: &Meta) -> Result<(), Trouble> {
-        let sql = "SELECT count(*) FROM span s LEFT JOIN batch b ON b.gid = s.gid \
-             WHERE b.gid IS NULL OR b.session != s.session OR b.first != s.first OR s.gid > ?1";
+    fn spans(&mut self, meta: &Meta) -> Result<(), SqliteError> {
+        let sql = "SELECT count(*) FROM batch_index s LEFT JOIN batch b ON b.batch_id = s.batch_id \
+             WHERE b.batch_id IS NULL OR b.session != s.session OR b.first != s.first OR s.batch_id > ?1";
         let dangling: i64 = self.connection.query_row(sql, [meta.indexed], |row| row.get(0))?;
         if dangling > 0 {
             let what = format!("{dangling} index entries point nowhere");
@@ -293,7 +306,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn blobs(&mut self) -> Result<(), Trouble> {
+    fn blobs(&mut self) -> Result<(), SqliteError> {
         let connection = self.connection;
         let mut statement = connection.prepare("SELECT hash, body FROM blob")?;
         let mut rows = statement.query([])?;
@@ -307,7 +320,7 @@ impl Walk<'_> {
                 self.report(Damage::of_file(what, "the records"));
             }
         }
-        let sql = "SELECT count(*) FROM blob_user WHERE hash NOT IN (SELECT hash FROM blob)";
+        let sql = "SELECT count(*) FROM blob_reference WHERE hash NOT IN (SELECT hash FROM blob)";
         let missing: i64 = connection.query_row(sql, [], |row| row.get(0))?;
         if missing > 0 {
             let what = format!("{missing} kept outputs are missing");
@@ -317,7 +330,7 @@ impl Walk<'_> {
     }
 }
 
-impl Progress {
+impl SessionProgress {
     /// Takes the next batch of the session; returns how many of its records are whole and kept.
     fn take(&mut self, first: Seq, count: u64, blob: &[u8]) -> u64 {
         if self.damaged.is_some() {
@@ -331,7 +344,8 @@ impl Progress {
             self.damaged = Some(self.next.max(self.row.removed_to + 1));
             return 0;
         }
-        let place = Place { session: self.row.session, epoch: self.row.epoch, first, count };
+        let place =
+            BatchLocation { session: self.row.session, epoch: self.row.epoch, first, count };
         let mut good = 0;
         let unpacked = frame::unpack(place, &Bytes::copy_from_slice(blob), |record| {
             good += u64::from(record.seq > self.row.removed_to);

@@ -7,24 +7,24 @@ use rusqlite::{ErrorCode, ffi};
 
 /// Anything that stops a step: an error of SQLite, or a fault we made ourselves.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum SqliteError {
     Sql(rusqlite::Error),
     Fault(Fault),
 }
 
-impl From<rusqlite::Error> for Trouble {
+impl From<rusqlite::Error> for SqliteError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
     }
 }
 
-impl From<Fault> for Trouble {
+impl From<Fault> for SqliteError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl Trouble {
+impl SqliteError {
     pub(crate) fn into_fault(self, path: &Path, operation: Operation) -> Fault {
         match self {
             Self::Fault(fault) => fault,
@@ -120,5 +120,5 @@ pub(crate) fn io_fault(error: &std::io::Error, path: &Path, operation: Operation
 pub(crate) fn damaged(path: &Path, operation: Operation, what: impl Into<String>) -> Fault {
     Fault::new(Kind::JournalDamaged, operation)
         .with(Fact::Path, path.display().to_string())
-        .because(what)
+        .with_cause(what)
 }

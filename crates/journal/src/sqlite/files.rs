@@ -16,7 +16,7 @@ use std::{
 use rustix::fs::OFlags;
 
 use super::inspect::{Header, read_header};
-use crate::bell::lock;
+use crate::notifier::lock;
 
 /// Device and inode.
 pub(super) type Identity = (u64, u64);

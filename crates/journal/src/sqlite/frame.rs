@@ -18,8 +18,8 @@ use budao_core::{
 use bytes::Bytes;
 
 use crate::{
-    contract::{Fresh, Stored},
-    encoded::Encoded,
+    contract::{CachedEvent, StoredRecord},
+    encoded::EncodedRecord,
 };
 
 const VERSION: u8 = 1;
@@ -51,7 +51,7 @@ pub(crate) fn pack(
     session: SessionId,
     first: Seq,
     previous: u32,
-    entries: &[Encoded],
+    entries: &[EncodedRecord],
 ) -> (Vec<u8>, u32) {
     let size: usize = entries.iter().map(|entry| entry.body.len() + 40).sum();
     let mut out = Vec::with_capacity(HEADER + size);
@@ -82,7 +82,7 @@ pub(crate) fn pack(
 
 /// The place a batch claims to have.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BatchLocation {
     pub(crate) session: SessionId,
     pub(crate) epoch: Epoch,
     pub(crate) first: Seq,
@@ -91,7 +91,7 @@ pub(crate) struct Place {
 
 /// What came out of a batch: the good records, and where it went wrong if it did.
 #[derive(Debug)]
-pub(crate) struct Unpacked {
+pub(crate) struct UnpackedBatch {
     /// What the batch goes on from; none if not even that can be read.
     pub(crate) previous: Option<u32>,
     /// What the next batch must go on from. Only meaningful without damage.
@@ -101,21 +101,25 @@ pub(crate) struct Unpacked {
 }
 
 /// Unpacks a batch, handing each good record to `take`.
-pub(crate) fn unpack(place: Place, body: &Bytes, mut take: impl FnMut(Stored)) -> Unpacked {
+pub(crate) fn unpack(
+    place: BatchLocation,
+    body: &Bytes,
+    mut take: impl FnMut(StoredRecord),
+) -> UnpackedBatch {
     let bytes: &[u8] = body;
-    let whole = |previous, checksum| Unpacked { previous, checksum, damaged: None };
+    let whole = |previous, checksum| UnpackedBatch { previous, checksum, damaged: None };
     let Some((&[VERSION, a, b, c, d], _)) = bytes.split_first_chunk::<HEADER>() else {
-        return Unpacked { damaged: Some(place.first), ..whole(None, 0) };
+        return UnpackedBatch { damaged: Some(place.first), ..whole(None, 0) };
     };
     let previous = u32::from_le_bytes([a, b, c, d]);
     let mut checksum = begin(previous, place.session, place.first, place.count);
-    let mut state = Running { at: 0, turn: 0, trace: Trace::NONE };
+    let mut state = DeltaState { at: 0, turn: 0, trace: Trace::NONE };
     let mut offset = HEADER;
     for seq in place.first..place.first.saturating_add(place.count) {
         let Some(record) = next(bytes, offset, checksum, &mut state) else {
-            return Unpacked { damaged: Some(seq), ..whole(Some(previous), checksum) };
+            return UnpackedBatch { damaged: Some(seq), ..whole(Some(previous), checksum) };
         };
-        take(Stored {
+        take(StoredRecord {
             session: place.session,
             epoch: place.epoch,
             seq,
@@ -123,31 +127,31 @@ pub(crate) fn unpack(place: Place, body: &Bytes, mut take: impl FnMut(Stored)) -
             trace: state.trace,
             turn: state.turn,
             body: body.slice(record.start..record.end),
-            fresh: Fresh::default(),
+            fresh: CachedEvent::default(),
         });
         checksum = record.checksum;
         offset = record.end + 4;
     }
     if offset != bytes.len() {
         let last = place.first.saturating_add(place.count);
-        return Unpacked { damaged: Some(last), ..whole(Some(previous), checksum) };
+        return UnpackedBatch { damaged: Some(last), ..whole(Some(previous), checksum) };
     }
     whole(Some(previous), checksum)
 }
 
-struct Running {
+struct DeltaState {
     at: i64,
     turn: u64,
     trace: Trace,
 }
 
-struct Span {
+struct RecordSpan {
     start: usize,
     end: usize,
     checksum: u32,
 }
 
-fn next(bytes: &[u8], offset: usize, checksum: u32, state: &mut Running) -> Option<Span> {
+fn next(bytes: &[u8], offset: usize, checksum: u32, state: &mut DeltaState) -> Option<RecordSpan> {
     let mut at = offset;
     let length = usize::try_from(take_varint(bytes, &mut at)?).ok()?;
     let flags = *bytes.get(at)?;
@@ -170,8 +174,8 @@ fn next(bytes: &[u8], offset: usize, checksum: u32, state: &mut Running) -> Opti
     if found != u32::from_le_bytes(sum) {
         return None;
     }
-    *state = Running { at: moment, turn, trace };
-    Some(Span { start: at, end, checksum: found })
+    *state = DeltaState { at: moment, turn, trace };
+    Some(RecordSpan { start: at, end, checksum: found })
 }
 
 const fn zigzag(number: i64) -> u64 {
@@ -214,17 +218,17 @@ mod tests {
 
     const SESSION: SessionId = SessionId(Uuid::from_u128(7));
 
-    fn place(first: Seq, count: u64) -> Place {
-        Place { session: SESSION, epoch: Epoch(1), first, count }
+    fn place(first: Seq, count: u64) -> BatchLocation {
+        BatchLocation { session: SESSION, epoch: Epoch(1), first, count }
     }
 
-    fn entry(at: i64, trace: u128, turn: u64, body: &[u8]) -> Encoded {
+    fn entry(at: i64, trace: u128, turn: u64, body: &[u8]) -> EncodedRecord {
         let trace = if trace == 0 { Trace::NONE } else { Trace::from_random(trace) };
         let (at, body) = (Timestamp::from_micros(at), Bytes::copy_from_slice(body));
-        Encoded { at, trace, turn, body, event: None }
+        EncodedRecord { at, trace, turn, body, event: None }
     }
 
-    fn sample() -> Vec<Encoded> {
+    fn sample() -> Vec<EncodedRecord> {
         vec![
             entry(1_700_000_000_000_000, 5, 1, b"one"),
             entry(1_700_000_000_000_000, 5, 1, b"two and more"),
@@ -249,7 +253,7 @@ mod tests {
         eprintln!("security T9: {tried} bits of batches altered, one at a time");
     }
 
-    fn flip_every_bit(entries: &[Encoded]) -> usize {
+    fn flip_every_bit(entries: &[EncodedRecord]) -> usize {
         let (good, _) = pack(SESSION, 4, 9, entries);
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
@@ -294,7 +298,7 @@ mod tests {
     fn a_batch_at_another_place_is_noticed() {
         let (body, _) = pack(SESSION, 4, 9, &sample());
         let other = SessionId(Uuid::from_u128(8));
-        for wrong in [place(5, 3), place(4, 2), Place { session: other, ..place(4, 3) }] {
+        for wrong in [place(5, 3), place(4, 2), BatchLocation { session: other, ..place(4, 3) }] {
             let unpacked = unpack(wrong, &body.clone().into(), drop);
             assert_eq!(unpacked.damaged, Some(wrong.first), "{wrong:?}");
         }
@@ -309,7 +313,7 @@ mod tests {
             ),
             previous in any::<u32>(),
         ) {
-            let entries: Vec<Encoded> = entries
+            let entries: Vec<EncodedRecord> = entries
                 .iter()
                 .map(|(at, trace, turn, body)| entry(*at, *trace, *turn, body))
                 .collect();

@@ -19,7 +19,7 @@ use super::{
     files::{self, OpenFile},
     pages,
     schema::APPLICATION,
-    witness,
+    watermark,
 };
 
 /// Links followed in a row, as many as Linux follows.
@@ -224,7 +224,7 @@ fn content(path: &Path, header: &[u8], operation: Operation) -> Result<PathConte
     match application(newest) {
         Some(APPLICATION) => Ok(PathContent::Journal),
         Some(0) if has_no_tables(newest) => Ok(PathContent::Empty),
-        _ if witness::is_beside(path) => {
+        _ if watermark::is_beside(path) => {
             Err(damaged(path, operation, "the header of the file is not that of a journal"))
         }
         Some(_) => Err(not_a_journal(path, "database", operation)),
@@ -253,7 +253,7 @@ fn refuse_side_files_of_others(journal: &Path) -> Result<(), Fault> {
     let kinds: [(&str, &[&[u8]]); 3] =
         [("-wal", &WAL), ("-journal", &ROLLBACK), ("-shm", &[&index])];
     for (suffix, beginnings) in kinds {
-        let path = witness::with_suffix(journal, suffix);
+        let path = watermark::with_suffix(journal, suffix);
         let is_absent = |error: &Error| error.kind() == ErrorKind::NotFound;
         let is_ours = match files::open_regular(&path).and_then(|file| read_header(&file, 0)) {
             Ok(header) => {

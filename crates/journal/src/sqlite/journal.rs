@@ -11,24 +11,23 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use super::{
-    Shared, Sqlite,
-    ask::{Ask, Done, Prepared},
-    into_fault, mixed_up, queries,
+    Sqlite, SqliteShared, into_fault, mixed_up, queries,
     reader::{self, Readers},
-    witness::with_suffix,
+    watermark::with_suffix,
+    write_request::{EncodedAppend, WriteReply, WriteRequest},
 };
 use crate::{
     contract::{
-        Append, AppendError, Digest, Filter, Info, Journal, Lease, LeaseRequest, Load, Page,
-        PageLimits, Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary,
-        Unfinished, Watch,
+        Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Journal, Lease,
+        LeaseRequest, Load, Page, PageLimits, Rate, RateQuery, Retention, RetentionReport,
+        SessionSummary, Snapshot, StoredRecord, SubmitOutcome, UnfinishedSession,
     },
     faults,
-    follow::{self, Pages},
+    follow::{self, PageSource},
 };
 
 #[async_trait]
-impl Pages for Readers {
+impl PageSource for Readers {
     async fn page(
         self: Arc<Self>,
         session: SessionId,
@@ -45,50 +44,50 @@ impl Pages for Readers {
 #[async_trait]
 impl Journal for Sqlite {
     async fn take_lease(&self, request: LeaseRequest) -> Result<Lease, Fault> {
-        match self.write(Ask::TakeLease(request)).await.map_err(into_fault)? {
-            Done::Lease(lease) => Ok(lease),
+        match self.write(WriteRequest::TakeLease(request)).await.map_err(into_fault)? {
+            WriteReply::Lease(lease) => Ok(lease),
             done => Err(mixed_up(Operation::TakeLease, &done)),
         }
     }
 
     async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease, Fault> {
-        match self.write(Ask::Renew(lease.clone(), ttl)).await.map_err(into_fault)? {
-            Done::Lease(lease) => Ok(lease),
+        match self.write(WriteRequest::Renew(lease.clone(), ttl)).await.map_err(into_fault)? {
+            WriteReply::Lease(lease) => Ok(lease),
             done => Err(mixed_up(Operation::TakeLease, &done)),
         }
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), Fault> {
-        self.write(Ask::Release(lease.clone())).await.map_err(into_fault)?;
+        self.write(WriteRequest::Release(lease.clone())).await.map_err(into_fault)?;
         Ok(())
     }
 
     async fn append(&self, append: Append) -> Result<Seq, AppendError> {
-        let prepared = Prepared::new(append);
+        let prepared = EncodedAppend::new(append);
         let (limit, size) = (self.shared.options.append_bytes, prepared.bytes());
         if size > limit {
             let operation = Operation::AppendRecords;
             return Err(faults::limit(operation, "append_bytes", "bytes", limit, size).into());
         }
-        match self.write(Ask::Append(prepared)).await? {
-            Done::Head(head) => Ok(head),
+        match self.write(WriteRequest::Append(prepared)).await? {
+            WriteReply::Head(head) => Ok(head),
             done => Err(mixed_up(Operation::AppendRecords, &done).into()),
         }
     }
 
     fn load(&self) -> Load {
-        let waiting = self.shared.desk.as_ref().map_or(0, |desk| {
-            self.shared.options.queue.max(1).saturating_sub(desk.slots.available_permits())
+        let waiting = self.shared.writer_handle.as_ref().map_or(0, |writer_handle| {
+            self.shared.options.queue.max(1).saturating_sub(writer_handle.slots.available_permits())
         });
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
         let path = &self.shared.path;
         Load { waiting, bytes: size(path) + size(&with_suffix(path, "-wal")) }
     }
 
-    async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault> {
-        let ask = Ask::Submit(session, Box::new(command));
+    async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault> {
+        let ask = WriteRequest::Submit(session, Box::new(command));
         match self.write(ask).await.map_err(into_fault)? {
-            Done::Submitted(submitted) => Ok(submitted),
+            WriteReply::Submitted(submitted) => Ok(submitted),
             done => Err(mixed_up(Operation::SubmitCommand, &done)),
         }
     }
@@ -99,9 +98,9 @@ impl Journal for Sqlite {
         command: Command,
         fault: Fault,
     ) -> Result<Answer, Fault> {
-        let ask = Ask::Withdraw(session, Box::new(command), Answer::Rejected { fault });
+        let ask = WriteRequest::Withdraw(session, Box::new(command), Answer::Rejected { fault });
         match self.write(ask).await.map_err(into_fault)? {
-            Done::Submitted(Submitted::Answered(answer)) => Ok(answer),
+            WriteReply::Submitted(SubmitOutcome::Answered(answer)) => Ok(answer),
             done => Err(mixed_up(Operation::SubmitCommand, &done)),
         }
     }
@@ -120,21 +119,21 @@ impl Journal for Sqlite {
     }
 
     async fn await_answer(&self, session: SessionId, id: &CommandId) -> Result<Answer, Fault> {
-        let mut ear = self.shared.bell.listen(session);
+        let mut subscription = self.shared.notifier.subscribe(session);
         loop {
             match self.shared.answer(session, id).await? {
                 Some(Some(answer)) => return Ok(answer),
-                Some(None) => ear.answers_changed().await,
+                Some(None) => subscription.answers_changed().await,
                 None => return Err(faults::unknown_command(session, id)),
             }
         }
     }
 
-    fn watch(&self, session: SessionId) -> Watch {
-        Watch(self.shared.bell.listen(session))
+    fn watch(&self, session: SessionId) -> ChangeWatch {
+        ChangeWatch(self.shared.notifier.subscribe(session))
     }
 
-    async fn info(&self, session: SessionId) -> Result<Option<Info>, Fault> {
+    async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
         let now = self.shared.world.clock.now();
         let readers = &self.shared.readers;
         readers
@@ -157,8 +156,8 @@ impl Journal for Sqlite {
         &self,
         session: SessionId,
         after: Seq,
-    ) -> BoxStream<'static, Result<Vec<Stored>, Fault>> {
-        follow::follow(self.shared.readers.clone(), &self.shared.bell, session, after)
+    ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
+        follow::follow(self.shared.readers.clone(), &self.shared.notifier, session, after)
     }
 
     async fn snapshot(&self, session: SessionId) -> Result<Option<Snapshot>, Fault> {
@@ -177,7 +176,7 @@ impl Journal for Sqlite {
             return Err(faults::limit(operation, "output_bytes_kept", "bytes", limit, size));
         }
         let digest = Digest::of(&content);
-        self.write(Ask::PutBlob(session, digest, content)).await.map_err(into_fault)?;
+        self.write(WriteRequest::PutBlob(session, digest, content)).await.map_err(into_fault)?;
         Ok(digest)
     }
 
@@ -190,7 +189,7 @@ impl Journal for Sqlite {
             .await
     }
 
-    async fn sessions(&self, filter: Filter) -> Result<Vec<Summary>, Fault> {
+    async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault> {
         self.catch_up().await?;
         let readers = &self.shared.readers;
         readers
@@ -204,7 +203,7 @@ impl Journal for Sqlite {
         &self,
         after: Option<SessionId>,
         limit: usize,
-    ) -> Result<Vec<Unfinished>, Fault> {
+    ) -> Result<Vec<UnfinishedSession>, Fault> {
         self.catch_up().await?;
         let now = self.shared.world.clock.now();
         let readers = &self.shared.readers;
@@ -224,18 +223,18 @@ impl Journal for Sqlite {
     }
 
     async fn rebuild_views(&self) -> Result<(), Fault> {
-        self.write(Ask::RebuildViews).await.map_err(into_fault)?;
+        self.write(WriteRequest::RebuildViews).await.map_err(into_fault)?;
         self.catch_up().await
     }
 
-    async fn retain(&self, retention: Retention) -> Result<Retained, Fault> {
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
         self.catch_up().await?;
-        let mut total = Retained::default();
+        let mut total = RetentionReport::default();
         let mut next = Some(0);
         while let Some(after) = next {
-            let ask = Ask::Retain(after, retention.clone());
+            let ask = WriteRequest::Retain(after, retention.clone());
             match self.write(ask).await.map_err(into_fault)? {
-                Done::Retained(retained, more) => {
+                WriteReply::Retained(retained, more) => {
                     total.sessions += retained.sessions;
                     total.records += retained.records;
                     next = more;
@@ -243,8 +242,10 @@ impl Journal for Sqlite {
                 done => return Err(mixed_up(Operation::ApplyRetention, &done)),
             }
         }
-        match self.write(Ask::Sweep).await.map_err(into_fault)? {
-            Done::Retained(retained, _) => Ok(Retained { blobs: retained.blobs, ..total }),
+        match self.write(WriteRequest::Sweep).await.map_err(into_fault)? {
+            WriteReply::Retained(retained, _) => {
+                Ok(RetentionReport { blobs: retained.blobs, ..total })
+            }
             done => Err(mixed_up(Operation::ApplyRetention, &done)),
         }
     }
@@ -252,14 +253,14 @@ impl Journal for Sqlite {
     async fn delete(&self, session: SessionId) -> Result<bool, Fault> {
         // What was counted stays counted, so it must have been counted first.
         self.catch_up().await?;
-        match self.write(Ask::Delete(session)).await.map_err(into_fault)? {
-            Done::Deleted(was_there) => Ok(was_there),
+        match self.write(WriteRequest::Delete(session)).await.map_err(into_fault)? {
+            WriteReply::Deleted(was_there) => Ok(was_there),
             done => Err(mixed_up(Operation::ApplyRetention, &done)),
         }
     }
 }
 
-impl Shared {
+impl SqliteShared {
     async fn answer(
         &self,
         session: SessionId,

@@ -4,27 +4,27 @@ use std::path::Path;
 
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
-    seams::World,
+    world::World,
 };
 use rusqlite::Connection;
 
 use super::{
-    errors::{Trouble, io_fault},
+    errors::{SqliteError, io_fault},
     files,
-    hold::{mark_of, witnessed},
     inspect::Inspected,
     rows::SessionRow,
     schema::{self, Meta, Purpose},
-    witness::Mark,
-    writer::Outside,
+    watermark::Watermark,
+    writer_connection::{mark_of, read_watermark},
+    writer_thread::WriterContext,
 };
 use crate::contract::new_epoch;
 
 /// Opens the file for writing after it was inspected.
 pub(super) fn prepare(
-    outside: &Outside,
+    outside: &WriterContext,
     inspected: &Inspected,
-) -> Result<(Connection, Meta, Mark), Fault> {
+) -> Result<(Connection, Meta, Watermark), Fault> {
     let path = &outside.path;
     let opened = connect(outside, inspected).and_then(|connection| {
         connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -36,7 +36,7 @@ pub(super) fn prepare(
 }
 
 /// Connects to the very file that was inspected, or changes nothing.
-fn connect(outside: &Outside, inspected: &Inspected) -> Result<Connection, Trouble> {
+fn connect(outside: &WriterContext, inspected: &Inspected) -> Result<Connection, SqliteError> {
     let path = &outside.path;
     let connection = schema::open(path, Purpose::Write, outside.setup)?;
     let found =
@@ -44,7 +44,7 @@ fn connect(outside: &Outside, inspected: &Inspected) -> Result<Connection, Troub
     if inspected.file.as_ref().map(|file| file.identity) != Some(found) {
         let fault = Fault::new(Kind::JournalGone, Operation::OpenJournal)
             .with(Fact::Path, path.display().to_string())
-            .because("the file was replaced while it was opened");
+            .with_cause("the file was replaced while it was opened");
         return Err(fault.into());
     }
     schema::set_up(&connection, path, Purpose::Write, outside.setup)?;
@@ -52,7 +52,11 @@ fn connect(outside: &Outside, inspected: &Inspected) -> Result<Connection, Troub
 }
 
 /// With the file locked against other writers, decides what history this is.
-fn settle(connection: &Connection, path: &Path, world: &World) -> Result<(Meta, Mark), Trouble> {
+fn settle(
+    connection: &Connection,
+    path: &Path,
+    world: &World,
+) -> Result<(Meta, Watermark), SqliteError> {
     let Some(mut meta) = Meta::load(connection, path)? else {
         let meta = Meta {
             journal: *world.uuid().as_bytes(),
@@ -64,7 +68,7 @@ fn settle(connection: &Connection, path: &Path, world: &World) -> Result<(Meta, 
             lost: None,
         };
         meta.store(connection)?;
-        return Ok((meta, Mark::default()));
+        return Ok((meta, Watermark::default()));
     };
     let mark = mark_of(connection, &meta)?;
     if meta.is_copy {
@@ -73,21 +77,22 @@ fn settle(connection: &Connection, path: &Path, world: &World) -> Result<(Meta, 
         meta.is_copy = false;
         meta.store(connection)?;
         renew_epochs(connection, path, world)?;
-    } else if let Some(witnessed) = witnessed(path, &meta).filter(|seen| mark.is_behind(*seen)) {
+    } else if let Some(witnessed) = read_watermark(path, &meta).filter(|seen| mark.is_behind(*seen))
+    {
         let lost = format!(
             "{}: batches up to {}, commands up to {} and leases up to {} had been acknowledged; \
              the file has {}, {} and {}",
             world.clock.now(),
-            witnessed.gid,
+            witnessed.batch_id,
             witnessed.inbox,
             witnessed.token,
-            mark.gid,
+            mark.batch_id,
             mark.inbox,
             mark.token,
         );
         tracing::error!(path = %path.display(), lost, "the journal has lost its end");
         // Positions and tokens that were given must not be given again as if they were the same.
-        meta.floor = meta.floor.max(witnessed.gid);
+        meta.floor = meta.floor.max(witnessed.batch_id);
         meta.last_token = meta.last_token.max(witnessed.token);
         meta.lost = Some(lost);
         meta.store(connection)?;
@@ -98,7 +103,7 @@ fn settle(connection: &Connection, path: &Path, world: &World) -> Result<(Meta, 
 }
 
 /// History was replaced: nobody's cursor into it is good any more, and nobody holds a lease.
-fn renew_epochs(connection: &Connection, path: &Path, world: &World) -> Result<(), Trouble> {
+fn renew_epochs(connection: &Connection, path: &Path, world: &World) -> Result<(), SqliteError> {
     let mut after = 0;
     loop {
         let rows = SessionRow::load_many(connection, path, after, 1000)?;

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, fs::File, io, os::unix::fs::FileExt, path::Path};
 
-use super::{files::open_regular, inspect::read_header, witness::with_suffix};
+use super::{files::open_regular, inspect::read_header, watermark::with_suffix};
 
 const LEAF_TABLE: u8 = 0x0d;
 const LEAF_INDEX: u8 = 0x0a;
@@ -14,7 +14,7 @@ const VALUE_MAX: usize = 256 << 20;
 
 /// The pages of a database and its write-ahead log.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct DatabasePages {
     file: File,
     wal: Option<File>,
     /// Where the newest committed copy of a page is in the log.
@@ -25,7 +25,7 @@ pub(super) struct Pages {
 
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum PageValue {
     Null,
     Integer(i64),
     Text(String),
@@ -33,7 +33,7 @@ pub(super) enum Value {
     Other,
 }
 
-impl Value {
+impl PageValue {
     pub(super) fn integer(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
@@ -43,9 +43,9 @@ impl Value {
 }
 
 /// A row of a leaf: its rowid (0 in an index) and its values.
-pub(super) type Row = (i64, Vec<Value>);
+pub(super) type PageRow = (i64, Vec<PageValue>);
 
-impl Pages {
+impl DatabasePages {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = open_regular(path)?;
         let mut header = [0; 100];
@@ -82,7 +82,7 @@ impl Pages {
     }
 
     /// The rows of a leaf page; none of any other page.
-    pub(super) fn rows(&self, number: u32) -> Vec<Row> {
+    pub(super) fn rows(&self, number: u32) -> Vec<PageRow> {
         let Some(page) = self.page(number) else { return Vec::new() };
         let start = if number == 1 { 100 } else { 0 };
         let kind = page[start];
@@ -100,7 +100,7 @@ impl Pages {
             .collect()
     }
 
-    fn row(&self, page: &[u8], mut at: usize, is_table: bool) -> Option<Row> {
+    fn row(&self, page: &[u8], mut at: usize, is_table: bool) -> Option<PageRow> {
         let length = usize::try_from(varint(page, &mut at)?).ok()?;
         if length > VALUE_MAX {
             return None;
@@ -152,7 +152,7 @@ fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     Some(number << 8 | u64::from(byte))
 }
 
-fn values(payload: &[u8]) -> Option<Vec<Value>> {
+fn values(payload: &[u8]) -> Option<Vec<PageValue>> {
     let mut at = 0;
     let header = usize::try_from(varint(payload, &mut at)?).ok()?;
     let mut body = header;
@@ -169,13 +169,13 @@ fn values(payload: &[u8]) -> Option<Vec<Value>> {
         let bytes = payload.get(body..body.checked_add(width)?)?;
         body += width;
         values.push(match kind {
-            0 => Value::Null,
-            1..=6 => Value::Integer(integer(bytes)),
-            8 => Value::Integer(0),
-            9 => Value::Integer(1),
-            _ if kind < 12 => Value::Other,
-            _ if kind % 2 == 0 => Value::Blob(bytes.to_vec()),
-            _ => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+            0 => PageValue::Null,
+            1..=6 => PageValue::Integer(integer(bytes)),
+            8 => PageValue::Integer(0),
+            9 => PageValue::Integer(1),
+            _ if kind < 12 => PageValue::Other,
+            _ if kind % 2 == 0 => PageValue::Blob(bytes.to_vec()),
+            _ => PageValue::Text(String::from_utf8_lossy(bytes).into_owned()),
         });
     }
     Some(values)

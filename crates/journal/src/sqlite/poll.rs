@@ -16,12 +16,12 @@ use rusqlite::Connection;
 use uuid::Uuid;
 
 use super::{
-    errors::Trouble,
+    errors::SqliteError,
     reader::Readers,
     rows::{SessionRow, position},
     schema,
 };
-use crate::bell::{Bell, lock};
+use crate::notifier::{Notifier, lock};
 
 /// How often we look. Half of what is promised, with room for the look itself.
 const BEAT: Duration = Duration::from_millis(20);
@@ -30,9 +30,9 @@ const SLOW_BEAT: Duration = Duration::from_millis(500);
 
 /// The batches this process has written last, without one of another process among them.
 #[derive(Debug, Default)]
-pub(super) struct Ours(Mutex<(i64, i64)>);
+pub(super) struct OwnBatches(Mutex<(i64, i64)>);
 
-impl Ours {
+impl OwnBatches {
     /// From this batch to that one, all are ours.
     pub(super) fn claim(&self, from: i64, to: i64) {
         *lock(&self.0) = (from, to);
@@ -48,24 +48,24 @@ impl Ours {
 /// Keeps the thread going; dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Poller {
-    signal: Arc<Signal>,
+    signal: Arc<PollerSignal>,
 }
 
 #[derive(Debug, Default)]
-struct Signal {
-    state: Mutex<State>,
+struct PollerSignal {
+    state: Mutex<PollerState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PollerState {
     is_heard: bool,
     is_over: bool,
     /// Waking a thread that is on its beat would cost two switches, and it could do nothing.
     sleeps: bool,
 }
 
-impl Signal {
+impl PollerSignal {
     /// Somebody listens.
     fn wake(&self) {
         let mut state = lock(&self.state);
@@ -102,14 +102,19 @@ impl Signal {
 
 impl Poller {
     pub(super) fn start(
-        bell: &Arc<Bell>,
+        notifier: &Arc<Notifier>,
         readers: Arc<Readers>,
-        ours: Arc<Ours>,
+        ours: Arc<OwnBatches>,
     ) -> std::io::Result<Self> {
-        let signal = Arc::new(Signal::default());
+        let signal = Arc::new(PollerSignal::default());
         let waker = signal.clone();
-        bell.on_listen(Box::new(move || waker.wake()));
-        let thread = Thread { signal: signal.clone(), bell: Arc::downgrade(bell), readers, ours };
+        notifier.on_subscribe(Box::new(move || waker.wake()));
+        let thread = PollerThread {
+            signal: signal.clone(),
+            notifier: Arc::downgrade(notifier),
+            readers,
+            ours,
+        };
         std::thread::Builder::new()
             .name("journal-poll".into())
             .spawn(move || while thread.signal.sleep() && thread.listen_until_silence() {})?;
@@ -123,110 +128,118 @@ impl Drop for Poller {
     }
 }
 
-struct Thread {
-    signal: Arc<Signal>,
-    bell: Weak<Bell>,
+struct PollerThread {
+    signal: Arc<PollerSignal>,
+    notifier: Weak<Notifier>,
     readers: Arc<Readers>,
-    ours: Arc<Ours>,
+    ours: Arc<OwnBatches>,
 }
 
 /// How far we have seen.
-struct Seen {
+struct PollCursor {
     connection: Connection,
     version: i64,
-    gid: i64,
+    batch_id: i64,
     inbox: i64,
     histories: HashMap<SessionId, Option<(u32, u64)>>,
     looked: Instant,
     has_news: bool,
 }
 
-impl Thread {
+impl PollerThread {
     /// False when the journal is gone.
     fn listen_until_silence(&self) -> bool {
         let mut seen = None;
         loop {
-            let Some(bell) = self.bell.upgrade() else { return false };
-            if bell.is_silent() {
+            let Some(notifier) = self.notifier.upgrade() else { return false };
+            if notifier.is_idle() {
                 return true;
             }
             let step = match &mut seen {
-                Some(seen) => self.look(seen, &bell),
-                None => self.begin(&bell).map(|begun| seen = Some(begun)),
+                Some(seen) => self.look(seen, &notifier),
+                None => self.begin(&notifier).map(|begun| seen = Some(begun)),
             };
             if let Err(trouble) = step {
                 tracing::debug!(?trouble, "looking for what other processes wrote");
                 seen = None;
             }
-            drop(bell);
+            drop(notifier);
             if !self.signal.beat() {
                 return false;
             }
         }
     }
 
-    fn begin(&self, bell: &Bell) -> Result<Seen, Trouble> {
+    fn begin(&self, notifier: &Notifier) -> Result<PollCursor, SqliteError> {
         let (purpose, setup) = self.readers.manner();
         let connection = schema::connect(self.readers.path(), purpose, setup)?;
-        let gid: Option<i64> =
-            connection.query_row("SELECT max(gid) FROM batch", [], |row| row.get(0))?;
+        let batch_id: Option<i64> =
+            connection.query_row("SELECT max(batch_id) FROM batch", [], |row| row.get(0))?;
         let inbox: Option<i64> =
             connection.query_row("SELECT max(id) FROM inbox", [], |row| row.get(0))?;
-        let seen = Seen {
+        let seen = PollCursor {
             version: version(&connection)?,
             connection,
-            gid: gid.unwrap_or(0),
+            batch_id: batch_id.unwrap_or(0),
             inbox: inbox.unwrap_or(0),
             histories: HashMap::new(),
             looked: Instant::now(),
             has_news: true,
         };
         // What came between their first look and ours is in neither; they look once more.
-        for session in bell.heard() {
-            bell.poke(session);
+        for session in notifier.subscribed_sessions() {
+            notifier.wake_all(session);
         }
         Ok(seen)
     }
 
-    fn look(&self, seen: &mut Seen, bell: &Bell) -> Result<(), Trouble> {
+    fn look(&self, seen: &mut PollCursor, notifier: &Notifier) -> Result<(), SqliteError> {
         if seen.has_news && seen.looked.elapsed() >= SLOW_BEAT {
-            self.hear_histories(seen, bell)?;
+            self.read_histories(seen, notifier)?;
         }
         let now = version(&seen.connection)?;
         if now == seen.version {
             return Ok(());
         }
         seen.version = now;
-        self.hear_records(seen, bell)?;
-        self.hear_commands(seen, bell)?;
-        bell.all_answered();
+        self.read_new_records(seen, notifier)?;
+        self.read_new_commands(seen, notifier)?;
+        notifier.all_answered();
         seen.has_news = true;
         Ok(())
     }
 
-    fn hear_records(&self, seen: &mut Seen, bell: &Bell) -> Result<(), Trouble> {
+    fn read_new_records(
+        &self,
+        seen: &mut PollCursor,
+        notifier: &Notifier,
+    ) -> Result<(), SqliteError> {
         let last: Option<i64> = seen
             .connection
-            .prepare_cached("SELECT max(gid) FROM batch")?
+            .prepare_cached("SELECT max(batch_id) FROM batch")?
             .query_row([], |row| row.get(0))?;
-        if let Some(last) = last.filter(|last| self.ours.has(seen.gid + 1, *last)) {
-            seen.gid = seen.gid.max(last);
+        if let Some(last) = last.filter(|last| self.ours.has(seen.batch_id + 1, *last)) {
+            seen.batch_id = seen.batch_id.max(last);
             return Ok(());
         }
         let mut statement = seen.connection.prepare_cached(
-            "SELECT b.gid, b.first + b.count - 1, s.uuid FROM batch b \
-             JOIN session s ON s.id = b.session WHERE b.gid > ?1 ORDER BY b.gid",
+            "SELECT b.batch_id, b.first + b.count - 1, s.uuid FROM batch b \
+             JOIN session s ON s.id = b.session WHERE b.batch_id > ?1 ORDER BY b.batch_id",
         )?;
-        let mut rows = statement.query([seen.gid])?;
+        let mut rows = statement.query([seen.batch_id])?;
         while let Some(row) = rows.next()? {
-            seen.gid = row.get(0)?;
+            seen.batch_id = row.get(0)?;
             let session = SessionId(Uuid::from_bytes(row.get(2)?));
-            bell.records(session, position(row, 1)?, Vec::new());
+            notifier.records(session, position(row, 1)?, Vec::new());
         }
         Ok(())
     }
 
-    fn hear_commands(&self, seen: &mut Seen, bell: &Bell) -> Result<(), Trouble> {
+    fn read_new_commands(
+        &self,
+        seen: &mut PollCursor,
+        notifier: &Notifier,
+    ) -> Result<(), SqliteError> {
         let mut statement = seen.connection.prepare_cached(
             "SELECT i.id, s.uuid FROM inbox i JOIN session s ON s.id = i.session \
              WHERE i.id > ?1 ORDER BY i.id",
@@ -234,19 +247,23 @@ impl Thread {
         let mut rows = statement.query([seen.inbox])?;
         while let Some(row) = rows.next()? {
             seen.inbox = row.get(0)?;
-            bell.command(SessionId(Uuid::from_bytes(row.get(1)?)));
+            notifier.command(SessionId(Uuid::from_bytes(row.get(1)?)));
         }
         Ok(())
     }
 
-    fn hear_histories(&self, seen: &mut Seen, bell: &Bell) -> Result<(), Trouble> {
+    fn read_histories(
+        &self,
+        seen: &mut PollCursor,
+        notifier: &Notifier,
+    ) -> Result<(), SqliteError> {
         let before = std::mem::take(&mut seen.histories);
-        for session in bell.heard() {
+        for session in notifier.subscribed_sessions() {
             let row = SessionRow::load(&seen.connection, self.readers.path(), session)?;
             let now = row.map(|row| (row.epoch.0, row.removed_to));
             // A session that is gone is told even if we never saw it.
             if before.get(&session).map_or(now.is_none(), |before| *before != now) {
-                bell.history_changed(session);
+                notifier.history_changed(session);
             }
             seen.histories.insert(session, now);
         }

@@ -15,31 +15,31 @@ use rusqlite::{Connection, OptionalExtension};
 use uuid::Uuid;
 
 use super::{
-    errors::Trouble,
-    frame::{self, Place},
-    hold::Hold,
+    errors::SqliteError,
+    frame::{self, BatchLocation},
     rows::{self, position},
     schema::{Meta, VIEWS},
+    writer_connection::WriterConnection,
 };
 use crate::{
-    contract::{Stored, Summary},
+    contract::{SessionSummary, StoredRecord},
     views,
 };
 
 /// Batches taken into the views in one transaction.
 const SLICE: usize = 1024;
 
-struct Row {
-    gid: i64,
+struct BatchRow {
+    batch_id: i64,
     key: i64,
-    place: Place,
+    place: BatchLocation,
     body: Bytes,
 }
 
 /// What one slice changes, gathered so that each row is written once.
 #[derive(Default)]
-struct Changes {
-    summaries: HashMap<i64, Summary>,
+struct ViewChanges {
+    summaries: HashMap<i64, SessionSummary>,
     relabelled: HashSet<i64>,
     traces: HashSet<(u128, i64)>,
     tools: HashSet<(String, i64)>,
@@ -47,26 +47,26 @@ struct Changes {
     rates: HashMap<(&'static str, i64), (i64, i64)>,
 }
 
-impl Hold {
+impl WriterConnection {
     /// Takes the next slice into the views. Is there more?
-    pub(super) fn project_some(&mut self) -> Result<bool, Trouble> {
+    pub(super) fn project_some(&mut self) -> Result<bool, SqliteError> {
         self.views_work();
-        let mut changes = Changes::default();
+        let mut changes = ViewChanges::default();
         let (mut taken, mut last) = (0, self.meta.viewed);
         let mut statement = self.connection()?.prepare_cached(
-            "SELECT b.gid, b.session, b.first, b.count, b.body, s.uuid FROM batch b \
-             JOIN session s ON s.id = b.session WHERE b.gid > ?1 ORDER BY b.gid LIMIT ?2",
+            "SELECT b.batch_id, b.session, b.first, b.count, b.body, s.uuid FROM batch b \
+             JOIN session s ON s.id = b.session WHERE b.batch_id > ?1 ORDER BY b.batch_id LIMIT ?2",
         )?;
         let mut rows = statement.query((self.meta.viewed, rows::sql_limit(SLICE)))?;
         while let Some(row) = rows.next()? {
-            let row = Row::read(row)?;
+            let row = BatchRow::read(row)?;
             self.take_up(&row, &mut changes)?;
-            (taken, last) = (taken + 1, row.gid);
+            (taken, last) = (taken + 1, row.batch_id);
         }
         drop(rows);
         drop(statement);
         // Numbers without a batch (a session that was deleted) are behind us as well.
-        let viewed = if taken == SLICE { last } else { self.mark.gid };
+        let viewed = if taken == SLICE { last } else { self.mark.batch_id };
         if viewed == self.meta.viewed {
             return Ok(false);
         }
@@ -76,10 +76,10 @@ impl Hold {
         meta.store(connection)?;
         self.meta = meta;
         self.frames += 8 + changes.summaries.len() as u64;
-        Ok(viewed < self.mark.gid)
+        Ok(viewed < self.mark.batch_id)
     }
 
-    fn take_up(&self, row: &Row, changes: &mut Changes) -> Result<(), Trouble> {
+    fn take_up(&self, row: &BatchRow, changes: &mut ViewChanges) -> Result<(), SqliteError> {
         let mut records = Vec::new();
         // What is damaged cannot be viewed; whoever reads it is told.
         frame::unpack(row.place, &row.body, |record| records.push(record));
@@ -118,8 +118,8 @@ impl Hold {
         Ok(())
     }
 
-    /// Empties the views; [`Hold::project_some`] fills them again from the start.
-    pub(super) fn clear_views(&mut self) -> Result<(), Trouble> {
+    /// Empties the views; [`WriterConnection::project_some`] fills them again from the start.
+    pub(super) fn clear_views(&mut self) -> Result<(), SqliteError> {
         let connection = self.connection()?;
         for view in VIEWS {
             connection.execute(&format!("DELETE FROM {view}"), [])?;
@@ -131,24 +131,28 @@ impl Hold {
     }
 }
 
-fn log_unreadable(record: &Stored, fault: &budao_core::Fault) {
+fn log_unreadable(record: &StoredRecord, fault: &budao_core::Fault) {
     tracing::warn!(session = %record.session, seq = record.seq, %fault, "not in the views");
 }
 
-impl Row {
+impl BatchRow {
     fn read(row: &rusqlite::Row<'_>) -> Result<Self, rusqlite::Error> {
         let session = SessionId(Uuid::from_bytes(row.get(5)?));
         let (first, count) = (position(row, 2)?, position(row, 3)?);
         Ok(Self {
-            gid: row.get(0)?,
+            batch_id: row.get(0)?,
             key: row.get(1)?,
-            place: Place { session, epoch: Epoch(0), first, count },
+            place: BatchLocation { session, epoch: Epoch(0), first, count },
             body: Bytes::copy_from_slice(row.get_ref(4)?.as_blob()?),
         })
     }
 }
 
-fn summary(connection: &Connection, key: i64, session: SessionId) -> Result<Summary, Trouble> {
+fn summary(
+    connection: &Connection,
+    key: i64,
+    session: SessionId,
+) -> Result<SessionSummary, SqliteError> {
     let found = connection
         .prepare_cached(
             "SELECT state, opened, updated, title, labels, turns, open_turn, last_code, head \
@@ -163,13 +167,13 @@ fn summary(connection: &Connection, key: i64, session: SessionId) -> Result<Summ
 pub(super) fn summary_from_row(
     row: &rusqlite::Row<'_>,
     session: SessionId,
-) -> Result<Summary, rusqlite::Error> {
+) -> Result<SessionSummary, rusqlite::Error> {
     let state: String = row.get(0)?;
     let labels: String = row.get(4)?;
     let bad = |column, error: Box<dyn std::error::Error + Send + Sync>| {
         rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error)
     };
-    Ok(Summary {
+    Ok(SessionSummary {
         session,
         state: state.parse().map_err(|fault: budao_core::Fault| bad(0, Box::new(fault)))?,
         opened_at: Timestamp::from_micros(row.get(1)?),
@@ -183,8 +187,8 @@ pub(super) fn summary_from_row(
     })
 }
 
-impl Changes {
-    fn store(&self, connection: &Connection) -> Result<(), Trouble> {
+impl ViewChanges {
+    fn store(&self, connection: &Connection) -> Result<(), SqliteError> {
         for (key, summary) in &self.summaries {
             store_summary(connection, *key, summary)?;
         }
@@ -226,7 +230,11 @@ impl Changes {
     }
 }
 
-fn store_summary(connection: &Connection, key: i64, summary: &Summary) -> Result<(), Trouble> {
+fn store_summary(
+    connection: &Connection,
+    key: i64,
+    summary: &SessionSummary,
+) -> Result<(), SqliteError> {
     let labels = serde_json::to_string(&summary.labels).map_err(|error| {
         budao_core::Fault::new(budao_core::Kind::Bug, Operation::AppendRecords).caused_by(&error)
     })?;

@@ -7,12 +7,12 @@ use rusqlite::{Connection, ToSql};
 use uuid::Uuid;
 
 use super::{
-    errors::Trouble,
+    errors::SqliteError,
     project::summary_from_row,
     rows::{SessionRow, position, sql_limit},
 };
 use crate::{
-    contract::{Filter, Rate, RateQuery, Summary, Unfinished},
+    contract::{Filter, Rate, RateQuery, SessionSummary, UnfinishedSession},
     views,
 };
 
@@ -30,7 +30,10 @@ impl Query {
     }
 }
 
-pub(super) fn sessions(connection: &Connection, filter: &Filter) -> Result<Vec<Summary>, Trouble> {
+pub(super) fn sessions(
+    connection: &Connection,
+    filter: &Filter,
+) -> Result<Vec<SessionSummary>, SqliteError> {
     let mut query = Query {
         sql: "SELECT v.state, v.opened, v.updated, v.title, v.labels, v.turns, v.open_turn, \
               v.last_code, v.head, s.uuid FROM view_session v JOIN session s ON s.id = v.session \
@@ -88,7 +91,7 @@ pub(super) fn unfinished(
     after: Option<SessionId>,
     limit: usize,
     now: Timestamp,
-) -> Result<Vec<Unfinished>, Trouble> {
+) -> Result<Vec<UnfinishedSession>, SqliteError> {
     let mut statement = connection.prepare_cached(
         "SELECT s.uuid, v.open_turn, \
          (SELECT count(*) FROM inbox i WHERE i.session = s.id AND i.answer IS NULL) \
@@ -105,12 +108,17 @@ pub(super) fn unfinished(
         let lease = SessionRow::load(connection, path, session)?.and_then(|row| row.lease(now));
         let turn: Option<i64> = row.get(1)?;
         let pending = usize::try_from(position(row, 2)?).unwrap_or(usize::MAX);
-        found.push(Unfinished { session, turn: turn.map(i64::cast_unsigned), pending, lease });
+        found.push(UnfinishedSession {
+            session,
+            turn: turn.map(i64::cast_unsigned),
+            pending,
+            lease,
+        });
     }
     Ok(found)
 }
 
-pub(super) fn rates(connection: &Connection, query: &RateQuery) -> Result<Vec<Rate>, Trouble> {
+pub(super) fn rates(connection: &Connection, query: &RateQuery) -> Result<Vec<Rate>, SqliteError> {
     let minutes = views::minutes(query.bucket);
     let length = views::BUCKET_MICROS.saturating_mul(minutes);
     let since = views::bucket(query.since, minutes);

@@ -19,16 +19,16 @@ use tokio::sync::Semaphore;
 
 use super::{
     apply::snapshot_checksum,
-    errors::{Trouble, damaged},
+    errors::{SqliteError, damaged},
     files::OpenFile,
-    frame::{self, Place},
-    rows::{self, InboxRow, Recent, SessionRow, damaged_record, position},
-    schema::{self, Meta, Purpose, Setup},
+    frame::{self, BatchLocation},
+    rows::{self, InboxRow, SessionRow, UnindexedBatch, damaged_record, position},
+    schema::{self, ConnectionOptions, Meta, Purpose},
 };
 use crate::{
-    bell::lock,
-    contract::{Digest, Info, Page, PageLimits, Snapshot, Stored},
+    contract::{Digest, HistoryInfo, Page, PageLimits, Snapshot, StoredRecord},
     faults,
+    notifier::lock,
 };
 
 /// Connections for reading, opened as needed.
@@ -36,7 +36,7 @@ use crate::{
 pub(super) struct Readers {
     path: PathBuf,
     purpose: Purpose,
-    setup: Setup,
+    setup: ConnectionOptions,
     idle: Mutex<Vec<Connection>>,
     slots: Semaphore,
     /// Last, so that it outlives the connections.
@@ -47,7 +47,7 @@ impl Readers {
     pub(super) fn new(
         path: PathBuf,
         purpose: Purpose,
-        setup: Setup,
+        setup: ConnectionOptions,
         count: usize,
         file: Arc<OpenFile>,
     ) -> Arc<Self> {
@@ -65,7 +65,7 @@ impl Readers {
     }
 
     /// How connections are opened.
-    pub(super) fn manner(&self) -> (Purpose, Setup) {
+    pub(super) fn manner(&self) -> (Purpose, ConnectionOptions) {
         (self.purpose, self.setup)
     }
 
@@ -73,14 +73,14 @@ impl Readers {
     pub(super) async fn ask<T: Send + 'static>(
         self: &Arc<Self>,
         operation: Operation,
-        question: impl FnOnce(&Connection, &Path) -> Result<T, Trouble> + Send + 'static,
+        question: impl FnOnce(&Connection, &Path) -> Result<T, SqliteError> + Send + 'static,
     ) -> Result<T, Fault> {
         let gone = || Fault::new(Kind::ShuttingDown, operation);
         let _slot = self.slots.acquire().await.map_err(|_| gone())?;
         let readers = self.clone();
         let answer = tokio::task::spawn_blocking(move || readers.ask_now(operation, question));
         answer.await.map_err(|error| {
-            Fault::new(Kind::Bug, operation).because("a reader panicked").caused_by(&error)
+            Fault::new(Kind::Bug, operation).with_cause("a reader panicked").caused_by(&error)
         })?
     }
 
@@ -88,7 +88,7 @@ impl Readers {
     pub(super) fn ask_now<T>(
         &self,
         operation: Operation,
-        question: impl FnOnce(&Connection, &Path) -> Result<T, Trouble>,
+        question: impl FnOnce(&Connection, &Path) -> Result<T, SqliteError>,
     ) -> Result<T, Fault> {
         let known = lock(&self.idle).pop();
         let connection = match known {
@@ -115,8 +115,8 @@ impl Readers {
 
 fn in_snapshot<T>(
     connection: &Connection,
-    question: impl FnOnce(&Connection) -> Result<T, Trouble>,
-) -> Result<T, Trouble> {
+    question: impl FnOnce(&Connection) -> Result<T, SqliteError>,
+) -> Result<T, SqliteError> {
     connection.prepare_cached("BEGIN")?.execute([])?;
     let answer = question(connection);
     let ended = connection.prepare_cached("COMMIT")?.execute([]);
@@ -130,7 +130,7 @@ pub(super) fn must_load(
     path: &Path,
     session: SessionId,
     operation: Operation,
-) -> Result<SessionRow, Trouble> {
+) -> Result<SessionRow, SqliteError> {
     SessionRow::load(connection, path, session)?
         .ok_or_else(|| faults::unknown_session(session, operation).into())
 }
@@ -140,11 +140,11 @@ pub(super) fn info(
     path: &Path,
     session: SessionId,
     now: Timestamp,
-) -> Result<Option<Info>, Trouble> {
+) -> Result<Option<HistoryInfo>, SqliteError> {
     let Some(row) = SessionRow::load(connection, path, session)? else { return Ok(None) };
     let meta = Meta::must_load(connection, path)?;
     let end = rows::end(connection, &row, meta.indexed)?;
-    Ok(Some(Info {
+    Ok(Some(HistoryInfo {
         epoch: row.epoch,
         head: end.head,
         first_available: row.removed_to + 1,
@@ -158,7 +158,7 @@ pub(super) fn page(
     session: SessionId,
     after: Seq,
     limits: PageLimits,
-) -> Result<Page, Trouble> {
+) -> Result<Page, SqliteError> {
     let row = must_load(connection, path, session, Operation::ReadRecords)?;
     let meta = Meta::must_load(connection, path)?;
     let recent = rows::recent(connection, row.key, meta.indexed)?;
@@ -166,7 +166,7 @@ pub(super) fn page(
     if after > head {
         return Err(faults::beyond_head(session, after, head, row.epoch).into());
     }
-    let mut gather = Gather::new(path, &row, after, head, limits);
+    let mut gather = PageBuilder::new(path, &row, after, head, limits);
     if gather.next <= head {
         gather.take_indexed(connection)?;
     }
@@ -183,7 +183,7 @@ pub(super) fn page(
 }
 
 /// Gathers consecutive records until the page is full, the head is reached or something is damaged.
-struct Gather<'a> {
+struct PageBuilder<'a> {
     path: &'a Path,
     row: &'a SessionRow,
     limits: PageLimits,
@@ -195,10 +195,10 @@ struct Gather<'a> {
     bytes: usize,
     is_full: bool,
     damaged: Option<Seq>,
-    records: Vec<Stored>,
+    records: Vec<StoredRecord>,
 }
 
-impl<'a> Gather<'a> {
+impl<'a> PageBuilder<'a> {
     fn new(path: &'a Path, row: &'a SessionRow, after: Seq, head: Seq, limits: PageLimits) -> Self {
         let next = after.max(row.removed_to) + 1;
         let expected = usize::try_from((head + 1).saturating_sub(next)).unwrap_or(usize::MAX);
@@ -212,11 +212,11 @@ impl<'a> Gather<'a> {
         self.next <= self.head && !self.is_full && self.damaged.is_none()
     }
 
-    fn take_indexed(&mut self, connection: &Connection) -> Result<(), Trouble> {
+    fn take_indexed(&mut self, connection: &Connection) -> Result<(), SqliteError> {
         let mut statement = connection.prepare_cached(
-            "SELECT b.session, b.first, b.count, b.body, s.first FROM span s \
-             LEFT JOIN batch b ON b.gid = s.gid \
-             WHERE s.session = ?1 AND s.first >= coalesce((SELECT max(first) FROM span \
+            "SELECT b.session, b.first, b.count, b.body, s.first FROM batch_index s \
+             LEFT JOIN batch b ON b.batch_id = s.batch_id \
+             WHERE s.session = ?1 AND s.first >= coalesce((SELECT max(first) FROM batch_index \
              WHERE session = ?1 AND first <= ?2), ?2) ORDER BY s.first",
         )?;
         let mut rows = statement.query((self.row.key, self.next.cast_signed()))?;
@@ -233,8 +233,13 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    fn take_recent(&mut self, connection: &Connection, recent: &[Recent]) -> Result<(), Trouble> {
-        let mut statement = connection.prepare_cached("SELECT body FROM batch WHERE gid = ?1")?;
+    fn take_recent(
+        &mut self,
+        connection: &Connection,
+        recent: &[UnindexedBatch],
+    ) -> Result<(), SqliteError> {
+        let mut statement =
+            connection.prepare_cached("SELECT body FROM batch WHERE batch_id = ?1")?;
         for batch in recent {
             if !self.is_open() {
                 break;
@@ -242,7 +247,7 @@ impl<'a> Gather<'a> {
             if batch.first.saturating_add(batch.count) <= self.next {
                 continue;
             }
-            let mut rows = statement.query([batch.gid])?;
+            let mut rows = statement.query([batch.batch_id])?;
             let Some(row) = rows.next()? else { break };
             let blob = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
             self.take(batch.first, batch.count, blob);
@@ -260,7 +265,8 @@ impl<'a> Gather<'a> {
             return;
         }
         let body = Bytes::copy_from_slice(blob);
-        let place = Place { session: self.row.session, epoch: self.row.epoch, first, count };
+        let place =
+            BatchLocation { session: self.row.session, epoch: self.row.epoch, first, count };
         let (next, before) = (self.next, self.records.len());
         let unpacked = frame::unpack(place, &body, |record| {
             if record.seq < next || self.is_full {
@@ -289,7 +295,7 @@ impl<'a> Gather<'a> {
         self.chain = Some(unpacked.checksum);
     }
 
-    fn finish(mut self) -> Result<Vec<Stored>, Trouble> {
+    fn finish(mut self) -> Result<Vec<StoredRecord>, SqliteError> {
         // Whatever should be there and is not is damage as well.
         if self.is_open() {
             self.damaged = Some(self.next);
@@ -307,7 +313,7 @@ pub(super) fn inbox(
     connection: &Connection,
     path: &Path,
     session: SessionId,
-) -> Result<Vec<Command>, Trouble> {
+) -> Result<Vec<Command>, SqliteError> {
     let row = must_load(connection, path, session, Operation::SubmitCommand)?;
     let mut statement = connection.prepare_cached(
         "SELECT id, body, answer, checksum FROM inbox WHERE session = ?1 AND answer IS NULL \
@@ -327,7 +333,7 @@ pub(super) fn answer(
     path: &Path,
     session: SessionId,
     id: &CommandId,
-) -> Result<Option<Option<Answer>>, Trouble> {
+) -> Result<Option<Option<Answer>>, SqliteError> {
     let row = must_load(connection, path, session, Operation::SubmitCommand)?;
     let found = rows::command(connection, path, &row, &id.0)?;
     Ok(found.map(|found| found.answer))
@@ -338,7 +344,7 @@ pub(super) fn commands(
     connection: &Connection,
     path: &Path,
     session: SessionId,
-) -> Result<Vec<(Command, Option<Answer>)>, Trouble> {
+) -> Result<Vec<(Command, Option<Answer>)>, SqliteError> {
     let row = must_load(connection, path, session, Operation::BackUpJournal)?;
     let mut statement = connection.prepare_cached(
         "SELECT id, body, answer, checksum FROM inbox WHERE session = ?1 ORDER BY id",
@@ -357,16 +363,16 @@ pub(super) fn blobs_of(
     connection: &Connection,
     path: &Path,
     session: SessionId,
-) -> Result<Vec<Digest>, Trouble> {
+) -> Result<Vec<Digest>, SqliteError> {
     let row = must_load(connection, path, session, Operation::BackUpJournal)?;
     let mut statement =
-        connection.prepare_cached("SELECT hash FROM blob_user WHERE session = ?1")?;
+        connection.prepare_cached("SELECT hash FROM blob_reference WHERE session = ?1")?;
     let found = statement.query_map([row.key], |found| Ok(Digest(found.get(0)?)))?;
     Ok(found.collect::<Result<_, _>>()?)
 }
 
 /// Every session, by id.
-pub(super) fn session_ids(connection: &Connection) -> Result<Vec<SessionId>, Trouble> {
+pub(super) fn session_ids(connection: &Connection) -> Result<Vec<SessionId>, SqliteError> {
     let mut statement = connection.prepare("SELECT uuid FROM session ORDER BY uuid")?;
     let found =
         statement.query_map([], |row| Ok(SessionId(uuid::Uuid::from_bytes(row.get(0)?))))?;
@@ -377,7 +383,7 @@ pub(super) fn snapshot(
     connection: &Connection,
     path: &Path,
     session: SessionId,
-) -> Result<Option<Snapshot>, Trouble> {
+) -> Result<Option<Snapshot>, SqliteError> {
     let row = must_load(connection, path, session, Operation::ReadRecords)?;
     let mut statement =
         connection.prepare_cached("SELECT seq, body, checksum FROM snapshot WHERE session = ?1")?;
@@ -406,7 +412,7 @@ pub(super) fn blob(
     connection: &Connection,
     path: &Path,
     digest: Digest,
-) -> Result<Option<Bytes>, Trouble> {
+) -> Result<Option<Bytes>, SqliteError> {
     let mut statement = connection.prepare_cached("SELECT body FROM blob WHERE hash = ?1")?;
     let mut rows = statement.query([digest.0])?;
     let Some(found) = rows.next()? else { return Ok(None) };

@@ -11,24 +11,24 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use super::{
     files::{open_regular, open_regular_with},
-    witness::with_suffix,
+    watermark::with_suffix,
 };
 
 /// Tries to set the room aside again after this many commits that worked.
-const PATIENCE: u32 = 64;
+const RESTORE_INTERVAL: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct Reserve {
     path: PathBuf,
     bytes: u64,
     is_set: bool,
-    patience: u32,
+    commits_left: u32,
 }
 
 impl Reserve {
     pub(super) fn new(journal: &Path, bytes: u64) -> Self {
         let path = with_suffix(journal, "-reserve");
-        let mut reserve = Self { path, bytes, is_set: false, patience: 0 };
+        let mut reserve = Self { path, bytes, is_set: false, commits_left: 0 };
         reserve.set_aside();
         reserve
     }
@@ -44,7 +44,7 @@ impl Reserve {
             tracing::warn!(path = %self.path.display(), "the disk is full: using the reserved room");
         }
         self.is_set = false;
-        self.patience = PATIENCE;
+        self.commits_left = RESTORE_INTERVAL;
         was_set
     }
 
@@ -53,9 +53,9 @@ impl Reserve {
         if self.is_set || self.bytes == 0 {
             return;
         }
-        self.patience = self.patience.saturating_sub(1);
-        if self.patience == 0 {
-            self.patience = PATIENCE;
+        self.commits_left = self.commits_left.saturating_sub(1);
+        if self.commits_left == 0 {
+            self.commits_left = RESTORE_INTERVAL;
             self.set_aside();
         }
     }
@@ -130,7 +130,7 @@ mod tests {
         assert!(reserve.release(), "it was there to be given up");
         assert!(!is_there());
         assert!(!reserve.release(), "it cannot be given up twice");
-        for _ in 1..PATIENCE {
+        for _ in 1..RESTORE_INTERVAL {
             reserve.restore();
             assert!(!is_there());
         }

@@ -8,35 +8,35 @@ use bytes::Bytes;
 use rusqlite::OptionalExtension;
 
 use super::{
-    ask::Done,
-    errors::Trouble,
-    frame::{self, Place},
-    hold::Hold,
+    errors::SqliteError,
+    frame::{self, BatchLocation},
     rows::{SessionRow, position},
     schema::Meta,
-    writer::Effect,
+    write_request::WriteReply,
+    writer_connection::WriterConnection,
+    writer_thread::CommitNotice,
 };
 use crate::{
-    contract::{AppendError, Retained, Retention},
-    keep::{self, Weight},
+    contract::{AppendError, Retention, RetentionReport},
+    retention::{self, RetainedSize},
 };
 
 /// Sessions looked at in one transaction.
 const SLICE: usize = 64;
 
-impl Hold {
+impl WriterConnection {
     /// Applies retention to the next few sessions.
     pub(super) fn retain_some(
         &mut self,
         after: i64,
         retention: &Retention,
-    ) -> Result<Result<Done, AppendError>, Trouble> {
+    ) -> Result<Result<WriteReply, AppendError>, SqliteError> {
         // Views decide which sessions are finished, and must have seen what is removed.
         while self.project_some()? {}
         self.index_now()?;
         let rows = SessionRow::load_many(self.connection()?, self.path(), after, SLICE)?;
         let next = rows.get(SLICE - 1).map(|(key, _)| *key);
-        let mut retained = Retained::default();
+        let mut retained = RetentionReport::default();
         for (_, row) in rows {
             match row {
                 Ok(row) if self.is_past(&row, retention)? => {
@@ -47,10 +47,10 @@ impl Hold {
                 Err(fault) => tracing::warn!(%fault, "retention leaves a damaged session alone"),
             }
         }
-        Ok(Ok(Done::Retained(retained, next)))
+        Ok(Ok(WriteReply::Retained(retained, next)))
     }
 
-    fn is_past(&self, row: &SessionRow, retention: &Retention) -> Result<bool, Trouble> {
+    fn is_past(&self, row: &SessionRow, retention: &Retention) -> Result<bool, SqliteError> {
         let Some(age) = retention.session_age else { return Ok(false) };
         let now = self.outside.world.clock.now();
         let view: Option<(i64, Option<i64>)> = self
@@ -68,7 +68,7 @@ impl Hold {
             && self.waiting(row.key)? == 0)
     }
 
-    fn trim(&mut self, row: &SessionRow, retention: &Retention) -> Result<u64, Trouble> {
+    fn trim(&mut self, row: &SessionRow, retention: &Retention) -> Result<u64, SqliteError> {
         if retention.record_age.is_none()
             && retention.records.is_none()
             && retention.bytes.is_none()
@@ -83,33 +83,33 @@ impl Hold {
         let Some(covered) = covered else { return Ok(0) };
         let weights = self.weights(row)?;
         let now = self.outside.world.clock.now();
-        let Some((to, reason)) = keep::cut(&weights, covered.cast_unsigned(), retention, now)
+        let Some((to, reason)) = retention::cut(&weights, covered.cast_unsigned(), retention, now)
         else {
             return Ok(0);
         };
-        let row = SessionRow { removed_to: to, removed_why: Some(reason), ..row.clone() };
+        let row = SessionRow { removed_to: to, removed_reason: Some(reason), ..row.clone() };
         row.update(self.connection()?)?;
         self.remove_batches(&row)?;
-        self.effects.push(Effect::History(row.session));
+        self.effects.push(CommitNotice::History(row.session));
         Ok(weights.iter().filter(|weight| weight.seq <= to).count() as u64)
     }
 
     /// What each kept record weighs, oldest first. A damaged one ends the list: nothing behind it goes.
-    fn weights(&self, row: &SessionRow) -> Result<Vec<Weight>, Trouble> {
+    fn weights(&self, row: &SessionRow) -> Result<Vec<RetainedSize>, SqliteError> {
         let mut weights = Vec::new();
         let mut statement = self.connection()?.prepare_cached(
-            "SELECT b.first, b.count, b.body FROM span s JOIN batch b ON b.gid = s.gid \
+            "SELECT b.first, b.count, b.body FROM batch_index s JOIN batch b ON b.batch_id = s.batch_id \
              WHERE s.session = ?1 ORDER BY s.first",
         )?;
         let mut found = statement.query([row.key])?;
         while let Some(batch) = found.next()? {
             let (first, count) = (position(batch, 0)?, position(batch, 1)?);
             let blob = batch.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-            let place = Place { session: row.session, epoch: row.epoch, first, count };
+            let place = BatchLocation { session: row.session, epoch: row.epoch, first, count };
             let unpacked = frame::unpack(place, &Bytes::copy_from_slice(blob), |record| {
                 if record.seq > row.removed_to {
                     let bytes = record.body.len() as u64;
-                    weights.push(Weight { seq: record.seq, at: record.at, bytes });
+                    weights.push(RetainedSize { seq: record.seq, at: record.at, bytes });
                 }
             });
             if unpacked.damaged.is_some() {
@@ -119,24 +119,26 @@ impl Hold {
         Ok(weights)
     }
 
-    fn remove_batches(&mut self, row: &SessionRow) -> Result<(), Trouble> {
+    fn remove_batches(&mut self, row: &SessionRow) -> Result<(), SqliteError> {
         let connection = self.connection()?;
         let last: Option<i64> = connection
-            .prepare_cached("SELECT max(first) FROM span WHERE session = ?1")?
+            .prepare_cached("SELECT max(first) FROM batch_index WHERE session = ?1")?
             .query_row([row.key], |found| found.get(0))?;
         let gone: Vec<(i64, i64)> = connection
             .prepare_cached(
-                "SELECT b.gid, b.first FROM span s JOIN batch b ON b.gid = s.gid \
+                "SELECT b.batch_id, b.first FROM batch_index s JOIN batch b ON b.batch_id = s.batch_id \
                  WHERE s.session = ?1 AND b.first + b.count - 1 <= ?2 AND s.first < ?3",
             )?
             .query_map((row.key, row.removed_to.cast_signed(), last.unwrap_or(0)), |found| {
                 Ok((found.get(0)?, found.get(1)?))
             })?
             .collect::<Result<_, _>>()?;
-        for (gid, first) in &gone {
-            connection.prepare_cached("DELETE FROM batch WHERE gid = ?1")?.execute([gid])?;
+        for (batch_id, first) in &gone {
             connection
-                .prepare_cached("DELETE FROM span WHERE session = ?1 AND first = ?2")?
+                .prepare_cached("DELETE FROM batch WHERE batch_id = ?1")?
+                .execute([batch_id])?;
+            connection
+                .prepare_cached("DELETE FROM batch_index WHERE session = ?1 AND first = ?2")?
                 .execute((row.key, first))?;
         }
         self.frames += 2 * gone.len() as u64;
@@ -144,44 +146,44 @@ impl Hold {
     }
 
     /// Removed batches never give their numbers back.
-    fn keep_numbers(&mut self) -> Result<(), Trouble> {
-        let meta = Meta { floor: self.mark.gid, ..self.meta.clone() };
+    fn keep_numbers(&mut self) -> Result<(), SqliteError> {
+        let meta = Meta { floor: self.mark.batch_id, ..self.meta.clone() };
         meta.store(self.connection()?)?;
         self.meta = meta;
         Ok(())
     }
 
     /// Removes kept outputs that no session uses.
-    pub(super) fn sweep_blobs(&mut self) -> Result<Result<Done, AppendError>, Trouble> {
+    pub(super) fn sweep_blobs(&mut self) -> Result<Result<WriteReply, AppendError>, SqliteError> {
         let connection = self.connection()?;
         let count = connection
-            .prepare_cached("DELETE FROM blob WHERE hash NOT IN (SELECT hash FROM blob_user)")?
+            .prepare_cached("DELETE FROM blob WHERE hash NOT IN (SELECT hash FROM blob_reference)")?
             .execute([])?;
-        let retained = Retained { blobs: count as u64, ..Retained::default() };
-        Ok(Ok(Done::Retained(retained, None)))
+        let retained = RetentionReport { blobs: count as u64, ..RetentionReport::default() };
+        Ok(Ok(WriteReply::Retained(retained, None)))
     }
 
     pub(super) fn delete(
         &mut self,
         session: SessionId,
-    ) -> Result<Result<Done, AppendError>, Trouble> {
+    ) -> Result<Result<WriteReply, AppendError>, SqliteError> {
         let row = SessionRow::load(self.connection()?, self.path(), session)?;
-        let Some(row) = row else { return Ok(Ok(Done::Deleted(false))) };
+        let Some(row) = row else { return Ok(Ok(WriteReply::Deleted(false))) };
         self.index_now()?;
         self.remove_session(&row)?;
         drop(self.sweep_blobs()?);
-        Ok(Ok(Done::Deleted(true)))
+        Ok(Ok(WriteReply::Deleted(true)))
     }
 
     /// Removes every trace of a session except what was counted. Its batches must be indexed.
-    pub(super) fn remove_session(&mut self, row: &SessionRow) -> Result<(), Trouble> {
+    pub(super) fn remove_session(&mut self, row: &SessionRow) -> Result<(), SqliteError> {
         let connection = self.connection()?;
         for sql in [
-            "DELETE FROM batch WHERE gid IN (SELECT gid FROM span WHERE session = ?1)",
-            "DELETE FROM span WHERE session = ?1",
+            "DELETE FROM batch WHERE batch_id IN (SELECT batch_id FROM batch_index WHERE session = ?1)",
+            "DELETE FROM batch_index WHERE session = ?1",
             "DELETE FROM inbox WHERE session = ?1",
             "DELETE FROM snapshot WHERE session = ?1",
-            "DELETE FROM blob_user WHERE session = ?1",
+            "DELETE FROM blob_reference WHERE session = ?1",
             "DELETE FROM view_session WHERE session = ?1",
             "DELETE FROM view_label WHERE session = ?1",
             "DELETE FROM view_trace WHERE session = ?1",
@@ -193,7 +195,7 @@ impl Hold {
         }
         self.keep_numbers()?;
         self.forget_session(row.session);
-        self.effects.push(Effect::History(row.session));
+        self.effects.push(CommitNotice::History(row.session));
         self.frames += 32;
         Ok(())
     }

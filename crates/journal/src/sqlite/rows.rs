@@ -13,10 +13,10 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::{
-    errors::{Trouble, damaged},
-    frame::{self, Place},
+    errors::{SqliteError, damaged},
+    frame::{self, BatchLocation},
 };
-use crate::contract::{Gap, GapReason, LeaseInfo, Token};
+use crate::contract::{Gap, GapReason, LeaseInfo, LeaseToken};
 
 /// A session's own row.
 #[derive(Clone, Debug)]
@@ -26,17 +26,17 @@ pub(super) struct SessionRow {
     pub(super) epoch: Epoch,
     /// The last record retention removed, 0 for none.
     pub(super) removed_to: Seq,
-    pub(super) removed_why: Option<GapReason>,
-    pub(super) token: Option<Token>,
+    pub(super) removed_reason: Option<GapReason>,
+    pub(super) token: Option<LeaseToken>,
     pub(super) holder: String,
     pub(super) expires: Timestamp,
 }
 
 const SESSION_COLUMNS: &str =
-    "id, uuid, epoch, removed_to, removed_why, token, holder, expires, checksum";
+    "id, uuid, epoch, removed_to, removed_reason, token, holder, expires, checksum";
 
 /// The key of a session's row, and the row, or how it is damaged.
-pub(super) type Keyed = (i64, Result<SessionRow, Fault>);
+pub(super) type KeyedSession = (i64, Result<SessionRow, Fault>);
 
 impl SessionRow {
     fn checksum(&self) -> u32 {
@@ -44,7 +44,7 @@ impl SessionRow {
         hasher.update(self.session.0.as_bytes());
         hasher.update(&self.epoch.0.to_le_bytes());
         hasher.update(&self.removed_to.to_le_bytes());
-        hasher.update(self.removed_why.map_or("", GapReason::as_str).as_bytes());
+        hasher.update(self.removed_reason.map_or("", GapReason::as_str).as_bytes());
         hasher.update(&self.token.map_or(0, |token| token.0).to_le_bytes());
         hasher.update(self.holder.as_bytes());
         hasher.update(&self.expires.as_micros().to_le_bytes());
@@ -57,8 +57,8 @@ impl SessionRow {
             session: SessionId(Uuid::from_bytes(row.get(1)?)),
             epoch: Epoch(row.get(2)?),
             removed_to: position(row, 3)?,
-            removed_why: reason(row.get_ref(4)?.as_str_or_null()?.unwrap_or_default()),
-            token: row.get::<_, Option<i64>>(5)?.map(|token| Token(token.cast_unsigned())),
+            removed_reason: reason(row.get_ref(4)?.as_str_or_null()?.unwrap_or_default()),
+            token: row.get::<_, Option<i64>>(5)?.map(|token| LeaseToken(token.cast_unsigned())),
             holder: row.get(6)?,
             expires: Timestamp::from_micros(row.get(7)?),
         };
@@ -69,7 +69,7 @@ impl SessionRow {
         connection: &Connection,
         path: &Path,
         session: SessionId,
-    ) -> Result<Option<Self>, Trouble> {
+    ) -> Result<Option<Self>, SqliteError> {
         let sql = format!("SELECT {SESSION_COLUMNS} FROM session WHERE uuid = ?1");
         let mut statement = connection.prepare_cached(&sql)?;
         let found = statement.query_row([session.0.as_bytes()], Self::from_row).optional()?;
@@ -82,7 +82,7 @@ impl SessionRow {
         path: &Path,
         after: i64,
         limit: usize,
-    ) -> Result<Vec<Keyed>, Trouble> {
+    ) -> Result<Vec<KeyedSession>, SqliteError> {
         let sql =
             format!("SELECT {SESSION_COLUMNS} FROM session WHERE id > ?1 ORDER BY id LIMIT ?2");
         let mut statement = connection.prepare_cached(&sql)?;
@@ -100,7 +100,7 @@ impl SessionRow {
         Ok(all)
     }
 
-    fn checked(self, checksum: u32, path: &Path) -> Result<Self, Trouble> {
+    fn checked(self, checksum: u32, path: &Path) -> Result<Self, SqliteError> {
         if self.checksum() == checksum {
             return Ok(self);
         }
@@ -112,14 +112,14 @@ impl SessionRow {
     pub(super) fn insert(&mut self, connection: &Connection) -> Result<(), rusqlite::Error> {
         connection
             .prepare_cached(
-                "INSERT INTO session(uuid, epoch, removed_to, removed_why, token, holder, expires, \
+                "INSERT INTO session(uuid, epoch, removed_to, removed_reason, token, holder, expires, \
                  checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?
             .execute((
                 self.session.0.as_bytes(),
                 self.epoch.0,
                 self.removed_to.cast_signed(),
-                self.removed_why.map(GapReason::as_str),
+                self.removed_reason.map(GapReason::as_str),
                 self.token.map(|token| token.0.cast_signed()),
                 &self.holder,
                 self.expires.as_micros(),
@@ -132,14 +132,14 @@ impl SessionRow {
     pub(super) fn update(&self, connection: &Connection) -> Result<(), rusqlite::Error> {
         connection
             .prepare_cached(
-                "UPDATE session SET epoch = ?2, removed_to = ?3, removed_why = ?4, token = ?5, \
+                "UPDATE session SET epoch = ?2, removed_to = ?3, removed_reason = ?4, token = ?5, \
                  holder = ?6, expires = ?7, checksum = ?8 WHERE id = ?1",
             )?
             .execute((
                 self.key,
                 self.epoch.0,
                 self.removed_to.cast_signed(),
-                self.removed_why.map(GapReason::as_str),
+                self.removed_reason.map(GapReason::as_str),
                 self.token.map(|token| token.0.cast_signed()),
                 &self.holder,
                 self.expires.as_micros(),
@@ -155,7 +155,7 @@ impl SessionRow {
     }
 
     pub(super) fn gap_after(&self, after: Seq) -> Option<Gap> {
-        let reason = self.removed_why?;
+        let reason = self.removed_reason?;
         (after < self.removed_to).then_some(Gap { from: after + 1, to: self.removed_to, reason })
     }
 }
@@ -179,16 +179,16 @@ fn reason(text: &str) -> Option<GapReason> {
 
 /// Where a session's history ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct HistoryEnd {
     pub(super) head: Seq,
     /// The batch that holds the head; none before the first.
-    pub(super) gid: Option<i64>,
+    pub(super) batch_id: Option<i64>,
 }
 
 /// A batch that is not in the index yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Recent {
-    pub(super) gid: i64,
+pub(super) struct UnindexedBatch {
+    pub(super) batch_id: i64,
     pub(super) first: Seq,
     pub(super) count: u64,
 }
@@ -198,12 +198,16 @@ pub(super) fn recent(
     connection: &Connection,
     key: i64,
     indexed: i64,
-) -> Result<Vec<Recent>, rusqlite::Error> {
+) -> Result<Vec<UnindexedBatch>, rusqlite::Error> {
     let mut statement = connection.prepare_cached(
-        "SELECT gid, first, count FROM batch WHERE gid > ?1 AND session = ?2 ORDER BY gid",
+        "SELECT batch_id, first, count FROM batch WHERE batch_id > ?1 AND session = ?2 ORDER BY batch_id",
     )?;
     let found = statement.query_map((indexed, key), |row| {
-        Ok(Recent { gid: row.get(0)?, first: position(row, 1)?, count: position(row, 2)? })
+        Ok(UnindexedBatch {
+            batch_id: row.get(0)?,
+            first: position(row, 1)?,
+            count: position(row, 2)?,
+        })
     })?;
     found.collect()
 }
@@ -212,17 +216,17 @@ pub(super) fn recent(
 pub(super) fn end_after(
     connection: &Connection,
     row: &SessionRow,
-    recent: &[Recent],
-) -> Result<End, rusqlite::Error> {
+    recent: &[UnindexedBatch],
+) -> Result<HistoryEnd, rusqlite::Error> {
     let found = match recent.last() {
-        Some(last) => End {
+        Some(last) => HistoryEnd {
             head: last.first.saturating_add(last.count).saturating_sub(1),
-            gid: Some(last.gid),
+            batch_id: Some(last.batch_id),
         },
         None => last_indexed(connection, row.key)?,
     };
     // An imported history may begin with a gap and have no records yet.
-    Ok(End { head: found.head.max(row.removed_to), ..found })
+    Ok(HistoryEnd { head: found.head.max(row.removed_to), ..found })
 }
 
 /// Finds the end: in the batches that are not indexed yet, else in the index.
@@ -230,24 +234,27 @@ pub(super) fn end(
     connection: &Connection,
     row: &SessionRow,
     indexed: i64,
-) -> Result<End, rusqlite::Error> {
+) -> Result<HistoryEnd, rusqlite::Error> {
     end_after(connection, row, &recent(connection, row.key, indexed)?)
 }
 
-fn last_indexed(connection: &Connection, key: i64) -> Result<End, rusqlite::Error> {
+fn last_indexed(connection: &Connection, key: i64) -> Result<HistoryEnd, rusqlite::Error> {
     let in_span = connection
         .prepare_cached(
-            "SELECT b.first, b.count, b.gid FROM span s JOIN batch b ON b.gid = s.gid \
+            "SELECT b.first, b.count, b.batch_id FROM batch_index s JOIN batch b ON b.batch_id = s.batch_id \
              WHERE s.session = ?1 ORDER BY s.first DESC LIMIT 1",
         )?
         .query_row([key], end_from_row)
         .optional()?;
-    Ok(in_span.unwrap_or(End { head: 0, gid: None }))
+    Ok(in_span.unwrap_or(HistoryEnd { head: 0, batch_id: None }))
 }
 
-fn end_from_row(row: &Row<'_>) -> Result<End, rusqlite::Error> {
+fn end_from_row(row: &Row<'_>) -> Result<HistoryEnd, rusqlite::Error> {
     let (first, count) = (position(row, 0)?, position(row, 1)?);
-    Ok(End { head: first.saturating_add(count).saturating_sub(1), gid: Some(row.get(2)?) })
+    Ok(HistoryEnd {
+        head: first.saturating_add(count).saturating_sub(1),
+        batch_id: Some(row.get(2)?),
+    })
 }
 
 /// The checksum the next batch goes on from. The last batch is checked on the way.
@@ -255,16 +262,16 @@ pub(super) fn chain(
     connection: &Connection,
     path: &Path,
     row: &SessionRow,
-    end: End,
-) -> Result<u32, Trouble> {
-    let Some(gid) = end.gid else { return Ok(frame::seed(row.session)) };
+    end: HistoryEnd,
+) -> Result<u32, SqliteError> {
+    let Some(batch_id) = end.batch_id else { return Ok(frame::seed(row.session)) };
     let (key, first, count, body) = connection
-        .prepare_cached("SELECT session, first, count, body FROM batch WHERE gid = ?1")?
-        .query_row([gid], |found| {
+        .prepare_cached("SELECT session, first, count, body FROM batch WHERE batch_id = ?1")?
+        .query_row([batch_id], |found| {
             let body = Bytes::copy_from_slice(found.get_ref(3)?.as_blob()?);
             Ok((found.get::<_, i64>(0)?, position(found, 1)?, position(found, 2)?, body))
         })?;
-    let place = Place { session: row.session, epoch: row.epoch, first, count };
+    let place = BatchLocation { session: row.session, epoch: row.epoch, first, count };
     let unpacked = frame::unpack(place, &body, drop);
     match unpacked.damaged {
         None if key == row.key => Ok(unpacked.checksum),
@@ -300,7 +307,7 @@ impl InboxRow {
         row: &Row<'_>,
         session: SessionId,
         path: &Path,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, SqliteError> {
         let body = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
         let answer = row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
         let id: i64 = row.get(0)?;
@@ -326,7 +333,7 @@ pub(super) fn command(
     path: &Path,
     row: &SessionRow,
     id: &str,
-) -> Result<Option<InboxRow>, Trouble> {
+) -> Result<Option<InboxRow>, SqliteError> {
     let mut statement = connection.prepare_cached(
         "SELECT id, body, answer, checksum FROM inbox WHERE session = ?1 AND command = ?2",
     )?;

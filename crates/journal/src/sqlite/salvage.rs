@@ -17,27 +17,27 @@ use uuid::Uuid;
 
 use super::{
     errors::io_fault,
-    frame::{self, Place},
+    frame::{self, BatchLocation},
     inspect::regular_file,
-    pages::{Pages, Value},
+    pages::{DatabasePages, PageValue},
 };
-use crate::contract::Stored;
+use crate::contract::StoredRecord;
 
 /// What is left of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Salvage {
+pub struct SalvagedSession {
     /// Which.
     pub session: SessionId,
     /// Its incarnation; 0 if its row is lost.
     pub epoch: Epoch,
     /// Consecutive records, each verified.
-    pub records: Vec<Stored>,
+    pub records: Vec<StoredRecord>,
     /// Batches that were found and could not be joined to these.
     pub unusable: usize,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct SalvageIndex {
     /// With the epoch and the last position retention removed, where the row is left.
     sessions: HashMap<i64, (SessionId, Epoch, Seq)>,
     /// By session and first position; several copies of one batch may turn up.
@@ -51,11 +51,11 @@ struct Found {
 ///
 /// # Errors
 /// Only when the file cannot be read at all.
-pub fn salvage(path: &Path, mut take: impl FnMut(Salvage)) -> Result<(), Fault> {
+pub fn salvage(path: &Path, mut take: impl FnMut(SalvagedSession)) -> Result<(), Fault> {
     let path = &regular_file(path, Operation::CheckJournal)?;
-    let pages =
-        Pages::open(path).map_err(|error| io_fault(&error, path, Operation::CheckJournal))?;
-    let mut found = Found::default();
+    let pages = DatabasePages::open(path)
+        .map_err(|error| io_fault(&error, path, Operation::CheckJournal))?;
+    let mut found = SalvageIndex::default();
     for number in 1..=pages.count {
         for (rowid, values) in pages.rows(number) {
             found.take(rowid, values);
@@ -69,16 +69,16 @@ pub fn salvage(path: &Path, mut take: impl FnMut(Salvage)) -> Result<(), Fault> 
     Ok(())
 }
 
-impl Found {
-    fn take(&mut self, rowid: i64, mut values: Vec<Value>) {
+impl SalvageIndex {
+    fn take(&mut self, rowid: i64, mut values: Vec<PageValue>) {
         match values.as_mut_slice() {
-            // batch: gid (kept as the rowid), session, first, count, body
+            // batch: batch_id (kept as the rowid), session, first, count, body
             [
-                Value::Null,
-                Value::Integer(session),
-                Value::Integer(first),
-                Value::Integer(count),
-                Value::Blob(body),
+                PageValue::Null,
+                PageValue::Integer(session),
+                PageValue::Integer(first),
+                PageValue::Integer(count),
+                PageValue::Blob(body),
             ] => {
                 let (Ok(first), Ok(count)) = (u64::try_from(*first), u64::try_from(*count)) else {
                     return;
@@ -87,7 +87,17 @@ impl Found {
                 self.batches.entry((*session, first)).or_default().push((count, body));
             }
             // session: id (kept as the rowid), uuid, epoch, removed_to, why, token, holder, expires, checksum
-            [Value::Null, Value::Blob(uuid), epoch, removed_to, _, _, Value::Text(_), _, _] => {
+            [
+                PageValue::Null,
+                PageValue::Blob(uuid),
+                epoch,
+                removed_to,
+                _,
+                _,
+                PageValue::Text(_),
+                _,
+                _,
+            ] => {
                 let epoch = epoch.integer().and_then(|epoch| u32::try_from(epoch).ok());
                 let removed_to = removed_to.integer().and_then(|seq| u64::try_from(seq).ok());
                 if let (Ok(uuid), Some(epoch), Some(removed_to)) =
@@ -97,7 +107,7 @@ impl Found {
                 }
             }
             // the index of session ids
-            [Value::Blob(uuid), Value::Integer(key)] => {
+            [PageValue::Blob(uuid), PageValue::Integer(key)] => {
                 if let Ok(uuid) = Uuid::from_slice(uuid) {
                     self.sessions.entry(*key).or_insert((SessionId(uuid), Epoch(0), 0));
                 }
@@ -107,8 +117,14 @@ impl Found {
     }
 }
 
-fn join(found: &Found, key: i64, session: SessionId, epoch: Epoch, removed_to: Seq) -> Salvage {
-    let mut salvaged = Salvage { session, epoch, records: Vec::new(), unusable: 0 };
+fn join(
+    found: &SalvageIndex,
+    key: i64,
+    session: SessionId,
+    epoch: Epoch,
+    removed_to: Seq,
+) -> SalvagedSession {
+    let mut salvaged = SalvagedSession { session, epoch, records: Vec::new(), unusable: 0 };
     let mut chain: Option<u32> = None;
     let mut next: Option<Seq> = None;
     let mut is_over = false;
@@ -119,7 +135,7 @@ fn join(found: &Found, key: i64, session: SessionId, epoch: Epoch, removed_to: S
         let best = copies
             .iter()
             .map(|(count, body)| {
-                let place = Place { session, epoch, first: *first, count: *count };
+                let place = BatchLocation { session, epoch, first: *first, count: *count };
                 let mut records = Vec::new();
                 let unpacked = frame::unpack(place, body, |record| records.push(record));
                 (records, unpacked)

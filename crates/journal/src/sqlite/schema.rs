@@ -9,7 +9,7 @@ use budao_core::fault::{Fact, Fault, Kind, Operation};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::{
-    errors::{Trouble, damaged},
+    errors::{SqliteError, damaged},
     inspect::not_a_journal,
 };
 
@@ -21,12 +21,12 @@ const MIGRATIONS: [&str; 1] = ["
 CREATE TABLE meta(
     id INTEGER PRIMARY KEY CHECK (id = 1),
     journal BLOB NOT NULL,
-    indexed INTEGER NOT NULL,
-    viewed INTEGER NOT NULL,
-    floor INTEGER NOT NULL,
+    indexed_to INTEGER NOT NULL,
+    projected_to INTEGER NOT NULL,
+    batch_id_floor INTEGER NOT NULL,
     last_token INTEGER NOT NULL,
     is_copy INTEGER NOT NULL,
-    lost TEXT,
+    loss TEXT,
     checksum INTEGER NOT NULL
 );
 CREATE TABLE session(
@@ -34,23 +34,23 @@ CREATE TABLE session(
     uuid BLOB NOT NULL UNIQUE,
     epoch INTEGER NOT NULL,
     removed_to INTEGER NOT NULL,
-    removed_why TEXT,
+    removed_reason TEXT,
     token INTEGER,
     holder TEXT NOT NULL,
     expires INTEGER NOT NULL,
     checksum INTEGER NOT NULL
 );
 CREATE TABLE batch(
-    gid INTEGER PRIMARY KEY,
+    batch_id INTEGER PRIMARY KEY,
     session INTEGER NOT NULL,
     first INTEGER NOT NULL,
     count INTEGER NOT NULL,
     body BLOB NOT NULL
 );
-CREATE TABLE span(
+CREATE TABLE batch_index(
     session INTEGER NOT NULL,
     first INTEGER NOT NULL,
-    gid INTEGER NOT NULL,
+    batch_id INTEGER NOT NULL,
     PRIMARY KEY (session, first)
 ) WITHOUT ROWID;
 CREATE TABLE inbox(
@@ -74,12 +74,12 @@ CREATE TABLE blob(
     hash BLOB NOT NULL UNIQUE,
     body BLOB NOT NULL
 );
-CREATE TABLE blob_user(
+CREATE TABLE blob_reference(
     session INTEGER NOT NULL,
     hash BLOB NOT NULL,
     PRIMARY KEY (session, hash)
 ) WITHOUT ROWID;
-CREATE INDEX blob_user_hash ON blob_user(hash);
+CREATE INDEX blob_reference_hash ON blob_reference(hash);
 CREATE TABLE view_session(
     session INTEGER PRIMARY KEY,
     state TEXT NOT NULL,
@@ -142,13 +142,17 @@ pub(super) enum Purpose {
 
 /// How the file is laid out and used.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setup {
+pub(super) struct ConnectionOptions {
     pub(super) page_bytes: u32,
     pub(super) busy: Duration,
 }
 
 /// Opens a connection to a file that was inspected. A writer's migrates an older one.
-pub(super) fn connect(path: &Path, purpose: Purpose, setup: Setup) -> Result<Connection, Trouble> {
+pub(super) fn connect(
+    path: &Path,
+    purpose: Purpose,
+    setup: ConnectionOptions,
+) -> Result<Connection, SqliteError> {
     let connection = open(path, purpose, setup)?;
     set_up(&connection, path, purpose, setup)?;
     Ok(connection)
@@ -158,7 +162,7 @@ pub(super) fn connect(path: &Path, purpose: Purpose, setup: Setup) -> Result<Con
 pub(super) fn open(
     path: &Path,
     purpose: Purpose,
-    setup: Setup,
+    setup: ConnectionOptions,
 ) -> Result<Connection, rusqlite::Error> {
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let flags = match purpose {
@@ -176,8 +180,8 @@ pub(super) fn set_up(
     connection: &Connection,
     path: &Path,
     purpose: Purpose,
-    setup: Setup,
-) -> Result<(), Trouble> {
+    setup: ConnectionOptions,
+) -> Result<(), SqliteError> {
     if purpose == Purpose::Write {
         // Only has an effect on a file without tables, and must come before WAL.
         connection.pragma_update(None, "page_size", setup.page_bytes)?;
@@ -186,7 +190,7 @@ pub(super) fn set_up(
         if mode != "wal" {
             let fault = Fault::new(Kind::JournalReadOnly, Operation::OpenJournal)
                 .with(Fact::Path, path.display().to_string())
-                .because(format!("write-ahead logging is not possible here (mode {mode})"));
+                .with_cause(format!("write-ahead logging is not possible here (mode {mode})"));
             return Err(fault.into());
         }
         connection.pragma_update(None, "synchronous", "FULL")?;
@@ -216,7 +220,7 @@ fn application(connection: &Connection) -> Result<i32, rusqlite::Error> {
 }
 
 /// A reader takes what a writer of this version has prepared, nothing else.
-fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), Trouble> {
+fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
     let version = version(connection)?;
     if application(connection)? != APPLICATION {
         return Err(not_a_journal(path, "database", Operation::OpenJournal).into());
@@ -232,7 +236,7 @@ fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), Trouble> {
 }
 
 /// SQLite believes what the file says its tables are; a flipped bit there changes what is found.
-fn refuse_altered(connection: &Connection, path: &Path) -> Result<(), Trouble> {
+fn refuse_altered(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
     static EXPECTED: OnceLock<String> = OnceLock::new();
     let expected = match EXPECTED.get() {
         Some(expected) => expected,
@@ -241,17 +245,17 @@ fn refuse_altered(connection: &Connection, path: &Path) -> Result<(), Trouble> {
             for script in MIGRATIONS {
                 model.execute_batch(script)?;
             }
-            let told = told_schema(&model)?;
+            let told = stored_schema(&model)?;
             EXPECTED.get_or_init(|| told)
         }
     };
-    if told_schema(connection)? == *expected {
+    if stored_schema(connection)? == *expected {
         return Ok(());
     }
     Err(damaged(path, Operation::OpenJournal, "the description of its tables is altered").into())
 }
 
-fn told_schema(connection: &Connection) -> Result<String, rusqlite::Error> {
+fn stored_schema(connection: &Connection) -> Result<String, rusqlite::Error> {
     connection.query_row(
         "SELECT group_concat(type || ' ' || name || ' ' || tbl_name || ' ' || coalesce(sql, ''), \
          char(10)) FROM (SELECT * FROM sqlite_schema ORDER BY name)",
@@ -267,7 +271,7 @@ fn newer(path: &Path, version: usize) -> Fault {
         .with(Fact::Supported, vec![VERSION.to_string()])
 }
 
-fn migrate(connection: &Connection, path: &Path) -> Result<(), Trouble> {
+fn migrate(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
     if application(connection)? == APPLICATION && version(connection)? == VERSION {
         return Ok(());
     }
@@ -282,7 +286,7 @@ fn migrate(connection: &Connection, path: &Path) -> Result<(), Trouble> {
     done
 }
 
-fn migrate_locked(connection: &Connection, path: &Path) -> Result<(), Trouble> {
+fn migrate_locked(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     let from = version(connection)?;
@@ -332,9 +336,9 @@ impl Meta {
     }
 
     /// Reads it; none in a file that was just made.
-    pub(super) fn load(connection: &Connection, path: &Path) -> Result<Option<Self>, Trouble> {
+    pub(super) fn load(connection: &Connection, path: &Path) -> Result<Option<Self>, SqliteError> {
         let mut statement = connection.prepare_cached(
-            "SELECT journal, indexed, viewed, floor, last_token, is_copy, lost, checksum FROM meta",
+            "SELECT journal, indexed_to, projected_to, batch_id_floor, last_token, is_copy, loss, checksum FROM meta",
         )?;
         let found = statement
             .query_row([], |row| {
@@ -360,7 +364,7 @@ impl Meta {
     }
 
     /// Reads it where it must be.
-    pub(super) fn must_load(connection: &Connection, path: &Path) -> Result<Self, Trouble> {
+    pub(super) fn must_load(connection: &Connection, path: &Path) -> Result<Self, SqliteError> {
         Self::load(connection, path)?.ok_or_else(|| {
             damaged(path, Operation::OpenJournal, "the journal's own row is missing").into()
         })
@@ -369,8 +373,8 @@ impl Meta {
     pub(super) fn store(&self, connection: &Connection) -> Result<(), rusqlite::Error> {
         connection
             .prepare_cached(
-                "INSERT OR REPLACE INTO meta(id, journal, indexed, viewed, floor, last_token, \
-                 is_copy, lost, checksum) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT OR REPLACE INTO meta(id, journal, indexed_to, projected_to, batch_id_floor, last_token, \
+                 is_copy, loss, checksum) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?
             .execute((
                 self.journal,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"journal":1}
-//! {"session":"0190…","epoch":"1f2e3d4c","removed_to":0,"removed_why":null}
+//! {"session":"0190…","epoch":"1f2e3d4c","removed_to":0,"removed_reason":null}
 //! {"seq":1,"at":1800000000000000,"trace":"4bf9…","turn":1,"event":{…}}
 //! {"snapshot":1000,"body":"base64"}            right after the record it covers
 //! {"command":{…},"answer":{…}}
@@ -28,14 +28,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    Sqlite,
-    ask::{Ask, Prepared},
-    reader,
+    Sqlite, reader,
     salvage::salvage,
+    write_request::{EncodedAppend, WriteRequest},
 };
 use crate::{
-    contract::{Digest, GapReason, Journal, Lease, PageLimits, Stored},
-    encoded::Encoded,
+    contract::{Digest, GapReason, Journal, Lease, PageLimits, StoredRecord},
+    encoded::EncodedRecord,
 };
 
 /// Records in one append while importing.
@@ -71,26 +70,52 @@ pub struct ImportReport {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Line<'a> {
-    Head { journal: u32 },
-    Session { session: SessionId, epoch: String, removed_to: Seq, removed_why: Option<GapReason> },
-    Record { seq: Seq, at: Timestamp, trace: Trace, turn: u64, event: &'a RawValue },
-    Snapshot { snapshot: Seq, body: String },
-    Command { command: Box<Command>, answer: Option<Answer> },
-    Blob { blob: String },
-    End { end: SessionId, records: u64 },
-    Done { done: u64 },
+enum ExportLine<'a> {
+    Head {
+        journal: u32,
+    },
+    Session {
+        session: SessionId,
+        epoch: String,
+        removed_to: Seq,
+        removed_reason: Option<GapReason>,
+    },
+    Record {
+        seq: Seq,
+        at: Timestamp,
+        trace: Trace,
+        turn: u64,
+        event: &'a RawValue,
+    },
+    Snapshot {
+        snapshot: Seq,
+        body: String,
+    },
+    Command {
+        command: Box<Command>,
+        answer: Option<Answer>,
+    },
+    Blob {
+        blob: String,
+    },
+    End {
+        end: SessionId,
+        records: u64,
+    },
+    Done {
+        done: u64,
+    },
 }
 
 /// Any line: which one it is, is told by what it has.
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
-struct Read<'a> {
+struct ParsedLine<'a> {
     journal: Option<u32>,
     session: Option<SessionId>,
     removed_to: Seq,
-    removed_why: Option<GapReason>,
+    removed_reason: Option<GapReason>,
     seq: Option<Seq>,
     at: Timestamp,
     trace: Trace,
@@ -107,29 +132,29 @@ struct Read<'a> {
     done: Option<u64>,
 }
 
-impl<'a> Read<'a> {
-    fn line(self) -> Option<Line<'a>> {
-        let (removed_to, removed_why) = (self.removed_to, self.removed_why);
+impl<'a> ParsedLine<'a> {
+    fn line(self) -> Option<ExportLine<'a>> {
+        let (removed_to, removed_reason) = (self.removed_to, self.removed_reason);
         let (at, trace, turn) = (self.at, self.trace, self.turn);
         Some(match self {
-            Self { journal: Some(journal), .. } => Line::Head { journal },
+            Self { journal: Some(journal), .. } => ExportLine::Head { journal },
             Self { session: Some(session), .. } => {
-                Line::Session { session, epoch: String::new(), removed_to, removed_why }
+                ExportLine::Session { session, epoch: String::new(), removed_to, removed_reason }
             }
             Self { seq: Some(seq), event: Some(event), .. } => {
-                Line::Record { seq, at, trace, turn, event }
+                ExportLine::Record { seq, at, trace, turn, event }
             }
-            Self { snapshot: Some(snapshot), body, .. } => Line::Snapshot { snapshot, body },
-            Self { command: Some(command), answer, .. } => Line::Command { command, answer },
-            Self { blob: Some(blob), .. } => Line::Blob { blob },
-            Self { end: Some(end), records, .. } => Line::End { end, records },
-            Self { done: Some(done), .. } => Line::Done { done },
+            Self { snapshot: Some(snapshot), body, .. } => ExportLine::Snapshot { snapshot, body },
+            Self { command: Some(command), answer, .. } => ExportLine::Command { command, answer },
+            Self { blob: Some(blob), .. } => ExportLine::Blob { blob },
+            Self { end: Some(end), records, .. } => ExportLine::End { end, records },
+            Self { done: Some(done), .. } => ExportLine::Done { done },
             _ => return None,
         })
     }
 }
 
-fn write_line(out: &mut dyn Write, line: &Line<'_>) -> Result<(), Fault> {
+fn write_line(out: &mut dyn Write, line: &ExportLine<'_>) -> Result<(), Fault> {
     let failed = |error: &(dyn std::error::Error + 'static)| {
         Fault::new(Kind::SyncFailed, Operation::BackUpJournal).caused_by(error)
     };
@@ -137,7 +162,7 @@ fn write_line(out: &mut dyn Write, line: &Line<'_>) -> Result<(), Fault> {
     out.write_all(b"\n").map_err(|error| failed(&error))
 }
 
-fn write_record(out: &mut dyn Write, record: &Stored) -> Result<(), Fault> {
+fn write_record(out: &mut dyn Write, record: &StoredRecord) -> Result<(), Fault> {
     let event: &RawValue = serde_json::from_slice(&record.body).map_err(|error| {
         Fault::new(Kind::JournalDamaged, Operation::BackUpJournal)
             .with(Fact::Session, record.session.to_string())
@@ -145,7 +170,7 @@ fn write_record(out: &mut dyn Write, record: &Stored) -> Result<(), Fault> {
             .caused_by(&error)
     })?;
     let (seq, at, trace, turn) = (record.seq, record.at, record.trace, record.turn);
-    write_line(out, &Line::Record { seq, at, trace, turn, event })
+    write_line(out, &ExportLine::Record { seq, at, trace, turn, event })
 }
 
 impl Sqlite {
@@ -164,14 +189,14 @@ impl Sqlite {
             None => self.session_ids().await?,
         };
         let mut report = ExportReport::default();
-        write_line(out, &Line::Head { journal: 1 })?;
+        write_line(out, &ExportLine::Head { journal: 1 })?;
         for session in sessions {
             let (records, is_cut) = self.export_session(session, out).await?;
             report.sessions += 1;
             report.records += records;
             report.cut += u64::from(is_cut);
         }
-        write_line(out, &Line::Done { done: report.sessions })?;
+        write_line(out, &ExportLine::Done { done: report.sessions })?;
         Ok(report)
     }
 
@@ -182,13 +207,13 @@ impl Sqlite {
     ) -> Result<(u64, bool), Fault> {
         let limits = PageLimits::default();
         let mut page = self.read(session, 0, limits).await;
-        let (removed_to, removed_why) = match &page {
+        let (removed_to, removed_reason) = match &page {
             Ok(page) => (page.first_available - 1, page.gap.map(|gap| gap.reason)),
             Err(fault) if fault.kind() == Kind::UnknownSession => return Err(fault.clone()),
             Err(_) => (0, None),
         };
         let epoch = page.as_ref().map_or(String::new(), |page| page.epoch.to_string());
-        write_line(out, &Line::Session { session, epoch, removed_to, removed_why })?;
+        write_line(out, &ExportLine::Session { session, epoch, removed_to, removed_reason })?;
         let snapshot = self.snapshot(session).await;
         let is_snapshot_lost = snapshot.is_err();
         let snapshot = snapshot.unwrap_or_default();
@@ -196,7 +221,10 @@ impl Sqlite {
         let mut snapshot_line = snapshot.map(|snapshot| {
             (
                 snapshot.seq,
-                Line::Snapshot { snapshot: snapshot.seq, body: BASE64.encode(&snapshot.body) },
+                ExportLine::Snapshot {
+                    snapshot: snapshot.seq,
+                    body: BASE64.encode(&snapshot.body),
+                },
             )
         });
         let mut give_snapshot = |out: &mut (dyn Write + Send), seq: Seq| match &snapshot_line {
@@ -226,7 +254,7 @@ impl Sqlite {
             page = self.read(session, last, limits).await;
         };
         self.export_rest(session, out).await?;
-        write_line(out, &Line::End { end: session, records })?;
+        write_line(out, &ExportLine::End { end: session, records })?;
         Ok((records, is_cut || is_snapshot_lost))
     }
 
@@ -242,7 +270,7 @@ impl Sqlite {
             })
             .await?;
         for (command, answer) in commands {
-            write_line(out, &Line::Command { command: Box::new(command), answer })?;
+            write_line(out, &ExportLine::Command { command: Box::new(command), answer })?;
         }
         let digests = readers
             .ask(Operation::BackUpJournal, move |connection, path| {
@@ -252,7 +280,7 @@ impl Sqlite {
         for digest in digests {
             match self.blob(digest).await {
                 Ok(Some(content)) => {
-                    write_line(out, &Line::Blob { blob: BASE64.encode(&content) })?;
+                    write_line(out, &ExportLine::Blob { blob: BASE64.encode(&content) })?;
                 }
                 Ok(None) => {}
                 Err(fault) => tracing::warn!(%fault, "a kept output is not exported"),
@@ -293,13 +321,13 @@ pub(super) fn export_salvage(
     out: &mut (dyn Write + Send),
 ) -> Result<ExportReport, Fault> {
     let mut report = ExportReport::default();
-    let mut done = write_line(out, &Line::Head { journal: 1 });
+    let mut done = write_line(out, &ExportLine::Head { journal: 1 });
     salvage(path, |found| {
         let mut write = || {
             let removed_to = found.records.first().map_or(0, |first| first.seq - 1);
-            let removed_why = (removed_to > 0).then_some(GapReason::Age);
+            let removed_reason = (removed_to > 0).then_some(GapReason::Age);
             let (session, epoch) = (found.session, found.epoch.to_string());
-            write_line(out, &Line::Session { session, epoch, removed_to, removed_why })?;
+            write_line(out, &ExportLine::Session { session, epoch, removed_to, removed_reason })?;
             for record in &found.records {
                 write_record(out, record)?;
             }
@@ -307,14 +335,14 @@ pub(super) fn export_salvage(
             report.sessions += 1;
             report.records += records;
             report.cut += u64::from(found.unusable > 0);
-            write_line(out, &Line::End { end: session, records })
+            write_line(out, &ExportLine::End { end: session, records })
         };
         if done.is_ok() {
             done = write();
         }
     })?;
     done?;
-    write_line(out, &Line::Done { done: report.sessions })?;
+    write_line(out, &ExportLine::Done { done: report.sessions })?;
     out.flush().map_err(|error| {
         Fault::new(Kind::SyncFailed, Operation::BackUpJournal).caused_by(&error)
     })?;
@@ -325,17 +353,17 @@ struct Import<'a> {
     journal: &'a Sqlite,
     report: ImportReport,
     line: u64,
-    current: Option<Current>,
+    current: Option<ImportingSession>,
 }
 
-struct Current {
+struct ImportingSession {
     lease: Lease,
     head: Seq,
-    entries: Vec<Encoded>,
+    entries: Vec<EncodedRecord>,
     records: u64,
 }
 
-impl Current {
+impl ImportingSession {
     /// The position of the next record; none at the end of all numbers, which a file may claim.
     fn next(&self) -> Option<Seq> {
         self.head.checked_add(self.entries.len() as u64)?.checked_add(1)
@@ -358,31 +386,31 @@ impl Import<'_> {
             if line.limit() == 0 && !text.ends_with('\n') {
                 return Err(self.wrong("this line is longer than any that is written"));
             }
-            let read: Read<'_> =
+            let read: ParsedLine<'_> =
                 serde_json::from_str(&text).map_err(|error| self.wrong(&error.to_string()))?;
             let line = read.line().ok_or_else(|| self.wrong("this says nothing we know"))?;
             match line {
-                Line::Head { journal: 1 } if self.line == 1 => {}
-                Line::Head { .. } => return Err(self.wrong("this version cannot be read")),
+                ExportLine::Head { journal: 1 } if self.line == 1 => {}
+                ExportLine::Head { .. } => return Err(self.wrong("this version cannot be read")),
                 _ if self.line == 1 => return Err(self.wrong("this is not an exported journal")),
-                Line::Session { .. } | Line::Done { .. }
+                ExportLine::Session { .. } | ExportLine::Done { .. }
                     if self.current.is_some() || skipping.is_some() =>
                 {
                     return Err(self.wrong("the session before is not at its end"));
                 }
-                Line::Done { done } if done == self.report.sessions + self.report.skipped => {
+                ExportLine::Done { done } if done == self.report.sessions + self.report.skipped => {
                     return Ok(());
                 }
-                Line::Done { .. } => return Err(self.wrong("it has not as many sessions")),
-                Line::Session { session, removed_to, removed_why, .. } => {
+                ExportLine::Done { .. } => return Err(self.wrong("it has not as many sessions")),
+                ExportLine::Session { session, removed_to, removed_reason, .. } => {
                     if self.journal.info(session).await?.is_some() {
                         skipping = Some(session);
                         self.report.skipped += 1;
                     } else {
-                        self.begin(session, removed_to, removed_why).await?;
+                        self.begin(session, removed_to, removed_reason).await?;
                     }
                 }
-                Line::End { end, .. } if skipping == Some(end) => skipping = None,
+                ExportLine::End { end, .. } if skipping == Some(end) => skipping = None,
                 _ if skipping.is_some() => {}
                 line => self.take(line).await?,
             }
@@ -393,19 +421,19 @@ impl Import<'_> {
         &mut self,
         session: SessionId,
         removed_to: Seq,
-        removed_why: Option<GapReason>,
+        removed_reason: Option<GapReason>,
     ) -> Result<(), Fault> {
         if removed_to > POSITION_MAX {
             return Err(self.wrong("this position is beyond any history"));
         }
-        let ask = Ask::Adopt { session, removed_to, removed_why };
+        let ask = WriteRequest::Adopt { session, removed_to, removed_reason };
         let lease = self.journal.lease_of(ask).await?;
-        let current = Current { lease, head: removed_to, entries: Vec::new(), records: 0 };
+        let current = ImportingSession { lease, head: removed_to, entries: Vec::new(), records: 0 };
         self.current = Some(current);
         Ok(())
     }
 
-    async fn take(&mut self, line: Line<'_>) -> Result<(), Fault> {
+    async fn take(&mut self, line: ExportLine<'_>) -> Result<(), Fault> {
         let Some(mut current) = self.current.take() else {
             return Err(self.wrong("this line belongs to no session"));
         };
@@ -424,39 +452,43 @@ impl Import<'_> {
     }
 
     /// Is the session complete?
-    async fn take_into(&mut self, current: &mut Current, line: Line<'_>) -> Result<bool, Fault> {
+    async fn take_into(
+        &mut self,
+        current: &mut ImportingSession,
+        line: ExportLine<'_>,
+    ) -> Result<bool, Fault> {
         match line {
-            Line::Record { seq, at, trace, turn, event } => {
+            ExportLine::Record { seq, at, trace, turn, event } => {
                 if Some(seq) != current.next() {
                     return Err(self.wrong("a record is missing before this one"));
                 }
                 let body = Bytes::copy_from_slice(event.get().as_bytes());
-                current.entries.push(Encoded { at, trace, turn, body, event: None });
+                current.entries.push(EncodedRecord { at, trace, turn, body, event: None });
                 current.records += 1;
                 if current.entries.len() >= CHUNK {
                     self.flush(current, None).await?;
                 }
             }
-            Line::Snapshot { snapshot, body } => {
+            ExportLine::Snapshot { snapshot, body } => {
                 let body = BASE64.decode(body).map_err(|error| self.wrong(&error.to_string()))?;
                 if Some(snapshot) != current.next().and_then(|next| next.checked_sub(1)) {
                     return Err(self.wrong("a snapshot stands right after the record it covers"));
                 }
                 self.flush(current, Some(body)).await?;
             }
-            Line::Command { command, answer } => {
+            ExportLine::Command { command, answer } => {
                 self.flush(current, None).await?;
-                let ask = Ask::AdoptCommand(current.lease.session, command, answer);
+                let ask = WriteRequest::AdoptCommand(current.lease.session, command, answer);
                 self.journal.adopt(ask).await?;
             }
-            Line::Blob { blob } => {
+            ExportLine::Blob { blob } => {
                 let content =
                     BASE64.decode(blob).map_err(|error| self.wrong(&error.to_string()))?;
                 let digest = Digest::of(&content);
-                let ask = Ask::PutBlob(current.lease.session, digest, content.into());
+                let ask = WriteRequest::PutBlob(current.lease.session, digest, content.into());
                 self.journal.adopt(ask).await?;
             }
-            Line::End { end, records } => {
+            ExportLine::End { end, records } => {
                 if end != current.lease.session || records != current.records {
                     return Err(self.wrong("the session does not end where it says"));
                 }
@@ -466,19 +498,23 @@ impl Import<'_> {
                 self.report.records += current.records;
                 return Ok(true);
             }
-            Line::Head { .. } | Line::Session { .. } | Line::Done { .. } => {
+            ExportLine::Head { .. } | ExportLine::Session { .. } | ExportLine::Done { .. } => {
                 return Err(self.wrong("this line belongs to no session"));
             }
         }
         Ok(false)
     }
 
-    async fn flush(&self, current: &mut Current, snapshot: Option<Vec<u8>>) -> Result<(), Fault> {
+    async fn flush(
+        &self,
+        current: &mut ImportingSession,
+        snapshot: Option<Vec<u8>>,
+    ) -> Result<(), Fault> {
         if current.entries.is_empty() && snapshot.is_none() {
             return Ok(());
         }
         let entries = std::mem::take(&mut current.entries);
-        let append = Prepared::encoded(&current.lease, current.head, entries, snapshot);
+        let append = EncodedAppend::encoded(&current.lease, current.head, entries, snapshot);
         current.head = self.journal.append_prepared(append).await?;
         Ok(())
     }
@@ -486,6 +522,6 @@ impl Import<'_> {
     fn wrong(&self, why: &str) -> Fault {
         Fault::new(Kind::BadRequest, Operation::ImportSession)
             .with(Fact::Line, self.line)
-            .because(why)
+            .with_cause(why)
     }
 }

@@ -15,21 +15,21 @@ use rustix::{
 use serde::Serialize;
 
 use super::{
-    Options, Sqlite, check,
-    check::Check,
-    errors::{Trouble, io_fault},
+    Sqlite, SqliteOptions, check,
+    check::CheckReport,
+    errors::{SqliteError, io_fault},
     in_background,
     inspect::{inspect, regular_file},
     rows::position,
     schema::Meta,
     setup, transfer,
     transfer::ExportReport,
-    witness::with_suffix,
+    watermark::with_suffix,
 };
 
 /// How large a journal is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Stats {
+pub struct JournalStats {
     /// Bytes of the file.
     pub file_bytes: u64,
     /// Bytes of its write-ahead log.
@@ -65,20 +65,20 @@ impl Sqlite {
     ///
     /// # Errors
     /// Only when there is no journal, it is of a newer version, or it stays locked: damage is a finding.
-    pub async fn check(path: &Path) -> Result<Check, Fault> {
-        Self::check_telling(path, |_, _| {}).await
+    pub async fn check(path: &Path) -> Result<CheckReport, Fault> {
+        Self::check_with_progress(path, |_, _| {}).await
     }
 
     /// The same, and `told` hears meanwhile how many batches were looked at, of how many.
     ///
     /// # Errors
     /// As [`Sqlite::check`].
-    pub async fn check_telling(
+    pub async fn check_with_progress(
         path: &Path,
         told: impl Fn(u64, u64) + Send + 'static,
-    ) -> Result<Check, Fault> {
+    ) -> Result<CheckReport, Fault> {
         let path = path.to_owned();
-        let setup = setup(&Options::default());
+        let setup = setup(&SqliteOptions::default());
         in_background(Operation::CheckJournal, move || check::check(&path, setup, &told)).await
     }
 
@@ -109,7 +109,7 @@ impl Sqlite {
     ///
     /// # Errors
     /// When the journal fails.
-    pub async fn stats(&self) -> Result<Stats, Fault> {
+    pub async fn stats(&self) -> Result<JournalStats, Fault> {
         self.shared.readers.ask(Operation::CheckJournal, stats).await
     }
 
@@ -130,12 +130,12 @@ impl Sqlite {
     }
 }
 
-fn stats(connection: &Connection, path: &Path) -> Result<Stats, Trouble> {
+fn stats(connection: &Connection, path: &Path) -> Result<JournalStats, SqliteError> {
     let number = |sql: &str| connection.query_row(sql, [], |row| position(row, 0));
     let meta = Meta::must_load(connection, path)?;
     let size = |path: PathBuf| std::fs::metadata(path).map_or(0, |found| found.len());
-    let last = number("SELECT coalesce(max(gid), 0) FROM batch")?;
-    Ok(Stats {
+    let last = number("SELECT coalesce(max(batch_id), 0) FROM batch")?;
+    Ok(JournalStats {
         file_bytes: size(path.to_owned()),
         wal_bytes: size(with_suffix(path, "-wal")),
         free_bytes: number("PRAGMA freelist_count")? * number("PRAGMA page_size")?,
@@ -154,7 +154,11 @@ fn stats(connection: &Connection, path: &Path) -> Result<Stats, Trouble> {
 }
 
 /// Copies to a name beside the target and renames: a copy is whole or not there.
-fn back_up(path: &Path, target: &Path, setup: super::schema::Setup) -> Result<(), Trouble> {
+fn back_up(
+    path: &Path,
+    target: &Path,
+    setup: super::schema::ConnectionOptions,
+) -> Result<(), SqliteError> {
     let io = |error: std::io::Error| target_fault(&error, target);
     if std::fs::symlink_metadata(target).is_ok() {
         return Err(io(std::io::ErrorKind::AlreadyExists.into()).into());
@@ -222,7 +226,11 @@ fn target_fault(error: &std::io::Error, target: &Path) -> Fault {
         .caused_by(error)
 }
 
-fn copy(path: &Path, partial: &Path, setup: super::schema::Setup) -> Result<(), Trouble> {
+fn copy(
+    path: &Path,
+    partial: &Path,
+    setup: super::schema::ConnectionOptions,
+) -> Result<(), SqliteError> {
     let source = check::connect(path, setup)?;
     // VACUUM writes to the copy only, which `query_only` would forbid all the same.
     source.pragma_update(None, "query_only", false)?;

@@ -12,15 +12,16 @@ use budao_core::{
     fault::Fault,
 };
 use budao_journal::{
-    Append, AppendError, Digest, Filter, Info, Journal, Lease, LeaseRequest, Page, PageLimits,
-    Rate, RateQuery, Retained, Retention, Snapshot, Stored, Submitted, Summary, Unfinished, Watch,
+    Append, AppendError, ChangeWatch, Digest, Filter, HistoryInfo, Journal, Lease, LeaseRequest,
+    Page, PageLimits, Rate, RateQuery, Retention, RetentionReport, SessionSummary, Snapshot,
+    StoredRecord, SubmitOutcome, UnfinishedSession,
 };
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
 /// What a call runs into.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum FaultMode {
     /// Nothing was done.
     Lost(Fault),
     /// It was done, but the answer never came back.
@@ -33,7 +34,7 @@ pub(crate) enum Trouble {
 #[derive(Debug)]
 pub(crate) struct Flaky {
     pub(crate) inner: Arc<dyn Journal>,
-    script: Mutex<VecDeque<(&'static str, Trouble)>>,
+    script: Mutex<VecDeque<(&'static str, FaultMode)>>,
 }
 
 impl Flaky {
@@ -42,7 +43,7 @@ impl Flaky {
     }
 
     /// The next call of this name for which nothing is planned yet runs into this.
-    pub(crate) fn plan(&self, call: &'static str, trouble: Trouble) {
+    pub(crate) fn plan(&self, call: &'static str, trouble: FaultMode) {
         self.script.lock().unwrap().push_back((call, trouble));
     }
 
@@ -51,7 +52,7 @@ impl Flaky {
         self.script.lock().unwrap().is_empty()
     }
 
-    fn next(&self, call: &str) -> Option<Trouble> {
+    fn next(&self, call: &str) -> Option<FaultMode> {
         let mut script = self.script.lock().unwrap();
         let at = script.iter().position(|(planned, _)| *planned == call)?;
         script.remove(at).map(|(_, trouble)| trouble)
@@ -64,9 +65,9 @@ impl Flaky {
     ) -> Result<T, Fault> {
         match self.next(call) {
             None => done.await,
-            Some(Trouble::Lost(fault)) => Err(fault),
-            Some(Trouble::Hung) => std::future::pending().await,
-            Some(Trouble::Unanswered(fault)) => {
+            Some(FaultMode::Lost(fault)) => Err(fault),
+            Some(FaultMode::Hung) => std::future::pending().await,
+            Some(FaultMode::Unanswered(fault)) => {
                 done.await?;
                 Err(fault)
             }
@@ -79,9 +80,9 @@ impl Journal for Flaky {
     async fn append(&self, append: Append) -> Result<Seq, AppendError> {
         match self.next("append") {
             None => self.inner.append(append).await,
-            Some(Trouble::Lost(fault)) => Err(fault.into()),
-            Some(Trouble::Hung) => std::future::pending().await,
-            Some(Trouble::Unanswered(fault)) => {
+            Some(FaultMode::Lost(fault)) => Err(fault.into()),
+            Some(FaultMode::Hung) => std::future::pending().await,
+            Some(FaultMode::Unanswered(fault)) => {
                 self.inner.append(append).await?;
                 Err(fault.into())
             }
@@ -100,7 +101,7 @@ impl Journal for Flaky {
         self.meet("release", self.inner.release(lease)).await
     }
 
-    async fn submit(&self, session: SessionId, command: Command) -> Result<Submitted, Fault> {
+    async fn submit(&self, session: SessionId, command: Command) -> Result<SubmitOutcome, Fault> {
         self.meet("submit", self.inner.submit(session, command)).await
     }
 
@@ -125,11 +126,11 @@ impl Journal for Flaky {
         self.inner.await_answer(session, id).await
     }
 
-    fn watch(&self, session: SessionId) -> Watch {
+    fn watch(&self, session: SessionId) -> ChangeWatch {
         self.inner.watch(session)
     }
 
-    async fn info(&self, session: SessionId) -> Result<Option<Info>, Fault> {
+    async fn info(&self, session: SessionId) -> Result<Option<HistoryInfo>, Fault> {
         self.meet("info", self.inner.info(session)).await
     }
 
@@ -146,7 +147,7 @@ impl Journal for Flaky {
         &self,
         session: SessionId,
         after: Seq,
-    ) -> BoxStream<'static, Result<Vec<Stored>, Fault>> {
+    ) -> BoxStream<'static, Result<Vec<StoredRecord>, Fault>> {
         self.inner.follow(session, after)
     }
 
@@ -162,7 +163,7 @@ impl Journal for Flaky {
         self.inner.blob(digest).await
     }
 
-    async fn sessions(&self, filter: Filter) -> Result<Vec<Summary>, Fault> {
+    async fn sessions(&self, filter: Filter) -> Result<Vec<SessionSummary>, Fault> {
         self.inner.sessions(filter).await
     }
 
@@ -170,7 +171,7 @@ impl Journal for Flaky {
         &self,
         after: Option<SessionId>,
         limit: usize,
-    ) -> Result<Vec<Unfinished>, Fault> {
+    ) -> Result<Vec<UnfinishedSession>, Fault> {
         self.inner.unfinished(after, limit).await
     }
 
@@ -182,7 +183,7 @@ impl Journal for Flaky {
         self.inner.rebuild_views().await
     }
 
-    async fn retain(&self, retention: Retention) -> Result<Retained, Fault> {
+    async fn retain(&self, retention: Retention) -> Result<RetentionReport, Fault> {
         self.inner.retain(retention).await
     }
 

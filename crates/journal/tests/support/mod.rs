@@ -6,12 +6,13 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use budao_core::{
     event::{Event, Seq, SessionId},
-    seams::{Clock, Entropy, Spawn, Untraced, World},
     time::Timestamp,
     trace::Trace,
+    world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
 };
 use budao_journal::{
-    Append, Entry, Journal, Lease, LeaseRequest, Missing, Options, PageLimits, Sqlite, Stored,
+    Append, Entry, IfMissing, Journal, Lease, LeaseRequest, PageLimits, Sqlite, SqliteOptions,
+    StoredRecord,
 };
 use futures::future::BoxFuture;
 use uuid::Uuid;
@@ -45,7 +46,12 @@ impl Spawn for Real {
 /// The real clock.
 pub fn world() -> World {
     let real = Arc::new(Real);
-    World { clock: real.clone(), entropy: real.clone(), spawn: real, spans: Arc::new(Untraced) }
+    World {
+        clock: real.clone(),
+        entropy: real.clone(),
+        spawn: real,
+        spans: Arc::new(NoopSpanExporter),
+    }
 }
 
 pub fn session(number: u64) -> SessionId {
@@ -56,8 +62,8 @@ pub async fn open(path: &Path) -> Sqlite {
     Sqlite::open(path, world(), options()).await.unwrap()
 }
 
-pub fn options() -> Options {
-    Options { reserve_bytes: 0, ..Options::default() }
+pub fn options() -> SqliteOptions {
+    SqliteOptions { reserve_bytes: 0, ..SqliteOptions::default() }
 }
 
 pub async fn lease(journal: &dyn Journal, session: SessionId, holder: &str) -> Lease {
@@ -65,7 +71,7 @@ pub async fn lease(journal: &dyn Journal, session: SessionId, holder: &str) -> L
         session,
         holder: holder.into(),
         ttl: Duration::from_secs(3600),
-        missing: Missing::Create,
+        missing: IfMissing::Create,
         instead_of: None,
     };
     journal.take_lease(request).await.unwrap()
@@ -74,7 +80,7 @@ pub async fn lease(journal: &dyn Journal, session: SessionId, holder: &str) -> L
 /// An entry that says where it belongs, with some weight.
 pub fn entry(number: u64, weight: usize) -> Entry {
     let text = "x".repeat(weight);
-    let event = Event::Noted {
+    let event = Event::Annotated {
         topic: "test.number".into(),
         data: serde_json::json!({ "number": number, "weight": text }),
     };
@@ -87,9 +93,9 @@ pub fn entry(number: u64, weight: usize) -> Entry {
 }
 
 /// The number an entry says.
-pub fn number(record: &Stored) -> u64 {
+pub fn number(record: &StoredRecord) -> u64 {
     match record.event().unwrap() {
-        Event::Noted { data, .. } => data["number"].as_u64().unwrap(),
+        Event::Annotated { data, .. } => data["number"].as_u64().unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -103,8 +109,8 @@ pub async fn append(journal: &dyn Journal, lease: &Lease, after: Seq, count: u64
 }
 
 /// Every record, each checked to be the one after the last.
-pub async fn read_all(journal: &dyn Journal, session: SessionId) -> Vec<Stored> {
-    let mut all: Vec<Stored> = Vec::new();
+pub async fn read_all(journal: &dyn Journal, session: SessionId) -> Vec<StoredRecord> {
+    let mut all: Vec<StoredRecord> = Vec::new();
     loop {
         let after = all.last().map_or(0, |record| record.seq);
         let page = journal.read(session, after, PageLimits::default()).await.unwrap();

@@ -13,7 +13,7 @@ use std::{
 };
 
 use budao_core::event::{Answer, Seq};
-use budao_journal::{Append, AppendError, Journal, Sqlite, conformance::stage::message};
+use budao_journal::{Append, AppendError, Journal, Sqlite, conformance::fixture::message};
 
 use super::support::{entries, lease, open, read_all, session, world};
 
@@ -142,8 +142,10 @@ async fn hold(path: &Path, number: u64) {
 /// Fills a small disk to the last byte, ends its turn on it, and goes on when there is room again.
 async fn fill(directory: &Path) {
     let path = directory.join("journal.db");
-    let options =
-        budao_journal::Options { reserve_bytes: 256 << 10, ..budao_journal::Options::default() };
+    let options = budao_journal::SqliteOptions {
+        reserve_bytes: 256 << 10,
+        ..budao_journal::SqliteOptions::default()
+    };
     let journal = Sqlite::open(&path, world(), options).await.unwrap();
     let lease = lease(&journal, session(0), "full").await;
     let filler = directory.join("filler");
@@ -208,7 +210,7 @@ async fn script(path: &Path) {
             session: session(number),
             holder: "script".into(),
             ttl: std::time::Duration::from_secs(3600),
-            missing: budao_journal::Missing::Create,
+            missing: budao_journal::IfMissing::Create,
             instead_of: None,
         };
         let lease = loop {
@@ -309,7 +311,7 @@ impl Acknowledged {
         }
         for (number, id) in &self.submitted {
             let known = journal.submit(session(*number), message(id, "x")).await.unwrap();
-            assert_ne!(known, budao_journal::Submitted::New, "{context}: command {id} is lost");
+            assert_ne!(known, budao_journal::SubmitOutcome::New, "{context}: command {id} is lost");
         }
         for (number, id) in &self.answered {
             let answer = journal.answer(session(*number), &id.as_str().into()).await.unwrap();

@@ -7,7 +7,7 @@ use budao_core::{
     limits::Limits,
 };
 use budao_mcp::Transport;
-use budao_tools::{Note, Notes, alone};
+use budao_tools::{Note, NoteSender, isolation};
 use serde_json::{Value, json};
 
 use crate::common::{
@@ -78,7 +78,7 @@ async fn a_no_of_the_tool_is_logical_and_keeps_its_content() {
         ("mcp_server", "fake")
     );
     let (told, is_error) =
-        budao_core::tool::Outcome::Failed(failure).told_to_model(budao_core::Lang::En);
+        budao_core::tool::Outcome::Failed(failure).render_for_model(budao_core::Lang::En);
     assert!(is_error && told.contains("the city is not on the map"), "{told}");
     server.shutdown().await;
 }
@@ -151,7 +151,7 @@ async fn an_error_of_the_protocol_is_told_for_what_it_is() {
 #[tokio::test]
 async fn a_cancelled_call_ends_at_once_and_the_server_is_told() {
     let server = connect(fake(&[])).await;
-    let context = alone::context();
+    let context = isolation::context();
     let cancel = context.cancel.clone();
     let stopping = async {
         has_slow(&server, 1).await;
@@ -180,7 +180,7 @@ async fn a_call_that_is_dropped_is_forgotten_by_the_server_too() {
     let server = connect(fake(&[])).await;
     let tools = server.tools();
     let slow = tools.iter().find(|tool| &*tool.spec().name == "mcp__fake__slow").unwrap();
-    let context = alone::context();
+    let context = isolation::context();
     tokio::select! {
         biased;
         answer = slow.call(json!({}), &context) => panic!("{answer:?}"),
@@ -191,7 +191,7 @@ async fn a_call_that_is_dropped_is_forgotten_by_the_server_too() {
 }
 
 /// The server was told to forget the very call of `slow`. Told by a task of its own, so asked for again.
-async fn assert_told_to_forget(server: &budao_mcp::Server) {
+async fn assert_told_to_forget(server: &budao_mcp::ServerHandle) {
     within(async {
         loop {
             let cancelled = seen(server, "notifications/cancelled").await;
@@ -225,7 +225,7 @@ async fn a_server_with_too_many_calls_gets_no_more_until_it_is_told_to_forget_so
     let mut config = fake(&[]);
     config.calls = 2;
     let server = connect(config).await;
-    let context = alone::context();
+    let context = isolation::context();
     let cancel = context.cancel.clone();
     let occupy = || async {
         // The calls below are in the way at times.
@@ -286,8 +286,8 @@ async fn configured_roots_are_told() {
 #[tokio::test]
 async fn progress_is_shown_while_a_call_runs() {
     let server = connect(fake(&[])).await;
-    let (notes, mut shown) = Notes::channel(16);
-    let mut context = alone::context();
+    let (notes, mut shown) = NoteSender::channel(16);
+    let mut context = isolation::context();
     context.notes = notes;
     // News that come before the call is known to be sent are lost, which does no harm.
     let shown = within(async {
@@ -307,7 +307,7 @@ async fn progress_is_shown_while_a_call_runs() {
 #[tokio::test]
 async fn a_call_carries_its_trace() {
     let server = connect(fake(&[])).await;
-    let context = alone::context();
+    let context = isolation::context();
     let trace = context.trace.to_string();
     done(call_with(&server, "add", json!({}), context).await);
     let calls = seen(&server, "tools/call").await;

@@ -5,21 +5,22 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use budao_core::{
     fault::Fault,
     limits::Limits,
-    retry::Policy,
-    seams::World,
+    retry::RetryPolicy,
     tool::{Outcome, Output},
+    world::World,
 };
-use budao_mcp::{Config, Server, State};
+use budao_mcp::{McpServerConfig, ServerHandle, ServerState};
 use budao_testkit::world;
-use budao_tools::{CallContext, Toolbox, alone};
+use budao_tools::{CallContext, Toolbox, isolation};
 use serde_json::Value;
 
 /// Nothing here takes this long unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The fake server with these behaviours.
-pub(crate) fn fake(args: &[&str]) -> Config {
-    let mut config = Config::stdio("fake", fake_path().to_str().unwrap(), args.iter().copied());
+pub(crate) fn fake(args: &[&str]) -> McpServerConfig {
+    let mut config =
+        McpServerConfig::stdio("fake", fake_path().to_str().unwrap(), args.iter().copied());
     config.reconnect = quick();
     config
 }
@@ -35,9 +36,9 @@ pub(crate) fn fake_path() -> PathBuf {
 }
 
 /// Tries again soon.
-pub(crate) fn quick() -> Policy {
+pub(crate) fn quick() -> RetryPolicy {
     let base = Duration::from_millis(10);
-    Policy { tries: u32::MAX, base, max: Duration::from_millis(40), ..Policy::default() }
+    RetryPolicy { tries: u32::MAX, base, max: Duration::from_millis(40), ..RetryPolicy::default() }
 }
 
 pub(crate) fn world() -> World {
@@ -48,29 +49,29 @@ pub(crate) fn limits() -> Arc<Limits> {
     Arc::new(Limits { kill_grace: Duration::from_millis(300), ..Limits::default() })
 }
 
-pub(crate) async fn connect(config: Config) -> Server {
-    within(Server::connect(config, &world(), &limits())).await.unwrap()
+pub(crate) async fn connect(config: McpServerConfig) -> ServerHandle {
+    within(ServerHandle::connect(config, &world(), &limits())).await.unwrap()
 }
 
-pub(crate) async fn refused(config: Config) -> Fault {
-    within(Server::connect(config, &world(), &limits())).await.unwrap_err()
+pub(crate) async fn refused(config: McpServerConfig) -> Fault {
+    within(ServerHandle::connect(config, &world(), &limits())).await.unwrap_err()
 }
 
-pub(crate) fn names(server: &Server) -> Vec<String> {
+pub(crate) fn names(server: &ServerHandle) -> Vec<String> {
     server.tools().iter().map(|tool| tool.spec().name.to_string()).collect()
 }
 
-pub(crate) fn toolbox(server: &Server) -> Toolbox {
+pub(crate) fn toolbox(server: &ServerHandle) -> Toolbox {
     Toolbox::builder().build().with_all(server.tools()).unwrap()
 }
 
 /// Calls a tool of the fake the way the runtime does.
-pub(crate) async fn call(server: &Server, tool: &str, arguments: Value) -> Outcome {
-    call_with(server, tool, arguments, alone::context()).await
+pub(crate) async fn call(server: &ServerHandle, tool: &str, arguments: Value) -> Outcome {
+    call_with(server, tool, arguments, isolation::context()).await
 }
 
 pub(crate) async fn call_with(
-    server: &Server,
+    server: &ServerHandle,
     tool: &str,
     arguments: Value,
     context: CallContext,
@@ -81,14 +82,14 @@ pub(crate) async fn call_with(
 }
 
 /// The messages the fake has seen of one method.
-pub(crate) async fn seen(server: &Server, method: &str) -> Vec<Value> {
+pub(crate) async fn seen(server: &ServerHandle, method: &str) -> Vec<Value> {
     let seen = done(call(server, "seen", serde_json::json!({})).await);
     let seen: Vec<Value> = serde_json::from_str(seen.as_str().unwrap()).unwrap();
     seen.into_iter().filter(|message| message["method"] == method).collect()
 }
 
 /// Waits until the fake has this many calls of `slow`.
-pub(crate) async fn has_slow(server: &Server, count: usize) {
+pub(crate) async fn has_slow(server: &ServerHandle, count: usize) {
     let is_slow = |call: &&Value| call["params"]["name"] == "slow";
     within(async {
         while seen(server, "tools/call").await.iter().filter(is_slow).count() < count {}
@@ -116,13 +117,16 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Waits until the server is in such a state.
-pub(crate) async fn until(server: &Server, wanted: impl FnMut(&State) -> bool) -> State {
+pub(crate) async fn until(
+    server: &ServerHandle,
+    wanted: impl FnMut(&ServerState) -> bool,
+) -> ServerState {
     let mut state = server.watch_state();
     within(state.wait_for(wanted)).await.unwrap().clone()
 }
 
-pub(crate) fn is_ready(state: &State) -> bool {
-    matches!(state, State::Ready { .. })
+pub(crate) fn is_ready(state: &ServerState) -> bool {
+    matches!(state, ServerState::Ready { .. })
 }
 
 /// Waits until a process is dead: gone, or a zombie that its new parent has not seen yet.

@@ -9,8 +9,8 @@ use budao_core::{
     fault::{ErrorType, Kind},
     tool::Effect,
 };
-use budao_mcp::{Config, Server};
-use budao_tools::alone;
+use budao_mcp::{McpServerConfig, ServerHandle};
+use budao_tools::isolation;
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -42,8 +42,8 @@ fn fetched() -> Option<String> {
     found
 }
 
-fn over_stdio(entry: String) -> Config {
-    let mut config = Config::stdio("everything", "node", [entry, "stdio".into()]);
+fn over_stdio(entry: String) -> McpServerConfig {
+    let mut config = McpServerConfig::stdio("everything", "node", [entry, "stdio".into()]);
     config.reconnect = quick();
     config
 }
@@ -88,7 +88,7 @@ async fn listening(entry: &str, kind: &str) -> Listening {
 }
 
 /// What every transport must give.
-async fn lists_and_calls(server: &Server) {
+async fn lists_and_calls(server: &ServerHandle) {
     let names = names(server);
     for tool in ["echo", "get-sum", "get-structured-content", "trigger-long-running-operation"] {
         assert!(names.contains(&format!("mcp__everything__{tool}")), "{tool} in {names:?}");
@@ -106,8 +106,8 @@ async fn lists_and_calls(server: &Server) {
 }
 
 /// A long operation is stopped long before its end, and the connection is as good as before.
-async fn cancels(server: &Server) {
-    let context = alone::context();
+async fn cancels(server: &ServerHandle) {
+    let context = isolation::context();
     let cancel = context.cancel.clone();
     let long = json!({ "duration": 60, "steps": 600 });
     let long = call_with(server, "trigger-long-running-operation", long, context);
@@ -138,7 +138,7 @@ async fn everything_over_streamable_http() {
     let Some(entry) = fetched() else { return };
     let listening = listening(&entry, "streamableHttp").await;
     let url = format!("http://127.0.0.1:{}/mcp", listening.port);
-    let server = connect(Config::http("everything", url)).await;
+    let server = connect(McpServerConfig::http("everything", url)).await;
     lists_and_calls(&server).await;
     cancels(&server).await;
     within(server.shutdown()).await;
@@ -149,7 +149,7 @@ async fn everything_over_the_older_protocol() {
     let Some(entry) = fetched() else { return };
     let listening = listening(&entry, "sse").await;
     let url = format!("http://127.0.0.1:{}/sse", listening.port);
-    let server = connect(Config::sse("everything", url)).await;
+    let server = connect(McpServerConfig::sse("everything", url)).await;
     lists_and_calls(&server).await;
     cancels(&server).await;
     within(server.shutdown()).await;
@@ -190,8 +190,8 @@ async fn a_server_on_the_net_that_dies_loses_its_tools_and_a_call_fails_at_once(
         let mut listening = listening(&entry, kind).await;
         let url = format!("http://127.0.0.1:{}", listening.port);
         let mut config = match kind {
-            "sse" => Config::sse("everything", format!("{url}/sse")),
-            _ => Config::http("everything", format!("{url}/mcp")),
+            "sse" => McpServerConfig::sse("everything", format!("{url}/sse")),
+            _ => McpServerConfig::http("everything", format!("{url}/mcp")),
         };
         config.reconnect = quick();
         let server = connect(config).await;
@@ -218,8 +218,8 @@ async fn a_server_on_the_net_that_dies_loses_its_tools_and_a_call_fails_at_once(
 async fn progress_of_a_server_of_others_is_shown() {
     let Some(entry) = fetched() else { return };
     let server = connect(over_stdio(entry)).await;
-    let (notes, mut shown) = budao_tools::Notes::channel(64);
-    let mut context = alone::context();
+    let (notes, mut shown) = budao_tools::NoteSender::channel(64);
+    let mut context = isolation::context();
     context.notes = notes;
     let arguments = json!({ "duration": 1, "steps": 4 });
     done(call_with(&server, "trigger-long-running-operation", arguments, context).await);
@@ -233,8 +233,14 @@ async fn a_server_on_the_net_that_dies_while_nobody_calls_is_noticed_too() {
     for kind in ["streamableHttp", "sse"] {
         let mut listening = listening(&entry, kind).await;
         let mut config = match kind {
-            "sse" => Config::sse("everything", format!("http://127.0.0.1:{}/sse", listening.port)),
-            _ => Config::http("everything", format!("http://127.0.0.1:{}/mcp", listening.port)),
+            "sse" => McpServerConfig::sse(
+                "everything",
+                format!("http://127.0.0.1:{}/sse", listening.port),
+            ),
+            _ => McpServerConfig::http(
+                "everything",
+                format!("http://127.0.0.1:{}/mcp", listening.port),
+            ),
         };
         config.reconnect = quick();
         config.timeouts.refresh = Some(Duration::from_millis(100));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use budao_core::fault::{Fact, Kind};
-use budao_mcp::{Config, Server, Servers, State, Transport};
+use budao_mcp::{McpServerConfig, ServerHandle, ServerSet, ServerState, Transport};
 use budao_tools::Toolbox;
 use serde_json::json;
 
@@ -25,7 +25,7 @@ async fn a_server_that_cannot_start_is_told_with_its_command_and_its_last_words(
 
 #[tokio::test]
 async fn a_command_that_does_not_exist_is_named() {
-    let fault = refused(Config::stdio("ghost", "/no/such/program", ["--x"])).await;
+    let fault = refused(McpServerConfig::stdio("ghost", "/no/such/program", ["--x"])).await;
     assert_eq!(fault.kind(), Kind::McpServerFailed);
     assert_eq!(fault.detail().text(Fact::Command), Some("/no/such/program --x"));
     assert!(!fault.causes().is_empty());
@@ -62,7 +62,7 @@ async fn a_server_that_dies_in_a_call_fails_it_at_once_and_comes_back() {
     until(&server, is_ready).await;
     assert_eq!(done(call(&server, "echo", json!({ "text": "back" })).await), json!("back"));
     // A tool that was taken before the death works with the new process.
-    let context = budao_tools::alone::context();
+    let context = budao_tools::isolation::context();
     let old = tools.check_value("mcp__fake__echo", json!({ "text": "old" }), &context.limits);
     assert_eq!(done(old.unwrap().run(context).await), json!("old"));
     server.shutdown().await;
@@ -100,10 +100,10 @@ async fn while_a_server_is_down_it_has_no_tools_and_old_ones_fail_at_once() {
     let server = connect(config).await;
     let tools = server.tools();
     call(&server, "die", json!({})).await;
-    let state = until(&server, |state| matches!(state, State::Down { .. })).await;
-    assert!(matches!(state, State::Down { again_in: None, .. }), "{state:?}");
+    let state = until(&server, |state| matches!(state, ServerState::Down { .. })).await;
+    assert!(matches!(state, ServerState::Down { again_in: None, .. }), "{state:?}");
     assert!(names(&server).is_empty());
-    let context = budao_tools::alone::context();
+    let context = budao_tools::isolation::context();
     let answer = within(tools[0].call(json!({ "text": "x" }), &context)).await;
     assert_eq!(answer.unwrap_err().fault.kind(), Kind::McpServerFailed);
     // Tries are used up; a person may ask for one more.
@@ -118,7 +118,7 @@ async fn a_server_that_is_not_there_yet_is_tried_until_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let needed = folder.path().join("needed");
     let config = fake(&["--needs", needed.to_str().unwrap()]);
-    let server = Server::open(config, &world(), &limits()).unwrap();
+    let server = ServerHandle::open(config, &world(), &limits()).unwrap();
     let mut state = server.watch_state();
     assert!(within(server.ready()).await.is_err());
     for _ in 0..3 {
@@ -136,12 +136,12 @@ async fn a_server_that_is_not_there_yet_is_tried_until_it_is() {
 async fn a_server_that_dies_again_and_again_is_started_ever_more_slowly() {
     let mut config = fake(&["--dies-listing"]);
     config.reconnect.max = Duration::from_secs(60);
-    let server = Server::open(config, &world(), &limits()).unwrap();
+    let server = ServerHandle::open(config, &world(), &limits()).unwrap();
     let mut state = server.watch_state();
     let mut waits = Vec::new();
     while waits.len() < 4 {
         within(state.changed()).await.unwrap();
-        if let State::Down { fault, again_in } = &*state.borrow_and_update() {
+        if let ServerState::Down { fault, again_in } = &*state.borrow_and_update() {
             assert!(fault.to_string().contains("the list is lost"), "{fault}");
             waits.push(again_in.unwrap());
         }
@@ -156,7 +156,7 @@ async fn a_server_that_does_not_list_again_keeps_its_tools_and_its_calls_while_i
     config.timeouts.list = Duration::from_millis(50);
     let server = connect(config).await;
     let (id, before) = (server.process_id(), server.generation());
-    let context = budao_tools::alone::context();
+    let context = budao_tools::isolation::context();
     let busy = call_with(&server, "slow", json!({}), context.clone());
     let meanwhile = async {
         has_slow(&server, 1).await;
@@ -181,7 +181,7 @@ async fn after_shutdown_no_process_is_left_and_no_zombie() {
     assert!(exists(id));
     within(server.shutdown()).await;
     assert!(!exists(id));
-    assert_eq!(server.state(), State::Stopped);
+    assert_eq!(server.state(), ServerState::Stopped);
     assert!(server.tools().is_empty() && server.process_id().is_none());
 }
 
@@ -243,15 +243,15 @@ fn a_runtime_that_goes_takes_its_servers_with_it() {
 
 #[tokio::test]
 async fn a_shutdown_in_the_middle_of_the_start_leaves_nothing_either() {
-    let server = Server::open(fake(&["--mute", "--lingers"]), &world(), &limits()).unwrap();
+    let server = ServerHandle::open(fake(&["--mute", "--lingers"]), &world(), &limits()).unwrap();
     within(server.shutdown()).await;
-    assert_eq!(server.state(), State::Stopped);
+    assert_eq!(server.state(), ServerState::Stopped);
 }
 
 #[tokio::test]
 async fn a_secret_of_the_configuration_is_in_no_fault() {
     let mut config =
-        Config::stdio("leaky", "sh", ["-c", "echo \"token $TOKEN refused\" >&2; exit 4"]);
+        McpServerConfig::stdio("leaky", "sh", ["-c", "echo \"token $TOKEN refused\" >&2; exit 4"]);
     if let Transport::Stdio(stdio) = &mut config.transport {
         stdio.env.insert("TOKEN".into(), "correct-horse-battery".to_owned().into());
     }
@@ -267,8 +267,8 @@ async fn one_server_that_fails_costs_the_others_nothing() {
     other.name = "other".into();
     let mut off = fake(&[]);
     (off.name, off.enabled) = ("off".into(), false);
-    let ghost = Config::stdio("ghost", "/no/such/program", [""; 0]);
-    let servers = Servers::open([fake(&[]), ghost, other, off], &world(), &limits()).unwrap();
+    let ghost = McpServerConfig::stdio("ghost", "/no/such/program", [""; 0]);
+    let servers = ServerSet::open([fake(&[]), ghost, other, off], &world(), &limits()).unwrap();
     let failed = within(servers.ready(&world(), Duration::from_secs(20))).await;
     assert_eq!(failed.len(), 1);
     assert_eq!(failed[0].0, "ghost");
@@ -287,7 +287,7 @@ async fn one_server_that_fails_costs_the_others_nothing() {
 
 #[tokio::test]
 async fn two_servers_of_one_name_are_refused() {
-    let refused = Servers::open([fake(&[]), fake(&[])], &world(), &limits()).unwrap_err();
+    let refused = ServerSet::open([fake(&[]), fake(&[])], &world(), &limits()).unwrap_err();
     assert_eq!(refused.kind(), Kind::ConfigurationWrong);
 }
 

@@ -11,7 +11,7 @@ use axum::{
     routing::{any, get, post},
 };
 use budao_core::fault::{Fact, Kind};
-use budao_mcp::{Config, Transport};
+use budao_mcp::{McpServerConfig, Transport};
 use serde_json::{Value, json};
 
 use crate::common::{call, connect, done, failed, quick, refused, within};
@@ -24,8 +24,8 @@ async fn serve(router: Router) -> String {
     format!("http://{address}")
 }
 
-fn http(url: String) -> Config {
-    let mut config = Config::http("net", url);
+fn http(url: String) -> McpServerConfig {
+    let mut config = McpServerConfig::http("net", url);
     config.reconnect = quick();
     config
 }
@@ -120,7 +120,7 @@ async fn a_server_nobody_listens_for_cannot_be_reached() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", free.local_addr().unwrap());
     drop(free);
-    for config in [Config::http("net", &url), Config::sse("net", &url)] {
+    for config in [McpServerConfig::http("net", &url), McpServerConfig::sse("net", &url)] {
         let fault = refused(config).await;
         assert_eq!(fault.kind(), Kind::McpServerFailed);
         assert_eq!(fault.detail().text(Fact::Reason), Some("it cannot be reached"), "{fault:?}");
@@ -138,8 +138,8 @@ async fn a_sign_in_that_is_needed_or_refused_is_told() {
     let cases = [("401", Kind::UpstreamSignInNeeded), ("403", Kind::UpstreamSignInRefused)];
     for (path, kind) in cases {
         let url = format!("{url}/{path}");
-        assert_eq!(refused(Config::http("net", &url)).await.kind(), kind);
-        assert_eq!(refused(Config::sse("net", &url)).await.kind(), kind);
+        assert_eq!(refused(McpServerConfig::http("net", &url)).await.kind(), kind);
+        assert_eq!(refused(McpServerConfig::sse("net", &url)).await.kind(), kind);
     }
 }
 
@@ -206,7 +206,7 @@ async fn an_older_server_that_sends_us_elsewhere_is_refused() {
         .route("/html", get(|| async { axum::response::Html("<h1>hello</h1>") }));
     let url = serve(router).await;
     for path in ["/away", "/none", "/html"] {
-        let fault = refused(Config::sse("net", format!("{url}{path}"))).await;
+        let fault = refused(McpServerConfig::sse("net", format!("{url}{path}"))).await;
         assert_eq!(fault.kind(), Kind::McpServerFailed, "{path}: {fault}");
     }
 }

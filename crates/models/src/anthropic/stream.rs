@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    answer::{Decode, Out, Trouble},
-    sse::Event,
+    answer::{Decode, DecodeError, PieceBuffer},
+    sse::SseEvent,
 };
 
 /// Blocks that may be open at once; the service opens one.
@@ -35,7 +35,7 @@ struct Envelope<'a> {
 
 /// An answer that was not streamed.
 #[derive(Deserialize)]
-struct Whole<'a> {
+struct WholeAnswer<'a> {
     #[serde(borrow, default)]
     content: Vec<&'a RawValue>,
     #[serde(default)]
@@ -47,15 +47,15 @@ struct Whole<'a> {
 /// Puts an answer together.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenBlock>,
     stop: Option<ModelStop>,
-    usage: Counts,
+    usage: TokenCounts,
     called: bool,
 }
 
 /// A block that is not whole yet.
 #[derive(Debug)]
-enum Open {
+enum OpenBlock {
     Text(String),
     Thinking {
         text: String,
@@ -77,7 +77,7 @@ enum Open {
 
 /// Tokens as the service counts them: cached ones apart.
 #[derive(Debug, Default)]
-struct Counts {
+struct TokenCounts {
     input: u64,
     output: u64,
     cache_written: u64,
@@ -85,7 +85,7 @@ struct Counts {
 }
 
 impl Decode for Decoder {
-    fn event(&mut self, event: Event, out: &mut Out) -> Result<(), Trouble> {
+    fn event(&mut self, event: SseEvent, out: &mut PieceBuffer) -> Result<(), DecodeError> {
         let Envelope { kind, index, content_block, delta, message, usage } =
             serde_json::from_str(&event.data)?;
         match kind.as_str() {
@@ -95,9 +95,9 @@ impl Decode for Decoder {
             "content_block_start" => {
                 let block = content_block.ok_or_else(|| missing("content_block"))?;
                 if self.open.len() >= OPEN_BLOCKS {
-                    return Err(Trouble::Malformed("too many open blocks".into()));
+                    return Err(DecodeError::Malformed("too many open blocks".into()));
                 }
-                self.open.insert(index, Open::start(block, out)?);
+                self.open.insert(index, OpenBlock::start(block, out)?);
             }
             "content_block_delta" => {
                 let delta = delta.ok_or_else(|| missing("delta"))?;
@@ -116,7 +116,7 @@ impl Decode for Decoder {
                 self.stop = reason.map(stop).or(self.stop);
             }
             "message_stop" => self.end(out),
-            "error" => return Err(Trouble::Told(serde_json::from_str(&event.data)?)),
+            "error" => return Err(DecodeError::ServiceError(serde_json::from_str(&event.data)?)),
             "message" => self.whole(&event.data, out)?,
             // `ping`, and what may come one day.
             _ => {}
@@ -125,11 +125,11 @@ impl Decode for Decoder {
     }
 
     /// Only `message_stop` ends an answer here.
-    fn finish(&mut self, _: &mut Out) {}
+    fn finish(&mut self, _: &mut PieceBuffer) {}
 }
 
-fn missing(name: &str) -> Trouble {
-    Trouble::Malformed(format!("{name} is missing"))
+fn missing(name: &str) -> DecodeError {
+    DecodeError::Malformed(format!("{name} is missing"))
 }
 
 fn stop(reason: &str) -> ModelStop {
@@ -144,10 +144,10 @@ fn stop(reason: &str) -> ModelStop {
 
 impl Decoder {
     /// A gateway that did not stream although it was asked to.
-    fn whole(&mut self, data: &str, out: &mut Out) -> Result<(), Trouble> {
-        let Whole { content, stop_reason, usage } = serde_json::from_str(data)?;
+    fn whole(&mut self, data: &str, out: &mut PieceBuffer) -> Result<(), DecodeError> {
+        let WholeAnswer { content, stop_reason, usage } = serde_json::from_str(data)?;
         for block in content {
-            let open = Open::start(block, out)?;
+            let open = OpenBlock::start(block, out)?;
             self.close(open, out);
         }
         self.usage.read(usage.as_ref());
@@ -156,14 +156,14 @@ impl Decoder {
         Ok(())
     }
 
-    fn close(&mut self, open: Open, out: &mut Out) {
-        self.called |= matches!(open, Open::Tool { .. });
+    fn close(&mut self, open: OpenBlock, out: &mut PieceBuffer) {
+        self.called |= matches!(open, OpenBlock::Tool { .. });
         if let Some(block) = open.close() {
             out.block(block);
         }
     }
 
-    fn end(&mut self, out: &mut Out) {
+    fn end(&mut self, out: &mut PieceBuffer) {
         for open in std::mem::take(&mut self.open).into_values() {
             self.close(open, out);
         }
@@ -172,8 +172,8 @@ impl Decoder {
     }
 }
 
-impl Open {
-    fn start(raw: &RawValue, out: &mut Out) -> Result<Self, Trouble> {
+impl OpenBlock {
+    fn start(raw: &RawValue, out: &mut PieceBuffer) -> Result<Self, DecodeError> {
         let block: Value = serde_json::from_str(raw.get())?;
         let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
         Ok(match text("type").as_str() {
@@ -203,7 +203,7 @@ impl Open {
         })
     }
 
-    fn grow(&mut self, delta: &Value, out: &mut Out) {
+    fn grow(&mut self, delta: &Value, out: &mut PieceBuffer) {
         let said = |name: &str| delta[name].as_str().unwrap_or_default();
         match (self, delta["type"].as_str().unwrap_or_default()) {
             (Self::Text(text), "text_delta") => {
@@ -284,7 +284,7 @@ fn closed_other(raw: String, mut changed: Option<Value>, input: &str) -> String 
     changed.map_or(raw, |block| block.to_string())
 }
 
-impl Counts {
+impl TokenCounts {
     /// Takes what is there: a later event repeats or corrects an earlier one.
     fn read(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage else { return };

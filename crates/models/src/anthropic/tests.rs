@@ -6,9 +6,9 @@ use budao_core::message::{Block, CallId, ModelStop, Piece, ToolUse, Usage};
 use serde_json::{Value, json};
 
 use super::stream::Decoder;
-use crate::testing::{self, Ended, event};
+use crate::testing::{self, DecodedStream, event};
 
-fn decode(bytes: &[u8]) -> Ended {
+fn decode(bytes: &[u8]) -> DecodedStream {
     testing::decode([Ok(bytes.to_vec())], Decoder::default())
 }
 

@@ -4,7 +4,7 @@
 //! instructions, after the tools, and after the last message.
 
 use budao_core::{
-    message::{Block, Message, Request, Role},
+    message::{Block, Message, ModelRequest, Role},
     tool::ToolSpec,
 };
 use serde::Serialize;
@@ -21,27 +21,27 @@ struct Body<'a> {
     max_tokens: u32,
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    system: Option<[Part<'a>; 1]>,
+    system: Option<[ContentPart<'a>; 1]>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
+    tools: Vec<WireTool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<Thinking>,
-    messages: Vec<Said<'a>>,
+    messages: Vec<WireMessage<'a>>,
 }
 
 #[derive(Serialize)]
-struct Said<'a> {
+struct WireMessage<'a> {
     role: Role,
-    content: Vec<Part<'a>>,
+    content: Vec<ContentPart<'a>>,
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct WireTool<'a> {
     name: &'a str,
     description: &'a str,
     input_schema: &'a Value,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cache_control: Option<Mark>,
+    cache_control: Option<CacheControl>,
 }
 
 #[derive(Serialize)]
@@ -52,23 +52,23 @@ struct Thinking {
 
 #[derive(Clone, Copy, Serialize)]
 #[serde(tag = "type", rename = "ephemeral")]
-struct Mark {}
+struct CacheControl {}
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Part<'a> {
-    Known(Known<'a>),
+enum ContentPart<'a> {
+    Known(KnownPart<'a>),
     /// Sent back as it came.
     Raw(Box<RawValue>),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Known<'a> {
+enum KnownPart<'a> {
     Text {
         text: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
-        cache_control: Option<Mark>,
+        cache_control: Option<CacheControl>,
     },
     Thinking {
         thinking: &'a str,
@@ -84,24 +84,24 @@ enum Known<'a> {
         content: &'a str,
         is_error: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
-        cache_control: Option<Mark>,
+        cache_control: Option<CacheControl>,
     },
     Image {
-        source: Picture<'a>,
+        source: ImageSource<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        cache_control: Option<Mark>,
+        cache_control: Option<CacheControl>,
     },
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "base64")]
-struct Picture<'a> {
+struct ImageSource<'a> {
     media_type: &'a str,
     data: &'a str,
 }
 
 /// The bytes to send.
-pub(super) fn body(model: &str, request: &Request) -> Vec<u8> {
+pub(super) fn body(model: &str, request: &ModelRequest) -> Vec<u8> {
     let thinking = request
         .thinking_tokens
         .map(|tokens| Thinking { budget_tokens: tokens.max(THINKING_TOKENS_MIN) });
@@ -118,8 +118,9 @@ pub(super) fn body(model: &str, request: &Request) -> Vec<u8> {
         model,
         max_tokens,
         stream: true,
-        system: system
-            .map(|text| [Part::Known(Known::Text { text, cache_control: Some(Mark {}) })]),
+        system: system.map(|text| {
+            [ContentPart::Known(KnownPart::Text { text, cache_control: Some(CacheControl {}) })]
+        }),
         tools: tools(&request.tools),
         thinking,
         messages: messages(&request.messages),
@@ -127,20 +128,20 @@ pub(super) fn body(model: &str, request: &Request) -> Vec<u8> {
     serde_json::to_vec(&body).expect("strings, numbers and JSON always serialise")
 }
 
-fn tools<'a>(specs: &'a [std::sync::Arc<ToolSpec>]) -> Vec<Tool<'a>> {
+fn tools<'a>(specs: &'a [std::sync::Arc<ToolSpec>]) -> Vec<WireTool<'a>> {
     let last = specs.len().saturating_sub(1);
-    let tool = |(index, spec): (usize, &'a std::sync::Arc<ToolSpec>)| Tool {
+    let tool = |(index, spec): (usize, &'a std::sync::Arc<ToolSpec>)| WireTool {
         name: &spec.name,
         description: &spec.description,
         input_schema: &spec.schema,
-        cache_control: (index == last).then_some(Mark {}),
+        cache_control: (index == last).then_some(CacheControl {}),
     };
     specs.iter().enumerate().map(tool).collect()
 }
 
 /// The conversation: neighbours of one role joined, results first, nothing empty.
-fn messages(history: &[Message]) -> Vec<Said<'_>> {
-    let mut messages: Vec<Said<'_>> = Vec::with_capacity(history.len());
+fn messages(history: &[Message]) -> Vec<WireMessage<'_>> {
+    let mut messages: Vec<WireMessage<'_>> = Vec::with_capacity(history.len());
     for message in history {
         let content = message.content.iter().filter_map(part);
         match messages.last_mut() {
@@ -148,14 +149,16 @@ fn messages(history: &[Message]) -> Vec<Said<'_>> {
             _ => {
                 let content: Vec<_> = content.collect();
                 if !content.is_empty() {
-                    messages.push(Said { role: message.role, content });
+                    messages.push(WireMessage { role: message.role, content });
                 }
             }
         }
     }
     for message in &mut messages {
         // The results of calls must stand right behind the calls.
-        message.content.sort_by_key(|part| !matches!(part, Part::Known(Known::ToolResult { .. })));
+        message
+            .content
+            .sort_by_key(|part| !matches!(part, ContentPart::Known(KnownPart::ToolResult { .. })));
     }
     if let Some(last) = messages.last_mut().and_then(|message| message.content.last_mut()) {
         last.mark();
@@ -163,43 +166,45 @@ fn messages(history: &[Message]) -> Vec<Said<'_>> {
     messages
 }
 
-fn part(block: &Block) -> Option<Part<'_>> {
+fn part(block: &Block) -> Option<ContentPart<'_>> {
     let known = match block {
         Block::Text(text) if text.trim().is_empty() => return None,
-        Block::Text(text) => Known::Text { text, cache_control: None },
+        Block::Text(text) => KnownPart::Text { text, cache_control: None },
         // Without its seal the service would refuse it.
         Block::Thinking { text, signature } => {
-            Known::Thinking { thinking: text, signature: signature.as_deref()? }
+            KnownPart::Thinking { thinking: text, signature: signature.as_deref()? }
         }
-        Block::ToolUse(call) => Known::ToolUse {
+        Block::ToolUse(call) => KnownPart::ToolUse {
             id: safe_name(&call.id.0).into_owned(),
             name: safe_name(&call.name).into_owned(),
             input: safe_arguments(&call.arguments),
         },
-        Block::ToolResult { call, is_error, content } => Known::ToolResult {
+        Block::ToolResult { call, is_error, content } => KnownPart::ToolResult {
             tool_use_id: safe_name(&call.0).into_owned(),
             content,
             is_error: *is_error,
             cache_control: None,
         },
         Block::Image { media_type, data } => {
-            Known::Image { source: Picture { media_type, data }, cache_control: None }
+            KnownPart::Image { source: ImageSource { media_type, data }, cache_control: None }
         }
-        Block::Opaque(json) => return RawValue::from_string(json.clone()).ok().map(Part::Raw),
+        Block::Opaque(json) => {
+            return RawValue::from_string(json.clone()).ok().map(ContentPart::Raw);
+        }
     };
-    Some(Part::Known(known))
+    Some(ContentPart::Known(known))
 }
 
-impl Part<'_> {
+impl ContentPart<'_> {
     /// Marks the end of what the next request will repeat. Some blocks cannot be marked.
     fn mark(&mut self) {
         match self {
             Self::Known(
-                Known::Text { cache_control, .. }
-                | Known::ToolResult { cache_control, .. }
-                | Known::Image { cache_control, .. },
-            ) => *cache_control = Some(Mark {}),
-            Self::Known(Known::Thinking { .. } | Known::ToolUse { .. }) | Self::Raw(_) => {}
+                KnownPart::Text { cache_control, .. }
+                | KnownPart::ToolResult { cache_control, .. }
+                | KnownPart::Image { cache_control, .. },
+            ) => *cache_control = Some(CacheControl {}),
+            Self::Known(KnownPart::Thinking { .. } | KnownPart::ToolUse { .. }) | Self::Raw(_) => {}
         }
     }
 }

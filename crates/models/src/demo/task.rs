@@ -7,12 +7,12 @@ const COUNT_MAX: u64 = 1_000;
 
 /// The language of a request, and so of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tongue {
+pub(super) enum DemoLanguage {
     English,
     Chinese,
 }
 
-impl Tongue {
+impl DemoLanguage {
     pub(super) fn of(text: &str) -> Self {
         if text.chars().any(is_han) { Self::Chinese } else { Self::English }
     }
@@ -25,7 +25,7 @@ pub(super) fn is_han(c: char) -> bool {
 
 /// What is wanted of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum FileQuery {
     Headings,
     Lines,
     Words,
@@ -35,7 +35,7 @@ pub(super) enum What {
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    Read { path: String, what: What },
+    Read { path: String, what: FileQuery },
     List { pattern: String },
     Search { text: String, path: String },
     Write { path: String, content: String },
@@ -204,7 +204,7 @@ fn english(clause: &str) -> Option<Goal> {
     if let Some(rest) =
         after(clause, &["read ", "open ", "show ", "look at ", "summarise ", "summarize "])
     {
-        let what = wanted(clause).unwrap_or(What::Beginning);
+        let what = wanted(clause).unwrap_or(FileQuery::Beginning);
         return Some(Goal::Read { path: name(rest)?, what });
     }
     // `count the headings of x`, `how many lines are in x`
@@ -245,7 +245,7 @@ fn chinese(clause: &str) -> Option<Goal> {
     if let Some(rest) = after(clause, &["读取", "读一下", "读", "打开", "查看"]) {
         return Some(Goal::Read {
             path: name(rest)?,
-            what: wanted(clause).unwrap_or(What::Beginning),
+            what: wanted(clause).unwrap_or(FileQuery::Beginning),
         });
     }
     if let Some(rest) = after(clause, &["统计", "数一下", "数"]) {
@@ -256,12 +256,12 @@ fn chinese(clause: &str) -> Option<Goal> {
 }
 
 /// What is to be known of a file.
-fn wanted(clause: &str) -> Option<What> {
+fn wanted(clause: &str) -> Option<FileQuery> {
     let clause = clause.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| clause.contains(word));
     match () {
-        () if says(&["heading", "标题"]) => Some(What::Headings),
-        () if says(&["line", "行数", "多少行", "几行"]) => Some(What::Lines),
+        () if says(&["heading", "标题"]) => Some(FileQuery::Headings),
+        () if says(&["line", "行数", "多少行", "几行"]) => Some(FileQuery::Lines),
         () if says(&[
             "count its words",
             "words in",
@@ -272,7 +272,7 @@ fn wanted(clause: &str) -> Option<What> {
             "多少字",
         ]) =>
         {
-            Some(What::Words)
+            Some(FileQuery::Words)
         }
         () => None,
     }

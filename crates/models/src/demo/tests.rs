@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use budao_core::{
-    fault::{Fact, Fault, Kind, Mismatch, Operation, tell},
+    fault::{Fact, Fault, Kind, Mismatch, Operation, render},
     lang::Lang,
     message::{Block, Message, Piece, Role, success_content},
     tool::Failure,
@@ -12,13 +12,13 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{
-    task::{What, understand},
+    task::{FileQuery, understand},
     *,
 };
-use crate::testing::{self, Hurry, ask_all, request};
+use crate::testing::{self, InstantClock, ask_all, request};
 
 fn failed(fault: Fault, lang: Lang) -> Result<Value, String> {
-    Err(tell::to_model(&Failure { fault, data: None, note: None }, lang).to_json())
+    Err(render::render_for_model(&Failure { fault, data: None, note: None }, lang).to_json())
 }
 
 /// A session of the demo model with tools played by a function.
@@ -38,10 +38,10 @@ impl Session {
         text: &str,
         mut tools: impl FnMut(&str, &Value) -> Result<Value, String>,
     ) -> String {
-        let demo = Demo::new(Pace::Fast, Arc::new(Hurry::default()));
+        let demo = Demo::new(Pace::Fast, Arc::new(InstantClock::default()));
         self.messages.push(Message::user(text));
         for _ in 0..20 {
-            let asked = Request { tools: all_tools(), ..testing::user(self.messages.clone()) };
+            let asked = ModelRequest { tools: all_tools(), ..testing::user(self.messages.clone()) };
             let pieces = ask_all(&demo, asked).unwrap();
             let content: Vec<Block> = pieces
                 .into_iter()
@@ -213,11 +213,11 @@ fn one_request_may_ask_for_several_things() {
 }
 
 /// What becomes of these arguments when one place is said to be of the wrong sort.
-fn mended(arguments: &Value, place: &Value) -> Mended {
+fn mended(arguments: &Value, place: &Value) -> CorrectionResult {
     let (id, name) = (budao_core::message::CallId::from("c"), "t".to_owned());
     let used = ToolUse { id, name, arguments: arguments.to_string() };
     let result = json!({"ok": false, "error": "Invalid parameters", "mismatches": [place]});
-    mend::mend(&Call { used: &used, result, failed: true }, 1)
+    correction::correct_call(&DemoCall { used: &used, result, failed: true }, 1)
 }
 
 #[test]
@@ -231,14 +231,16 @@ fn a_value_of_the_wrong_type_is_made_into_the_one_the_error_names() {
         (json!({"a": 1}), "must be an array", json!([{"a": 1}])),
         (json!("[1]"), "must be an array", json!([1])),
     ] {
-        let change = mend::Change::Replaced { name: "x".into() };
+        let change = correction::Correction::Replaced { name: "x".into() };
         let arguments = json!({"x": better});
-        let want = Mended::Call { tool: "t".into(), arguments, change };
+        let want = CorrectionResult::Call { tool: "t".into(), arguments, change };
         assert_eq!(mended(&json!({"x": sent}), &place(expected)), want);
     }
     let allowed =
         json!({"pointer": "/x", "rule": "enum", "allowed": ["red", "blue"], "nearest": "blue"});
-    let Mended::Call { arguments, .. } = mended(&json!({"x": "blu"}), &allowed) else { panic!() };
+    let CorrectionResult::Call { arguments, .. } = mended(&json!({"x": "blu"}), &allowed) else {
+        panic!()
+    };
     assert_eq!(arguments, json!({"x": "blue"}));
 }
 
@@ -254,8 +256,11 @@ fn an_unknown_tool_is_called_by_the_name_the_error_gives() {
             arguments: "{}".into(),
         };
         let result = json!({"ok": false, "error": error, "code": "ERR_TOOL_001"});
-        let mended = mend::mend(&Call { used: &used, result, failed: true }, 1);
-        assert!(matches!(mended, Mended::Call { ref tool, .. } if tool == name), "{mended:?}");
+        let mended = correction::correct_call(&DemoCall { used: &used, result, failed: true }, 1);
+        assert!(
+            matches!(mended, CorrectionResult::Call { ref tool, .. } if tool == name),
+            "{mended:?}"
+        );
     }
 }
 
@@ -263,7 +268,7 @@ fn an_unknown_tool_is_called_by_the_name_the_error_gives() {
 fn it_says_what_it_understands_and_which_tool_it_lacks() {
     assert!(Session::new().turn("what is love", |_, _| unreachable!()).contains("demo model"));
     assert!(Session::new().turn("什么是爱", |_, _| unreachable!()).contains("演示模型"));
-    let demo = Demo::new(Pace::Fast, Arc::new(Hurry::default()));
+    let demo = Demo::new(Pace::Fast, Arc::new(InstantClock::default()));
     let pieces = ask_all(&demo, request("run ls")).unwrap();
     let Piece::Block(Block::Text(text)) = &pieces[pieces.len() - 2] else { panic!("{pieces:?}") };
     assert!(text.contains("`bash_run`"), "{text}");
@@ -271,12 +276,12 @@ fn it_says_what_it_understands_and_which_tool_it_lacks() {
 
 #[test]
 fn it_counts_at_a_pace_people_can_cut() {
-    let clock = Arc::new(Hurry::default());
+    let clock = Arc::new(InstantClock::default());
     let pieces =
         ask_all(&Demo::new(Pace::Reading, clock.clone()), request("count slowly to 50")).unwrap();
     assert_eq!(pieces.iter().filter(|piece| matches!(piece, Piece::Text(_))).count(), 50);
     assert_eq!(clock.slept(), Duration::from_millis(50 * 300));
-    let clock = Arc::new(Hurry::default());
+    let clock = Arc::new(InstantClock::default());
     ask_all(&Demo::new(Pace::Fast, clock.clone()), request("慢慢数到 50")).unwrap();
     assert_eq!(clock.slept(), Duration::ZERO);
 }
@@ -294,8 +299,8 @@ fn it_counts_at_a_pace_people_can_cut() {
 #[case("list *.rs", Goal::List { pattern: "*.rs".into() })]
 #[case("list all files", Goal::List { pattern: "**/*".into() })]
 #[case("list the files in src", Goal::List { pattern: "src/*".into() })]
-#[case("read docs/a.md", Goal::Read { path: "docs/a.md".into(), what: What::Beginning })]
-#[case("count the words in a.md.", Goal::Read { path: "a.md".into(), what: What::Words })]
+#[case("read docs/a.md", Goal::Read { path: "docs/a.md".into(), what: FileQuery::Beginning })]
+#[case("count the words in a.md.", Goal::Read { path: "a.md".into(), what: FileQuery::Words })]
 #[case("todo: buy milk", Goal::Remember { title: "buy milk".into() })]
 #[case("列出这里的文件", Goal::List { pattern: "*".into() })]
 #[case("列出 src 目录的文件", Goal::List { pattern: "src/*".into() })]
@@ -305,7 +310,7 @@ fn it_counts_at_a_pace_people_can_cut() {
 #[case("运行 ls -l", Goal::Run { command: "ls -l".into() })]
 #[case("记住：买牛奶", Goal::Remember { title: "买牛奶".into() })]
 #[case("在 src 中搜索 TODO", Goal::Search { text: "TODO".into(), path: "src".into() })]
-#[case("统计README.md的行数", Goal::Read { path: "README.md".into(), what: What::Lines })]
+#[case("统计README.md的行数", Goal::Read { path: "README.md".into(), what: FileQuery::Lines })]
 fn a_plain_request_is_understood(#[case] text: &str, #[case] goal: Goal) {
     assert_eq!(understand(text), [goal]);
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use budao_core::seams::Clock;
+use budao_core::world::Clock;
 use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tower_layer::Layer;
@@ -18,27 +18,27 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// No connection within the deadline.
 #[derive(Debug)]
-pub(super) struct TooSlow;
+pub(super) struct ConnectTimeout;
 
-impl fmt::Display for TooSlow {
+impl fmt::Display for ConnectTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("no connection in time")
     }
 }
 
-impl std::error::Error for TooSlow {}
+impl std::error::Error for ConnectTimeout {}
 
 /// No address for a name.
 #[derive(Debug)]
-pub(super) struct NoSuchName(std::io::Error);
+pub(super) struct NameNotFound(std::io::Error);
 
-impl fmt::Display for NoSuchName {
+impl fmt::Display for NameNotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot resolve the name: {}", self.0)
     }
 }
 
-impl std::error::Error for NoSuchName {}
+impl std::error::Error for NameNotFound {}
 
 /// Resolves names as the system does, and says so when that is what failed.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Resolve for Resolver {
         Box::pin(async move {
             let found: Vec<_> = match tokio::net::lookup_host((name.as_str(), 0)).await {
                 Ok(found) => found.collect(),
-                Err(error) => return Err(NoSuchName(error).into()),
+                Err(error) => return Err(NameNotFound(error).into()),
             };
             let addresses: Addrs = Box::new(found.into_iter());
             Ok(addresses)
@@ -59,33 +59,33 @@ impl Resolve for Resolver {
 
 /// Puts a deadline on name, connection and TLS together.
 #[derive(Clone, Debug)]
-pub(super) struct Deadline {
+pub(super) struct DeadlineLayer {
     clock: Arc<dyn Clock>,
     limit: Duration,
 }
 
-impl Deadline {
+impl DeadlineLayer {
     pub(super) fn new(clock: Arc<dyn Clock>, limit: Duration) -> Self {
         Self { clock, limit }
     }
 }
 
-impl<S> Layer<S> for Deadline {
-    type Service = Within<S>;
+impl<S> Layer<S> for DeadlineLayer {
+    type Service = DeadlineConnector<S>;
 
-    fn layer(&self, connector: S) -> Within<S> {
-        Within { connector, deadline: self.clone() }
+    fn layer(&self, connector: S) -> DeadlineConnector<S> {
+        DeadlineConnector { connector, deadline: self.clone() }
     }
 }
 
 /// A connector with a deadline.
 #[derive(Clone, Debug)]
-pub(super) struct Within<S> {
+pub(super) struct DeadlineConnector<S> {
     connector: S,
-    deadline: Deadline,
+    deadline: DeadlineLayer,
 }
 
-impl<S, R> Service<R> for Within<S>
+impl<S, R> Service<R> for DeadlineConnector<S>
 where
     S: Service<R, Error = BoxError>,
     S::Future: Send + 'static,
@@ -106,7 +106,7 @@ where
             tokio::select! {
                 biased;
                 connected = connecting => connected,
-                () = late => Err(TooSlow.into()),
+                () = late => Err(ConnectTimeout.into()),
             }
         })
     }

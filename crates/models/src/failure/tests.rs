@@ -45,7 +45,7 @@ fn service() -> Service {
 #[case::redirect(302, json!(null), Kind::ModelBadRequest)]
 #[case::list_of_one(400, json!([{"error":{"code":400,"message":"API key not valid","status":"INVALID_ARGUMENT"}}]), Kind::ModelBadRequest)]
 fn every_refusal_has_its_row(#[case] status: u16, #[case] body: Value, #[case] kind: Kind) {
-    let fault = Answer::new(status, body.to_string().as_bytes()).fault(&service());
+    let fault = ErrorResponse::new(status, body.to_string().as_bytes()).fault(&service());
     assert_eq!(fault.kind(), kind);
     assert_eq!(fault.detail().text(Fact::Service), Some("anthropic"));
     assert_eq!(fault.detail().number(Fact::Status), Some(i64::from(status)));
@@ -59,12 +59,14 @@ fn every_refusal_has_its_row(#[case] status: u16, #[case] body: Value, #[case] k
 #[case(json!({"error":{"message":"Provider returned error","code":429}}), Kind::ModelRateLimited)]
 #[case(json!({"error":"something"}), Kind::ModelServerError)]
 fn an_error_in_a_stream_is_classified_by_its_words(#[case] error: Value, #[case] kind: Kind) {
-    assert_eq!(Answer::in_stream(&error).fault(&service()).kind(), kind);
+    assert_eq!(ErrorResponse::in_stream(&error).fault(&service()).kind(), kind);
 }
 
 #[test]
 fn the_size_of_a_context_is_read_from_whoever_tells_it() {
-    let size = |message: &str| Said { message: message.into(), ..Said::default() }.context_size();
+    let size = |message: &str| {
+        ErrorBody { message: message.into(), ..ErrorBody::default() }.context_size()
+    };
     assert_eq!(
         size("prompt is too long: 208310 tokens > 200000 maximum"),
         Some((208_310, 200_000))
@@ -77,14 +79,14 @@ fn the_size_of_a_context_is_read_from_whoever_tells_it() {
 #[test]
 fn foreign_words_are_causes_and_nothing_else() {
     let body = json!({"error":{"type":"api_error","message":"db at 10.0.0.7 said no"}});
-    let fault = Answer::new(500, body.to_string().as_bytes()).fault(&service());
+    let fault = ErrorResponse::new(500, body.to_string().as_bytes()).fault(&service());
     assert_eq!(fault.causes(), ["api_error: db at 10.0.0.7 said no"]);
     assert!(fault.detail().iter().all(|(_, value)| !value.to_string().contains("10.0.0.7")));
 }
 
 #[test]
 fn a_key_that_a_server_echoes_is_not_kept() {
-    let fault = Answer::new(401, b"bad key sk-ant-0123456789!").fault(&service());
+    let fault = ErrorResponse::new(401, b"bad key sk-ant-0123456789!").fault(&service());
     assert_eq!(fault.causes(), ["bad key [key]!"]);
     assert!(!format!("{:?}", service()).contains("0123456789"));
 }
@@ -92,6 +94,6 @@ fn a_key_that_a_server_echoes_is_not_kept() {
 #[test]
 fn a_long_body_is_shortened_at_a_character() {
     let body = "不".repeat(10_000);
-    let fault = Answer::new(500, body.as_bytes()).fault(&service());
+    let fault = ErrorResponse::new(500, body.as_bytes()).fault(&service());
     assert!(fault.causes()[0].len() <= EXCERPT_BYTES);
 }

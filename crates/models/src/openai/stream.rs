@@ -8,8 +8,8 @@ use budao_core::message::{Block, CallId, ModelStop, ToolUse, Usage};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    answer::{Decode, Out, Trouble},
-    sse::Event,
+    answer::{Decode, DecodeError, PieceBuffer},
+    sse::SseEvent,
 };
 
 /// Calls in one answer; the runtime allows fewer.
@@ -20,7 +20,7 @@ const CALLS: usize = 1_024;
 pub(crate) struct Decoder {
     thought: String,
     text: String,
-    calls: Vec<Call>,
+    calls: Vec<PartialCall>,
     stop: Option<ModelStop>,
     done: bool,
     usage: Usage,
@@ -29,14 +29,14 @@ pub(crate) struct Decoder {
 }
 
 #[derive(Debug, Default)]
-struct Call {
+struct PartialCall {
     index: Option<u64>,
     id: String,
     name: String,
     arguments: String,
 }
 
-impl Call {
+impl PartialCall {
     fn is_open(&self, name: &str) -> bool {
         self.name == name && serde_json::from_str::<&RawValue>(&self.arguments).is_err()
     }
@@ -48,7 +48,7 @@ impl Decoder {
         Self { history, ..Self::default() }
     }
 
-    fn choice(&mut self, choice: &Value, out: &mut Out) -> Result<(), Trouble> {
+    fn choice(&mut self, choice: &Value, out: &mut PieceBuffer) -> Result<(), DecodeError> {
         if number(choice.get("index")).unwrap_or(0) != 0 {
             return Ok(());
         }
@@ -57,7 +57,7 @@ impl Decoder {
         if let Some(delta) = delta {
             self.delta(delta, out)?;
         } else if let Some(text) = choice.get("text") {
-            self.say(&words(text), out);
+            self.push_text(&words(text), out);
         }
         if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str)
             && !reason.is_empty()
@@ -73,7 +73,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn delta(&mut self, delta: &Value, out: &mut Out) -> Result<(), Trouble> {
+    fn delta(&mut self, delta: &Value, out: &mut PieceBuffer) -> Result<(), DecodeError> {
         for name in ["reasoning_content", "reasoning"] {
             let thought = delta.get(name).map(words).unwrap_or_default();
             if !thought.is_empty() {
@@ -82,11 +82,11 @@ impl Decoder {
                 break;
             }
         }
-        self.say(&delta.get("content").map(words).unwrap_or_default(), out);
+        self.push_text(&delta.get("content").map(words).unwrap_or_default(), out);
         if let Some(refusal) = delta.get("refusal").and_then(Value::as_str)
             && !refusal.is_empty()
         {
-            self.say(refusal, out);
+            self.push_text(refusal, out);
             self.stop = Some(ModelStop::Refusal);
         }
         match delta.get("tool_calls") {
@@ -101,12 +101,12 @@ impl Decoder {
         }
     }
 
-    fn say(&mut self, text: &str, out: &mut Out) {
+    fn push_text(&mut self, text: &str, out: &mut PieceBuffer) {
         self.text.push_str(text);
         out.text(text);
     }
 
-    fn call(&mut self, delta: &Value, out: &mut Out) -> Result<(), Trouble> {
+    fn call(&mut self, delta: &Value, out: &mut PieceBuffer) -> Result<(), DecodeError> {
         let function = delta.get("function").unwrap_or(delta);
         let word = |value: Option<&Value>| match value {
             Some(Value::String(text)) => text.clone(),
@@ -120,7 +120,7 @@ impl Decoder {
             Some(value) => value.to_string(),
         };
         out.grow(id.len() + name.len() + arguments.len());
-        let call = self.which(number(delta.get("index")), &id, &name)?;
+        let call = self.find_call(number(delta.get("index")), &id, &name)?;
         if call.id.is_empty() {
             call.id = id;
         }
@@ -132,8 +132,13 @@ impl Decoder {
     }
 
     /// The call a delta belongs to: by index, by id, else the last one unless a new name begins.
-    fn which(&mut self, index: Option<u64>, id: &str, name: &str) -> Result<&mut Call, Trouble> {
-        let same_id = |call: &Call| id.is_empty() || call.id.is_empty() || call.id == id;
+    fn find_call(
+        &mut self,
+        index: Option<u64>,
+        id: &str,
+        name: &str,
+    ) -> Result<&mut PartialCall, DecodeError> {
+        let same_id = |call: &PartialCall| id.is_empty() || call.id.is_empty() || call.id == id;
         let known = match index {
             Some(_) => self
                 .calls
@@ -148,10 +153,10 @@ impl Decoder {
         let at = match known {
             Some(at) => at,
             None if self.calls.len() >= CALLS => {
-                return Err(Trouble::Malformed("too many calls".into()));
+                return Err(DecodeError::Malformed("too many calls".into()));
             }
             None => {
-                self.calls.push(Call { index, ..Call::default() });
+                self.calls.push(PartialCall { index, ..PartialCall::default() });
                 self.calls.len() - 1
             }
         };
@@ -174,7 +179,7 @@ impl Decoder {
 }
 
 impl Decode for Decoder {
-    fn event(&mut self, event: Event, out: &mut Out) -> Result<(), Trouble> {
+    fn event(&mut self, event: SseEvent, out: &mut PieceBuffer) -> Result<(), DecodeError> {
         let data = event.data.trim();
         if data == "[DONE]" {
             self.done = true;
@@ -189,10 +194,10 @@ impl Decode for Decoder {
             || chunk.get("object").is_some_and(|object| object == "error")
             || event.name.as_deref() == Some("error");
         if failed {
-            return Err(Trouble::Told(chunk));
+            return Err(DecodeError::ServiceError(chunk));
         }
         if !chunk.is_object() {
-            return Err(Trouble::Malformed("a chunk is not an object".into()));
+            return Err(DecodeError::Malformed("a chunk is not an object".into()));
         }
         if let Some(Value::Array(choices)) = chunk.get("choices") {
             choices.iter().try_for_each(|choice| self.choice(choice, out))?;
@@ -203,7 +208,7 @@ impl Decode for Decoder {
         Ok(())
     }
 
-    fn finish(&mut self, out: &mut Out) {
+    fn finish(&mut self, out: &mut PieceBuffer) {
         if self.stop.is_none() && !self.done {
             return;
         }

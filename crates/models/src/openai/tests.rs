@@ -4,9 +4,9 @@ use budao_core::message::{Block, CallId, ModelStop, Piece, ToolUse, Usage};
 use serde_json::{Value, json};
 
 use super::stream::Decoder;
-use crate::testing::{self, Ended, event};
+use crate::testing::{self, DecodedStream, event};
 
-fn decode(chunks: &[Value]) -> Ended {
+fn decode(chunks: &[Value]) -> DecodedStream {
     let text: String = chunks.iter().map(event).collect();
     testing::decode([Ok((text + "data: [DONE]\n\n").into_bytes())], Decoder::new(3))
 }
@@ -15,7 +15,7 @@ fn delta(delta: &Value) -> Value {
     json!({"choices": [{"delta": delta}]})
 }
 
-fn calls(ended: &Ended) -> Vec<(&str, &str, &str)> {
+fn calls(ended: &DecodedStream) -> Vec<(&str, &str, &str)> {
     let call = |piece| match piece {
         &Piece::Block(Block::ToolUse(ToolUse { id: CallId(ref id), ref name, ref arguments })) => {
             Some((&**id, name.as_str(), arguments.as_str()))
@@ -25,7 +25,7 @@ fn calls(ended: &Ended) -> Vec<(&str, &str, &str)> {
     ended.pieces.iter().filter_map(call).collect()
 }
 
-fn stop(ended: &Ended) -> Option<ModelStop> {
+fn stop(ended: &DecodedStream) -> Option<ModelStop> {
     match ended.pieces.last() {
         Some(Piece::End { stop, .. }) => Some(*stop),
         _ => None,

@@ -1,6 +1,6 @@
 //! A request in the words of chat completions.
 
-use budao_core::message::{Block, Message, Request, Role, text_of};
+use budao_core::message::{Block, Message, ModelRequest, Role, text_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -23,8 +23,8 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
-    messages: Vec<Said<'a>>,
+    tools: Vec<WireTool<'a>>,
+    messages: Vec<WireMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -34,7 +34,7 @@ struct StreamOptions {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "function")]
-struct Tool<'a> {
+struct WireTool<'a> {
     function: Function<'a>,
 }
 
@@ -47,7 +47,7 @@ struct Function<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-enum Said<'a> {
+enum WireMessage<'a> {
     System {
         content: &'a str,
     },
@@ -57,7 +57,7 @@ enum Said<'a> {
     Assistant {
         content: Option<String>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<Call>,
+        tool_calls: Vec<WireCall>,
     },
     Tool {
         tool_call_id: String,
@@ -74,33 +74,34 @@ enum Content {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "function")]
-struct Call {
+struct WireCall {
     id: String,
-    function: Called,
+    function: WireFunction,
 }
 
 #[derive(Serialize)]
-struct Called {
+struct WireFunction {
     name: String,
     arguments: String,
 }
 
 /// The bytes to send.
-pub(super) fn body(model: &str, request: &Request, dialect: Dialect) -> Vec<u8> {
+pub(super) fn body(model: &str, request: &ModelRequest, dialect: Dialect) -> Vec<u8> {
     let tokens = Some(request.max_tokens.max(1));
     let (max_tokens, max_completion_tokens) = match dialect {
         Dialect::Official => (None, tokens),
         Dialect::Compatible => (tokens, None),
     };
     let system = request.system.as_deref().filter(|text| !text.trim().is_empty());
-    let mut messages: Vec<_> = system.map(|content| Said::System { content }).into_iter().collect();
+    let mut messages: Vec<_> =
+        system.map(|content| WireMessage::System { content }).into_iter().collect();
     for message in request.messages.iter() {
         match message.role {
-            Role::User => say_user(message, &mut messages),
-            Role::Assistant => messages.extend(say_assistant(message)),
+            Role::User => push_user_message(message, &mut messages),
+            Role::Assistant => messages.extend(assistant_message(message)),
         }
     }
-    let tools = request.tools.iter().map(|spec| Tool {
+    let tools = request.tools.iter().map(|spec| WireTool {
         function: Function {
             name: &spec.name,
             description: &spec.description,
@@ -120,20 +121,20 @@ pub(super) fn body(model: &str, request: &Request, dialect: Dialect) -> Vec<u8> 
 }
 
 /// Results of calls are messages of their own and come first; then what the person said.
-fn say_user<'a>(message: &'a Message, messages: &mut Vec<Said<'a>>) {
+fn push_user_message<'a>(message: &'a Message, messages: &mut Vec<WireMessage<'a>>) {
     for block in &message.content {
         if let Block::ToolResult { call, content, .. } = block {
             let tool_call_id = safe_name(&call.0).into_owned();
-            messages.push(Said::Tool { tool_call_id, content });
+            messages.push(WireMessage::Tool { tool_call_id, content });
         }
     }
     let has_images = message.content.iter().any(|block| matches!(block, Block::Image { .. }));
     let text = text_of(&message.content);
     if has_images {
         let parts = message.content.iter().filter_map(part).collect();
-        messages.push(Said::User { content: Content::Parts(parts) });
+        messages.push(WireMessage::User { content: Content::Parts(parts) });
     } else if !text.is_empty() {
-        messages.push(Said::User { content: Content::Text(text) });
+        messages.push(WireMessage::User { content: Content::Text(text) });
     }
 }
 
@@ -152,14 +153,14 @@ fn part(block: &Block) -> Option<Value> {
 }
 
 /// What the model said and called. What it thought is not sent back: most servers refuse the field.
-fn say_assistant<'a>(message: &Message) -> Option<Said<'a>> {
+fn assistant_message<'a>(message: &Message) -> Option<WireMessage<'a>> {
     let tool_calls: Vec<_> = message
         .content
         .iter()
         .filter_map(|block| match block {
-            Block::ToolUse(call) => Some(Call {
+            Block::ToolUse(call) => Some(WireCall {
                 id: safe_name(&call.id.0).into_owned(),
-                function: Called {
+                function: WireFunction {
                     name: safe_name(&call.name).into_owned(),
                     arguments: safe_arguments(&call.arguments).get().to_owned(),
                 },
@@ -168,5 +169,6 @@ fn say_assistant<'a>(message: &Message) -> Option<Said<'a>> {
         })
         .collect();
     let content = Some(text_of(&message.content)).filter(|text| !text.is_empty());
-    (content.is_some() || !tool_calls.is_empty()).then_some(Said::Assistant { content, tool_calls })
+    (content.is_some() || !tool_calls.is_empty())
+        .then_some(WireMessage::Assistant { content, tool_calls })
 }

@@ -10,8 +10,8 @@ use budao_core::{
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{Ending, Order, Script, Step, Times};
-use crate::failure::{Answer, Service};
+use super::{Ending, RepeatCount, Script, ScriptStep, StepOrder};
+use crate::failure::{ErrorResponse, Service};
 
 /// The most a script file may hold.
 const FILE_BYTES: u64 = 16 * 1024 * 1024;
@@ -20,7 +20,7 @@ const FILE_BYTES: u64 = 16 * 1024 * 1024;
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    order: Order,
+    order: StepOrder,
     #[serde(default, rename = "step")]
     steps: Vec<FileStep>,
 }
@@ -55,7 +55,7 @@ struct FileStep {
     #[serde(default)]
     usage: Option<Usage>,
     #[serde(default, deserialize_with = "times")]
-    repeat: Option<Times>,
+    repeat: Option<RepeatCount>,
 }
 
 #[derive(Deserialize)]
@@ -81,13 +81,13 @@ enum FileEnd {
     Malformed,
 }
 
-fn times<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Times>, D::Error> {
+fn times<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RepeatCount>, D::Error> {
     match Value::deserialize(deserializer)? {
-        Value::String(word) if word == "forever" => Ok(Some(Times::Forever)),
+        Value::String(word) if word == "forever" => Ok(Some(RepeatCount::Forever)),
         Value::Number(number) => number
             .as_u64()
             .and_then(|count| usize::try_from(count).ok())
-            .map(|count| Some(Times::Count(count)))
+            .map(|count| Some(RepeatCount::Count(count)))
             .ok_or_else(|| serde::de::Error::custom("must be a number of times or \"forever\"")),
         _ => Err(serde::de::Error::custom("must be a number of times or \"forever\"")),
     }
@@ -106,7 +106,7 @@ pub(super) fn load(path: &Path) -> Result<Script, Fault> {
     };
     let size = std::fs::metadata(path).map_err(|error| unreadable(&error))?.len();
     if size > FILE_BYTES {
-        return Err(wrong(&name, "a smaller file".into()).because(format!("{size} bytes")));
+        return Err(wrong(&name, "a smaller file".into()).with_cause(format!("{size} bytes")));
     }
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(&error))?;
     parse(&text, &name)
@@ -142,9 +142,9 @@ fn line_of(text: &str, position: usize) -> usize {
 }
 
 impl FileStep {
-    fn read(mut self) -> Result<Step, &'static str> {
+    fn read(mut self) -> Result<ScriptStep, &'static str> {
         let end = self.ending()?;
-        let mut step = Step::new().delay(self.delay_ms).pace(self.pace_ms).end(end);
+        let mut step = ScriptStep::new().delay(self.delay_ms).pace(self.pace_ms).end(end);
         if let Some(think) = self.think {
             step = step.think(think, self.signature);
         }
@@ -165,7 +165,7 @@ impl FileStep {
         if let Some(usage) = self.usage {
             step = step.usage(usage);
         }
-        Ok(step.times(self.repeat.unwrap_or(Times::Count(1))))
+        Ok(step.times(self.repeat.unwrap_or(RepeatCount::Count(1))))
     }
 
     /// One of `end`, `fault` and `status` says how it ends.
@@ -186,7 +186,7 @@ impl FileStep {
             (None, None, Some(status)) => {
                 let service = Service::scripted();
                 let body = self.body.take().unwrap_or_default();
-                let fault = Answer::new(status, body.as_bytes()).fault(&service);
+                let fault = ErrorResponse::new(status, body.as_bytes()).fault(&service);
                 Ok(self.failing(fault))
             }
             _ => Err("only one of `end`, `fault` and `status`"),

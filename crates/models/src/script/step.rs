@@ -5,8 +5,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
-    message::{Block, CallId, ModelStop, Piece, Request, ToolUse, Usage},
-    seams::Clock,
+    message::{Block, CallId, ModelRequest, ModelStop, Piece, ToolUse, Usage},
+    world::Clock,
 };
 use futures::{StreamExt, stream};
 use serde_json::Value;
@@ -15,14 +15,14 @@ use crate::PieceStream;
 
 /// How often a step is played before the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Times {
+pub enum RepeatCount {
     /// This often.
     Count(usize),
     /// For ever.
     Forever,
 }
 
-impl Times {
+impl RepeatCount {
     pub(super) fn count(self) -> usize {
         match self {
             Self::Count(count) => count,
@@ -64,17 +64,17 @@ impl Ending {
 
 /// One answer to one request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct ScriptStep {
     pub(super) delay: Duration,
-    parts: Vec<Part>,
+    parts: Vec<StepPart>,
     pace: Duration,
     pub(super) end: Ending,
     usage: Option<Usage>,
-    pub(super) times: Times,
+    pub(super) times: RepeatCount,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Part {
+enum StepPart {
     Text(String),
     Thinking { text: String, signature: Option<String> },
     Call { id: Option<String>, tool: String, arguments: String },
@@ -82,7 +82,7 @@ enum Part {
     Pause(Duration),
 }
 
-impl Default for Step {
+impl Default for ScriptStep {
     fn default() -> Self {
         Self {
             delay: Duration::ZERO,
@@ -90,12 +90,12 @@ impl Default for Step {
             pace: Duration::ZERO,
             end: Ending::Stop(None),
             usage: None,
-            times: Times::Count(1),
+            times: RepeatCount::Count(1),
         }
     }
 }
 
-impl Step {
+impl ScriptStep {
     /// A step that says nothing and ends its turn.
     #[must_use]
     pub fn new() -> Self {
@@ -105,13 +105,13 @@ impl Step {
     /// Says something.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
-        self.part(Part::Text(text.into()))
+        self.part(StepPart::Text(text.into()))
     }
 
     /// Thinks something, sealed with a signature.
     #[must_use]
     pub fn think(self, text: impl Into<String>, signature: Option<String>) -> Self {
-        self.part(Part::Thinking { text: text.into(), signature })
+        self.part(StepPart::Thinking { text: text.into(), signature })
     }
 
     /// Calls a tool.
@@ -128,19 +128,19 @@ impl Step {
         tool: impl Into<String>,
         arguments: impl Into<String>,
     ) -> Self {
-        self.part(Part::Call { id, tool: tool.into(), arguments: arguments.into() })
+        self.part(StepPart::Call { id, tool: tool.into(), arguments: arguments.into() })
     }
 
     /// Sends a block nobody knows, as JSON text.
     #[must_use]
     pub fn opaque(self, json: impl Into<String>) -> Self {
-        self.part(Part::Opaque(json.into()))
+        self.part(StepPart::Opaque(json.into()))
     }
 
     /// Waits at this place of the answer.
     #[must_use]
     pub fn pause(self, wait: Duration) -> Self {
-        self.part(Part::Pause(wait))
+        self.part(StepPart::Pause(wait))
     }
 
     /// Waits before anything happens, faults included.
@@ -173,12 +173,12 @@ impl Step {
 
     /// How often it is played.
     #[must_use]
-    pub fn times(mut self, times: Times) -> Self {
+    pub fn times(mut self, times: RepeatCount) -> Self {
         self.times = times;
         self
     }
 
-    fn part(mut self, part: Part) -> Self {
+    fn part(mut self, part: StepPart) -> Self {
         self.parts.push(part);
         self
     }
@@ -189,33 +189,41 @@ impl Step {
     }
 
     /// The step as a sequence of things to do.
-    pub(super) fn beats(&self, request: &Request, model: &str, limits: &Limits) -> VecDeque<Beat> {
+    pub(super) fn beats(
+        &self,
+        request: &ModelRequest,
+        model: &str,
+        limits: &Limits,
+    ) -> VecDeque<PlaybackStep> {
         let mut beats = VecDeque::new();
         let mut calls = 0;
         for part in &self.parts {
             match part {
-                Part::Text(text) => {
+                StepPart::Text(text) => {
                     self.stream_words(text, Piece::Text, &mut beats);
-                    beats.push_back(Beat::Piece(Piece::Block(Block::Text(text.clone()))));
+                    beats.push_back(PlaybackStep::Piece(Piece::Block(Block::Text(text.clone()))));
                 }
-                Part::Thinking { text, signature } => {
+                StepPart::Thinking { text, signature } => {
                     self.stream_words(text, Piece::Thought, &mut beats);
                     let (text, signature) = (text.clone(), signature.clone());
-                    beats.push_back(Beat::Piece(Piece::Block(Block::Thinking { text, signature })));
+                    beats.push_back(PlaybackStep::Piece(Piece::Block(Block::Thinking {
+                        text,
+                        signature,
+                    })));
                 }
-                Part::Call { id, tool, arguments } => {
+                StepPart::Call { id, tool, arguments } => {
                     calls += 1;
                     let id = id
                         .as_ref()
                         .map_or_else(|| call_id(request, calls), |id| CallId(id.as_str().into()));
                     let (name, arguments) = (tool.clone(), arguments.clone());
                     let call = ToolUse { id, name, arguments };
-                    beats.push_back(Beat::Piece(Piece::Block(Block::ToolUse(call))));
+                    beats.push_back(PlaybackStep::Piece(Piece::Block(Block::ToolUse(call))));
                 }
-                Part::Opaque(json) => {
-                    beats.push_back(Beat::Piece(Piece::Block(Block::Opaque(json.clone()))));
+                StepPart::Opaque(json) => {
+                    beats.push_back(PlaybackStep::Piece(Piece::Block(Block::Opaque(json.clone()))));
                 }
-                Part::Pause(wait) => beats.push_back(Beat::Wait(*wait)),
+                StepPart::Pause(wait) => beats.push_back(PlaybackStep::Wait(*wait)),
             }
         }
         match &self.end {
@@ -223,51 +231,58 @@ impl Step {
                 let usual = if calls > 0 { ModelStop::ToolUse } else { ModelStop::EndTurn };
                 let usage = self.usage.unwrap_or_else(|| self.counted(request));
                 let stop = stop.unwrap_or(usual);
-                beats.push_back(Beat::Piece(Piece::End { stop, usage }));
+                beats.push_back(PlaybackStep::Piece(Piece::End { stop, usage }));
             }
             Ending::Cut => {}
             Ending::Stall => self.stall(model, limits, &mut beats),
             Ending::Malformed | Ending::Fault(_) => {
-                beats.extend(self.end.fault(model).map(Beat::Fault));
+                beats.extend(self.end.fault(model).map(PlaybackStep::Fault));
             }
         }
         beats
     }
 
     /// A stall is found out the way a real one is: when its deadline has passed.
-    fn stall(&self, model: &str, limits: &Limits, beats: &mut VecDeque<Beat>) {
+    fn stall(&self, model: &str, limits: &Limits, beats: &mut VecDeque<PlaybackStep>) {
         let (kind, wait) = if self.parts.is_empty() {
             (Kind::ModelFirstTokenTimeout, limits.model_first_token)
         } else {
             (Kind::ModelStalled, limits.model_between_tokens)
         };
         let fault = Fault::new(kind, Operation::ModelRequest).with(Fact::TimeoutMs, wait);
-        beats.push_back(Beat::Wait(wait));
-        beats.extend(Ending::Fault(Box::new(fault)).fault(model).map(Beat::Fault));
+        beats.push_back(PlaybackStep::Wait(wait));
+        beats.extend(Ending::Fault(Box::new(fault)).fault(model).map(PlaybackStep::Fault));
     }
 
-    fn stream_words(&self, text: &str, piece: fn(String) -> Piece, beats: &mut VecDeque<Beat>) {
+    fn stream_words(
+        &self,
+        text: &str,
+        piece: fn(String) -> Piece,
+        beats: &mut VecDeque<PlaybackStep>,
+    ) {
         if self.pace == Duration::ZERO {
             if !text.is_empty() {
-                beats.push_back(Beat::Piece(piece(text.to_owned())));
+                beats.push_back(PlaybackStep::Piece(piece(text.to_owned())));
             }
             return;
         }
         for word in text.split_inclusive(' ') {
-            beats.push_back(Beat::Wait(self.pace));
-            beats.push_back(Beat::Piece(piece(word.to_owned())));
+            beats.push_back(PlaybackStep::Wait(self.pace));
+            beats.push_back(PlaybackStep::Piece(piece(word.to_owned())));
         }
     }
 
     /// Four characters a token, near enough for a model that does not exist.
-    fn counted(&self, request: &Request) -> Usage {
+    fn counted(&self, request: &ModelRequest) -> Usage {
         let written: usize = self
             .parts
             .iter()
             .map(|part| match part {
-                Part::Text(text) | Part::Thinking { text, .. } | Part::Opaque(text) => text.len(),
-                Part::Call { tool, arguments, .. } => tool.len() + arguments.len(),
-                Part::Pause(_) => 0,
+                StepPart::Text(text) | StepPart::Thinking { text, .. } | StepPart::Opaque(text) => {
+                    text.len()
+                }
+                StepPart::Call { tool, arguments, .. } => tool.len() + arguments.len(),
+                StepPart::Pause(_) => 0,
             })
             .sum();
         Usage {
@@ -279,7 +294,7 @@ impl Step {
 }
 
 /// How much there is to read, at four bytes a token.
-pub(crate) fn rough_tokens(request: &Request) -> u64 {
+pub(crate) fn rough_tokens(request: &ModelRequest) -> u64 {
     let system = request.system.as_ref().map_or(0, |text| text.len());
     let read: usize = request
         .messages
@@ -296,25 +311,25 @@ pub(crate) fn rough_tokens(request: &Request) -> u64 {
 }
 
 /// Unique in a session as long as its history grows.
-pub(crate) fn call_id(request: &Request, index: usize) -> CallId {
+pub(crate) fn call_id(request: &ModelRequest, index: usize) -> CallId {
     CallId(format!("call_{}_{index}", request.messages.len()).into())
 }
 
 /// One thing to do.
-pub(crate) enum Beat {
+pub(crate) enum PlaybackStep {
     Piece(Piece),
     Wait(Duration),
     Fault(Fault),
 }
 
 /// Does one thing after the other.
-pub(crate) fn play(beats: VecDeque<Beat>, clock: Arc<dyn Clock>) -> PieceStream {
+pub(crate) fn play(beats: VecDeque<PlaybackStep>, clock: Arc<dyn Clock>) -> PieceStream {
     stream::unfold((beats, clock), |(mut beats, clock)| async move {
         loop {
             let item = match beats.pop_front()? {
-                Beat::Piece(piece) => Ok(piece),
-                Beat::Fault(fault) => Err(fault),
-                Beat::Wait(wait) => {
+                PlaybackStep::Piece(piece) => Ok(piece),
+                PlaybackStep::Fault(fault) => Err(fault),
+                PlaybackStep::Wait(wait) => {
                     clock.sleep(wait).await;
                     continue;
                 }

@@ -9,10 +9,10 @@ use budao_core::{
 use serde_json::json;
 
 use super::*;
-use crate::testing::{Hurry, ask_all, request, user};
+use crate::testing::{InstantClock, ask_all, request, user};
 
-fn model(script: Script) -> Scripted {
-    script.model(std::sync::Arc::new(Hurry::default()))
+fn model(script: Script) -> ScriptedModel {
+    script.into_model(std::sync::Arc::new(InstantClock::default()))
 }
 
 fn texts(pieces: &[Piece]) -> String {
@@ -60,10 +60,10 @@ fn every_ending_is_what_it_says() {
         (Ending::Malformed, Kind::ModelMalformedStream),
         (Ending::Stall, Kind::ModelStalled),
     ] {
-        let model = model(Script::new().step(Step::new().text("half").end(end.clone())));
+        let model = model(Script::new().step(ScriptStep::new().text("half").end(end.clone())));
         assert_eq!(ask_all(&model, request("x")).unwrap_err().kind(), kind, "{end:?}");
     }
-    let silent = model(Script::new().step(Step::new().end(Ending::Stall)));
+    let silent = model(Script::new().step(ScriptStep::new().end(Ending::Stall)));
     assert_eq!(ask_all(&silent, request("x")).unwrap_err().kind(), Kind::ModelFirstTokenTimeout);
 }
 
@@ -78,7 +78,7 @@ fn by_history_the_step_depends_on_the_answers_and_on_nothing_else() {
             .say("two")
             .repeat(2)
             .say("four")
-            .order(Order::History)
+            .order(StepOrder::History)
     };
     let history = |answers: usize| {
         let mut messages = vec![Message::user("go")];
@@ -136,8 +136,8 @@ repeat = "forever"
 
 #[test]
 fn a_file_can_say_everything() {
-    let clock = std::sync::Arc::new(Hurry::default());
-    let model = Script::parse(FILE, "first.toml").unwrap().model(clock.clone());
+    let clock = std::sync::Arc::new(InstantClock::default());
+    let model = Script::parse(FILE, "first.toml").unwrap().into_model(clock.clone());
     let first = ask_all(&model, request("x")).unwrap();
     assert_eq!(texts(&first), "Reading it now.");
     assert_eq!(clock.slept(), Duration::from_millis(500 + 7 * 20));

@@ -11,11 +11,11 @@ use std::{
 
 use budao_core::{
     fault::Fault,
-    message::{Message, Piece, Request},
-    seams::{Clock, Entropy, Spawn, Untraced, World},
+    message::{Message, ModelRequest, Piece},
     time::Timestamp,
-    tool::{Effect, Source, ToolSpec},
+    tool::{Effect, ToolOrigin, ToolSpec},
     trace::{SpanId, Trace},
+    world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
 };
 use budao_models::{Model, ask};
 use futures::{StreamExt, future::BoxFuture};
@@ -27,12 +27,12 @@ pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_794_729_600_000_000);
 
 /// A clock that stands still until somebody rings.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct Signal {
     sleepers: Mutex<Vec<(Duration, oneshot::Sender<()>)>>,
     changed: Notify,
 }
 
-impl Bell {
+impl Signal {
     /// Waits until somebody sleeps for exactly this long, and wakes them.
     pub(crate) async fn ring(&self, wait: Duration) {
         loop {
@@ -51,7 +51,7 @@ impl Bell {
     }
 }
 
-impl Bell {
+impl Signal {
     /// Does something, and wakes whoever sleeps for exactly this long until it is done.
     pub(crate) async fn ringing<T>(&self, wait: Duration, something: impl Future<Output = T>) -> T {
         let for_ever = async {
@@ -67,7 +67,7 @@ impl Bell {
     }
 }
 
-impl Clock for Bell {
+impl Clock for Signal {
     fn now(&self) -> Timestamp {
         NOW
     }
@@ -84,16 +84,16 @@ impl Clock for Bell {
 
 /// A clock on which every wait is over at once, and counted.
 #[derive(Debug, Default)]
-pub(crate) struct Hurry(AtomicU64);
+pub(crate) struct InstantClock(AtomicU64);
 
-impl Hurry {
+impl InstantClock {
     /// How long everybody has slept.
     pub(crate) fn slept(&self) -> Duration {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
 }
 
-impl Clock for Hurry {
+impl Clock for InstantClock {
     fn now(&self) -> Timestamp {
         NOW
     }
@@ -124,13 +124,13 @@ impl Spawn for Tokio {
 
 /// A world around a clock.
 pub(crate) fn world(clock: Arc<dyn Clock>) -> World {
-    let spans = Arc::new(Untraced);
+    let spans = Arc::new(NoopSpanExporter);
     World { clock, entropy: Arc::new(Zero), spawn: Arc::new(Tokio), spans }
 }
 
 /// A request with one message and no tools.
-pub(crate) fn request(text: &str) -> Request {
-    Request {
+pub(crate) fn request(text: &str) -> ModelRequest {
+    ModelRequest {
         model: "m".into(),
         system: None,
         messages: Arc::new(vec![Message::user(text)]),
@@ -158,12 +158,12 @@ pub(crate) fn tool(name: &str, properties: &Value) -> Arc<ToolSpec> {
         repair: false,
         deadline: None,
         output_bytes: None,
-        source: Source::Builtin,
+        source: ToolOrigin::Builtin,
     })
 }
 
 /// Everything a model answers.
-pub(crate) async fn pieces(model: &dyn Model, request: Request) -> Result<Vec<Piece>, Fault> {
+pub(crate) async fn pieces(model: &dyn Model, request: ModelRequest) -> Result<Vec<Piece>, Fault> {
     let mut pieces = Vec::new();
     let mut stream = ask(model, request).await?;
     while let Some(piece) = stream.next().await {
@@ -173,7 +173,7 @@ pub(crate) async fn pieces(model: &dyn Model, request: Request) -> Result<Vec<Pi
 }
 
 /// The fault a model ends in.
-pub(crate) async fn fault(model: &dyn Model, request: Request) -> Fault {
+pub(crate) async fn fault(model: &dyn Model, request: ModelRequest) -> Fault {
     match pieces(model, request).await {
         Err(fault) => fault,
         Ok(pieces) => panic!("no fault, but {pieces:?}"),

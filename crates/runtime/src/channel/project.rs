@@ -40,12 +40,12 @@ impl Default for Projector {
 }
 
 /// The events of one record, as they are found.
-struct Out {
+struct ProjectedEvents {
     bookmark: Bookmark,
     events: Vec<Envelope>,
 }
 
-impl Out {
+impl ProjectedEvents {
     fn push(&mut self, channel: Channel, event: ChannelEvent) {
         self.events.push(Envelope { bookmark: self.bookmark, channel, event });
     }
@@ -101,7 +101,10 @@ impl Projector {
     /// What a record is on the channels.
     pub fn project(&mut self, record: &Record) -> Vec<Envelope> {
         let timestamp = record.at.as_millis();
-        let mut out = Out { bookmark: Bookmark { seq: record.seq, timestamp }, events: Vec::new() };
+        let mut out = ProjectedEvents {
+            bookmark: Bookmark { seq: record.seq, timestamp },
+            events: Vec::new(),
+        };
         self.chunks(&record.event, &mut out);
         match &record.event {
             Event::TurnStarted { .. } => {
@@ -147,7 +150,7 @@ impl Projector {
                 let event = ChannelEvent::FileChanged { path: path.clone(), mtime: timestamp };
                 out.push(Channel::Monitor, event);
             }
-            Event::CallNoted { tool, topic, data, .. } => {
+            Event::ToolCallAnnotated { tool, topic, data, .. } => {
                 let event = ChannelEvent::ToolCustomEvent {
                     tool_name: tool.clone(),
                     event_type: topic.clone(),
@@ -176,7 +179,7 @@ impl Projector {
     }
 
     /// What happens in a pipeline.
-    fn stage(&mut self, event: &Event, out: &mut Out) {
+    fn stage(&mut self, event: &Event, out: &mut ProjectedEvents) {
         let (planning, lang) = (Stage::Planning, self.lang);
         match event {
             Event::PlanStarted { question } => {
@@ -192,7 +195,7 @@ impl Projector {
             }
             Event::PlanRefused { fault } => {
                 self.planning = false;
-                ended(planning, None, "FAILED", text::for_user(fault, lang), out);
+                ended(planning, None, "FAILED", text::user_text(fault, lang), out);
             }
             Event::PlanCancelled { reason } if std::mem::replace(&mut self.planning, false) => {
                 ended(planning, None, "CANCELLED", reason.clone(), out);
@@ -214,12 +217,12 @@ impl Projector {
     }
 
     /// Begins and ends of words and thought.
-    fn chunks(&mut self, event: &Event, out: &mut Out) {
-        if let Event::TextCame { step, .. } | Event::ThoughtCame { step, .. } = event {
+    fn chunks(&mut self, event: &Event, out: &mut ProjectedEvents) {
+        if let Event::TextDelta { step, .. } | Event::ThinkingDelta { step, .. } = event {
             self.step = *step;
         }
         let step = self.step;
-        if let Event::ThoughtCame { text, .. } = event {
+        if let Event::ThinkingDelta { text, .. } = event {
             if !std::mem::replace(&mut self.thinking, true) {
                 out.push(Channel::Progress, ChannelEvent::ThinkChunkStart { step });
             }
@@ -228,13 +231,13 @@ impl Projector {
         }
         let ends_thought = matches!(
             event,
-            Event::TextCame { .. } | Event::ModelAnswered { .. } | Event::AnswerAbandoned { .. }
+            Event::TextDelta { .. } | Event::ModelAnswered { .. } | Event::AnswerAbandoned { .. }
         );
         if ends_thought && std::mem::replace(&mut self.thinking, false) {
             out.push(Channel::Progress, ChannelEvent::ThinkChunkEnd { step });
         }
         match event {
-            Event::TextCame { text, .. } => {
+            Event::TextDelta { text, .. } => {
                 if !std::mem::replace(&mut self.talking, true) {
                     out.push(Channel::Progress, ChannelEvent::TextChunkStart { step });
                 }
@@ -255,7 +258,7 @@ impl Projector {
         content: &[Block],
         usage: Usage,
         at: Timestamp,
-        out: &mut Out,
+        out: &mut ProjectedEvents,
     ) {
         let text = budao_core::message::text_of(content);
         if !self.talking && !text.is_empty() {
@@ -281,7 +284,7 @@ impl Projector {
         }
     }
 
-    fn turn_ended(&mut self, stop: StopReason, fault: &Option<Fault>, out: &mut Out) {
+    fn turn_ended(&mut self, stop: StopReason, fault: &Option<Fault>, out: &mut ProjectedEvents) {
         let reason = match (stop, fault) {
             (StopReason::Cancelled, _) => "interrupted",
             (StopReason::Failed, _) | (_, Some(_)) => "failed",
@@ -295,7 +298,7 @@ impl Projector {
         self.enter("READY", "READY", out);
     }
 
-    fn enter(&mut self, state: &'static str, breakpoint: &'static str, out: &mut Out) {
+    fn enter(&mut self, state: &'static str, breakpoint: &'static str, out: &mut ProjectedEvents) {
         if std::mem::replace(&mut self.state, state) != state {
             out.push(Channel::Monitor, ChannelEvent::StateChanged { state });
         }
@@ -311,7 +314,7 @@ impl Projector {
     }
 
     /// What happens to calls.
-    fn call(&mut self, event: &Event, out: &mut Out) {
+    fn call(&mut self, event: &Event, out: &mut ProjectedEvents) {
         let at = out.bookmark.timestamp;
         match event {
             Event::QuestionAsked { call, tool, arguments, .. } => {
@@ -332,7 +335,7 @@ impl Projector {
             Event::QuestionExpired { call, .. } => {
                 self.decided(call, Decision::Deny, "nobody", Some("expired".into()), out);
             }
-            Event::CallStarted { call, tool, arguments, .. } => {
+            Event::ToolCallStarted { call, tool, arguments, .. } => {
                 self.meet(call, tool, Some(arguments), at);
                 if let Some(snapshot) = self.moved(call, "EXECUTING", "execution start", at) {
                     snapshot.started_at.get_or_insert(at);
@@ -341,7 +344,7 @@ impl Projector {
                     out.push(Channel::Progress, ChannelEvent::ToolStart { call });
                 }
             }
-            Event::CallEnded { call, tool, outcome, duration_ms } => {
+            Event::ToolCallEnded { call, tool, outcome, duration_ms } => {
                 self.meet(call, tool, None, at);
                 self.call_ended(call, outcome, *duration_ms, out);
             }
@@ -355,7 +358,7 @@ impl Projector {
         decision: Decision,
         by: &str,
         note: Option<String>,
-        out: &mut Out,
+        out: &mut ProjectedEvents,
     ) {
         let at = out.bookmark.timestamp;
         let (state, word, why) = match decision {
@@ -376,7 +379,13 @@ impl Projector {
         out.push(Channel::Control, event);
     }
 
-    fn call_ended(&mut self, id: &CallId, outcome: &Outcome, duration_ms: u64, out: &mut Out) {
+    fn call_ended(
+        &mut self,
+        id: &CallId,
+        outcome: &Outcome,
+        duration_ms: u64,
+        out: &mut ProjectedEvents,
+    ) {
         let (at, lang) = (out.bookmark.timestamp, self.lang);
         let (state, why) = ended_as(outcome);
         let Some(snapshot) = self.moved(id, state, why, at) else { return };
@@ -386,7 +395,7 @@ impl Projector {
             Outcome::Done(output) => snapshot.result = Some(output.data.clone()),
             Outcome::Failed(Failure { fault, data, .. }) => {
                 snapshot.is_error = true;
-                snapshot.error = Some(text::for_model(fault, lang));
+                snapshot.error = Some(text::model_text(fault, lang));
                 snapshot.result.clone_from(data);
             }
         }
@@ -429,19 +438,25 @@ impl Projector {
     }
 }
 
-fn used(usage: Usage, out: &mut Out) {
+fn used(usage: Usage, out: &mut ProjectedEvents) {
     let (input_tokens, output_tokens) = (usage.input_tokens, usage.output_tokens);
     let total_tokens = input_tokens.saturating_add(output_tokens);
     let event = ChannelEvent::TokenUsage { input_tokens, output_tokens, total_tokens };
     out.push(Channel::Monitor, event);
 }
 
-fn started(stage: Stage, task: Option<&TaskId>, title: Option<&String>, out: &mut Out) {
+fn started(stage: Stage, task: Option<&TaskId>, title: Option<&String>, out: &mut ProjectedEvents) {
     let (task_id, title) = (task.cloned(), title.cloned());
     out.push(Channel::Progress, ChannelEvent::StageStart { stage, task_id, title });
 }
 
-fn ended(stage: Stage, task: Option<&TaskId>, state: &'static str, text: String, out: &mut Out) {
+fn ended(
+    stage: Stage,
+    task: Option<&TaskId>,
+    state: &'static str,
+    text: String,
+    out: &mut ProjectedEvents,
+) {
     let task_id = task.cloned();
     out.push(Channel::Progress, ChannelEvent::StageEnd { stage, task_id, state, text });
 }
@@ -449,7 +464,7 @@ fn ended(stage: Stage, task: Option<&TaskId>, state: &'static str, text: String,
 fn ended_stage(end: &TaskEnd, lang: Lang) -> (&'static str, String) {
     match end {
         TaskEnd::Completed { output } => ("COMPLETED", output.clone()),
-        TaskEnd::Failed { fault } => ("FAILED", text::for_user(fault, lang)),
+        TaskEnd::Failed { fault } => ("FAILED", text::user_text(fault, lang)),
         TaskEnd::Cancelled { reason } => ("CANCELLED", reason.clone()),
     }
 }

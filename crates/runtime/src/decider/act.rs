@@ -11,8 +11,8 @@ use budao_core::{
 use budao_engine::Batch;
 use tokio::sync::oneshot;
 
-use super::{NativeDecider, Running};
-use crate::{check, runtime::Shared, work};
+use super::{NativeDecider, RunningWork};
+use crate::{check, runtime::RuntimeShared, work};
 
 impl NativeDecider {
     /// Starts what is due, stops what no longer is.
@@ -53,17 +53,17 @@ impl NativeDecider {
         let checked = AssertUnwindSafe(|| check::at_once(shared, tools, session, &calls));
         // What cannot be checked here, or breaks, is work like any other.
         if let Ok(Some(verdicts)) = std::panic::catch_unwind(checked) {
-            self.step(Input::Checked { turn, verdicts }, batch);
+            self.step(Input::CallsChecked { turn, verdicts }, batch);
         }
     }
 
-    pub(super) fn perform(&mut self, work: Work) -> Running {
-        let desk = self.desk();
-        work::start(desk, work, &self.session, &mut self.tools)
+    pub(super) fn perform(&mut self, work: Work) -> RunningWork {
+        let work_context = self.work_context();
+        work::start(work_context, work, &self.session, &mut self.tools)
     }
 
-    pub(super) fn desk(&self) -> work::Desk {
-        work::Desk {
+    pub(super) fn work_context(&self) -> work::WorkContext {
+        work::WorkContext {
             shared: Arc::clone(&self.shared),
             runtime: self.runtime.clone(),
             session: self.id,
@@ -90,7 +90,7 @@ fn is_over(work: &Work, session: &Session) -> bool {
     !running
 }
 
-impl Shared {
+impl RuntimeShared {
     /// Frees room once, before one more try. A clean-up that takes long goes on beside us: the lease must
     /// be renewed meanwhile.
     pub(super) async fn clean_up(&self, fault: &Fault) {

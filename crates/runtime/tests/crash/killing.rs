@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use budao_core::event::Seq;
 use budao_journal::{Append, AppendError, Journal};
 
-use crate::around::{Appends, Around};
+use crate::intercepted_journal::{Appends, InterceptedJournal};
 
 /// When to die: at a named point of the work, the so-many-th time it is passed.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub(crate) struct Kills {
     passed: AtomicU32,
 }
 
-pub(crate) type Killing = Around<Arc<Kills>>;
+pub(crate) type Killing = InterceptedJournal<Arc<Kills>>;
 
 impl Kills {
     pub(crate) fn new(moment: Option<Moment>) -> Arc<Self> {

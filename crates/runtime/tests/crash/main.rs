@@ -9,8 +9,8 @@
 
 #![expect(clippy::print_stdout, reason = "it is its own test runner")]
 
-#[path = "../support/around.rs"]
-mod around;
+#[path = "../support/intercepted_journal.rs"]
+mod intercepted_journal;
 mod killing;
 mod person;
 
@@ -29,8 +29,8 @@ use budao_core::{
     session::{Session, unpaired},
     tool::{Mode, Outcome, Permissions},
 };
-use budao_journal::{Journal, Options, PageLimits, Sqlite};
-use budao_models::script::{Order, Script};
+use budao_journal::{Journal, PageLimits, Sqlite, SqliteOptions};
+use budao_models::script::{Script, StepOrder};
 use budao_runtime::{Agent, world};
 use budao_tools::RawTool;
 use killing::{IN_TOOL, Killing, Kills, Moment, OF_ANSWERS, POINTS};
@@ -67,17 +67,18 @@ fn victim(directory: &Path) -> ExitCode {
     let (is_last, has_person) = (moment.is_none(), std::env::var_os(PERSON).is_some());
     let runtime = tokio::runtime::Runtime::new().expect("a tokio runtime");
     runtime.block_on(async {
-        let world = world::real();
+        let world = world::system();
         let file = directory.join("journal.db");
-        let journal = Sqlite::open(&file, world.clone(), Options::default()).await.expect("opens");
+        let journal =
+            Sqlite::open(&file, world.clone(), SqliteOptions::default()).await.expect("opens");
         let kills = Kills::new(moment);
         let journal: Arc<dyn Journal> =
             Arc::new(Killing { inner: Arc::new(journal), appends: Arc::clone(&kills) });
         let model = Script::new()
             .calls((0..CALLS).map(|_| ("ledger", json!({}))))
             .say("all three are written")
-            .order(Order::History)
-            .model(Arc::clone(&world.clock));
+            .order(StepOrder::History)
+            .into_model(Arc::clone(&world.clock));
         let mode = if has_person { Mode::Approval } else { Mode::Auto };
         let permissions = Permissions { mode, ..Permissions::default() };
         // A dead victim's lease must not hold up the next one; renewals and snapshots are to be passed as well.
@@ -243,7 +244,8 @@ async fn inspect(directory: &Path, moment: &str) {
     let id: SessionId =
         std::fs::read_to_string(directory.join("session")).expect("kept").parse().expect("an id");
     let file = directory.join("journal.db");
-    let journal = Sqlite::open(&file, world::real(), Options::default()).await.expect("opens");
+    let journal =
+        Sqlite::open(&file, world::system(), SqliteOptions::default()).await.expect("opens");
     let page = journal.read(id, 0, PageLimits::default()).await.expect("reads");
     let mut session = Session::default();
     let mut outcomes: HashMap<CallId, Outcome> = HashMap::new();
@@ -256,7 +258,7 @@ async fn inspect(directory: &Path, moment: &str) {
         match record.event {
             Event::MessageAccepted { .. } => accepted += 1,
             Event::TurnEnded { .. } => ended += 1,
-            Event::CallEnded { call, outcome, .. } => {
+            Event::ToolCallEnded { call, outcome, .. } => {
                 let before = outcomes.insert(call.clone(), outcome);
                 assert!(before.is_none(), "{moment}: {call} has two outcomes");
             }

@@ -13,7 +13,7 @@ use std::{
 use budao_core::{
     Kind,
     engine::Engine as _,
-    event::{Answer, Ask, Command, Decision, Event, QuestionId, Record, SessionId},
+    event::{Answer, Command, CommandBody, Decision, Event, QuestionId, Record, SessionId},
 };
 use budao_runtime::{Agent, Question, Session};
 
@@ -37,7 +37,7 @@ fn yes(id: &str, question: &str) -> Command {
         id: id.into(),
         by: "somebody".into(),
         trace: budao_core::trace::Trace::default(),
-        ask: Ask::Decide {
+        ask: CommandBody::Decide {
             question: QuestionId(question.into()),
             decision: Decision::Allow,
             note: None,

@@ -4,14 +4,14 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use budao_core::{
     Kind,
-    event::{Answer, Ask, Event, Origin, SessionId, StopReason},
+    event::{Answer, CommandBody, Event, Origin, SessionId, StopReason},
     tool::{Mode, Outcome},
 };
-use budao_models::script::{Script, Step};
+use budao_models::script::{Script, ScriptStep};
 use budao_runtime::{SubAgents, TASK_RUN};
 use serde_json::{Value, json};
 
-use crate::stage::{Setup, Stage};
+use crate::fixture::{Fixture, Setup};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -31,8 +31,10 @@ fn hands_over(prompt: &str) -> Script {
     Script::new().call(TASK_RUN, run(prompt)).say("parent done")
 }
 
-async fn outcome(stage: &Stage) -> Outcome {
-    let Event::CallEnded { outcome, .. } = stage.until("call_ended").await.event else { panic!() };
+async fn outcome(stage: &Fixture) -> Outcome {
+    let Event::ToolCallEnded { outcome, .. } = stage.until("tool_call_ended").await.event else {
+        panic!()
+    };
     outcome
 }
 
@@ -96,14 +98,14 @@ async fn agents_below_agents_end_at_the_limit() {
     assert!(children_of(&stage, grandchild).await.is_empty());
     let records = stage.records_of(grandchild).await;
     let refused = records.iter().find_map(|record| match &record.event {
-        Event::CallEnded { outcome, .. } => outcome.fault().map(budao_core::Fault::kind),
+        Event::ToolCallEnded { outcome, .. } => outcome.fault().map(budao_core::Fault::kind),
         _ => None,
     });
     assert_eq!(refused, Some(Kind::DepthExceeded));
     stage.nothing_runs().await;
 }
 
-async fn children_of(stage: &Stage, session: SessionId) -> Vec<SessionId> {
+async fn children_of(stage: &Fixture, session: SessionId) -> Vec<SessionId> {
     let records = stage.records_of(session).await;
     let opened = records.into_iter().filter_map(|record| match record.event {
         Event::ChildOpened { child, .. } => Some(child),
@@ -154,8 +156,8 @@ async fn cancelling_the_parent_cancels_the_child_and_waits_for_it() {
     stage.say("go").await;
     stage.until("child_opened").await;
     let child = stage.children().await[0];
-    stage.until_in(child, "call_started").await;
-    stage.accepted(Ask::Cancel { reason: None }).await;
+    stage.until_in(child, "tool_call_started").await;
+    stage.accepted(CommandBody::Cancel { reason: None }).await;
     let ended = stage.until("turn_ended").await;
     let child_ended = stage.until_in(child, "turn_ended").await;
     assert!(child_ended.at <= ended.at);
@@ -165,7 +167,7 @@ async fn cancelling_the_parent_cancels_the_child_and_waits_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_child_that_takes_too_long_is_stopped() {
-    let hangs = Script::new().step(Step::new().text("hm").pause(HOUR * 100)).forever();
+    let hangs = Script::new().step(ScriptStep::new().text("hm").pause(HOUR * 100)).forever();
     let mut setup = agents().part("go", hands_over("hang")).part("hang", hangs);
     setup.sub_agents =
         Some(SubAgents { deadline: Duration::from_secs(60), ..SubAgents::default() });
@@ -183,7 +185,9 @@ async fn a_child_that_asks_a_person_says_so_through_its_parent() {
     setup.settings.permissions.mode = Mode::Approval;
     let stage = setup.open().await;
     stage.say("go").await;
-    let Event::CallNoted { topic, data, .. } = stage.until("call_noted").await.event else {
+    let Event::ToolCallAnnotated { topic, data, .. } =
+        stage.until("tool_call_annotated").await.event
+    else {
         panic!()
     };
     assert_eq!(topic, "child_asks");
@@ -198,15 +202,15 @@ async fn a_child_that_asks_a_person_says_so_through_its_parent() {
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_the_same_child_goes_on_and_nothing_is_done_twice() {
     let child = |hangs: bool| {
-        let script = Script::new().order(budao_models::script::Order::History);
+        let script = Script::new().order(budao_models::script::StepOrder::History);
         let script = script.call("touch", json!({}));
         match hangs {
-            true => script.step(Step::new().text("hm").pause(HOUR * 100)).forever(),
+            true => script.step(ScriptStep::new().text("hm").pause(HOUR * 100)).forever(),
             false => script.say("child done"),
         }
     };
     let setup = |hangs| {
-        let go = hands_over("touch it").order(budao_models::script::Order::History);
+        let go = hands_over("touch it").order(budao_models::script::StepOrder::History);
         agents().part("go", go).part("touch it", child(hangs))
     };
     let first = setup(true).open().await;
@@ -232,7 +236,7 @@ async fn several_work_side_by_side() {
         .say("all");
     let mut setup = agents().part("go", go);
     for part in ["one", "two", "three"] {
-        let slow = Script::new().step(Step::new().text("a").pause(HOUR / 2).text("b"));
+        let slow = Script::new().step(ScriptStep::new().text("a").pause(HOUR / 2).text("b"));
         setup = setup.part(part, slow);
     }
     let stage = setup.open().await;

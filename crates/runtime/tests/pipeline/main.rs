@@ -3,6 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod agents;
+mod fixture;
 mod promises;
 mod restarts;
-mod stage;

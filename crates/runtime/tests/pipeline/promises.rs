@@ -5,20 +5,22 @@ use std::{sync::atomic::Ordering, time::Duration};
 use budao_core::{
     Kind,
     engine::Engine,
-    event::{Answer, Ask, Decision, Event, Origin, Stage as Part, StopReason, TaskEnd, TaskId},
+    event::{
+        Answer, CommandBody, Decision, Event, Origin, Stage as Part, StopReason, TaskEnd, TaskId,
+    },
     message::{Block, text_of},
     session::Status,
     tool::Mode,
 };
-use budao_models::script::{Script, Step};
+use budao_models::script::{Script, ScriptStep};
 use serde_json::json;
 
-use crate::stage::{AGGREGATOR, PLANNER, Setup};
+use crate::fixture::{AGGREGATOR, PLANNER, Setup};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn hanging() -> Script {
-    Script::new().step(Step::new().text("hm").pause(HOUR * 100).text("never")).forever()
+    Script::new().step(ScriptStep::new().text("hm").pause(HOUR * 100).text("never")).forever()
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +107,7 @@ async fn a_planner_that_never_plans_ends_the_run_with_plan_coercion_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn tasks_run_side_by_side_within_the_limit() {
-    let slow = |_: usize| Script::new().step(Step::new().delay(HOUR).text("x")).forever();
+    let slow = |_: usize| Script::new().step(ScriptStep::new().delay(HOUR).text("x")).forever();
     let mut setup = Setup::new();
     setup.limits.parallel_calls = 2;
     // The cast gives up on a silent model after two minutes; let it be silent.
@@ -114,7 +116,7 @@ async fn tasks_run_side_by_side_within_the_limit() {
     let stage = setup.open().await;
     let began = tokio::time::Instant::now();
     let tasks = json!(["slow 1", "slow 2", "slow 3", "slow 4"]);
-    stage.accepted(Ask::Solve { question: "q".into(), tasks }).await;
+    stage.accepted(CommandBody::Solve { question: "q".into(), tasks }).await;
     stage.until_count("task_started", 2).await;
     assert_eq!(stage.count("task_started").await, 2);
     stage.until("turn_ended").await;
@@ -129,11 +131,11 @@ async fn cancel_leaves_no_running_child() {
         setup.limits.model_between_tokens = HOUR * 200;
         let setup = setup.plans(&json!(["task 1", "task 2"])).says("task", "x");
         let stage = setup.says(AGGREGATOR, "all").open().await;
-        stage.accepted(Ask::Plan { question: "q".into(), confirm: false }).await;
+        stage.accepted(CommandBody::Plan { question: "q".into(), confirm: false }).await;
         while stage.cast.asked(part) == 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        stage.accepted(Ask::Cancel { reason: None }).await;
+        stage.accepted(CommandBody::Cancel { reason: None }).await;
         stage.until("turn_ended").await;
         stage.nothing_runs().await;
         assert_eq!(stage.state().await.last.unwrap().stop, StopReason::Cancelled, "{part}");
@@ -148,13 +150,13 @@ async fn cancel_reaches_the_tools_of_children_and_waits_for_them() {
     let setup = Setup::new().part("task", Script::new().call("slow", json!({})).say("never"));
     let stage = setup.open().await;
     let tasks = json!(["task"]);
-    stage.accepted(Ask::Solve { question: "q".into(), tasks }).await;
+    stage.accepted(CommandBody::Solve { question: "q".into(), tasks }).await;
     stage.until("child_opened").await;
     let child = stage.children().await[0];
-    stage.until_in(child, "call_started").await;
-    stage.accepted(Ask::Cancel { reason: None }).await;
+    stage.until_in(child, "tool_call_started").await;
+    stage.accepted(CommandBody::Cancel { reason: None }).await;
     let ended = stage.until("turn_ended").await;
-    let tool = stage.until_in(child, "call_ended").await;
+    let tool = stage.until_in(child, "tool_call_ended").await;
     assert!(tool.at <= ended.at, "the run ends after the tools of its children");
     stage.nothing_runs().await;
 }
@@ -166,11 +168,11 @@ async fn cancel_at_once_leaves_nothing_behind() {
         let setup = Setup::new().part("task", hanging());
         let stage = setup.open().await;
         let tasks = json!(["task 1", "task 2"]);
-        stage.accepted(Ask::Solve { question: "q".into(), tasks }).await;
+        stage.accepted(CommandBody::Solve { question: "q".into(), tasks }).await;
         for _ in 0..polls {
             tokio::task::yield_now().await;
         }
-        stage.accepted(Ask::Cancel { reason: None }).await;
+        stage.accepted(CommandBody::Cancel { reason: None }).await;
         stage.until("turn_ended").await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         stage.nothing_runs().await;
@@ -179,18 +181,19 @@ async fn cancel_at_once_leaves_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn one_task_is_stopped_and_another_restarted() {
-    let script = Script::new().step(Step::new().text("a").pause(HOUR * 100)).say("second try");
+    let script =
+        Script::new().step(ScriptStep::new().text("a").pause(HOUR * 100)).say("second try");
     let mut setup = Setup::new().part("again", script).part("stop", hanging());
     setup.limits.model_between_tokens = HOUR * 200;
     let stage = setup.says(AGGREGATOR, "done").open().await;
     let tasks = json!([{"id": "r", "prompt": "again"}, {"id": "c", "prompt": "stop"}]);
-    stage.accepted(Ask::Solve { question: "q".into(), tasks }).await;
+    stage.accepted(CommandBody::Solve { question: "q".into(), tasks }).await;
     stage.until_count("child_opened", 2).await;
     while stage.cast.asked("again") == 0 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    stage.accepted(Ask::RestartTask { task: TaskId("r".into()) }).await;
-    stage.accepted(Ask::CancelTask { task: TaskId("c".into()) }).await;
+    stage.accepted(CommandBody::RestartTask { task: TaskId("r".into()) }).await;
+    stage.accepted(CommandBody::CancelTask { task: TaskId("c".into()) }).await;
     stage.until("turn_ended").await;
     let told = stage.cast.told(AGGREGATOR);
     assert!(told.contains("second try"), "{told}");
@@ -208,11 +211,11 @@ async fn another_plan_replaces_the_first_and_its_children_stop() {
         Setup::new().part(PLANNER, Script::new().say(first).say(second)).part("slow", hanging());
     setup.limits.model_between_tokens = HOUR * 200;
     let stage = setup.says("quick", "x").says(AGGREGATOR, "done").open().await;
-    stage.accepted(Ask::Plan { question: "q".into(), confirm: false }).await;
+    stage.accepted(CommandBody::Plan { question: "q".into(), confirm: false }).await;
     while stage.cast.asked("slow") == 0 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    stage.accepted(Ask::Replan { question: Some("better q".into()) }).await;
+    stage.accepted(CommandBody::Replan { question: Some("better q".into()) }).await;
     stage.until("turn_ended").await;
     assert_eq!(stage.state().await.last_text().as_deref(), Some("done"));
     assert!(stage.cast.told(AGGREGATOR).contains("better q"));
@@ -231,7 +234,7 @@ async fn a_plan_waits_for_a_person_who_may_edit_it() {
     let (note, digest) = (None, None);
     let decision = Decision::Allow;
     let arguments = Some(json!(["but this"]));
-    stage.accepted(Ask::Decide { question, decision, note, arguments, digest }).await;
+    stage.accepted(CommandBody::Decide { question, decision, note, arguments, digest }).await;
     stage.until("turn_ended").await;
     assert_eq!(stage.cast.asked("but this"), 1);
     assert_eq!(stage.state().await.last_text().as_deref(), Some("done"));
@@ -240,7 +243,7 @@ async fn a_plan_waits_for_a_person_who_may_edit_it() {
 #[tokio::test(start_paused = true)]
 async fn a_plan_nobody_confirms_is_never_carried_out() {
     let stage = Setup::new().plans(&json!(["task"])).says("task", "x").open().await;
-    stage.accepted(Ask::Plan { question: "q".into(), confirm: true }).await;
+    stage.accepted(CommandBody::Plan { question: "q".into(), confirm: true }).await;
     stage.until("turn_ended").await;
     assert_eq!(stage.count("question_expired").await, 1);
     assert_eq!(stage.cast.asked("task"), 0);
@@ -251,7 +254,7 @@ async fn a_message_waits_for_the_run_and_knows_its_answer() {
     let setup = Setup::new().says("task", "x").says(AGGREGATOR, "forty-two");
     let stage = setup.says("the question", "as I said").open().await;
     let tasks = json!(["task"]);
-    stage.accepted(Ask::Solve { question: "the question".into(), tasks }).await;
+    stage.accepted(CommandBody::Solve { question: "the question".into(), tasks }).await;
     let result = stage.runtime.run(stage.session, "again?").await.unwrap();
     assert_eq!(result.text, "as I said");
     let history = stage.cast.request("the question").messages;
@@ -283,8 +286,8 @@ async fn a_child_that_asks_a_person_is_answered_through_its_own_session() {
     let mut setup = setup.says(AGGREGATOR, "done");
     setup.settings.permissions.mode = Mode::Approval;
     let stage = setup.open().await;
-    stage.accepted(Ask::Solve { question: "q".into(), tasks: json!(["task"]) }).await;
-    let Event::Noted { topic, data } = stage.until("noted").await.event else { panic!() };
+    stage.accepted(CommandBody::Solve { question: "q".into(), tasks: json!(["task"]) }).await;
+    let Event::Annotated { topic, data } = stage.until("annotated").await.event else { panic!() };
     assert_eq!(topic, "pipeline.child_asks");
     assert_eq!((&data["stage"], &data["task"]), (&json!("solving"), &json!("1")));
     let child = serde_json::from_value(data["child"].clone()).unwrap();
@@ -298,7 +301,7 @@ async fn a_child_that_asks_a_person_is_answered_through_its_own_session() {
 #[tokio::test(start_paused = true)]
 async fn the_same_command_starts_one_run() {
     let stage = Setup::new().says("task", "x").says(AGGREGATOR, "done").open().await;
-    let ask = Ask::Solve { question: "q".into(), tasks: json!(["task"]) };
+    let ask = CommandBody::Solve { question: "q".into(), tasks: json!(["task"]) };
     let command = budao_core::event::Command {
         id: "mine-1".into(),
         by: "ada".into(),
@@ -310,5 +313,5 @@ async fn the_same_command_starts_one_run() {
     assert_eq!(stage.runtime.submit(stage.session, command).await.unwrap(), first);
     assert_eq!(stage.count("pipeline_accepted").await, 1);
     let content = vec![Block::Text("still there?".into())];
-    stage.accepted(Ask::Message { content }).await;
+    stage.accepted(CommandBody::Message { content }).await;
 }

@@ -4,17 +4,17 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use budao_core::{
     engine::Engine as _,
-    event::{Ask, Event, StopReason, TaskId},
+    event::{CommandBody, Event, StopReason, TaskId},
 };
-use budao_models::script::{Script, Step};
+use budao_models::script::{Script, ScriptStep};
 use serde_json::json;
 
-use crate::stage::{AGGREGATOR, PLANNER, Setup, Stage, name};
+use crate::fixture::{AGGREGATOR, Fixture, PLANNER, Setup, name};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn hanging() -> Script {
-    Script::new().step(Step::new().text("hm").pause(HOUR * 100).text("never")).forever()
+    Script::new().step(ScriptStep::new().text("hm").pause(HOUR * 100).text("never")).forever()
 }
 
 /// Every part but `hangs` does its work; that one hangs until the process is gone.
@@ -40,9 +40,9 @@ enum Exit {
     Killed,
 }
 
-async fn gone_while(part: &str, exit: Exit) -> Stage {
+async fn gone_while(part: &str, exit: Exit) -> Fixture {
     let first = setup(Some(part)).open().await;
-    first.accepted(Ask::Plan { question: "q".into(), confirm: false }).await;
+    first.accepted(CommandBody::Plan { question: "q".into(), confirm: false }).await;
     while first.cast.asked(part) == 0 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -92,7 +92,7 @@ async fn what_was_done_before_is_not_asked_again() {
 async fn a_run_of_a_process_that_is_gone_can_be_cancelled_in_the_next() {
     let first = gone_while("first", Exit::Stopped).await;
     let second = setup(Some("first")).instead_of(&first).await;
-    second.accepted(Ask::Cancel { reason: None }).await;
+    second.accepted(CommandBody::Cancel { reason: None }).await;
     second.until("turn_ended").await;
     assert_eq!(second.state().await.last.unwrap().stop, StopReason::Cancelled);
     second.nothing_runs().await;
@@ -104,13 +104,13 @@ async fn a_cancel_that_was_begun_is_finished_by_the_next_process() {
     let mut setup = setup(None);
     setup = setup.part("stubborn", Script::new().call("deaf", json!({})));
     let first = setup.open().await;
-    first.accepted(Ask::Solve { question: "q".into(), tasks: json!(["stubborn"]) }).await;
+    first.accepted(CommandBody::Solve { question: "q".into(), tasks: json!(["stubborn"]) }).await;
     first.until("child_opened").await;
     let child = first.children().await[0];
-    first.until_in(child, "call_started").await;
-    first.accepted(Ask::Cancel { reason: None }).await;
+    first.until_in(child, "tool_call_started").await;
+    first.accepted(CommandBody::Cancel { reason: None }).await;
     assert_eq!(first.count("turn_ended").await, 0, "its child is still being stopped");
-    let second = crate::stage::Setup::new().instead_of(&first).await;
+    let second = crate::fixture::Setup::new().instead_of(&first).await;
     second.until("turn_ended").await;
     assert_eq!(second.state().await.last.unwrap().stop, StopReason::Cancelled);
     second.nothing_runs().await;
@@ -120,7 +120,7 @@ async fn a_cancel_that_was_begun_is_finished_by_the_next_process() {
 async fn a_task_that_was_restarted_has_another_child_also_after_a_crash() {
     let first = gone_while("first", Exit::Killed).await;
     let second = setup(None).instead_of(&first).await;
-    second.accepted(Ask::RestartTask { task: TaskId("a".into()) }).await;
+    second.accepted(CommandBody::RestartTask { task: TaskId("a".into()) }).await;
     second.until("turn_ended").await;
     assert_eq!(second.state().await.last_text().as_deref(), Some("both"));
     second.nothing_runs().await;
@@ -130,20 +130,22 @@ async fn a_task_that_was_restarted_has_another_child_also_after_a_crash() {
 async fn coming_back_to_a_child_does_not_disturb_what_it_does() {
     let hanging = setup(None).part("task", hanging());
     let first = hanging.open().await;
-    first.accepted(Ask::Solve { question: "q".into(), tasks: json!(["task"]) }).await;
+    first.accepted(CommandBody::Solve { question: "q".into(), tasks: json!(["task"]) }).await;
     first.until("child_opened").await;
     let child = first.children().await[0];
-    first.until_in(child, "text_came").await;
+    first.until_in(child, "text_delta").await;
     let script = Script::new().call("nap", json!({})).say("slept");
     let second = setup(None).part("task", script).replacing(&first);
     second.runtime.touch(child);
-    second.until_in(child, "call_started").await;
+    second.until_in(child, "tool_call_started").await;
     second.runtime.touch(second.session);
     second.until("turn_ended").await;
     let records = second.records_of(child).await;
     let names: Vec<_> = records.iter().map(|record| name(&record.event)).collect();
     assert_eq!(names.iter().filter(|name| *name == "session_resumed").count(), 1, "{names:?}");
-    let Event::CallEnded { outcome, .. } = second.until_in(child, "call_ended").await.event else {
+    let Event::ToolCallEnded { outcome, .. } =
+        second.until_in(child, "tool_call_ended").await.event
+    else {
         panic!()
     };
     assert!(outcome.is_done(), "{outcome:?}");

@@ -12,37 +12,37 @@ use std::{
 use async_trait::async_trait;
 use budao_core::{
     Fault, Kind,
-    engine::{Engine, Opening},
-    event::{Ask, SessionId, Settings},
+    engine::{Engine, SessionOptions},
+    event::{CommandBody, SessionId, Settings},
     limits::Limits,
-    message::Request,
-    seams::World,
+    message::ModelRequest,
     session::Status,
-    tool::Permit,
+    tool::Permission,
+    world::World,
 };
 use budao_journal::{Journal, Memory};
 use budao_models::script::Script;
 use budao_runtime::{
-    Builder, Change, CleanUp, ModelHook, OneModel, Runtime, ToolSource, TurnResult,
+    Builder, CleanUp, ModelHook, OneModel, RequestChange, Runtime, ToolSource, TurnResult,
 };
 use budao_testkit::world;
 use budao_tools::{
-    CallContext, RawTool, Ready, Toolbox,
-    policy::{Permitted, Policy},
+    CallContext, CheckedCall, RawTool, Toolbox,
+    policy::{Policy, PolicyDecision},
     pool::Pool,
 };
 use serde_json::{Value, json};
 
 use crate::{
     failing::Failing,
-    stage::{Setup, fault_of},
+    fixture::{Setup, fault_of},
 };
 
 #[tokio::test(start_paused = true)]
 async fn of_many_sessions_that_come_at_once_few_stay_loaded() {
     let stage = Setup::new(Script::new()).open().await;
     for _ in 0..300 {
-        stage.runtime.open(Opening::default()).await.unwrap();
+        stage.runtime.open(SessionOptions::default()).await.unwrap();
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
     let left = stage.runtime.loaded();
@@ -55,12 +55,12 @@ async fn of_many_sessions_that_come_at_once_few_stay_loaded() {
 async fn closing_a_session_stops_its_call_first_and_ends_after_it() {
     let stage = Setup::new(Script::new().call("slow", json!({}))).open().await;
     stage.say("go").await;
-    stage.until("call_started").await;
-    stage.submit(Ask::Close).await;
+    stage.until("tool_call_started").await;
+    stage.submit(CommandBody::Close).await;
     stage.until("session_ended").await;
     let names = stage.names().await;
     let order =
-        ["close_requested", "cancel_requested", "call_ended", "turn_ended", "session_ended"];
+        ["close_requested", "cancel_requested", "tool_call_ended", "turn_ended", "session_ended"];
     assert_eq!(names[names.len() - 5..], order);
     assert_eq!(stage.state().await.status(), Status::Ended);
 }
@@ -87,14 +87,14 @@ impl ToolSource for Away {
 }
 
 fn runtime(world: World, journal: Arc<dyn Journal>, tools: Arc<Away>) -> Builder {
-    let model = Script::new().say("hello").forever().model(Arc::clone(&world.clock));
+    let model = Script::new().say("hello").forever().into_model(Arc::clone(&world.clock));
     Builder::new(journal, Arc::new(OneModel(Arc::new(model))), tools)
         .world(world)
         .pool(Arc::new(Pool::tasks()))
 }
 
 async fn run(runtime: &Runtime) -> (SessionId, TurnResult) {
-    let session = runtime.open(Opening::default()).await.unwrap();
+    let session = runtime.open(SessionOptions::default()).await.unwrap();
     (session, runtime.run(session, "hello?").await.unwrap())
 }
 
@@ -135,7 +135,7 @@ async fn a_source_of_tools_that_blocks_or_panics_fails_the_turn_in_time() {
         (limits.retry.base, limits.retry.max) =
             (Duration::from_millis(1), Duration::from_millis(1));
         let journal = Arc::new(Memory::new(world.clone(), limits.clone()));
-        let model = Script::new().say("hello").forever().model(Arc::clone(&world.clock));
+        let model = Script::new().say("hello").forever().into_model(Arc::clone(&world.clock));
         let models = Arc::new(OneModel(Arc::new(model)));
         let runtime = Builder::new(journal, models, Arc::new(source)).world(world).limits(limits);
         let (_, result) = run(&runtime.build().unwrap()).await;
@@ -152,7 +152,7 @@ async fn the_source_of_tools_hears_that_a_session_ended() {
     let runtime = runtime(world, journal, Arc::clone(&tools)).build().unwrap();
     let (session, result) = run(&runtime).await;
     assert!(result.is_ok(), "{result:?}");
-    runtime.submit(session, runtime.command("ada", Ask::Close)).await.unwrap();
+    runtime.submit(session, runtime.command("ada", CommandBody::Close)).await.unwrap();
     runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!(tools.ended.load(Ordering::SeqCst), 1);
 }
@@ -178,7 +178,7 @@ async fn a_clean_up_that_hangs_or_panics_keeps_nobody_waiting() {
         .clean_up(Arc::new(NoHelp(true)))
         .build()
         .unwrap();
-    let session = runtime.open(Opening::default()).await.unwrap();
+    let session = runtime.open(SessionOptions::default()).await.unwrap();
     failing.fail(Kind::DiskFull, 1);
     let result = runtime.run(session, "hello?").await.unwrap();
     assert_eq!(result.text, "hello");
@@ -203,7 +203,7 @@ async fn a_full_disk_that_is_cleaned_up_costs_nothing() {
         .clean_up(Arc::new(Frees(Arc::clone(&failing))))
         .build()
         .unwrap();
-    let session = runtime.open(Opening::default()).await.unwrap();
+    let session = runtime.open(SessionOptions::default()).await.unwrap();
     failing.fail(Kind::DiskFull, u32::MAX);
     assert_eq!(runtime.run(session, "hello?").await.unwrap().text, "hello");
 }
@@ -218,7 +218,7 @@ impl ModelHook for Blocks {
         "blocks"
     }
 
-    async fn before(&self, _: &Request) -> Option<Change> {
+    async fn before(&self, _: &ModelRequest) -> Option<RequestChange> {
         while !self.0.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -230,7 +230,7 @@ impl ModelHook for Blocks {
 async fn a_model_hook_that_blocks_its_thread_stalls_nobody() {
     // One thread for the session, real time: were the hook on it, nothing below would run.
     let let_go = Arc::new(AtomicBool::new(false));
-    let world = budao_runtime::world::real();
+    let world = budao_runtime::world::system();
     let limits = Limits { hook: Duration::from_millis(50), ..Limits::default() };
     let journal = Arc::new(Memory::new(world.clone(), limits.clone()));
     let runtime = runtime(world, journal, Arc::new(Away::default()))
@@ -254,12 +254,17 @@ impl Policy for Short {
         "short"
     }
 
-    async fn permit(&self, call: &Ready, usual: &Permit, _: &CallContext) -> Permitted {
+    async fn permit(
+        &self,
+        call: &CheckedCall,
+        usual: &Permission,
+        _: &CallContext,
+    ) -> PolicyDecision {
         match call.arguments()["text"].as_str() {
             Some("panic") => panic!("a policy's bug"),
-            Some(text) if text.len() > 10 => Permitted::Deny("it is long".into()),
-            Some(text) if text.len() > 5 => Permitted::Ask("it is longish".into()),
-            Some(_) => Permitted::Allow,
+            Some(text) if text.len() > 10 => PolicyDecision::Deny("it is long".into()),
+            Some(text) if text.len() > 5 => PolicyDecision::Ask("it is longish".into()),
+            Some(_) => PolicyDecision::Allow,
             None => usual.clone().into(),
         }
     }
@@ -283,7 +288,9 @@ async fn a_policy_decides_by_the_arguments_and_lifts_no_denial() {
         .await
         .iter()
         .filter_map(|record| match &record.event {
-            budao_core::Event::CallEnded { outcome, .. } => Some(outcome.fault().map(Fault::kind)),
+            budao_core::Event::ToolCallEnded { outcome, .. } => {
+                Some(outcome.fault().map(Fault::kind))
+            }
             _ => None,
         })
         .collect();
@@ -299,12 +306,12 @@ async fn an_output_nested_too_deeply_is_kept_flat_and_says_so() {
     setup.tools.push(RawTool::new("deep", "Digs.", schema, |_, context| async move {
         let deep = |levels| (0..levels).fold(json!("bottom"), |inside: Value, _| json!([inside]));
         let note = budao_tools::Note::Topic { topic: "dug".into(), data: deep(300) };
-        context.notes.say(note).await;
+        context.notes.record(note).await;
         Ok(deep(300))
     }));
     let stage = setup.open().await;
     assert!(stage.run("dig").await.is_ok());
-    assert_eq!(stage.count("call_noted").await, 1, "every record can be read back");
+    assert_eq!(stage.count("tool_call_annotated").await, 1, "every record can be read back");
     let told = stage.last_result();
     assert!(told["note"].as_str().unwrap().contains("json_depth"), "{told}");
 }
@@ -313,7 +320,7 @@ async fn an_output_nested_too_deeply_is_kept_flat_and_says_so() {
 async fn a_command_nested_too_deeply_is_refused() {
     let stage = Setup::new(Script::new().say("hello")).open().await;
     let data = (0..100).fold(json!(1), |inside: Value, _| json!([inside]));
-    let answer = stage.submit(Ask::Note { topic: "test.deep".into(), data }).await;
+    let answer = stage.submit(CommandBody::Annotate { topic: "test.deep".into(), data }).await;
     let budao_core::event::Answer::Rejected { fault } = answer else { panic!("{answer:?}") };
     assert_eq!(fault.kind(), Kind::LimitReached);
 }

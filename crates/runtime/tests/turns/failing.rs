@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use budao_core::{Fault, Kind, event::Seq, fault::Operation};
 use budao_journal::{Append, AppendError, Journal};
 
-use crate::around::{Appends, Around};
+use crate::intercepted_journal::{Appends, InterceptedJournal};
 
 /// What the next of them fail with, and how many of them.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) struct Fails {
     leases: Next,
 }
 
-pub(crate) type Failing = Around<Fails>;
+pub(crate) type Failing = InterceptedJournal<Fails>;
 
 impl Failing {
     pub(crate) fn new(inner: Arc<dyn Journal>) -> Arc<Self> {

@@ -11,11 +11,11 @@ use budao_core::{
     message::ModelStop,
     session::unpaired,
 };
-use budao_models::script::{Ending, Script, Step};
-use budao_tools::{Options, RawTool};
+use budao_models::script::{Ending, Script, ScriptStep};
+use budao_tools::{RawTool, ToolOptions};
 use serde_json::json;
 
-use crate::stage::{Setup, fault_of};
+use crate::fixture::{Setup, fault_of};
 
 #[tokio::test(start_paused = true)]
 async fn a_rate_limit_once_costs_a_wait_and_nothing_else() {
@@ -54,14 +54,14 @@ async fn a_wrong_key_is_not_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_cut_is_asked_again_and_its_words_are_void() {
-    let cut = Step::new().text("half an ans").end(Ending::Cut);
+    let cut = ScriptStep::new().text("half an ans").end(Ending::Cut);
     let stage = Setup::new(Script::new().step(cut).say("whole")).open().await;
     assert_eq!(stage.run("go").await.text, "whole");
     let shown = stage.records().await;
     let mut text = String::new();
     for record in shown {
         match record.event {
-            Event::TextCame { text: more, .. } => text.push_str(&more),
+            Event::TextDelta { text: more, .. } => text.push_str(&more),
             Event::AnswerAbandoned { .. } => text.clear(),
             _ => {}
         }
@@ -71,14 +71,14 @@ async fn a_stream_that_is_cut_is_asked_again_and_its_words_are_void() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_stalls_ends_by_its_deadline() {
-    let stall = Step::new().text("wait for").end(Ending::Stall);
+    let stall = ScriptStep::new().text("wait for").end(Ending::Stall);
     let stage = Setup::new(Script::new().step(stall).say("it")).open().await;
     assert_eq!(stage.run("go").await.text, "it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_model_that_answers_nothing_is_asked_again() {
-    let stage = Setup::new(Script::new().step(Step::new()).say("something")).open().await;
+    let stage = Setup::new(Script::new().step(ScriptStep::new()).say("something")).open().await;
     assert_eq!(stage.run("go").await.text, "something");
 }
 
@@ -92,7 +92,7 @@ async fn a_stuck_model_costs_three_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn truncated_arguments_never_run() {
-    let step = Step::new().call_raw(None, "touch", r#"{"text": "unfini"#);
+    let step = ScriptStep::new().call_raw(None, "touch", r#"{"text": "unfini"#);
     let stage = Setup::new(Script::new().step(step).say("sorry")).open().await;
     assert_eq!(stage.run("go").await.text, "sorry");
     assert_eq!(stage.touched.load(Ordering::SeqCst), 0);
@@ -116,7 +116,9 @@ async fn a_panicking_tool_costs_only_its_own_call() {
         .await
         .iter()
         .filter_map(|record| match &record.event {
-            Event::CallEnded { outcome, .. } => Some(outcome.fault().map(budao_core::Fault::kind)),
+            Event::ToolCallEnded { outcome, .. } => {
+                Some(outcome.fault().map(budao_core::Fault::kind))
+            }
             _ => None,
         })
         .collect();
@@ -140,19 +142,19 @@ async fn an_idempotent_tool_is_tried_again_by_itself() {
             }
         }
     })
-    .options(Options::read_only().idempotent(true));
+    .options(ToolOptions::read_only().idempotent(true));
     let mut setup = Setup::new(Script::new().call("flaky", json!({})).say("done"));
     setup.tools.push(flaky);
     let stage = setup.open().await;
     assert_eq!(stage.run("go").await.text, "done");
     assert_eq!(tries.load(Ordering::SeqCst), 2);
     assert_eq!(stage.count("recovered").await, 1);
-    assert_eq!(stage.count("call_ended").await, 1);
+    assert_eq!(stage.count("tool_call_ended").await, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_cut_by_the_token_limit_says_so() {
-    let step = Step::new().text("and then").end(Ending::Stop(Some(ModelStop::MaxTokens)));
+    let step = ScriptStep::new().text("and then").end(Ending::Stop(Some(ModelStop::MaxTokens)));
     let stage = Setup::new(Script::new().step(step)).open().await;
     assert_eq!(stage.run("go").await.stop, Some(StopReason::MaxTokens));
 }

@@ -8,22 +8,22 @@ use std::{
 use async_trait::async_trait;
 use budao_core::{
     Kind,
-    message::{Block, CallId, Message, Request, Role, ToolUse, Usage},
+    message::{Block, CallId, Message, ModelRequest, Role, ToolUse, Usage},
     session::unpaired,
     tool::{Mode, Outcome, Permissions},
 };
 use budao_models::script::Script;
-use budao_runtime::{Agent, Change, ModelHook, channel::Channel};
+use budao_runtime::{Agent, ModelHook, RequestChange, channel::Channel};
 use budao_testkit::world;
 use budao_tools::{
     CallContext,
-    call::Ready,
-    hooks::{Hook, Hooks, Verdict},
+    call::CheckedCall,
+    hooks::{Hook, HookVerdict, Hooks},
     pool::Pool,
 };
 use serde_json::json;
 
-use crate::stage::{Setup, Stage};
+use crate::fixture::{Fixture, Setup};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bad {
@@ -53,14 +53,14 @@ impl Hook for BadHook {
         "bad"
     }
 
-    async fn before(&self, _: &Ready, _: &CallContext) -> Verdict {
+    async fn before(&self, _: &CheckedCall, _: &CallContext) -> HookVerdict {
         if let Some(bad) = self.before {
             bad.behave().await;
         }
-        Verdict::Pass
+        HookVerdict::Pass
     }
 
-    async fn after(&self, _: &Ready, _: &Outcome, _: &CallContext) -> Option<String> {
+    async fn after(&self, _: &CheckedCall, _: &Outcome, _: &CallContext) -> Option<String> {
         if let Some(bad) = self.after {
             bad.behave().await;
         }
@@ -68,7 +68,7 @@ impl Hook for BadHook {
     }
 }
 
-async fn touching(hooks: Hooks) -> Stage {
+async fn touching(hooks: Hooks) -> Fixture {
     let mut setup = Setup::new(Script::new().call("touch", json!({})).say("done"));
     setup.hooks = hooks;
     let stage = setup.open().await;
@@ -126,7 +126,7 @@ impl ModelHook for BadModelHook {
         "bad"
     }
 
-    async fn before(&self, _: &Request) -> Option<Change> {
+    async fn before(&self, _: &ModelRequest) -> Option<RequestChange> {
         if self.0 == Place::Before {
             self.1.behave().await;
         }
@@ -177,7 +177,7 @@ async fn those_who_are_told_of_an_answer_are_not_waited_for() {
 
 /// Wants a request changed.
 #[derive(Debug)]
-struct Changes(Change);
+struct Changes(RequestChange);
 
 #[async_trait]
 impl ModelHook for Changes {
@@ -185,7 +185,7 @@ impl ModelHook for Changes {
         "changes"
     }
 
-    async fn before(&self, _: &Request) -> Option<Change> {
+    async fn before(&self, _: &ModelRequest) -> Option<RequestChange> {
         Some(self.0.clone())
     }
 }
@@ -193,7 +193,8 @@ impl ModelHook for Changes {
 #[tokio::test(start_paused = true)]
 async fn a_model_hook_changes_one_request_and_never_the_history() {
     let mut setup = Setup::new(Script::new().call("echo", json!({"text": "x"})).say("done"));
-    let change = Change { system: Some("be brief".into()), messages: vec![Message::user("p.s.")] };
+    let change =
+        RequestChange { system: Some("be brief".into()), messages: vec![Message::user("p.s.")] };
     setup.model_hooks.push(Arc::new(Changes(change)));
     let stage = setup.open().await;
     assert_eq!(stage.run("go").await.text, "done");
@@ -218,7 +219,7 @@ async fn a_model_hook_that_would_break_the_pairing_is_ignored_and_reported() {
     let broken = [vec![use_], vec![result], vec![Message::assistant("I speak last")]];
     for messages in broken {
         let mut setup = Setup::new(Script::new().say("answer"));
-        let change = Change { system: Some("not this either".into()), messages };
+        let change = RequestChange { system: Some("not this either".into()), messages };
         setup.model_hooks.push(Arc::new(Changes(change)));
         let stage = setup.open().await;
         assert_eq!(stage.run("go").await.text, "answer");
@@ -272,7 +273,7 @@ async fn a_listener_that_panics_or_hangs_changes_nothing() {
     for bad in [Bad::Throws, Bad::Hangs] {
         let world = world::seeded(1);
         let script = Script::new().call("none", json!({})).say("first").say("second");
-        let agent = Agent::builder(script.model(Arc::clone(&world.clock)))
+        let agent = Agent::builder(script.into_model(Arc::clone(&world.clock)))
             .permissions(Permissions { mode: Mode::Auto, ..Permissions::default() })
             .pool(Arc::new(Pool::tasks()))
             .world(world)

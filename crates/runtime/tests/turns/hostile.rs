@@ -10,24 +10,24 @@ use std::{
 
 use budao_core::{
     Kind,
-    engine::{Engine, Opening},
-    event::{Answer, Ask, Command, CommandId, Event, SessionId, StopReason},
+    engine::{Engine, SessionOptions},
+    event::{Answer, Command, CommandBody, CommandId, Event, SessionId, StopReason},
     limits::Limits,
     message::Block,
     session::{Status, unpaired},
     trace::Trace,
 };
-use budao_journal::{Journal, LeaseRequest, Memory, Missing};
-use budao_models::script::{Ending, Script, Step};
+use budao_journal::{IfMissing, Journal, LeaseRequest, Memory};
+use budao_models::script::{Ending, Script, ScriptStep};
 use budao_runtime::Runtime;
 use budao_testkit::world;
-use budao_tools::{Options, RawTool};
+use budao_tools::{RawTool, ToolOptions};
 use serde_json::json;
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     failing::Failing,
-    stage::{Setup, Stage, fault_of},
+    fixture::{Fixture, Setup, fault_of},
 };
 
 fn nothing() -> serde_json::Value {
@@ -35,10 +35,10 @@ fn nothing() -> serde_json::Value {
 }
 
 /// What became of every call, in order: `None` is well.
-async fn outcomes(stage: &Stage) -> Vec<Option<Kind>> {
+async fn outcomes(stage: &Fixture) -> Vec<Option<Kind>> {
     let records = stage.records().await;
     let ended = records.iter().filter_map(|record| match &record.event {
-        Event::CallEnded { outcome, .. } => Some(outcome.fault().map(budao_core::Fault::kind)),
+        Event::ToolCallEnded { outcome, .. } => Some(outcome.fault().map(budao_core::Fault::kind)),
         _ => None,
     });
     ended.collect()
@@ -46,7 +46,7 @@ async fn outcomes(stage: &Stage) -> Vec<Option<Kind>> {
 
 #[tokio::test(start_paused = true)]
 async fn ten_megabytes_of_answer_end_the_turn_and_not_the_session() {
-    let mut step = Step::new();
+    let mut step = ScriptStep::new();
     for _ in 0..160 {
         step = step.text("x".repeat(64 * 1024));
     }
@@ -63,11 +63,11 @@ async fn ten_megabytes_of_answer_end_the_turn_and_not_the_session() {
 #[tokio::test(start_paused = true)]
 async fn a_call_of_ten_megabytes_never_runs() {
     let arguments = json!({"text": "x".repeat(10 << 20)}).to_string();
-    let step = Step::new().call_raw(None, "echo", arguments);
+    let step = ScriptStep::new().call_raw(None, "echo", arguments);
     let stage = Setup::new(Script::new().step(step).say("short").forever()).open().await;
     let result = stage.run("go").await;
     assert_eq!(fault_of(&result).kind(), Kind::LimitReached);
-    assert_eq!(stage.count("call_started").await, 0);
+    assert_eq!(stage.count("tool_call_started").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,7 +82,7 @@ async fn a_model_that_only_calls_tools_ends_after_its_steps() {
 }
 
 /// A tool that breaks the journal while it runs, then succeeds.
-async fn breaking(kind: Kind, times: u32, script: Script) -> (Stage, Arc<Failing>) {
+async fn breaking(kind: Kind, times: u32, script: Script) -> (Fixture, Arc<Failing>) {
     let mut setup = Setup::new(script);
     let memory = Arc::new(Memory::new(setup.world.clone(), setup.limits.clone()));
     let failing = Failing::new(memory);
@@ -152,7 +152,7 @@ async fn a_tool_that_waits_for_its_own_session_ends_by_its_deadline() {
                 Ok(json!(result.text))
             }
         })
-        .options(Options::default().deadline(Duration::from_secs(10))),
+        .options(ToolOptions::default().deadline(Duration::from_secs(10))),
     );
     let stage = setup.open().await;
     place.set((stage.runtime.clone(), stage.session)).unwrap();
@@ -179,7 +179,7 @@ fn held(begun: &Arc<AtomicU32>, go: &Arc<Semaphore>) -> RawTool {
             Ok(json!("effect"))
         }
     })
-    .options(Options::default().deadline(Duration::from_secs(3600)))
+    .options(ToolOptions::default().deadline(Duration::from_secs(3600)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,10 +192,10 @@ async fn a_command_that_comes_again_does_not_disturb_a_running_call() {
         id: CommandId::from(id),
         by: "ada".into(),
         trace: Trace::NONE,
-        ask: Ask::Message { content: vec![Block::Text("go".into())] },
+        ask: CommandBody::Message { content: vec![Block::Text("go".into())] },
     };
     let first = stage.runtime.submit(stage.session, message("mine")).await.unwrap();
-    stage.until("call_started").await;
+    stage.until("tool_call_started").await;
     // More commands than are remembered, so that the journal must be asked.
     for other in 0..100 {
         let id = format!("other-{other}");
@@ -221,10 +221,10 @@ async fn calls_that_wait_for_room_when_the_turn_is_cancelled_never_run() {
     setup.tools.push(held(&begun, &go));
     let stage = setup.open().await;
     stage.say("go").await;
-    stage.until("call_started").await;
+    stage.until("tool_call_started").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(begun.load(Ordering::SeqCst), 8);
-    stage.submit(Ask::Cancel { reason: None }).await;
+    stage.submit(CommandBody::Cancel { reason: None }).await;
     stage.until("turn_ended").await;
     assert_eq!(begun.load(Ordering::SeqCst), 8, "those that waited never ran");
     let ended = outcomes(&stage).await;
@@ -236,24 +236,24 @@ async fn calls_that_wait_for_room_when_the_turn_is_cancelled_never_run() {
 }
 
 /// A second runtime on the journal of the first, with a name of its own.
-fn neighbour(first: &Stage, script: Script) -> Stage {
+fn neighbour(first: &Fixture, script: Script) -> Fixture {
     let mut setup = Setup::new(script);
     setup.world.clock = Arc::clone(&first.runtime.world().clock);
     setup.world.entropy = world::seeded(2).entropy;
     setup.journal = Some(Arc::clone(&first.journal));
-    Stage { session: first.session, ..setup.runtime().0 }
+    Fixture { session: first.session, ..setup.runtime().0 }
 }
 
 #[tokio::test(start_paused = true)]
 async fn commands_to_a_session_of_a_living_neighbour_go_through_its_inbox() {
-    let step = Step::new().text("a long").pause(Duration::from_secs(3600)).text(" story");
+    let step = ScriptStep::new().text("a long").pause(Duration::from_secs(3600)).text(" story");
     let first = Setup::new(Script::new().step(step).say("by the first")).open().await;
     let second = neighbour(&first, Script::new().say("by the second").forever());
     first.say("tell").await;
-    first.until("text_came").await;
+    first.until("text_delta").await;
     // Longer than a lease: the living one renews it.
     tokio::time::sleep(Duration::from_secs(40)).await;
-    let answer = second.submit(Ask::Cancel { reason: None }).await;
+    let answer = second.submit(CommandBody::Cancel { reason: None }).await;
     assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
     first.until("turn_ended").await;
     assert_eq!(second.run("and now?").await.text, "by the first");
@@ -271,7 +271,7 @@ async fn the_lease_of_a_dead_neighbour_is_taken_over_when_it_has_run_out() {
         session: first.session,
         holder: "dead".into(),
         ttl,
-        missing: Missing::Refuse,
+        missing: IfMissing::Refuse,
         instead_of: None,
     };
     first.journal.take_lease(request).await.unwrap();
@@ -283,26 +283,26 @@ async fn the_lease_of_a_dead_neighbour_is_taken_over_when_it_has_run_out() {
 }
 
 /// A session that somebody took and never opened, and a message that waits at its inbox.
-async fn never_opened(stage: &Stage) -> (SessionId, CommandId) {
+async fn never_opened(stage: &Fixture) -> (SessionId, CommandId) {
     let session = SessionId(stage.runtime.world().uuid());
     let request = LeaseRequest {
         session,
         holder: "dead".into(),
         ttl: Limits::default().lease,
-        missing: Missing::Create,
+        missing: IfMissing::Create,
         instead_of: None,
     };
     let lease = stage.journal.take_lease(request).await.unwrap();
     stage.journal.release(&lease).await.unwrap();
     let content = vec![Block::Text("anybody?".into())];
-    let command = stage.runtime.command("ann", Ask::Message { content });
+    let command = stage.runtime.command("ann", CommandBody::Message { content });
     let id = command.id.clone();
     stage.journal.submit(session, command).await.unwrap();
     (session, id)
 }
 
 /// The answer, which comes at once.
-async fn answered_at_once(stage: &Stage, session: SessionId, command: &CommandId) -> Answer {
+async fn answered_at_once(stage: &Fixture, session: SessionId, command: &CommandId) -> Answer {
     let answer = stage.journal.await_answer(session, command);
     tokio::time::timeout(Duration::from_secs(1), answer).await.expect("at once").unwrap()
 }
@@ -321,7 +321,7 @@ async fn who_waits_at_a_session_that_was_never_opened_is_told_so_when_it_is_adop
 async fn who_waits_at_a_session_is_answered_when_it_is_opened() {
     let stage = Setup::new(Script::new().say("welcome")).open().await;
     let (session, command) = never_opened(&stage).await;
-    let opening = Opening { session: Some(session), ..Opening::default() };
+    let opening = SessionOptions { session: Some(session), ..SessionOptions::default() };
     stage.runtime.open(opening).await.unwrap();
     let answer = answered_at_once(&stage, session, &command).await;
     assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
@@ -337,7 +337,7 @@ async fn a_journal_that_fails_for_long_never_gives_a_call_two_outcomes() {
     setup.tools.push(held(&begun, &go));
     let stage = setup.open().await;
     stage.say("go").await;
-    stage.until("call_started").await;
+    stage.until("tool_call_started").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     failing.fail(Kind::JournalBusy, 6);
     let fault = stage.runtime.run(stage.session, "meanwhile").await.unwrap_err();
@@ -352,11 +352,9 @@ async fn a_journal_that_fails_for_long_never_gives_a_call_two_outcomes() {
 
 #[tokio::test(start_paused = true)]
 async fn two_calls_with_one_id_both_run_and_both_are_answered() {
-    let step = Step::new().call_raw(Some("same".into()), "echo", r#"{"text":"one"}"#).call_raw(
-        Some("same".into()),
-        "echo",
-        r#"{"text":"two"}"#,
-    );
+    let step = ScriptStep::new()
+        .call_raw(Some("same".into()), "echo", r#"{"text":"one"}"#)
+        .call_raw(Some("same".into()), "echo", r#"{"text":"two"}"#);
     let stage = Setup::new(Script::new().step(step).say("done")).open().await;
     assert_eq!(stage.run("go").await.text, "done");
     assert_eq!(outcomes(&stage).await.len(), 2);
@@ -370,7 +368,7 @@ async fn two_calls_with_one_id_both_run_and_both_are_answered() {
 async fn a_tool_that_never_returns_ends_by_its_deadline_and_the_next_message_is_answered() {
     let mut setup = Setup::new(Script::new().call("never", json!({})).say("one").say("two"));
     let never = RawTool::new("never", "Never returns.", nothing(), |_, _| std::future::pending());
-    setup.tools.push(never.options(Options::default().deadline(Duration::from_millis(200))));
+    setup.tools.push(never.options(ToolOptions::default().deadline(Duration::from_millis(200))));
     let stage = setup.open().await;
     let before = Instant::now();
     assert_eq!(stage.run("go").await.text, "one");
@@ -389,9 +387,9 @@ async fn a_tool_that_ignores_being_stopped_has_one_outcome_and_its_late_answer_i
     setup.tools.push(deaf);
     let stage = setup.open().await;
     stage.say("go").await;
-    stage.until("call_started").await;
+    stage.until("tool_call_started").await;
     let before = Instant::now();
-    stage.submit(Ask::Cancel { reason: None }).await;
+    stage.submit(CommandBody::Cancel { reason: None }).await;
     stage.until("turn_ended").await;
     assert!(before.elapsed() < Duration::from_secs(10), "{:?}", before.elapsed());
     tokio::time::sleep(Duration::from_secs(100)).await;
@@ -415,12 +413,12 @@ async fn twenty_megabytes_of_output_reach_the_model_as_their_head_and_tail() {
 
 #[tokio::test(start_paused = true)]
 async fn cancel_ends_a_stream_that_stalls() {
-    let stall = Step::new().text("wait").end(Ending::Stall);
+    let stall = ScriptStep::new().text("wait").end(Ending::Stall);
     let stage = Setup::new(Script::new().step(stall).say("next")).open().await;
     stage.say("go").await;
-    stage.until("text_came").await;
+    stage.until("text_delta").await;
     let before = Instant::now();
-    stage.submit(Ask::Cancel { reason: None }).await;
+    stage.submit(CommandBody::Cancel { reason: None }).await;
     stage.until("turn_ended").await;
     assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
     assert_eq!(stage.run("again").await.text, "next");

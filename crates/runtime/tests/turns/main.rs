@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "../support/around.rs"]
-mod around;
 mod bounds;
 mod failing;
+mod fixture;
 mod heals;
 mod hooks;
 mod hostile;
+#[path = "../support/intercepted_journal.rs"]
+mod intercepted_journal;
 mod promises;
-mod stage;
 mod stops;

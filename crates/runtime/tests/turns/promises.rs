@@ -4,20 +4,22 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use budao_core::{
     Fault, Kind,
-    engine::{Engine, Opening},
-    event::{Answer, Ask, Command, CommandId, Decision, Event, SessionId, Settings, StopReason},
+    engine::{Engine, SessionOptions},
+    event::{
+        Answer, Command, CommandBody, CommandId, Decision, Event, SessionId, Settings, StopReason,
+    },
     fault::Operation,
     message::Block,
     session::{Status, unpaired},
     tool::{Failure, Mode, Permissions},
     trace::Trace,
 };
-use budao_journal::{Append, Entry, LeaseRequest, Missing};
-use budao_models::script::{Order, Script, Step};
+use budao_journal::{Append, Entry, IfMissing, LeaseRequest};
+use budao_models::script::{Script, ScriptStep, StepOrder};
 use budao_tools::RawTool;
 use serde_json::json;
 
-use crate::stage::{Setup, fault_of};
+use crate::fixture::{Setup, fault_of};
 
 #[tokio::test(start_paused = true)]
 async fn a_message_is_answered() {
@@ -64,7 +66,7 @@ async fn two_messages_at_once_are_both_answered_in_order() {
 #[tokio::test(start_paused = true)]
 async fn the_same_command_has_one_effect_and_one_answer() {
     let stage = Setup::new(Script::new().say("once").say("twice")).open().await;
-    let ask = Ask::Message { content: vec![Block::Text("hi".into())] };
+    let ask = CommandBody::Message { content: vec![Block::Text("hi".into())] };
     let id = CommandId::from("mine-1");
     let command = Command { id, by: "ada".into(), trace: Trace::NONE, ask };
     let first = stage.runtime.submit(stage.session, command.clone()).await.unwrap();
@@ -79,7 +81,7 @@ async fn the_same_command_has_one_effect_and_one_answer() {
     let again = stage.runtime.submit(stage.session, command.clone()).await.unwrap();
     assert_eq!(again, first);
     assert_eq!(stage.count("message_accepted").await, 1);
-    let other = Ask::Message { content: vec![Block::Text("something else".into())] };
+    let other = CommandBody::Message { content: vec![Block::Text("something else".into())] };
     let fault = stage.runtime.submit(stage.session, Command { ask: other, ..command }).await;
     assert!(fault.is_err() || fault == Ok(first), "never a second effect");
     assert_eq!(stage.count("message_accepted").await, 1);
@@ -88,7 +90,7 @@ async fn the_same_command_has_one_effect_and_one_answer() {
 #[tokio::test(start_paused = true)]
 async fn an_unknown_session_is_a_fault_not_a_new_session() {
     let (stage, _) = Setup::new(Script::new()).runtime();
-    let ask = Ask::Cancel { reason: None };
+    let ask = CommandBody::Cancel { reason: None };
     let command = stage.runtime.command("ada", ask);
     let fault = stage.runtime.submit(stage.session, command).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::UnknownSession);
@@ -96,11 +98,11 @@ async fn an_unknown_session_is_a_fault_not_a_new_session() {
 
 #[tokio::test(start_paused = true)]
 async fn cancel_stops_a_model_and_marks_what_was_shown() {
-    let step = Step::new().text("a long").pause(Duration::from_secs(3600)).text(" story");
+    let step = ScriptStep::new().text("a long").pause(Duration::from_secs(3600)).text(" story");
     let stage = Setup::new(Script::new().step(step).say("next")).open().await;
     stage.say("tell").await;
-    stage.until("text_came").await;
-    stage.submit(Ask::Cancel { reason: None }).await;
+    stage.until("text_delta").await;
+    stage.submit(CommandBody::Cancel { reason: None }).await;
     stage.until("turn_ended").await;
     assert_eq!(stage.count("answer_abandoned").await, 1);
     assert_eq!(stage.state().await.last.unwrap().stop, StopReason::Cancelled);
@@ -112,19 +114,19 @@ async fn cancel_stops_running_calls_and_waits_for_them() {
     let script = Script::new().calls([("slow", json!({})), ("slow", json!({}))]).say("never");
     let stage = Setup::new(script).open().await;
     stage.say("go").await;
-    stage.until("call_started").await;
-    stage.submit(Ask::Cancel { reason: None }).await;
+    stage.until("tool_call_started").await;
+    stage.submit(CommandBody::Cancel { reason: None }).await;
     stage.until("turn_ended").await;
     let state = stage.state().await;
     assert_eq!(state.last.unwrap().stop, StopReason::Cancelled);
-    assert_eq!(stage.count("call_ended").await, 2);
+    assert_eq!(stage.count("tool_call_ended").await, 2);
     assert_eq!(unpaired(&state.history, 0), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn cancelling_an_idle_session_swallows_nothing() {
     let stage = Setup::new(Script::new().say("here")).open().await;
-    stage.submit(Ask::Cancel { reason: None }).await;
+    stage.submit(CommandBody::Cancel { reason: None }).await;
     assert_eq!(stage.run("still there?").await.text, "here");
 }
 
@@ -206,7 +208,7 @@ async fn a_failing_turn_says_so_to_its_caller() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_parks_a_turn_and_the_next_runtime_finishes_it() {
-    let step = Step::new().pause(Duration::from_secs(3600)).text("late");
+    let step = ScriptStep::new().pause(Duration::from_secs(3600)).text("late");
     let first = Setup::new(Script::new().step(step)).open().await;
     first.say("go").await;
     first.until("step_started").await;
@@ -228,13 +230,13 @@ async fn an_id_that_comes_again_for_something_else_is_refused() {
         id: "once".into(),
         by: "ada".into(),
         trace: Trace::NONE,
-        ask: Ask::Note { topic: "test".into(), data: data.into() },
+        ask: CommandBody::Annotate { topic: "test".into(), data: data.into() },
     };
     let first = stage.runtime.submit(stage.session, note(1)).await.unwrap();
     assert_eq!(stage.runtime.submit(stage.session, note(1)).await.unwrap(), first);
     let fault = stage.runtime.submit(stage.session, note(2)).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::CommandRepeated);
-    assert_eq!(stage.count("noted").await, 1);
+    assert_eq!(stage.count("annotated").await, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,7 +245,7 @@ async fn a_session_that_is_set_to_think_asks_its_model_to() {
     stage.run("quickly").await;
     let thinking = Some(budao_core::event::Thinking::Medium);
     let settings = budao_core::event::Settings { thinking, ..stage.state().await.settings };
-    stage.submit(Ask::Settings { settings: Box::new(settings) }).await;
+    stage.submit(CommandBody::Settings { settings: Box::new(settings) }).await;
     stage.run("now think").await;
     let asked: Vec<_> =
         stage.model.requests().iter().map(|request| request.thinking_tokens).collect();
@@ -260,7 +262,7 @@ async fn a_session_of_another_engine_is_left_to_it() {
         session,
         holder: "another engine".into(),
         ttl: Duration::from_secs(15),
-        missing: Missing::Create,
+        missing: IfMissing::Create,
         instead_of: None,
     };
     let lease = stage.journal.take_lease(request).await.unwrap();
@@ -279,14 +281,14 @@ async fn a_session_of_another_engine_is_left_to_it() {
     let info = stage.journal.info(session).await.unwrap().unwrap();
     assert_eq!((info.head, info.lease), (2, None));
 
-    let opening = Opening { settings, ..Opening::default() };
+    let opening = SessionOptions { settings, ..SessionOptions::default() };
     let fault = stage.runtime.open(opening).await.unwrap_err();
     assert_eq!(fault.kind(), Kind::ConfigurationWrong);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_stopped_only_because_we_stop_is_left_to_whoever_resumes() {
-    let script = || Script::new().call("stuck", json!({})).say("done").order(Order::History);
+    let script = || Script::new().call("stuck", json!({})).say("done").order(StepOrder::History);
     let nothing = json!({"type": "object", "properties": {}, "additionalProperties": false});
     let stuck =
         RawTool::new("stuck", "Fails when it is stopped.", nothing, |_, context| async move {
@@ -296,9 +298,9 @@ async fn a_call_that_is_stopped_only_because_we_stop_is_left_to_whoever_resumes(
         });
     let first = Setup { tools: vec![stuck], ..Setup::new(script()) }.open().await;
     first.say("go").await;
-    first.until("call_started").await;
+    first.until("tool_call_started").await;
     first.runtime.shutdown(Duration::ZERO).await;
-    assert_eq!(first.count("call_ended").await, 0, "nobody asked for it to be cancelled");
+    assert_eq!(first.count("tool_call_ended").await, 0, "nobody asked for it to be cancelled");
 
     let setup = Setup { journal: Some(Arc::clone(&first.journal)), ..Setup::new(script()) };
     let (mut second, _) = setup.runtime();
@@ -310,7 +312,7 @@ async fn a_call_that_is_stopped_only_because_we_stop_is_left_to_whoever_resumes(
         .await
         .iter()
         .filter_map(|record| match &record.event {
-            Event::CallEnded { outcome, .. } => outcome.fault().map(Fault::kind),
+            Event::ToolCallEnded { outcome, .. } => outcome.fault().map(Fault::kind),
             _ => None,
         })
         .collect();

@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use budao_core::{
     Fault, Kind,
     engine::Engine as _,
-    event::{Ask, Event, Settings, Thinking},
+    event::{CommandBody, Event, Settings, Thinking},
     fault::Operation,
     limits::Limits,
     tool::Failure,
 };
 use budao_journal::{Journal, Memory};
-use budao_models::script::{Ending, Script, Step};
+use budao_models::script::{Ending, Script, ScriptStep};
 use budao_testkit::world;
 use budao_tools::RawTool;
 use serde_json::json;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::{
     failing::Failing,
-    stage::{Setup, Stage, fault_of},
+    fixture::{Fixture, Setup, fault_of},
 };
 
 /// Waits to be stopped, then fails or succeeds.
@@ -33,11 +33,11 @@ fn heeds(succeeds: bool) -> RawTool {
 }
 
 /// A session whose turn has called `heeds`.
-async fn calling(succeeds: bool) -> Stage {
+async fn calling(succeeds: bool) -> Fixture {
     let script = Script::new().call("heeds", json!({})).say("done");
     let stage = Setup { tools: vec![heeds(succeeds)], ..Setup::new(script) }.open().await;
     stage.say("go").await;
-    stage.until("call_started").await;
+    stage.until("tool_call_started").await;
     stage
 }
 
@@ -55,7 +55,7 @@ async fn what_a_call_did_though_it_was_stopped_is_kept() {
     stage.runtime.shutdown(Duration::ZERO).await;
     let records = stage.records().await;
     let ends = records.iter().filter_map(|record| match &record.event {
-        Event::CallEnded { outcome, .. } => Some(outcome.fault().map(Fault::kind)),
+        Event::ToolCallEnded { outcome, .. } => Some(outcome.fault().map(Fault::kind)),
         _ => None,
     });
     assert_eq!(ends.collect::<Vec<_>>(), [None], "whoever resumes need not guess");
@@ -63,7 +63,7 @@ async fn what_a_call_did_though_it_was_stopped_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_ends_in_time_is_not_parked() {
-    let pause = Step::new().pause(Duration::from_secs(5)).call("touch", &json!({}));
+    let pause = ScriptStep::new().pause(Duration::from_secs(5)).call("touch", &json!({}));
     let stage = Setup::new(Script::new().step(pause).say("finished")).open().await;
     stage.say("go").await;
     stage.until("step_started").await;
@@ -89,7 +89,7 @@ async fn a_session_that_is_let_go_is_anybodys_at_once() {
 }
 
 /// A session on a journal that can be told to fail.
-async fn on_failing(script: Script) -> (Stage, Arc<Failing>) {
+async fn on_failing(script: Script) -> (Fixture, Arc<Failing>) {
     let mut setup = Setup::new(script);
     let failing = Failing::new(Arc::new(Memory::new(setup.world.clone(), setup.limits.clone())));
     setup.journal = Some(Arc::clone(&failing) as Arc<dyn Journal>);
@@ -121,7 +121,8 @@ async fn a_journal_that_cannot_be_read_is_not_called_a_busy_session() {
 #[tokio::test(start_paused = true)]
 async fn a_request_under_way_is_the_old_providers_when_settings_change() {
     let overloaded = Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
-    let late = Step::new().pause(Duration::from_secs(1)).end(Ending::Fault(Box::new(overloaded)));
+    let late =
+        ScriptStep::new().pause(Duration::from_secs(1)).end(Ending::Fault(Box::new(overloaded)));
     let mut script = Script::new();
     for _ in 0..3 {
         script = script.fail(Kind::ModelOverloaded).say("ok");
@@ -141,7 +142,7 @@ async fn a_request_under_way_is_the_old_providers_when_settings_change() {
     while stage.model.asked() == asked {
         tokio::task::yield_now().await;
     }
-    stage.submit(Ask::Settings { settings: Box::new(settings) }).await;
+    stage.submit(CommandBody::Settings { settings: Box::new(settings) }).await;
     let result = turn.await.unwrap().unwrap();
     assert_eq!(fault_of(&result).kind(), Kind::RetryBudgetSpent);
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::{
     load::{AT_ONCE, Client, reconnect},
     process::Server,
-    wire::{Line, Then, holds},
+    wire::{ReadControl, WireConnection, holds},
 };
 
 /// Pieces of an answer of those who are measured.
@@ -33,7 +33,7 @@ const SPAN: Duration = Duration::from_secs(15);
 
 /// How a crowd behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CrowdBehaviour {
     /// Asks for everything, reads it, asks again, for ever.
     Replays,
     /// The same on a new line each time.
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Stalls,
 }
 
-impl Kind {
+impl CrowdBehaviour {
     const ALL: [(&'static str, Self); 3] =
         [("replays", Self::Replays), ("returns", Self::Returns), ("stalls", Self::Stalls)];
 
@@ -56,7 +56,8 @@ impl Kind {
 pub(crate) fn run(mut args: impl Iterator<Item = String>) {
     let mut word = || args.next().expect("kind, address and count");
     let (name, address, count) = (word(), word(), word());
-    let kind = Kind::ALL.iter().find(|(known, _)| *known == name).expect("a kind of crowd").1;
+    let kind =
+        CrowdBehaviour::ALL.iter().find(|(known, _)| *known == name).expect("a kind of crowd").1;
     let address: SocketAddr = address.parse().expect("an address");
     let count: usize = count.parse().expect("a number");
     let heard = || io::stdin().lines().map_while(Result::ok);
@@ -70,7 +71,8 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) {
             let (session, done) = (sessions[number % sessions.len()].clone(), Arc::clone(&done));
             let (session, head) = session.split_once(' ').expect("a session and its head");
             // Those who replay, and every other one of those who stand still, want it from the beginning.
-            let is_late = kind == Kind::Stalls && (number / sessions.len()).is_multiple_of(2);
+            let is_late =
+                kind == CrowdBehaviour::Stalls && (number / sessions.len()).is_multiple_of(2);
             let after = if is_late { head.parse().expect("a number") } else { 0 };
             let ask = reconnect(session, after);
             async move {
@@ -86,12 +88,14 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) {
 }
 
 /// Gets in. Whoever comes too fast is told to come again, and does.
-async fn enter(kind: Kind, address: SocketAddr) -> Line {
+async fn enter(kind: CrowdBehaviour, address: SocketAddr) -> WireConnection {
     let began = Instant::now();
     loop {
         let line = match kind {
-            Kind::Stalls => Line::narrow(address, "/ws").await,
-            Kind::Replays | Kind::Returns => Line::connect(address, "/ws").await,
+            CrowdBehaviour::Stalls => WireConnection::narrow(address, "/ws").await,
+            CrowdBehaviour::Replays | CrowdBehaviour::Returns => {
+                WireConnection::connect(address, "/ws").await
+            }
         };
         match line {
             Ok(line) => return line,
@@ -111,13 +115,13 @@ fn say(line: &str) {
 }
 
 async fn behave(
-    kind: Kind,
+    kind: CrowdBehaviour,
     address: SocketAddr,
     ask: String,
-    mut line: Line,
+    mut line: WireConnection,
     done: Arc<AtomicU64>,
 ) {
-    if kind == Kind::Stalls {
+    if kind == CrowdBehaviour::Stalls {
         let _ = line.send(&ask).await;
         return future::pending().await;
     }
@@ -127,14 +131,17 @@ async fn behave(
             let is_over = |frame: &[u8]| {
                 holds(frame, b"\"action\":\"replay\"") || holds(frame, b"\"limit_name\"")
             };
-            line.hear(|frame| if is_over(frame) { Then::Enough } else { Then::On }).await
+            line.hear(
+                |frame| if is_over(frame) { ReadControl::Stop } else { ReadControl::Continue },
+            )
+            .await
         };
         let replayed = replayed.await;
         done.fetch_add(u64::from(replayed.is_ok()), Ordering::Relaxed);
-        while kind == Kind::Returns || replayed.is_err() {
+        while kind == CrowdBehaviour::Returns || replayed.is_err() {
             // Whoever is let go comes back.
             let _ = line.close().await;
-            if let Ok(fresh) = Line::connect(address, "/ws").await {
+            if let Ok(fresh) = WireConnection::connect(address, "/ws").await {
                 line = fresh;
                 break;
             }
@@ -151,7 +158,7 @@ struct Crowd {
 
 impl Crowd {
     /// Starts one and waits until everybody is in.
-    fn start(kind: Kind, server: &Server, count: usize, observed: &[Client]) -> Self {
+    fn start(kind: CrowdBehaviour, server: &Server, count: usize, observed: &[Client]) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args([crate::CROWD, kind.name(), &server.address.to_string()]);
         command.arg(count.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -188,12 +195,12 @@ impl Drop for Crowd {
 }
 
 /// How long turns took, and how much of one core the server used.
-struct Waits {
+struct TurnLatencies {
     all: Vec<Duration>,
     cores: f64,
 }
 
-impl Waits {
+impl TurnLatencies {
     fn at(&self, share: f64) -> f64 {
         self.all[((self.all.len() - 1) as f64 * share) as usize].as_secs_f64()
     }
@@ -206,7 +213,7 @@ impl Waits {
 }
 
 /// Everybody has a turn every so often, not all at the same moment, whatever the last one took.
-async fn turns(server: &Server, clients: &mut [Client], every: Duration) -> Waits {
+async fn turns(server: &Server, clients: &mut [Client], every: Duration) -> TurnLatencies {
     let (began, used) = (Instant::now(), server.cpu());
     let count = clients.len() as u32;
     let each = clients.iter_mut().zip(0..).map(|(client, number)| async move {
@@ -226,24 +233,24 @@ async fn turns(server: &Server, clients: &mut [Client], every: Duration) -> Wait
     let mut all = each.concat();
     all.sort_unstable();
     let cores = (server.cpu() - used).as_secs_f64() / began.elapsed().as_secs_f64();
-    Waits { all, cores }
+    TurnLatencies { all, cores }
 }
 
 /// What a crowd does to others: how much longer the middle turn and the slowest of a hundred take, and the story.
-pub(crate) struct Felt {
+pub(crate) struct CrowdImpact {
     pub(crate) middle: f64,
     pub(crate) slowest: f64,
     pub(crate) note: String,
 }
 
 /// Turns of so many sessions, alone and beside a crowd.
-pub(crate) async fn felt(kind: Kind, sessions: usize, crowd: usize) -> Felt {
-    let server = Server::bounded(kind == Kind::Stalls);
+pub(crate) async fn felt(kind: CrowdBehaviour, sessions: usize, crowd: usize) -> CrowdImpact {
+    let server = Server::bounded(kind == CrowdBehaviour::Stalls);
     let opened = stream::iter((0..sessions).map(|_| Client::connect(&server)));
     let opened: Vec<_> = opened.buffer_unordered(AT_ONCE).collect().await;
     let mut clients: Vec<Client> = opened.into_iter().collect::<io::Result<_>>().expect("all in");
     let mut other = Client::connect(&server).await.expect("gets in");
-    if kind != Kind::Stalls {
+    if kind != CrowdBehaviour::Stalls {
         other.ask(HISTORY).await.expect("is asked");
         other.answer().await.expect("is answered");
     }
@@ -251,7 +258,8 @@ pub(crate) async fn felt(kind: Kind, sessions: usize, crowd: usize) -> Felt {
     turns(&server, &mut clients, every).await;
     let alone = turns(&server, &mut clients, every).await;
     let before = server.resident();
-    let observed = if kind == Kind::Stalls { &clients[..] } else { std::slice::from_ref(&other) };
+    let observed =
+        if kind == CrowdBehaviour::Stalls { &clients[..] } else { std::slice::from_ref(&other) };
     let gathering = Crowd::start(kind, &server, crowd, observed);
     let first = turns(&server, &mut clients, every).await;
     let beside = turns(&server, &mut clients, every).await;
@@ -266,5 +274,5 @@ pub(crate) async fn felt(kind: Kind, sessions: usize, crowd: usize) -> Felt {
         beside.told(),
     );
     let (worst_middle, worst) = (beside.at(0.5), beside.at(0.99));
-    Felt { middle: worst_middle / alone.at(0.5), slowest: worst / alone.at(0.99), note }
+    CrowdImpact { middle: worst_middle / alone.at(0.5), slowest: worst / alone.at(0.99), note }
 }

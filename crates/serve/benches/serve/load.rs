@@ -9,7 +9,7 @@ use futures::{StreamExt as _, future, stream};
 
 use crate::{
     process::Server,
-    wire::{Line, Then, is},
+    wire::{ReadControl, WireConnection, is},
 };
 
 /// Pieces of one answer.
@@ -40,7 +40,7 @@ pub(crate) fn most_lines() -> usize {
 
 /// A client with a session of its own.
 pub(crate) struct Client {
-    line: Line,
+    line: WireConnection,
     pub(crate) session: String,
     /// Where the last answer stands.
     pub(crate) head: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(server: &Server) -> io::Result<Self> {
-        let mut line = Line::connect(server.address, "/ws").await?;
+        let mut line = WireConnection::connect(server.address, "/ws").await?;
         line.send(r#"{"event":"user.create_session","content":{}}"#).await?;
         let created = line.until(CREATED).await?;
         let session = field(&created, "session_id").expect("it names the session");
@@ -57,7 +57,7 @@ impl Client {
 
     /// A client that observes a session it did not make, after everything so far.
     async fn observe(server: &Server, session: &str) -> io::Result<Self> {
-        let mut line = Line::connect(server.address, "/ws").await?;
+        let mut line = WireConnection::connect(server.address, "/ws").await?;
         line.send(&reconnect(session, 0)).await?;
         line.until("\"replay\"").await?;
         Ok(Self { line, session: session.to_owned(), head: 0 })
@@ -79,9 +79,9 @@ impl Client {
                 *counted += u32::from(is(frame, PARTIAL));
                 if is(frame, FINAL) {
                     *seen = number(&String::from_utf8_lossy(frame), "seq");
-                    return Then::Enough;
+                    return ReadControl::Stop;
                 }
-                Then::On
+                ReadControl::Continue
             })
             .await?;
         self.head = head.unwrap_or(self.head);
@@ -154,7 +154,7 @@ pub(crate) async fn replay(server: &Server, times: u32) -> f64 {
     let count = u64::from(MESSAGES * PIECES);
     let work = async {
         for _ in 0..times {
-            let mut line = Line::connect(server.address, "/ws").await?;
+            let mut line = WireConnection::connect(server.address, "/ws").await?;
             line.send(&reconnect(&client.session, 0)).await?;
             let mut heard = 0;
             let counted = &mut heard;
@@ -162,7 +162,7 @@ pub(crate) async fn replay(server: &Server, times: u32) -> f64 {
                 *counted += u64::from(is(frame, PARTIAL));
                 let is_over =
                     is(frame, "system.notice") && crate::wire::holds(frame, b"\"replay\"");
-                if is_over { Then::Enough } else { Then::On }
+                if is_over { ReadControl::Stop } else { ReadControl::Continue }
             })
             .await?;
             assert!((count..=count + u64::from(MESSAGES)).contains(&heard), "{heard} came");
@@ -228,14 +228,15 @@ pub(crate) async fn fan_out(server: &Server, observers: usize, pieces: u32, time
 pub(crate) async fn fan_out_socketio(server: &Server, clients: usize, pieces: u32) -> f64 {
     let join = || async {
         let path = "/socket.io/?EIO=4&transport=websocket";
-        let mut line = Line::connect(server.address, path).await?;
+        let mut line = WireConnection::connect(server.address, path).await?;
         line.send("40").await?;
         line.until("40{").await?;
         io::Result::Ok(line)
     };
     let joined: Vec<_> =
         stream::iter((0..clients).map(|_| join())).buffer_unordered(AT_ONCE).collect().await;
-    let mut lines = joined.into_iter().collect::<io::Result<Vec<Line>>>().expect("all get in");
+    let mut lines =
+        joined.into_iter().collect::<io::Result<Vec<WireConnection>>>().expect("all get in");
     let mut speaker = join().await.expect("gets in");
     let work = async {
         speaker.send(&format!("42[\"go\",{pieces}]")).await?;
@@ -244,7 +245,7 @@ pub(crate) async fn fan_out_socketio(server: &Server, clients: usize, pieces: u3
             let counted = &mut heard;
             line.hear(move |frame| {
                 *counted += u32::from(is(frame, PARTIAL));
-                if is(frame, FINAL) { Then::Enough } else { Then::On }
+                if is(frame, FINAL) { ReadControl::Stop } else { ReadControl::Continue }
             })
             .await?;
             assert_eq!(heard, pieces);

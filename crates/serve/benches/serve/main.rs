@@ -14,8 +14,8 @@ mod server;
 mod wire;
 
 use budao_testkit::bench::{Better, Measurement, emit};
-use crowd::Kind;
-use process::{Kept, Server};
+use crowd::CrowdBehaviour;
+use process::{Server, Storage};
 
 /// The body of an event, in bytes.
 const PIECE: usize = 200;
@@ -32,10 +32,10 @@ const IDLE_BYTES: f64 = 12.0 * 1024.0;
 
 /// Crowds, how many sessions are measured beside how many of them, and how many times as long their turns may take: the
 /// middle one beside those who replay, the slowest of a hundred beside those who do not read.
-const CROWDS: [(&str, Kind, usize, usize, f64); 3] = [
-    ("serve/beside_replays", Kind::Replays, 10, 1_000, 1.1),
-    ("serve/beside_returns", Kind::Returns, 10, 1_000, 1.1),
-    ("serve/beside_stalled", Kind::Stalls, 100, 10_000, 2.0),
+const CROWDS: [(&str, CrowdBehaviour, usize, usize, f64); 3] = [
+    ("serve/beside_replays", CrowdBehaviour::Replays, 10, 1_000, 1.1),
+    ("serve/beside_returns", CrowdBehaviour::Returns, 10, 1_000, 1.1),
+    ("serve/beside_stalled", CrowdBehaviour::Stalls, 100, 10_000, 2.0),
 ];
 
 fn tell(bench: &str, value: f64, unit: &str, bar: Option<f64>, better: Better, note: &str) {
@@ -61,8 +61,8 @@ type Contender = (&'static str, fn() -> Option<Server>, u32);
 
 fn contenders() -> Vec<Contender> {
     vec![
-        ("serve/{}_memory", || Some(Server::ours(Kept::Memory)), 8),
-        ("serve/{}_durable", || Some(Server::ours(Kept::Durable)), 4),
+        ("serve/{}_memory", || Some(Server::ours(Storage::Memory)), 8),
+        ("serve/{}_durable", || Some(Server::ours(Storage::Durable)), 4),
         ("serve/{}_floor", || Some(Server::floor()), 8),
         ("peer/websockets/serve_{}", Server::websockets, 1),
     ]
@@ -128,7 +128,7 @@ fn main() {
             }
         }
         if wants("serve/fanout_durable") {
-            let server = Server::ours(Kept::Durable);
+            let server = Server::ours(Storage::Durable);
             cost(
                 "serve/fanout_durable",
                 load::fan_out(&server, 500, 1000, 2).await,
@@ -145,19 +145,19 @@ fn main() {
             );
         }
         if wants("serve/idle_connection") {
-            let server = Server::ours(Kept::Durable);
+            let server = Server::ours(Storage::Durable);
             let (bytes, note) = load::idle(&server, 5_000).await;
             tell("serve/idle_connection", bytes, "bytes", Some(IDLE_BYTES), Better::Lower, &note);
         }
         for (name, kind, sessions, crowd, bar) in CROWDS {
             if wants(name) {
                 let felt = crowd::felt(kind, sessions, crowd.min(load::most_lines())).await;
-                let times = if kind == Kind::Stalls { felt.slowest } else { felt.middle };
+                let times = if kind == CrowdBehaviour::Stalls { felt.slowest } else { felt.middle };
                 tell(name, times, "times", Some(bar), Better::Lower, &felt.note);
             }
         }
         if wants("serve/observers") {
-            let server = Server::ours(Kept::Durable);
+            let server = Server::ours(Storage::Durable);
             let many = load::most_lines().min(10_000);
             let (served, note) = load::observers(&server, many, 50).await;
             tell("serve/observers", served, "observers", Some(many as f64), Better::Higher, &note);

@@ -18,15 +18,15 @@ pub(crate) struct Server {
 
 /// Where sessions are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum Storage {
     Memory,
     Durable,
 }
 
 impl Server {
     /// Ours: this program, told to serve.
-    pub(crate) fn ours(kept: Kept) -> Self {
-        let folder = (kept == Kept::Durable).then(|| tempfile::tempdir().expect("a folder"));
+    pub(crate) fn ours(kept: Storage) -> Self {
+        let folder = (kept == Storage::Durable).then(|| tempfile::tempdir().expect("a folder"));
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.arg(crate::SERVE);
         if let Some(folder) = &folder {

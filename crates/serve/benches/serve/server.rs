@@ -7,10 +7,10 @@ use budao_core::{
     Fault,
     event::Settings,
     limits::Limits,
-    message::{Block, ModelStop, Piece, Request, Usage},
+    message::{Block, ModelRequest, ModelStop, Piece, Usage},
     tool::{Mode, Permissions},
 };
-use budao_journal::{Journal, Memory, Options, Sqlite};
+use budao_journal::{Journal, Memory, Sqlite, SqliteOptions};
 use budao_models::{Model, PieceStream};
 use budao_runtime::{Builder, OneModel, world};
 use budao_serve::{Auth, Config, Keyring, Limits as Bounds, Rate};
@@ -61,7 +61,7 @@ impl Model for Flood {
         "flood"
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let asked = request.messages.last().and_then(|message| match message.content.first() {
             Some(Block::Text(text)) => text.trim().parse().ok(),
             _ => None,
@@ -84,7 +84,7 @@ pub(crate) fn run(journal: Option<&Path>, manner: Option<&str>) {
 }
 
 async fn serve(journal: Option<&Path>, manner: Option<&str>) {
-    let world = world::real();
+    let world = world::system();
     let limits = Limits {
         delta_window: Duration::ZERO,
         context_tokens: u64::MAX,
@@ -94,7 +94,7 @@ async fn serve(journal: Option<&Path>, manner: Option<&str>) {
     let journal: Arc<dyn Journal> = match journal {
         None => Arc::new(Memory::new(world.clone(), limits.clone())),
         Some(file) => {
-            let opened = Sqlite::open(file, world.clone(), Options::default()).await;
+            let opened = Sqlite::open(file, world.clone(), SqliteOptions::default()).await;
             Arc::new(opened.expect("a journal"))
         }
     };

@@ -16,29 +16,29 @@ const READ: usize = 256 * 1024;
 /// What the kernel keeps for a narrow line, on either side.
 pub(crate) const NARROW: u32 = 8 * 1024;
 /// Longer than anything takes that goes well.
-const PATIENCE: Duration = Duration::from_secs(120);
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
 }
 
 /// What a line does with what it hears.
-pub(crate) enum Then {
-    On,
-    Enough,
+pub(crate) enum ReadControl {
+    Continue,
+    Stop,
 }
 
 /// One connection.
-pub(crate) struct Line {
+pub(crate) struct WireConnection {
     stream: TcpStream,
-    frame: Partial,
+    frame: PartialFrame,
     /// Bytes that came with the end of the handshake.
     early: Vec<u8>,
 }
 
 /// A frame that is being read.
 #[derive(Default)]
-struct Partial {
+struct PartialFrame {
     head: Vec<u8>,
     opcode: u8,
     /// Of the payload, still to come.
@@ -46,12 +46,12 @@ struct Partial {
     text: Vec<u8>,
 }
 
-impl Partial {
+impl PartialFrame {
     /// Takes bytes and tells of each frame that is whole. What is left when somebody has had enough is returned.
     fn feed(
         &mut self,
         mut bytes: &[u8],
-        heard: &mut impl FnMut(u8, &[u8]) -> Then,
+        heard: &mut impl FnMut(u8, &[u8]) -> ReadControl,
     ) -> Option<usize> {
         loop {
             if self.left == 0 && self.opcode == 0 {
@@ -73,7 +73,7 @@ impl Partial {
                 return None;
             }
             let opcode = std::mem::take(&mut self.opcode) & 0x0f;
-            if let Then::Enough = heard(opcode, &self.text) {
+            if let ReadControl::Stop = heard(opcode, &self.text) {
                 return Some(bytes.len());
             }
         }
@@ -90,7 +90,7 @@ fn length_of(head: &[u8]) -> Option<u64> {
     }
 }
 
-impl Line {
+impl WireConnection {
     pub(crate) async fn connect(address: SocketAddr, path: &str) -> io::Result<Self> {
         Self::over(TcpStream::connect(address).await?, address, path).await
     }
@@ -112,7 +112,7 @@ impl Line {
         let mut answer = Vec::new();
         let end = loop {
             let mut some = [0; 1024];
-            let count = timeout(PATIENCE, stream.read(&mut some)).await??;
+            let count = timeout(READ_TIMEOUT, stream.read(&mut some)).await??;
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -124,7 +124,7 @@ impl Line {
         if !answer.starts_with(b"HTTP/1.1 101") {
             return Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
         }
-        Ok(Self { stream, frame: Partial::default(), early: answer.split_off(end) })
+        Ok(Self { stream, frame: PartialFrame::default(), early: answer.split_off(end) })
     }
 
     /// Sends one text frame, with a mask of zeros, which is one.
@@ -152,7 +152,10 @@ impl Line {
     }
 
     /// Hears text frames until somebody has had enough. Pings are answered.
-    pub(crate) async fn hear(&mut self, mut heard: impl FnMut(&[u8]) -> Then) -> io::Result<()> {
+    pub(crate) async fn hear(
+        &mut self,
+        mut heard: impl FnMut(&[u8]) -> ReadControl,
+    ) -> io::Result<()> {
         loop {
             let mut pings = 0;
             let mut closed = None;
@@ -160,16 +163,16 @@ impl Line {
                 1 => heard(text),
                 8 => {
                     closed = Some(String::from_utf8_lossy(text).into_owned());
-                    Then::Enough
+                    ReadControl::Stop
                 }
                 9 => {
                     pings += 1;
-                    Then::On
+                    ReadControl::Continue
                 }
-                _ => Then::On,
+                _ => ReadControl::Continue,
             };
             let rest = if self.early.is_empty() {
-                timeout(PATIENCE, self.stream.readable()).await??;
+                timeout(READ_TIMEOUT, self.stream.readable()).await??;
                 SCRATCH.with_borrow_mut(|scratch| match self.stream.try_read(scratch) {
                     Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(count) => {
@@ -205,9 +208,9 @@ impl Line {
         self.hear(|frame| match holds(frame, text.as_bytes()) {
             true => {
                 found = String::from_utf8_lossy(frame).into_owned();
-                Then::Enough
+                ReadControl::Stop
             }
-            false => Then::On,
+            false => ReadControl::Continue,
         })
         .await?;
         Ok(found)

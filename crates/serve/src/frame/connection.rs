@@ -6,8 +6,8 @@ use budao_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Frame, Told, fault::millis};
-use crate::words::{say, say_with};
+use super::{FaultContext, Frame, fault::millis};
+use crate::texts::{translate, translate_with};
 
 /// The protocol's version, told to every client.
 pub const PROTOCOL_VERSION: &str = "1.1";
@@ -37,8 +37,8 @@ pub fn connected(at: Timestamp, hello: &Hello<'_>, lang: Lang) -> Frame {
     let capabilities =
         ["resume", "signed_state", "command_ids", "confirmations", "pipelines", "observers"];
     Frame::new("system.connected", at)
-        .text(say("connected", Lang::En))
-        .show(say("connected", lang))
+        .text(translate("connected", Lang::En))
+        .show(translate("connected", lang))
         .with("connection_id", hello.connection)
         .with("server_name", "budao")
         .with("server_version", hello.version)
@@ -74,7 +74,7 @@ pub fn heartbeat(at: Timestamp, heads: &[Head], uptime_seconds: u64, lang: Lang)
         _ => Value::Null,
     };
     Frame::new("system.heartbeat", at)
-        .show(say("heartbeat", lang))
+        .show(translate("heartbeat", lang))
         .with("server_time", at.to_string())
         .with("uptime", uptime_seconds)
         .with("server_uptime_seconds", uptime_seconds)
@@ -94,7 +94,7 @@ fn head_of(head: Head) -> Value {
 
 /// What a command is called in its answer, and who sent it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct CommandRef<'a> {
     /// `cancel_task`: the event without `user.`.
     pub action: &'a str,
     /// The session it is for.
@@ -105,10 +105,15 @@ pub struct Asked<'a> {
 
 /// `system.notice`: the command was accepted. `more` is what its action adds: `task_id`, `mode` …
 #[must_use]
-pub fn accepted(at: Timestamp, asked: Asked<'_>, more: Map<String, Value>, lang: Lang) -> Frame {
+pub fn accepted(
+    at: Timestamp,
+    asked: CommandRef<'_>,
+    more: Map<String, Value>,
+    lang: Lang,
+) -> Frame {
     notice(at, asked.session, asked.action)
-        .text(say("accepted", Lang::En))
-        .show(say("accepted", lang))
+        .text(translate("accepted", Lang::En))
+        .show(translate("accepted", lang))
         .with("ok", true)
         .with("status", "accepted")
         .with("command_id", command_id(asked.command))
@@ -117,9 +122,9 @@ pub fn accepted(at: Timestamp, asked: Asked<'_>, more: Map<String, Value>, lang:
 
 /// `error.validation`: the command was rejected, and why. The kind may be any.
 #[must_use]
-pub fn rejected(at: Timestamp, asked: Asked<'_>, fault: &Fault, lang: Lang) -> Frame {
+pub fn rejected(at: Timestamp, asked: CommandRef<'_>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
-    let told = Told { at, lang, scope: &scope, given_up: false };
+    let told = FaultContext { at, lang, scope: &scope, given_up: false };
     maybe_about(Frame::new("error.validation", at), asked.session)
         .tell(fault, &told)
         .with("action", asked.action)
@@ -132,7 +137,7 @@ pub fn rejected(at: Timestamp, asked: Asked<'_>, fault: &Fault, lang: Lang) -> F
 #[must_use]
 pub fn error(at: Timestamp, session: Option<SessionId>, fault: &Fault, lang: Lang) -> Frame {
     let scope = Scope::default();
-    let told = Told { at, lang, scope: &scope, given_up: true };
+    let told = FaultContext { at, lang, scope: &scope, given_up: true };
     maybe_about(Frame::new("system.error", at), session).tell(fault, &told)
 }
 
@@ -214,12 +219,12 @@ pub struct Resumption<'a> {
     /// What is given.
     pub coverage: Coverage,
     /// With a signed state? Then the answer is `agent.state_restored`.
-    pub restored: Option<Restored<'a>>,
+    pub restored: Option<RestoredState<'a>>,
 }
 
 /// What was restored from a signed state.
 #[derive(Clone, Copy, Debug)]
-pub struct Restored<'a> {
+pub struct RestoredState<'a> {
     /// The steps of the running turn.
     pub step: u32,
     /// Messages in the history a model is given.
@@ -247,8 +252,8 @@ pub fn resuming(at: Timestamp, resumption: &Resumption<'_>, lang: Lang) -> Frame
     };
     let frame = Frame::new(name, at)
         .about(session)
-        .text(say(id, Lang::En))
-        .show(say(id, lang))
+        .text(translate(id, Lang::En))
+        .show(translate(id, lang))
         .with("action", "resume")
         .with("ok", matches!(coverage, Coverage::Complete | Coverage::Gap { .. }))
         .with("status", coverage.status())
@@ -275,9 +280,9 @@ fn restored_fields(
     frame: Frame,
     at: Timestamp,
     session: SessionId,
-    restored: Option<Restored<'_>>,
+    restored: Option<RestoredState<'_>>,
 ) -> Frame {
-    let Some(Restored { step, messages, stage }) = restored else { return frame };
+    let Some(RestoredState { step, messages, stage }) = restored else { return frame };
     frame
         .with("original_session_id", session.to_string())
         .with("restored_at", at.to_string())
@@ -294,8 +299,8 @@ pub fn replayed(at: Timestamp, head: Head, count: u64, coverage: Coverage, lang:
     let args = [("count", count.into())];
     let last = format!("{}.{}.{}", head.session, head.epoch, head.frame);
     notice(at, Some(head.session), "replay")
-        .text(say_with("replayed", &args, Lang::En))
-        .show(say_with("replayed", &args, lang))
+        .text(translate_with("replayed", &args, Lang::En))
+        .show(translate_with("replayed", &args, lang))
         .with("ok", true)
         .with("status", coverage.status())
         .with("replayed", count)
@@ -308,7 +313,7 @@ pub fn replayed(at: Timestamp, head: Head, count: u64, coverage: Coverage, lang:
 
 /// A state that was signed for a client.
 #[derive(Clone, Copy, Debug)]
-pub struct Exported<'a> {
+pub struct ExportedState<'a> {
     /// Whose.
     pub session: SessionId,
     /// The command that asked.
@@ -329,11 +334,11 @@ pub struct Exported<'a> {
 
 /// `agent.state_exported`, the answer to `user.request_state`.
 #[must_use]
-pub fn exported(at: Timestamp, state: &Exported<'_>, lang: Lang) -> Frame {
+pub fn exported(at: Timestamp, state: &ExportedState<'_>, lang: Lang) -> Frame {
     Frame::new("agent.state_exported", at)
         .about(state.session)
-        .text(say("state-exported", Lang::En))
-        .show(say("state-exported", lang))
+        .text(translate("state-exported", Lang::En))
+        .show(translate("state-exported", lang))
         .with("command_id", command_id(state.command))
         .with("signed_state", state.signed)
         .with("state_size", state.signed.len())
@@ -349,8 +354,8 @@ pub fn exported(at: Timestamp, state: &Exported<'_>, lang: Lang) -> Frame {
 #[must_use]
 pub fn shutting_down(at: Timestamp, wait: std::time::Duration, lang: Lang) -> Frame {
     notice(at, None, "shutdown")
-        .text(say("shutting-down", Lang::En))
-        .show(say("shutting-down", lang))
+        .text(translate("shutting-down", Lang::En))
+        .show(translate("shutting-down", lang))
         .with("type", "maintenance")
         .with("severity", "medium")
         .with("retry_after_ms", millis(wait))

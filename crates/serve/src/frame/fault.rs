@@ -5,17 +5,17 @@ use std::time::Duration;
 use budao_core::{
     Fault, Lang, Timestamp,
     event::Scope,
-    fault::{Announcement, Attempts, Detail, Fact, FactValue, Strategy, tell, text},
-    retry::Policy,
+    fault::{Announcement, Attempts, Detail, Fact, FactValue, Strategy, render, text},
+    retry::RetryPolicy,
 };
 use serde_json::{Map, Value, json};
 
 use super::Frame;
-use crate::words::{say_with, seconds};
+use crate::texts::{seconds, translate_with};
 
 /// How and where a fault is told.
 #[derive(Clone, Debug)]
-pub struct Told<'a> {
+pub struct FaultContext<'a> {
     /// When it happened.
     pub at: Timestamp,
     /// To a person of this language.
@@ -30,37 +30,37 @@ pub struct Told<'a> {
 impl Frame {
     /// Says what went wrong, in full.
     #[must_use]
-    pub fn tell(self, fault: &Fault, told: &Told<'_>) -> Self {
-        let shown = text::for_user(fault, told.lang);
-        self.text(text::for_user(fault, Lang::En))
+    pub fn tell(self, fault: &Fault, told: &FaultContext<'_>) -> Self {
+        let shown = text::user_text(fault, told.lang);
+        self.text(text::user_text(fault, Lang::En))
             .show(format!("{shown}{}", standing(fault, told)))
             .extended(metadata_of(fault, told))
     }
 }
 
 /// Where a fault stands in its tries, for a person: ` (try 1 of 3, next in 2 s)`.
-fn standing(fault: &Fault, told: &Told<'_>) -> String {
+fn standing(fault: &Fault, told: &FaultContext<'_>) -> String {
     let counts = |tries: &Attempts| tries.attempt > 1 || (tries.max > 1 && fault.row().auto_retry);
     let Some(tries) = fault.attempts().filter(counts) else { return String::new() };
     let args = [("attempt", tries.attempt.into()), ("max", tries.max.into())];
     match fault.retry_hint().filter(|_| !told.given_up && fault.may_auto_retry()) {
         Some(wait) => {
             let [attempt, max] = args;
-            say_with("try-and-wait", &[attempt, max, ("wait", seconds(wait))], told.lang)
+            translate_with("try-and-wait", &[attempt, max, ("wait", seconds(wait))], told.lang)
         }
-        None => say_with("try", &args, told.lang),
+        None => translate_with("try", &args, told.lang),
     }
 }
 
 /// Everything a client is told about a fault.
 #[must_use]
-pub fn metadata_of(fault: &Fault, told: &Told<'_>) -> Map<String, Value> {
+pub fn metadata_of(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value> {
     let row = fault.row();
-    let user = tell::to_user(fault, told.lang);
+    let user = render::render_for_user(fault, told.lang);
     let mut fields = outline(fault, told);
     let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     if row.event == Announcement::RateLimited {
-        set("backoff_multiplier", json!(Policy::default().multiplier));
+        set("backoff_multiplier", json!(RetryPolicy::default().multiplier));
         if let Some(wait) = fault.retry_hint() {
             set("rate_limit_reset", told.at.after(wait).to_string().into());
         }
@@ -87,7 +87,7 @@ pub fn metadata_of(fault: &Fault, told: &Told<'_>) -> Map<String, Value> {
 
 /// The fields every `error.*` frame has: what, how it stands, where.
 #[must_use]
-pub fn outline(fault: &Fault, told: &Told<'_>) -> Map<String, Value> {
+pub fn outline(fault: &Fault, told: &FaultContext<'_>) -> Map<String, Value> {
     let row = fault.row();
     let scope = told.scope;
     let mut fields = Map::new();
@@ -122,7 +122,7 @@ pub fn outline(fault: &Fault, told: &Told<'_>) -> Map<String, Value> {
 }
 
 /// Once nobody tries any further, trying again is not the strategy any more.
-fn strategy(fault: &Fault, told: &Told<'_>) -> Strategy {
+fn strategy(fault: &Fault, told: &FaultContext<'_>) -> Strategy {
     let row = fault.row();
     match row.strategy {
         _ if !told.given_up => row.strategy,

@@ -18,10 +18,10 @@ use http::header;
 use serde::Deserialize;
 
 use super::{
-    guard::{Caller, told},
+    guard::{Caller, fault_response},
     sessions::{bad_query, session_id},
 };
-use crate::{card, problem::Problem, project::Projector, server::Server};
+use crate::{problem::Problem, project::Projector, server::Server, session_meta};
 
 /// Records in one piece of the answer.
 const PAGE: PageLimits = PageLimits { records: 512, bytes: 512 * 1024 };
@@ -30,7 +30,7 @@ const PAGE: PageLimits = PageLimits { records: 512, bytes: 512 * 1024 };
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
-pub(super) struct From {
+pub(super) struct FramesQuery {
     /// The `seq` of the last event the client has.
     last_seq: Seq,
 }
@@ -40,7 +40,7 @@ pub(super) struct From {
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session}/frames",
-    params(("session" = String, Path, description = "The session's id"), From),
+    params(("session" = String, Path, description = "The session's id"), FramesQuery),
     responses(
         (status = 200, description = "One frame a line", content_type = "application/x-ndjson"),
         (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
@@ -50,16 +50,16 @@ pub(super) async fn frames(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
     Path(session): Path<String>,
-    from: Result<Query<From>, QueryRejection>,
+    from: Result<Query<FramesQuery>, QueryRejection>,
 ) -> Response {
     let begun = async {
         let Query(from) = from.map_err(|error| bad_query(&error.body_text()))?;
         begin(&server, &caller, &session, from.last_seq).await
     };
     match begun.await {
-        Err(fault) => told(&server, fault, &caller),
+        Err(fault) => fault_response(&server, fault, &caller),
         Ok(past) => {
-            let body = Body::from_stream(stream::try_unfold(past, Past::next));
+            let body = Body::from_stream(stream::try_unfold(past, FrameHistory::next));
             ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
         }
     }
@@ -70,21 +70,21 @@ async fn begin(
     caller: &Caller,
     session: &str,
     after: Seq,
-) -> Result<Past, Fault> {
+) -> Result<FrameHistory, Fault> {
     let session = session_id(session)?;
-    server.cards.check(&*server.journal, session, &caller.who).await?;
-    let info = server.journal.info(session).await?.ok_or_else(|| card::unknown(session))?;
+    server.session_meta.check(&*server.journal, session, &caller.who).await?;
+    let info = server.journal.info(session).await?.ok_or_else(|| session_meta::unknown(session))?;
     let state = {
-        let _turn = server.replays.turn(server.door.replay(&caller.who.tenant, after)).await;
+        let _turn = server.replays.turn(server.admission.replay(&caller.who.tenant, after)).await;
         fold_at(&*server.journal, session, after).await?
     };
     let projector = Projector::new(&state, after).speaking(caller.lang);
     let (server, tenant) = (Arc::clone(server), caller.who.tenant.clone());
-    Ok(Past { server, tenant, session, projector, at: after, until: info.head })
+    Ok(FrameHistory { server, tenant, session, projector, at: after, until: info.head })
 }
 
 /// What is left to send.
-struct Past {
+struct FrameHistory {
     server: Arc<Server>,
     tenant: String,
     session: SessionId,
@@ -93,14 +93,14 @@ struct Past {
     until: Seq,
 }
 
-impl Past {
+impl FrameHistory {
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, Fault> {
         if self.at >= self.until {
             return Ok(None);
         }
         let server = Arc::clone(&self.server);
         let _turn =
-            server.replays.turn(server.door.replay(&self.tenant, self.until - self.at)).await;
+            server.replays.turn(server.admission.replay(&self.tenant, self.until - self.at)).await;
         let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {

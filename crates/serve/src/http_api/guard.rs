@@ -15,7 +15,7 @@ use budao_core::{
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::{
-    auth::Who,
+    auth::Identity,
     problem::{Problem, REQUEST_ID},
     server::Server,
 };
@@ -23,7 +23,7 @@ use crate::{
 /// Who sends a request, in which language, under which trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    pub(crate) who: Who,
+    pub(crate) who: Identity,
     pub(crate) lang: Lang,
     pub(crate) trace: Trace,
     /// The piece of work of that trace that asks.
@@ -62,7 +62,7 @@ pub(crate) async fn authenticated(
     };
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let bytes = announced.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
-    if let Err(fault) = server.door.command(&who.tenant, bytes) {
+    if let Err(fault) = server.admission.command(&who.tenant, bytes) {
         return refused(&server, fault, lang, trace);
     }
     let parent = trace_of(request.headers()).map_or(SpanId::NONE, |(_, parent)| parent);
@@ -71,7 +71,7 @@ pub(crate) async fn authenticated(
 }
 
 /// Tells a caller of a fault.
-pub(crate) fn told(server: &Server, fault: Fault, caller: &Caller) -> Response {
+pub(crate) fn fault_response(server: &Server, fault: Fault, caller: &Caller) -> Response {
     refused(server, fault, caller.lang, caller.trace)
 }
 

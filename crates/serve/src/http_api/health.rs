@@ -18,13 +18,13 @@ use http::header;
 use metrics::{counter, gauge};
 
 use super::{
-    guard::{Caller, refused, told},
+    guard::{Caller, fault_response, refused},
     stats::for_operators,
 };
 use crate::server::Server;
 
 /// How long the journal may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// An answer is good for this long, so that asking often costs nothing.
 const GOOD_FOR: Duration = Duration::from_millis(500);
 /// Sessions that are looked at for what waits.
@@ -62,10 +62,10 @@ async fn check(server: &Server) -> Result<(), Fault> {
     }
     // Listing brings the views up to date first, so the writer is asked as well as a reader.
     let asked = server.journal.sessions(Filter { limit: 1, ..Filter::default() });
-    let result = match future::select(asked, server.world.clock.sleep(PATIENCE)).await {
+    let result = match future::select(asked, server.world.clock.sleep(PROBE_TIMEOUT)).await {
         Either::Left((found, _)) => found.map(drop),
         Either::Right(_) => Err(Fault::new(Kind::JournalBusy, Operation::ReadRecords)
-            .with(Fact::TimeoutMs, u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX))),
+            .with(Fact::TimeoutMs, u64::try_from(PROBE_TIMEOUT.as_millis()).unwrap_or(u64::MAX))),
     };
     *last = Some((server.now(), result.clone()));
     result
@@ -81,7 +81,7 @@ pub(super) async fn metrics(
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
-        Err(fault) => told(&server, fault, &caller),
+        Err(fault) => fault_response(&server, fault, &caller),
     }
 }
 
@@ -96,7 +96,7 @@ async fn gathered(server: &Server, caller: &Caller) -> Result<String, Fault> {
     meters.within(|| {
         gauge!("budao_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1);
         gauge!("budao_uptime_seconds").set(server.uptime().as_secs_f64());
-        gauge!("budao_connections").set(count(server.door.connections()));
+        gauge!("budao_connections").set(count(server.admission.connections()));
         let (observed, observers, lag) = server.hubs.crowd();
         gauge!("budao_sessions_observed").set(count(observed));
         gauge!("budao_observers").set(count(observers));

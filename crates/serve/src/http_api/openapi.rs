@@ -7,9 +7,9 @@ use utoipa::{
 };
 
 use super::{
+    fault_renderings::{self, FaultRenderings, OperatorRendering},
     frames, sessions, stats,
-    tellings::{self, Tellings, ToOperator},
-    views::{Accepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
+    views::{CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{problem::Problem, sse, stats::Report};
 
@@ -39,13 +39,13 @@ pub fn openapi() -> String {
         sessions::command,
         frames::frames,
         sessions::export,
-        tellings::tellings,
+        fault_renderings::tellings,
         sse::events,
         stats::stats,
     ),
     components(schemas(
-        Accepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView, Problem,
-        Tellings, ToOperator, Report, NewSession, NewMessage, NewAnswer, NewCancel, NewCommand,
+        CommandAccepted, QuestionView, SessionItem, SessionList, SessionOpened, SessionView, Problem,
+        FaultRenderings, OperatorRendering, Report, NewSession, NewMessage, NewAnswer, NewCancel, NewCommand,
     )),
     modifiers(&Bearer),
     security(("bearer" = [])),

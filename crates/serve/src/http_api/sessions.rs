@@ -14,7 +14,7 @@ use budao_core::{
     fault::{Fact, Operation},
     trace::Trace,
 };
-use budao_journal::{Filter, PageLimits, Stored, fold};
+use budao_journal::{Filter, PageLimits, StoredRecord, fold};
 use futures::{
     future::{self, Either},
     stream,
@@ -24,16 +24,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    guard::{Caller, told},
+    guard::{Caller, fault_response},
     openapi::{NewAnswer, NewCancel, NewCommand, NewMessage, NewSession},
-    views::{Accepted, SessionItem, SessionList, SessionOpened, SessionView},
+    views::{CommandAccepted, SessionItem, SessionList, SessionOpened, SessionView},
 };
 use crate::{
-    card,
     commands::ask_of,
-    inbound::{self, Inbound, Request as Asked},
+    inbound::{self, Inbound, Request as ClientRequest},
     problem::Problem,
-    server::{Order, Server},
+    server::{CommandRequest, Server},
+    session_meta,
 };
 
 /// The header a client may name its command in.
@@ -105,7 +105,7 @@ fn answered<T>(
 ) -> Response {
     match result {
         Ok(value) => respond(value),
-        Err(fault) => told(server, fault, caller),
+        Err(fault) => fault_response(server, fault, caller),
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) async fn create(
         frame.insert("content".to_owned(), Value::Object(content));
         frame.extend(command.map(|command| ("command_id".to_owned(), command)));
         let asked = as_event(&server, Some("user.create_session"), None, &headers, frame)?;
-        let Asked::CreateSession(creation) = asked.request else {
+        let ClientRequest::CreateSession(creation) = asked.request else {
             return Err(Fault::new(Kind::Bug, Operation::ServeRequest));
         };
         server.open(&caller.who, *creation, asked.command.as_ref()).await
@@ -162,7 +162,7 @@ pub(super) async fn create(
     params(("session" = String, Path, description = "The session's id")),
     request_body = NewMessage,
     responses(
-        (status = 202, description = "Accepted", body = Accepted),
+        (status = 202, description = "Accepted", body = CommandAccepted),
         (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -187,7 +187,7 @@ pub(super) async fn message(
     params(("session" = String, Path, description = "The session's id")),
     request_body = NewAnswer,
     responses(
-        (status = 202, description = "Accepted", body = Accepted),
+        (status = 202, description = "Accepted", body = CommandAccepted),
         (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -214,7 +214,7 @@ pub(super) async fn answer(
     params(("session" = String, Path, description = "The session's id")),
     request_body = NewCancel,
     responses(
-        (status = 202, description = "Accepted", body = Accepted),
+        (status = 202, description = "Accepted", body = CommandAccepted),
         (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -241,7 +241,7 @@ pub(super) async fn cancel(
     params(("session" = String, Path, description = "The session's id")),
     request_body = NewCommand,
     responses(
-        (status = 202, description = "Accepted", body = Accepted),
+        (status = 202, description = "Accepted", body = CommandAccepted),
         (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -259,7 +259,7 @@ pub(super) async fn command(
     answered(&server, &caller, sent.await, accepted)
 }
 
-fn accepted(accepted: Accepted) -> Response {
+fn accepted(accepted: CommandAccepted) -> Response {
     (StatusCode::ACCEPTED, Json(accepted)).into_response()
 }
 
@@ -270,9 +270,9 @@ async fn submit(
     event: Option<&str>,
     headers: &HeaderMap,
     frame: Map<String, Value>,
-) -> Result<Accepted, Fault> {
+) -> Result<CommandAccepted, Fault> {
     let session_id = session_id(session)?;
-    let card = server.cards.check(&*server.journal, session_id, &caller.who).await?;
+    let card = server.session_meta.check(&*server.journal, session_id, &caller.who).await?;
     let asked = as_event(server, event, Some(session_id), headers, frame)?;
     let action = asked.request.action();
     let ask = ask_of(asked.request, &card).ok_or_else(|| {
@@ -282,10 +282,11 @@ async fn submit(
     let command_id = asked.command.as_ref().map(ToString::to_string);
     let trace = asked.trace.or(caller.trace);
     let parent = asked.parent.or(caller.parent);
-    let order = Order { by: caller.who.name(), command: asked.command, trace, parent, ask };
+    let order =
+        CommandRequest { by: caller.who.name(), command: asked.command, trace, parent, ask };
     let after = server.submit(session_id, order).await?;
     server.asked(session_id);
-    Ok(Accepted { status: "accepted", action, session_id, command_id, after })
+    Ok(CommandAccepted { status: "accepted", action, session_id, command_id, after })
 }
 
 /// A session as it stands.
@@ -305,8 +306,9 @@ pub(super) async fn get(
 ) -> Response {
     let view = async {
         let session = session_id(&session)?;
-        server.cards.check(&*server.journal, session, &caller.who).await?;
-        let info = server.journal.info(session).await?.ok_or_else(|| card::unknown(session))?;
+        server.session_meta.check(&*server.journal, session, &caller.who).await?;
+        let info =
+            server.journal.info(session).await?.ok_or_else(|| session_meta::unknown(session))?;
         let (state, _) = fold(&*server.journal, session).await?;
         Ok(SessionView::new(session, info.epoch, &state))
     };
@@ -330,11 +332,11 @@ pub(super) async fn delete(
 ) -> Response {
     let deleted = async {
         let session = session_id(&session)?;
-        let card = server.cards.check(&*server.journal, session, &caller.who).await?;
+        let card = server.session_meta.check(&*server.journal, session, &caller.who).await?;
         if !server.journal.delete(session).await? {
-            return Err(card::unknown(session));
+            return Err(session_meta::unknown(session));
         }
-        server.cards.forget(session);
+        server.session_meta.forget(session);
         server.observed(session);
         if let Some(tenant) = card.tenant() {
             server.uncount_session(tenant);
@@ -348,7 +350,7 @@ pub(super) async fn delete(
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
-pub(super) struct Listing {
+pub(super) struct SessionListQuery {
     /// `idle`, `running`, `asking`, `closed` or `failed`.
     state: Option<String>,
     /// Met a fault with this code.
@@ -369,7 +371,7 @@ pub(super) struct Listing {
 #[utoipa::path(
     get,
     path = "/v1/sessions",
-    params(Listing),
+    params(SessionListQuery),
     responses(
         (status = 200, description = "A page of them", body = SessionList),
         (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
@@ -378,7 +380,7 @@ pub(super) struct Listing {
 pub(super) async fn list(
     State(server): Shared,
     Extension(caller): Extension<Caller>,
-    listing: Result<Query<Listing>, axum::extract::rejection::QueryRejection>,
+    listing: Result<Query<SessionListQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
     let listed = async {
         let Query(listing) = listing.map_err(|error| bad_query(&error.body_text()))?;
@@ -386,7 +388,7 @@ pub(super) async fn list(
         let filter = Filter {
             state: listing.state.as_deref().map(str::parse).transpose()?,
             label: (!caller.who.is_operator)
-                .then(|| (card::OWNER.to_owned(), Some(caller.who.name()))),
+                .then(|| (session_meta::OWNER.to_owned(), Some(caller.who.name()))),
             trace: listing.trace.as_deref().map(trace_of).transpose()?,
             code: listing.code,
             tool: listing.tool,
@@ -448,8 +450,9 @@ pub(super) async fn export(
 ) -> Response {
     let begun = async {
         let session = session_id(&session)?;
-        server.cards.check(&*server.journal, session, &caller.who).await?;
-        let info = server.journal.info(session).await?.ok_or_else(|| card::unknown(session))?;
+        server.session_meta.check(&*server.journal, session, &caller.who).await?;
+        let info =
+            server.journal.info(session).await?.ok_or_else(|| session_meta::unknown(session))?;
         Ok((session, info))
     };
     let begun = begun.await;
@@ -497,7 +500,7 @@ impl Export {
         }
         let server = Arc::clone(&self.server);
         let _turn =
-            server.replays.turn(server.door.replay(&self.tenant, self.until - self.at)).await;
+            server.replays.turn(server.admission.replay(&self.tenant, self.until - self.at)).await;
         let page = server.journal.read(self.session, self.at, PAGE).await?;
         let mut lines = String::new();
         for stored in page.records.iter().filter(|stored| stored.seq <= self.until) {
@@ -512,7 +515,7 @@ impl Export {
     }
 }
 
-fn line(stored: &Stored) -> String {
+fn line(stored: &StoredRecord) -> String {
     let head = json!({
         "seq": stored.seq,
         "at": stored.at,

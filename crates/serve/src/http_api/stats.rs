@@ -14,11 +14,11 @@ use budao_core::{
 use serde::Deserialize;
 
 use super::{
-    guard::{Caller, told},
+    guard::{Caller, fault_response},
     sessions::bad_query,
 };
 use crate::{
-    config::Counters,
+    config::CounterSource,
     problem::Problem,
     server::Server,
     stats::{Report, Window},
@@ -28,7 +28,7 @@ use crate::{
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default)]
-pub(super) struct Asked {
+pub(super) struct StatsQuery {
     /// `5m`, `1h`, `24h` or `7d`; `1h` if it is not said.
     window: Option<String>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Asked {
 #[utoipa::path(
     get,
     path = "/api/stats",
-    params(Asked),
+    params(StatsQuery),
     responses(
         (status = 200, description = "Counts over the window", body = Report),
         (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
@@ -46,7 +46,7 @@ pub(super) struct Asked {
 pub(super) async fn stats(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    asked: Result<Query<StatsQuery>, QueryRejection>,
 ) -> Response {
     let report = async {
         for_operators(&caller, "/api/stats")?;
@@ -54,12 +54,12 @@ pub(super) async fn stats(
         let window = asked.window.as_deref().map(Window::read).transpose()?.unwrap_or_default();
         let mut stats = server.stats.lock().await;
         let mut report = stats.ask(&*server.journal, window, server.now()).await?;
-        report.smcp = server.config.hub.as_ref().map(Counters::now);
+        report.smcp = server.config.hub.as_ref().map(CounterSource::now);
         Ok::<_, Fault>(report)
     };
     match report.await {
         Ok(report) => Json(report).into_response(),
-        Err(fault) => told(&server, fault, &caller),
+        Err(fault) => fault_response(&server, fault, &caller),
     }
 }
 

@@ -5,11 +5,11 @@ use budao_core::{
     event::{Epoch, SessionId},
     session::{CallState, Session},
 };
-use budao_journal::Summary;
+use budao_journal::SessionSummary;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::stats::Met;
+use crate::stats::FaultCounts;
 
 /// A session in a list.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -41,13 +41,13 @@ pub(crate) struct SessionItem {
 
 impl SessionItem {
     /// The same with what it met.
-    pub(crate) fn with(self, met: Option<Met>) -> Self {
+    pub(crate) fn with(self, met: Option<FaultCounts>) -> Self {
         Self { faults: met.map(|met| met.faults), recovered: met.map(|met| met.recovered), ..self }
     }
 }
 
-impl From<Summary> for SessionItem {
-    fn from(summary: Summary) -> Self {
+impl From<SessionSummary> for SessionItem {
+    fn from(summary: SessionSummary) -> Self {
         Self {
             session_id: summary.session,
             state: summary.state.as_str(),
@@ -156,7 +156,7 @@ fn questions(state: &Session) -> Vec<QuestionView> {
     };
     let calls = state.turn.iter().flat_map(|turn| &turn.calls);
     let of_calls = calls.filter_map(|call| match &call.state {
-        CallState::Asked { question, arguments, digest, expires_at, .. } => Some(view(
+        CallState::AwaitingDecision { question, arguments, digest, expires_at, .. } => Some(view(
             &question.0,
             Some(call.tool.clone()),
             Some(arguments.clone()),
@@ -176,7 +176,7 @@ fn questions(state: &Session) -> Vec<QuestionView> {
 
 /// A command was accepted; what comes of it are events.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-pub(crate) struct Accepted {
+pub(crate) struct CommandAccepted {
     /// Always `accepted`.
     pub(crate) status: &'static str,
     /// What was asked: `message`, `cancel` …

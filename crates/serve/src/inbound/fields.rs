@@ -6,7 +6,7 @@ use budao_core::{
 };
 use serde_json::{Map, Value};
 
-use crate::words::brief;
+use crate::texts::brief;
 
 /// An object of a frame and where it stands.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use budao_core::{
 use serde_json::Value;
 
 use super::{
-    Creation, Cursor, OnDisconnect, PlanWish, Request,
+    Cursor, OnDisconnect, PlanPreference, Request, SessionRequest,
     fields::{self, Fields},
 };
 
@@ -27,7 +27,7 @@ pub(super) fn request(
     frame: &Fields<'_>,
     session: Option<SessionId>,
 ) -> Result<(Option<SessionId>, Request), Fault> {
-    let request = asked(event, frame, session)?;
+    let request = read_request(event, frame, session)?;
     let named = match &request {
         Request::Ack(cursor)
         | Request::Reconnect { cursor: Some(cursor) }
@@ -43,7 +43,11 @@ pub(super) fn request(
     }
 }
 
-fn asked(event: &str, frame: &Fields<'_>, session: Option<SessionId>) -> Result<Request, Fault> {
+fn read_request(
+    event: &str,
+    frame: &Fields<'_>,
+    session: Option<SessionId>,
+) -> Result<Request, Fault> {
     let at_home = || session.map(drop).ok_or_else(|| fields::missing("session_id", "text"));
     match event {
         "user.create_session" => return creation(frame),
@@ -82,9 +86,9 @@ fn creation(frame: &Fields<'_>) -> Result<Request, Fault> {
     let Some(content) = frame.object("content")? else {
         return Ok(Request::CreateSession(Box::default()));
     };
-    let mut creation = Creation {
+    let mut creation = SessionRequest {
         title: content.first_text(&["session_name", "project_name"])?.map(label),
-        ..Creation::default()
+        ..SessionRequest::default()
     };
     if let Some(preferences) = content.object("preferences")? {
         creation.language = preferences.text("language")?.and_then(Lang::from_tag);
@@ -102,10 +106,10 @@ fn creation(frame: &Fields<'_>) -> Result<Request, Fault> {
 }
 
 fn label(text: &str) -> String {
-    crate::words::cut(text.trim(), LABEL_CHARS).into_owned()
+    crate::texts::cut(text.trim(), LABEL_CHARS).into_owned()
 }
 
-fn configure(creation: &mut Creation, config: &Fields<'_>) -> Result<(), Fault> {
+fn configure(creation: &mut SessionRequest, config: &Fields<'_>) -> Result<(), Fault> {
     creation.model = config.text("model")?.map(str::to_owned);
     creation.system = config.text("system")?.map(str::to_owned);
     creation.mode = one_of(config, "permission_mode", &["auto", "approval", "readonly"], |name| {
@@ -150,7 +154,7 @@ fn one_of<T>(
 }
 
 /// `mode: "plan"` and `confirm`, wherever the client put them.
-fn plan_wish(fields: Option<&Fields<'_>>) -> Result<Option<PlanWish>, Fault> {
+fn plan_wish(fields: Option<&Fields<'_>>) -> Result<Option<PlanPreference>, Fault> {
     let Some(fields) = fields else { return Ok(None) };
     let modes = ["chat", "plan"];
     let plans = one_of(fields, "mode", &modes, |name| match name {
@@ -159,7 +163,7 @@ fn plan_wish(fields: Option<&Fields<'_>>) -> Result<Option<PlanWish>, Fault> {
         _ => None,
     })?;
     let confirm = fields.flag("confirm")?.unwrap_or(false);
-    Ok((plans == Some(true)).then_some(PlanWish { confirm }))
+    Ok((plans == Some(true)).then_some(PlanPreference { confirm }))
 }
 
 // ── runs ──

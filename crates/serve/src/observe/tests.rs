@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use budao_core::{event::Event, fault::FactValue, limits::Limits, message::Block, trace::Trace};
-use budao_journal::{Append, Entry, Lease, LeaseRequest, Memory, Missing, Retention};
+use budao_journal::{Append, Entry, IfMissing, Lease, LeaseRequest, Memory, Retention};
 use budao_models::script::Script;
 use budao_runtime::{Builder, OneModel};
 use budao_tools::Toolbox;
@@ -14,19 +14,19 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::{
     Auth, Config, Keyring,
-    auth::Who,
+    auth::Identity,
     frame::close,
-    outbox::{Goodbye, Rest},
+    outbox::{CloseMode, CloseReason},
 };
 
 /// A server on a journal that is written here by hand.
-struct Desk {
+struct JournalFixture {
     server: Arc<Server>,
     lease: Lease,
     head: Seq,
 }
 
-impl Desk {
+impl JournalFixture {
     async fn new() -> Self {
         Self::with(|_| {}).await
     }
@@ -34,7 +34,7 @@ impl Desk {
     async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let world = budao_testkit::world::seeded(1);
         let journal: Arc<dyn Journal> = Arc::new(Memory::new(world.clone(), Limits::default()));
-        let model = Arc::new(Script::new().model(Arc::clone(&world.clock)));
+        let model = Arc::new(Script::new().into_model(Arc::clone(&world.clock)));
         let tools = Arc::new(Toolbox::builder().build());
         let engine = Builder::new(Arc::clone(&journal), Arc::new(OneModel(model as _)), tools);
         let engine = Arc::new(engine.world(world.clone()).build().unwrap());
@@ -45,7 +45,7 @@ impl Desk {
             session: SessionId(world.uuid()),
             holder: "test".into(),
             ttl: Duration::from_secs(3_600),
-            missing: Missing::Create,
+            missing: IfMissing::Create,
             instead_of: None,
         };
         let lease = journal.take_lease(request).await.unwrap();
@@ -83,8 +83,8 @@ impl Desk {
         assert!(self.server.journal.retain(retention).await.unwrap().records > 0);
     }
 
-    fn wish(&self, after: Seq, how: How) -> Wish {
-        Wish { after, ..Wish::new(self.lease.session, None, how) }
+    fn wish(&self, after: Seq, how: ObserveMode) -> ObserveRequest {
+        ObserveRequest { after, ..ObserveRequest::new(self.lease.session, None, how) }
     }
 
     fn outbox(&self, limit: usize) -> Outbox {
@@ -93,21 +93,29 @@ impl Desk {
 
     /// A client who reads from this outbox.
     fn client(&self, outbox: &Outbox) -> Arc<Connection> {
-        let ticket = self.server.door.enter("test").unwrap();
+        let ticket = self.server.admission.enter("test").unwrap();
         let server = Arc::clone(&self.server);
-        let mut client = Connection::new(server, Who::local(), Lang::En, ticket);
+        let mut client = Connection::new(server, Identity::local(), Lang::En, ticket);
         Arc::get_mut(&mut client).unwrap().outbox = outbox.clone();
         client
     }
 
-    async fn observe(&self, outbox: &Outbox, wish: &Wish) -> Result<Arc<Hub>, Failed> {
-        observe(&self.client(outbox), &Card::default(), wish).await
+    async fn observe(
+        &self,
+        outbox: &Outbox,
+        wish: &ObserveRequest,
+    ) -> Result<Arc<Hub>, ObserveError> {
+        observe(&self.client(outbox), &SessionMeta::default(), wish).await
     }
 
     /// The same in a task of its own.
-    fn observing(&self, outbox: &Outbox, wish: Wish) -> JoinHandle<Result<Arc<Hub>, Failed>> {
+    fn observing(
+        &self,
+        outbox: &Outbox,
+        wish: ObserveRequest,
+    ) -> JoinHandle<Result<Arc<Hub>, ObserveError>> {
         let client = self.client(outbox);
-        tokio::spawn(async move { observe(&client, &Card::default(), &wish).await })
+        tokio::spawn(async move { observe(&client, &SessionMeta::default(), &wish).await })
     }
 }
 
@@ -132,13 +140,13 @@ const TIGHT: usize = 4_096;
 
 #[tokio::test(start_paused = true)]
 async fn where_neither_records_nor_a_snapshot_reach_back_nothing_is_given_and_that_is_said() {
-    let mut desk = Desk::new().await;
+    let mut desk = JournalFixture::new().await;
     desk.write(4, Some(b"of another version")).await;
     desk.write(2, None).await;
     desk.trim().await;
     let outbox = desk.outbox(ROOMY);
-    let left = desk.observe(&outbox, &desk.wish(1, How::Resuming)).await;
-    assert!(matches!(left, Err(Failed::Left)), "{left:?}");
+    let left = desk.observe(&outbox, &desk.wish(1, ObserveMode::Resume)).await;
+    assert!(matches!(left, Err(ObserveError::Disconnected)), "{left:?}");
     let frames = taken(&outbox).await;
     assert_eq!(frames.len(), 1);
     assert_eq!(frames[0]["metadata"]["status"], "expired");
@@ -146,7 +154,7 @@ async fn where_neither_records_nor_a_snapshot_reach_back_nothing_is_given_and_th
 
 #[tokio::test(start_paused = true)]
 async fn where_there_is_no_snapshot_at_all_it_is_the_same() {
-    let desk = Desk::new().await;
+    let desk = JournalFixture::new().await;
     let session = desk.lease.session;
     assert!(matches!(latest(&*desk.server.journal, session).await, Ok(None)));
     assert_eq!(reason_of(None), GapReason::Age, "a reason nobody remembers");
@@ -154,26 +162,30 @@ async fn where_there_is_no_snapshot_at_all_it_is_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_that_has_left_is_told_nothing() {
-    let mut desk = Desk::new().await;
+    let mut desk = JournalFixture::new().await;
     desk.write(3, None).await;
     let outbox = desk.outbox(ROOMY);
-    outbox.close(Goodbye::new(close::NORMAL, "bye"), Rest::Dropped);
-    for how in [How::Plainly, How::Resuming, How::Restoring] {
+    outbox.close(CloseReason::new(close::NORMAL, "bye"), CloseMode::Discard);
+    for how in [ObserveMode::Fresh, ObserveMode::Resume, ObserveMode::Restore] {
         let left = desk.observe(&outbox, &desk.wish(0, how)).await;
-        assert!(matches!(left, Err(Failed::Left)), "{left:?}");
+        assert!(matches!(left, Err(ObserveError::Disconnected)), "{left:?}");
     }
-    let unknown =
-        Wish { session: SessionId(desk.server.world.uuid()), ..desk.wish(0, How::Plainly) };
+    let unknown = ObserveRequest {
+        session: SessionId(desk.server.world.uuid()),
+        ..desk.wish(0, ObserveMode::Fresh)
+    };
     let fault = desk.observe(&desk.outbox(ROOMY), &unknown).await;
-    assert!(matches!(&fault, Err(Failed::Fault(fault)) if fault.kind() == Kind::UnknownSession));
+    assert!(
+        matches!(&fault, Err(ObserveError::Fault(fault)) if fault.kind() == Kind::UnknownSession)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_slower_than_retention_is_told_what_it_lost() {
-    let mut desk = Desk::new().await;
+    let mut desk = JournalFixture::new().await;
     desk.write(600, None).await;
     let outbox = desk.outbox(TIGHT);
-    let wish = desk.wish(0, How::Resuming);
+    let wish = desk.wish(0, ObserveMode::Resume);
     let observing = desk.observing(&outbox, wish);
     filled(&outbox).await;
     assert!(!observing.is_finished(), "it waits for room");
@@ -188,7 +200,7 @@ async fn an_observer_slower_than_retention_is_told_what_it_lost() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let failed = observing.await.unwrap();
-    let Err(Failed::Fault(fault)) = failed else { panic!("{failed:?}") };
+    let Err(ObserveError::Fault(fault)) = failed else { panic!("{failed:?}") };
     assert_eq!(fault.kind(), Kind::HistoryGap);
     let fact = |fact| fault.detail().get(fact).cloned();
     assert_eq!(fact(Fact::ToSeq), Some(FactValue::Number(599)));
@@ -208,13 +220,13 @@ async fn filled(outbox: &Outbox) {
 
 #[tokio::test(start_paused = true)]
 async fn what_happens_while_history_is_sent_comes_after_it_without_a_gap() {
-    let mut desk = Desk::new().await;
+    let mut desk = JournalFixture::new().await;
     desk.write(10, None).await;
     // Somebody else keeps the hub going, far ahead.
     let other = desk.outbox(ROOMY);
-    desk.observe(&other, &desk.wish(0, How::Plainly)).await.unwrap();
+    desk.observe(&other, &desk.wish(0, ObserveMode::Fresh)).await.unwrap();
     let outbox = desk.outbox(TIGHT);
-    let wish = Wish { language: None, ..desk.wish(0, How::Restoring) };
+    let wish = ObserveRequest { language: None, ..desk.wish(0, ObserveMode::Restore) };
     let observing = desk.observing(&outbox, wish);
     // It waits in the middle of the ten, while more happens than a hub remembers.
     filled(&outbox).await;
@@ -233,17 +245,17 @@ async fn what_happens_while_history_is_sent_comes_after_it_without_a_gap() {
 #[tokio::test(start_paused = true)]
 async fn who_is_given_what_a_hub_remembers_misses_nothing_when_the_hub_runs_ahead_or_ends() {
     for ends in [false, true] {
-        let mut desk = Desk::new().await;
+        let mut desk = JournalFixture::new().await;
         desk.write(20, None).await;
         let other = desk.outbox(ROOMY);
-        let hub = desk.observe(&other, &desk.wish(20, How::Plainly)).await.unwrap();
+        let hub = desk.observe(&other, &desk.wish(20, ObserveMode::Fresh)).await.unwrap();
         desk.write(20, None).await;
         while hub.standing().head < 40 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert!(hub.remembers(20));
         let outbox = desk.outbox(TIGHT);
-        let wish = desk.wish(20, How::Resuming);
+        let wish = desk.wish(20, ObserveMode::Resume);
         let observing = desk.observing(&outbox, wish);
         filled(&outbox).await;
         if ends {
@@ -268,11 +280,11 @@ async fn who_is_given_what_a_hub_remembers_misses_nothing_when_the_hub_runs_ahea
 }
 
 /// A journal that cannot tell what came after 20 any more, and a hub that can.
-async fn remembering() -> (Desk, Outbox) {
-    let mut desk = Desk::new().await;
+async fn remembering() -> (JournalFixture, Outbox) {
+    let mut desk = JournalFixture::new().await;
     desk.write(20, None).await;
     let other = desk.outbox(ROOMY);
-    let hub = desk.observe(&other, &desk.wish(20, How::Plainly)).await.unwrap();
+    let hub = desk.observe(&other, &desk.wish(20, ObserveMode::Fresh)).await.unwrap();
     desk.write(20, Some(b"of another version")).await;
     while hub.standing().head < 40 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -284,7 +296,7 @@ async fn remembering() -> (Desk, Outbox) {
 #[tokio::test(start_paused = true)]
 async fn who_comes_back_soon_is_answered_from_what_a_hub_remembers() {
     let (desk, _other) = remembering().await;
-    for how in [How::Resuming, How::Plainly] {
+    for how in [ObserveMode::Resume, ObserveMode::Fresh] {
         let outbox = desk.outbox(ROOMY);
         desk.observe(&outbox, &desk.wish(25, how)).await.unwrap();
         assert_eq!(seqs(&taken(&outbox).await), (26..=40).collect::<Vec<u64>>(), "{how:?}");
@@ -296,27 +308,27 @@ async fn who_comes_back_again_and_again_waits_for_a_turn_at_the_history_like_oth
     let (desk, _other) = remembering().await;
     let outbox = desk.outbox(ROOMY);
     let client = desk.client(&outbox);
-    while client.ticket.replay(FOLD) == Had::Little {}
-    let card = Card::default();
-    let left = observe(&client, &card, &desk.wish(25, How::Resuming)).await;
-    assert!(matches!(left, Err(Failed::Left)), "{left:?}");
+    while client.ticket.replay(FOLD) == ReplayUsage::Light {}
+    let card = SessionMeta::default();
+    let left = observe(&client, &card, &desk.wish(25, ObserveMode::Resume)).await;
+    assert!(matches!(left, Err(ObserveError::Disconnected)), "{left:?}");
     taken(&outbox).await;
     // Whoever only goes on watching is not coming back.
-    observe(&client, &card, &desk.wish(25, How::Plainly)).await.unwrap();
+    observe(&client, &card, &desk.wish(25, ObserveMode::Fresh)).await.unwrap();
     assert_eq!(seqs(&taken(&outbox).await), (26..=40).collect::<Vec<u64>>());
 }
 
 /// An observer who reads this language.
-async fn reader(desk: &Desk, language: Lang) -> (Outbox, Result<Arc<Hub>, Failed>) {
+async fn reader(desk: &JournalFixture, language: Lang) -> (Outbox, Result<Arc<Hub>, ObserveError>) {
     let outbox = desk.outbox(ROOMY);
-    let wish = Wish { language: Some(language), ..desk.wish(0, How::Plainly) };
+    let wish = ObserveRequest { language: Some(language), ..desk.wish(0, ObserveMode::Fresh) };
     let joined = desk.observe(&outbox, &wish).await;
     (outbox, joined)
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_observer_of_a_session_is_told_in_its_own_language() {
-    let mut desk = Desk::new().await;
+    let mut desk = JournalFixture::new().await;
     desk.fail().await;
     let mut readers = Vec::new();
     for language in [Lang::En, Lang::Zh, Lang::En, Lang::Zh] {
@@ -340,7 +352,7 @@ async fn each_observer_of_a_session_is_told_in_its_own_language() {
 
 #[tokio::test(start_paused = true)]
 async fn the_seats_of_a_session_are_for_all_languages_together() {
-    let mut desk = Desk::with(|config| config.limits.observers = 3).await;
+    let mut desk = JournalFixture::with(|config| config.limits.observers = 3).await;
     desk.write(1, None).await;
     let mut kept = Vec::new();
     for language in [Lang::En, Lang::Zh, Lang::En] {
@@ -349,25 +361,25 @@ async fn the_seats_of_a_session_are_for_all_languages_together() {
     }
     for language in [Lang::En, Lang::Zh] {
         let (_, refused) = reader(&desk, language).await;
-        let Err(Failed::Fault(fault)) = refused else { panic!("{refused:?}") };
+        let Err(ObserveError::Fault(fault)) = refused else { panic!("{refused:?}") };
         assert_eq!(fault.kind(), Kind::LimitReached);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cursor_of_another_history_is_not_answered_from_what_a_hub_remembers() {
-    let mut desk = Desk::new().await;
+    let mut desk = JournalFixture::new().await;
     // A hub that has seen no record yet knows of no history.
     let early = desk.outbox(ROOMY);
-    let hub = desk.observe(&early, &desk.wish(0, How::Plainly)).await.unwrap();
+    let hub = desk.observe(&early, &desk.wish(0, ObserveMode::Fresh)).await.unwrap();
     assert_eq!(hub.standing().epoch, None);
     let outbox = desk.outbox(ROOMY);
-    desk.observe(&outbox, &desk.wish(0, How::Resuming)).await.unwrap();
+    desk.observe(&outbox, &desk.wish(0, ObserveMode::Resume)).await.unwrap();
     desk.write(5, None).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     let outbox = desk.outbox(ROOMY);
     let epoch = Some(Epoch(desk.lease.epoch.0.wrapping_add(1)));
-    let wish = Wish { epoch, ..desk.wish(3, How::Resuming) };
+    let wish = ObserveRequest { epoch, ..desk.wish(3, ObserveMode::Resume) };
     desk.observe(&outbox, &wish).await.unwrap();
     let frames = taken(&outbox).await;
     assert_eq!(frames[0]["metadata"]["status"], "epoch_mismatch");
@@ -376,14 +388,14 @@ async fn a_cursor_of_another_history_is_not_answered_from_what_a_hub_remembers()
 
 #[tokio::test(start_paused = true)]
 async fn who_meets_a_hub_that_is_just_ending_joins_the_next_one() {
-    let mut desk = Desk::new().await;
+    let mut desk = JournalFixture::new().await;
     desk.write(5, None).await;
     let other = desk.outbox(ROOMY);
-    let ending = desk.observe(&other, &desk.wish(0, How::Plainly)).await.unwrap();
+    let ending = desk.observe(&other, &desk.wish(0, ObserveMode::Fresh)).await.unwrap();
     ending.leave(&other);
     assert!(ending.rest(), "nobody is left");
     let outbox = desk.outbox(ROOMY);
-    let observing = desk.observing(&outbox, desk.wish(0, How::Plainly));
+    let observing = desk.observing(&outbox, desk.wish(0, ObserveMode::Fresh));
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
@@ -396,7 +408,7 @@ async fn who_meets_a_hub_that_is_just_ending_joins_the_next_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_cannot_be_read_is_skipped_and_the_next_one_is_not() {
-    let mut desk = Desk::new().await;
+    let mut desk = JournalFixture::new().await;
     desk.fail().await;
     desk.write(1, None).await;
     let journal = Arc::clone(&desk.server.journal);

@@ -4,8 +4,8 @@ use futures::FutureExt as _;
 
 use super::*;
 
-fn frame(bytes: usize) -> Encoded {
-    Encoded { text: "x".repeat(bytes - OVERHEAD).into(), at: None }
+fn frame(bytes: usize) -> EncodedFrame {
+    EncodedFrame { text: "x".repeat(bytes - OVERHEAD).into(), at: None }
 }
 
 #[tokio::test]
@@ -16,10 +16,10 @@ async fn a_reader_that_is_too_far_behind_is_let_go_and_costs_nothing_more() {
         outbox.deliver(frame(100)).unwrap();
     }
     assert_eq!(budget.used(), 1_000);
-    assert_eq!(outbox.deliver(frame(100)), Err(Closed));
+    assert_eq!(outbox.deliver(frame(100)), Err(OutboxClosed));
     assert_eq!(budget.used(), 0);
     assert_eq!(outbox.next().await.unwrap_err().code, close::TOO_SLOW);
-    assert_eq!(outbox.send(frame(100)).await, Err(Closed));
+    assert_eq!(outbox.send(frame(100)).await, Err(OutboxClosed));
 }
 
 #[tokio::test]
@@ -116,9 +116,9 @@ fn when_its_reader_was_last_there_is_known() {
 async fn a_farewell_may_let_the_rest_go_first() {
     let outbox = Outbox::new(1_000, Budget::new(10_000), Timestamp::default());
     outbox.deliver(frame(100)).unwrap();
-    outbox.close(Goodbye::new(close::RESTARTING, "later"), Rest::Sent);
+    outbox.close(CloseReason::new(close::RESTARTING, "later"), CloseMode::Drain);
     assert_eq!(outbox.next().await.unwrap().len(), 1);
     assert_eq!(outbox.next().await.unwrap_err().code, close::RESTARTING);
-    outbox.close(Goodbye::new(close::NORMAL, "again"), Rest::Dropped);
+    outbox.close(CloseReason::new(close::NORMAL, "again"), CloseMode::Discard);
     assert_eq!(outbox.closed().await.code, close::RESTARTING, "the first reason stands");
 }

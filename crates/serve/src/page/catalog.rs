@@ -10,7 +10,7 @@ use strum::VariantArray as _;
 
 /// A kind of fault, explained.
 #[derive(Debug)]
-pub(super) struct Explained {
+pub(super) struct KindExplanation {
     pub(super) code: &'static str,
     pub(super) name: &'static str,
     pub(super) title: String,
@@ -60,10 +60,10 @@ fn word(column: &str, value: &'static str, lang: Lang) -> String {
     line(&format!("word-{column}-{}", value.replace('_', "-")), lang)
 }
 
-impl Explained {
+impl KindExplanation {
     pub(super) fn of(kind: Kind, lang: Lang) -> Self {
         let row = kind.row();
-        let say = |attribute: &str| text::of_kind(kind, attribute, lang);
+        let translate = |attribute: &str| text::of_kind(kind, attribute, lang);
         let label = |id: &str| line(&format!("label-{id}"), lang);
         let yes_or_no = |yes: bool| label(if yes { "yes" } else { "no" });
         let mut facts: Vec<&'static str> = Vec::new();
@@ -79,9 +79,9 @@ impl Explained {
         Self {
             code: row.code,
             name: row.name,
-            title: say("title"),
-            about: say("about"),
-            check: say("check"),
+            title: translate("title"),
+            about: translate("about"),
+            check: translate("check"),
             columns: vec![
                 (label("remedy"), word("remedy", row.remedy.into(), lang)),
                 (label("next"), word("next", row.next.into(), lang)),
@@ -99,9 +99,11 @@ impl Explained {
                 (label("editor"), word("editor", row.editor.into(), lang)),
                 (label("facts"), facts.join(", ")),
             ],
-            model: say("model"),
-            user: say("user"),
-            recommendations: (1..=row.recommendations).map(|n| say(&format!("rec-{n}"))).collect(),
+            model: translate("model"),
+            user: translate("user"),
+            recommendations: (1..=row.recommendations)
+                .map(|n| translate(&format!("rec-{n}")))
+                .collect(),
             labels: Labels {
                 model: label("model"),
                 user: label("user"),
@@ -121,7 +123,7 @@ mod tests {
         for kind in Kind::VARIANTS {
             for lang in Lang::VARIANTS {
                 assert_eq!(find(kind.row().code), Some(*kind));
-                let page = format!("{:?}", Explained::of(*kind, *lang));
+                let page = format!("{:?}", KindExplanation::of(*kind, *lang));
                 assert!(!page.contains('⟨'), "{page}");
             }
         }

@@ -3,7 +3,7 @@
 use budao_core::{Lang, trace::Trace};
 use http::{HeaderMap, header};
 
-use crate::{server::Server, words};
+use crate::{server::Server, texts};
 
 /// What all pages share.
 #[derive(Debug)]
@@ -33,12 +33,12 @@ impl Shell {
 
     /// A text of the page.
     pub(super) fn t(&self, id: &str) -> String {
-        words::say(&format!("page-{id}"), self.lang)
+        texts::translate(&format!("page-{id}"), self.lang)
     }
 
     /// The texts that scripts use, as JSON. Where an argument would stand is `{name}`.
     pub(super) fn words(&self) -> String {
-        words::for_scripts(self.lang)
+        texts::for_scripts(self.lang)
     }
 
     /// Is this the page, or one of its kind?

@@ -3,7 +3,7 @@
 use budao_core::{
     Lang, Record, Timestamp,
     event::{Decision, Event, QuestionId, Scope, SessionId, Stage, TaskId},
-    fault::{tell, text},
+    fault::{render, text},
     message::{CallId, Usage},
     session::CallState,
     tool::{Outcome, Repair},
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Projector, pipeline::task_json, session::tokens};
 use crate::{
     frame::{Frame, metadata_of},
-    words::{brief, plan_args, say_with},
+    texts::{brief, plan_args, translate_with},
 };
 
 /// What a question about a plan names in place of a tool.
@@ -32,7 +32,8 @@ impl Projector {
                 expires_at,
                 ..
             } => {
-                let asked = Asked { question, tool, arguments, digest, expires_at: *expires_at };
+                let asked =
+                    QuestionFrame { question, tool, arguments, digest, expires_at: *expires_at };
                 asked
                     .tell(self.begin(record, "agent.user_confirm"), record.at, self.language())
                     .with("call_id", call.to_string())
@@ -50,22 +51,22 @@ impl Projector {
                 .with("reason", "question_expired")
                 .with("question_id", question.to_string())
                 .with("call_id", call.to_string()),
-            Event::CallStarted { call, tool, arguments, repairs, attempt, .. } => {
+            Event::ToolCallStarted { call, tool, arguments, repairs, attempt, .. } => {
                 self.call_started(record, call, tool, arguments, repairs).with("attempt", *attempt)
             }
-            Event::OutputCame { call, text } => self
+            Event::ToolOutputDelta { call, text } => self
                 .begin(record, "agent.tool_output")
                 .step(call.0.clone())
                 .text(text.as_str())
-                .show(crate::words::cut(text, crate::words::PARTIAL_CHARS))
+                .show(crate::texts::cut(text, crate::texts::PARTIAL_CHARS))
                 .with("call_id", call.to_string()),
-            Event::CallNoted { call, tool, topic, data } => self
+            Event::ToolCallAnnotated { call, tool, topic, data } => self
                 .about_tool(self.notice(record, "call_noted"), "call-noted", tool)
                 .step(call.0.clone())
                 .with("call_id", call.to_string())
                 .with("topic", topic.as_str())
                 .with("data", data.clone()),
-            Event::CallEnded { call, tool, outcome, duration_ms } => {
+            Event::ToolCallEnded { call, tool, outcome, duration_ms } => {
                 self.call_ended(record, call, tool, outcome).with("execution_time_ms", *duration_ms)
             }
             Event::ChildOpened { child, call, stage, task } => {
@@ -86,7 +87,11 @@ impl Projector {
     /// A sentence of ours that names a tool.
     fn about_tool(&self, frame: Frame, id: &str, tool: &str) -> Frame {
         let args = [("tool", brief(tool).into())];
-        frame.text(say_with(id, &args, Lang::En)).show(say_with(id, &args, self.language()))
+        frame.text(translate_with(id, &args, Lang::En)).show(translate_with(
+            id,
+            &args,
+            self.language(),
+        ))
     }
 
     fn question_answered(
@@ -152,11 +157,11 @@ impl Projector {
                     tool: Some(tool.to_owned()),
                     ..Scope::default()
                 };
-                let told = self.told(record, &scope);
-                let model = tell::to_model(failure, Lang::En);
+                let told = self.fault_context(record, &scope);
+                let model = render::render_for_model(failure, Lang::En);
                 frame
-                    .text(text::for_user(&failure.fault, Lang::En))
-                    .show(text::for_user(&failure.fault, self.language()))
+                    .text(text::user_text(&failure.fault, Lang::En))
+                    .show(text::user_text(&failure.fault, self.language()))
                     .with("error", model.error.clone())
                     .with("content_type", "text")
                     .with("retryable", model.retryable)
@@ -184,14 +189,14 @@ impl Projector {
     #[must_use]
     pub fn open_questions(&self, session: SessionId, at: Timestamp) -> Vec<Frame> {
         let Some(turn) = &self.session.turn else { return Vec::new() };
-        let again = |asked: Asked<'_>| {
+        let again = |asked: QuestionFrame<'_>| {
             let frame = Frame::new("agent.user_confirm", at).about(session);
             self.placed(asked.tell(frame, at, self.language()).with("resent", true))
         };
         let calls = turn.calls.iter().filter_map(|call| match &call.state {
-            CallState::Asked { question, arguments, digest, expires_at, .. } => {
+            CallState::AwaitingDecision { question, arguments, digest, expires_at, .. } => {
                 let (tool, expires_at) = (&call.tool, *expires_at);
-                let asked = Asked { question, tool, arguments, digest, expires_at };
+                let asked = QuestionFrame { question, tool, arguments, digest, expires_at };
                 Some(again(asked).with("call_id", call.id.to_string()))
             }
             _ => None,
@@ -199,7 +204,7 @@ impl Projector {
         let plan = self.session.pipeline.as_ref().and_then(|plan| plan.confirmation.as_ref());
         let plan = plan.map(|open| {
             let arguments = open.draft.to_arguments();
-            again(Asked {
+            again(QuestionFrame {
                 question: &open.question,
                 tool: PLAN,
                 arguments: &arguments,
@@ -212,7 +217,7 @@ impl Projector {
 }
 
 /// A question as a client is told it.
-struct Asked<'a> {
+struct QuestionFrame<'a> {
     question: &'a QuestionId,
     tool: &'a str,
     arguments: &'a Value,
@@ -220,7 +225,7 @@ struct Asked<'a> {
     expires_at: Timestamp,
 }
 
-impl Asked<'_> {
+impl QuestionFrame<'_> {
     fn tell(&self, frame: Frame, at: Timestamp, lang: Lang) -> Frame {
         let frame = match self.tool {
             PLAN => self.about_plan(frame, lang),
@@ -237,12 +242,12 @@ impl Asked<'_> {
     }
 
     fn about_plan(&self, frame: Frame, lang: Lang) -> Frame {
-        let draft = budao_core::pipeline::plan::Draft::of_arguments(self.arguments);
+        let draft = budao_core::pipeline::plan::PlanDraft::of_arguments(self.arguments);
         let tasks: Vec<Value> = draft.tasks.iter().map(task_json).collect();
         let args = plan_args(tasks.len(), &draft.summary);
         frame
-            .text(say_with("confirm-plan", &args, Lang::En))
-            .show(say_with("confirm-plan", &args, lang))
+            .text(translate_with("confirm-plan", &args, Lang::En))
+            .show(translate_with("confirm-plan", &args, lang))
             .with("scope", PLAN)
             .with("stage", <&str>::from(Stage::Planning))
             .with("plan_summary", draft.summary)
@@ -253,8 +258,8 @@ impl Asked<'_> {
     fn about_call(&self, frame: Frame, lang: Lang) -> Frame {
         let args = [("tool", brief(self.tool).into())];
         frame
-            .text(say_with("confirm-call", &args, Lang::En))
-            .show(say_with("confirm-call", &args, lang))
+            .text(translate_with("confirm-call", &args, Lang::En))
+            .show(translate_with("confirm-call", &args, lang))
             .with("scope", "tool")
             .with("tool_name", self.tool)
             .with("tool_args", self.arguments.clone())

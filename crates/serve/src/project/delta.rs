@@ -14,29 +14,29 @@ use budao_core::{
     event::{Epoch, Seq, SessionId},
     trace::Trace,
 };
-use budao_journal::Stored;
+use budao_journal::StoredRecord;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Projector;
-use crate::words::{PARTIAL_CHARS, count_words, cut, is_plain};
+use crate::texts::{PARTIAL_CHARS, count_words, cut, is_plain};
 
 /// How a record of words begins.
-const BEGINS: &[u8] = br#"{"text_came":"#;
+const TEXT_DELTA_PREFIX: &[u8] = br#"{"text_delta":"#;
 /// What is around step and words in it.
-const AROUND: [&str; 3] = [r#"{"text_came":{"step":"#, r#","text":"#, "}}"];
+const DELTA_JSON: [&str; 3] = [r#"{"text_delta":{"step":"#, r#","text":"#, "}}"];
 /// What a frame takes besides the words and what a session's frames have in common.
-const ROOM: usize = 224;
+const FRAME_OVERHEAD: usize = 224;
 
 /// A record of words, as it is kept.
 #[derive(Deserialize)]
-enum Kept<'a> {
-    #[serde(rename = "text_came", borrow)]
-    Words(Words<'a>),
+enum StoredDelta<'a> {
+    #[serde(rename = "text_delta", borrow)]
+    TextDelta(DeltaText<'a>),
 }
 
 #[derive(Deserialize)]
-struct Words<'a> {
+struct DeltaText<'a> {
     step: u32,
     /// With its quotes.
     #[serde(borrow)]
@@ -44,17 +44,17 @@ struct Words<'a> {
 }
 
 /// The words of a record.
-struct Said<'a> {
+struct ParsedDelta<'a> {
     step: u32,
     /// As JSON, with quotes.
     json: &'a str,
     text: Cow<'a, str>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> ParsedDelta<'a> {
     /// The words of a record, if it is one of words.
     fn of(body: &'a [u8]) -> Option<Self> {
-        if !body.starts_with(BEGINS) {
+        if !body.starts_with(TEXT_DELTA_PREFIX) {
             return None;
         }
         Self::plainly(str::from_utf8(body).ok()?).or_else(|| Self::with_escapes(body))
@@ -62,7 +62,7 @@ impl<'a> Said<'a> {
 
     /// Without a parser, where nothing had to be escaped.
     fn plainly(body: &'a str) -> Option<Self> {
-        let [begin, between, end] = AROUND;
+        let [begin, between, end] = DELTA_JSON;
         let (step, json) = body.strip_prefix(begin)?.strip_suffix(end)?.split_once(between)?;
         let text = json.strip_prefix('"')?.strip_suffix('"')?;
         let is_number = step.bytes().all(|digit| digit.is_ascii_digit());
@@ -71,7 +71,7 @@ impl<'a> Said<'a> {
     }
 
     fn with_escapes(body: &'a [u8]) -> Option<Self> {
-        let Kept::Words(Words { step, text }) = serde_json::from_slice(body).ok()?;
+        let StoredDelta::TextDelta(DeltaText { step, text }) = serde_json::from_slice(body).ok()?;
         let json = text.get();
         let text = serde_json::from_str(json).ok().map(Cow::Owned)?;
         Some(Self { step, json, text })
@@ -80,7 +80,7 @@ impl<'a> Said<'a> {
 
 /// Where and when something was recorded.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whence {
+pub(super) struct RecordOrigin {
     pub(super) session: SessionId,
     pub(super) epoch: Epoch,
     pub(super) seq: Seq,
@@ -88,16 +88,16 @@ pub(super) struct Whence {
     pub(super) trace: Trace,
 }
 
-impl From<&Stored> for Whence {
-    fn from(stored: &Stored) -> Self {
-        let Stored { session, epoch, seq, at, trace, .. } = *stored;
+impl From<&StoredRecord> for RecordOrigin {
+    fn from(stored: &StoredRecord) -> Self {
+        let StoredRecord { session, epoch, seq, at, trace, .. } = *stored;
         Self { session, epoch, seq, at, trace }
     }
 }
 
 /// What the frames of a session have in common, written once.
 #[derive(Clone, Debug)]
-pub(super) struct Stencil {
+pub(super) struct FrameTemplate {
     of: (SessionId, Epoch),
     /// From the epoch to the number in the event's id.
     before_number: String,
@@ -108,7 +108,7 @@ pub(super) struct Stencil {
     time: String,
 }
 
-impl Stencil {
+impl FrameTemplate {
     fn new(session: SessionId, epoch: Epoch) -> Self {
         Self {
             of: (session, epoch),
@@ -130,29 +130,29 @@ impl Stencil {
 
 impl Projector {
     /// The frame of words as it is sent; none when the record is about something else, or a frame of it says more.
-    pub(super) fn delta(&mut self, whence: Whence, body: &[u8]) -> Option<String> {
+    pub(super) fn delta(&mut self, whence: RecordOrigin, body: &[u8]) -> Option<String> {
         // What a stage works on goes with every frame of it; that is told the usual way.
         if self.session.origin.is_some() {
             return None;
         }
-        let Said { step, json, text } = Said::of(body)?;
+        let ParsedDelta { step, json, text } = ParsedDelta::of(body)?;
         let of = (whence.session, whence.epoch);
-        let stencil = match &mut self.stencil {
-            Some(stencil) if stencil.of == of => stencil,
-            other => other.insert(Box::new(Stencil::new(of.0, of.1))),
+        let template = match &mut self.template {
+            Some(template) if template.of == of => template,
+            other => other.insert(Box::new(FrameTemplate::new(of.0, of.1))),
         };
-        stencil.time(whence.at);
-        let common = stencil.before_number.len() + stencil.before_content.len();
-        let mut out = String::with_capacity(2 * json.len() + common + ROOM);
+        template.time(whence.at);
+        let common = template.before_number.len() + template.before_content.len();
+        let mut out = String::with_capacity(2 * json.len() + common + FRAME_OVERHEAD);
         out.push_str(r#"{"event":"agent.partial_answer","seq":"#);
         number(&mut out, whence.seq);
         out.push_str(r#","prev":"#);
         number(&mut out, self.prev);
-        out.push_str(&stencil.before_number);
+        out.push_str(&template.before_number);
         number(&mut out, whence.seq);
         out.push_str(r#"","timestamp":""#);
-        out.push_str(&stencil.time);
-        out.push_str(&stencil.before_content);
+        out.push_str(&template.time);
+        out.push_str(&template.before_content);
         out.push_str(json);
         out.push_str(r#","metadata":{"is_streaming":true,"is_final":false,"word_count":"#);
         number(&mut out, count_words(&text));
@@ -165,7 +165,7 @@ impl Projector {
         }
         out.push('}');
         // The fold does not look at words, so it is told of them without any.
-        let event = Event::TextCame { step, text: String::new() };
+        let event = Event::TextDelta { step, text: String::new() };
         self.session.apply(&event, whence.at, whence.trace);
         self.prev = whence.seq;
         Some(out)
@@ -191,9 +191,9 @@ mod tests {
         Record { session: ID, epoch: Epoch(9), seq, at, trace, turn: 1, event }
     }
 
-    fn whence(record: &Record) -> Whence {
+    fn origin_of(record: &Record) -> RecordOrigin {
         let Record { session, epoch, seq, at, trace, .. } = *record;
-        Whence { session, epoch, seq, at, trace }
+        RecordOrigin { session, epoch, seq, at, trace }
     }
 
     /// What the quick way and the usual way make of the same words.
@@ -202,8 +202,8 @@ mod tests {
         let (mut quick, mut usual) = (start.clone(), start);
         let (mut quickly, mut usually) = (Vec::new(), Vec::new());
         for (seq, (step, text, micros)) in (1..).zip(words) {
-            let record = record(seq, *micros, Event::TextCame { step: *step, text: text.clone() });
-            quickly.push(quick.delta(whence(&record), &record.event.encode()));
+            let record = record(seq, *micros, Event::TextDelta { step: *step, text: text.clone() });
+            quickly.push(quick.delta(origin_of(&record), &record.event.encode()));
             usually.push(usual.project(&record).map(|frame| frame.encode()));
         }
         [(quickly, quick.session, quick.prev), (usually, usual.session, usual.prev)]
@@ -234,10 +234,10 @@ mod tests {
     #[test]
     fn what_is_not_words_alone_is_left_to_the_usual_way() {
         let mut projector = Projector::new(&Session::default(), 0);
-        let thought = record(1, 0, Event::ThoughtCame { step: 1, text: "hm".to_owned() });
-        assert_eq!(projector.delta(whence(&thought), &thought.event.encode()), None);
-        for body in ["", "{\"text_came\":", r#"{"text_came":{"step":1,"text":7}}"#] {
-            assert_eq!(projector.delta(whence(&thought), body.as_bytes()), None, "{body}");
+        let thought = record(1, 0, Event::ThinkingDelta { step: 1, text: "hm".to_owned() });
+        assert_eq!(projector.delta(origin_of(&thought), &thought.event.encode()), None);
+        for body in ["", "{\"text_delta\":", r#"{"text_delta":{"step":1,"text":7}}"#] {
+            assert_eq!(projector.delta(origin_of(&thought), body.as_bytes()), None, "{body}");
         }
         assert_eq!(projector.last(), 0);
     }

@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 
 use super::Projector;
 use crate::{
-    frame::{Frame, Told, outline},
-    words::{say_with, seconds},
+    frame::{FaultContext, Frame, outline},
+    texts::{seconds, translate_with},
 };
 
 impl Projector {
     pub(super) fn of_fault(&self, record: &Record) -> Option<Frame> {
         let frame = match &record.event {
-            Event::FaultRaised { fault, scope } => {
-                self.begin(record, announced(fault, scope)).tell(fault, &self.told(record, scope))
-            }
+            Event::FaultRaised { fault, scope } => self
+                .begin(record, announced(fault, scope))
+                .tell(fault, &self.fault_context(record, scope)),
             Event::RetryScheduled {
                 operation,
                 kind,
@@ -44,7 +44,7 @@ impl Projector {
                 .with("attempts", *attempts)
                 .with("recovery_time_ms", *elapsed_ms),
             Event::RecoveryFailed { fault, scope } => {
-                let told = Told { given_up: true, ..self.told(record, scope) };
+                let told = FaultContext { given_up: true, ..self.fault_context(record, scope) };
                 let frame = self.begin(record, "error.recovery_failed").tell(fault, &told);
                 let attempts = fault.attempts().map_or(1, |tries| tries.attempt);
                 frame
@@ -71,9 +71,9 @@ impl Projector {
         let max = fault.attempts().map_or(0, |tries| tries.max);
         let args = [("next", next_attempt.into()), ("max", max.into()), ("wait", seconds(wait))];
         self.begin(record, "error.retry_attempt")
-            .text(say_with("retry", &args, Lang::En))
-            .show(say_with("retry", &args, self.language()))
-            .extended(outline(fault, &self.told(record, scope)))
+            .text(translate_with("retry", &args, Lang::En))
+            .show(translate_with("retry", &args, self.language()))
+            .extended(outline(fault, &self.fault_context(record, scope)))
             .with("context", self.situation(scope))
             .with("next_attempt", next_attempt)
             .with("error_message", text::of_kind(fault.kind(), "title", Lang::En))
@@ -86,7 +86,7 @@ impl Projector {
         };
         let frame = self
             .begin(record, "error.recovery_success")
-            .extended(outline(fault, &self.told(record, scope)))
+            .extended(outline(fault, &self.fault_context(record, scope)))
             .with("context", self.situation(scope))
             .with("severity", "info")
             .with("recovery_action", action)
@@ -119,7 +119,7 @@ impl Projector {
         let scope = Scope { stage: self.stage(), ..Scope::default() };
         let frame = self.begin(record, "error.connection_lost");
         // The catalog speaks to whoever lost the line; these readers have theirs.
-        self.said(frame.tell(&fault, &self.told(record, &scope)), "observer-lost")
+        self.said(frame.tell(&fault, &self.fault_context(record, &scope)), "observer-lost")
     }
 
     /// What a retry is about: a tool, or else the model.
@@ -142,7 +142,7 @@ impl Projector {
     fn operation(&self) -> Option<Operation> {
         let turn = self.session.turn.as_ref()?;
         Some(match (turn.phase, self.stage()) {
-            (Phase::Asking { .. } | Phase::Waiting { .. }, _) => Operation::ModelRequest,
+            (Phase::AwaitingModel { .. } | Phase::Waiting { .. }, _) => Operation::ModelRequest,
             (Phase::Calling, _) => Operation::ToolCall,
             (Phase::Confirming, _) => Operation::AskPermission,
             (Phase::Pipeline, Some(Stage::Planning)) => Operation::GeneratePlan,

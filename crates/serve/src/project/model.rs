@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Projector;
 use crate::{
     frame::{Delta, Frame, outline},
-    words::{PARTIAL_CHARS, count_words, cut, say, say_with},
+    texts::{PARTIAL_CHARS, count_words, cut, translate, translate_with},
 };
 
 impl Projector {
@@ -24,10 +24,10 @@ impl Projector {
                     .with("attempt", *attempt)
                     .with("model", model)
             }
-            Event::ThoughtCame { step, text } => {
+            Event::ThinkingDelta { step, text } => {
                 self.thinking(record, *step, text).with("streaming", true)
             }
-            Event::TextCame { step, text } => self.partial(record, *step, text),
+            Event::TextDelta { step, text } => self.partial(record, *step, text),
             Event::AnswerAbandoned { step, attempt } => self.abandoned(record, *step, *attempt),
             Event::ModelAnswered { step, content, stop, usage } => {
                 return self.answered(record, *step, content, *stop, *usage);
@@ -46,7 +46,7 @@ impl Projector {
     fn thinking(&self, record: &Record, step: u32, thought: &str) -> Frame {
         self.begin(record, "agent.thinking")
             .text(thought)
-            .show(say("thinking", self.language()))
+            .show(translate("thinking", self.language()))
             .with("step", step)
     }
 
@@ -65,7 +65,7 @@ impl Projector {
     fn abandoned(&self, record: &Record, step: u32, attempt: u32) -> Frame {
         self.begin(record, "agent.partial_answer")
             .text("")
-            .show(say("answer-abandoned", self.language()))
+            .show(translate("answer-abandoned", self.language()))
             .with("is_streaming", false)
             .with("is_final", true)
             .with("abandoned", true)
@@ -89,7 +89,9 @@ impl Projector {
         }
         let text = text_of(content);
         let shown = match text.trim().is_empty() {
-            true => say_with("calls-wanted", &[("count", calls.len().into())], self.language()),
+            true => {
+                translate_with("calls-wanted", &[("count", calls.len().into())], self.language())
+            }
             false => cut(&text, PARTIAL_CHARS).into_owned(),
         };
         let frame = self
@@ -118,7 +120,7 @@ impl Projector {
         let row = fault.row();
         let frame = self
             .begin(record, "error.recovery_started")
-            .extended(outline(&fault, &self.told(record, &scope)))
+            .extended(outline(&fault, &self.fault_context(record, &scope)))
             .with("context", self.situation(&scope))
             .with("recovery_action", "compact_history")
             .with("original_error", row.type_name);

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::{Projector, session::tokens};
 use crate::{
     frame::{Frame, millis},
-    words::{BRIEF_CHARS, brief, cut, plan_args, say, say_with},
+    texts::{BRIEF_CHARS, brief, cut, plan_args, translate, translate_with},
 };
 
 impl Projector {
@@ -79,12 +79,12 @@ impl Projector {
 
     /// A sentence of ours for people alone; the content is an object.
     fn sentence(&self, frame: Frame, id: &str) -> Frame {
-        frame.show(say(id, self.language()))
+        frame.show(translate(id, self.language()))
     }
 
     fn phrase(&self, frame: Frame, id: &str, name: &'static str, value: &str) -> Frame {
         let args = [(name, FluentValue::from(brief(value)))];
-        frame.show(say_with(id, &args, self.language()))
+        frame.show(translate_with(id, &args, self.language()))
     }
 
     /// Tasks that were given have been told with the command; only a planner's plan is news.
@@ -96,7 +96,7 @@ impl Projector {
         let args = plan_args(told.len(), summary);
         let frame = self
             .begin(record, "plan.completed")
-            .show(say_with("plan-completed", &args, self.language()))
+            .show(translate_with("plan-completed", &args, self.language()))
             .with("plan_id", self.plan_id(record, 0))
             .with("task_count", told.len())
             .at_stage(Stage::Planning, None);
@@ -116,8 +116,9 @@ impl Projector {
 
     /// A failure that ends a stage: the fault in full, and its sentence inside the object.
     fn broken(&self, record: &Record, frame: Frame, fault: &Fault, scope: &Scope) -> Frame {
-        let told = crate::frame::Told { given_up: true, ..self.told(record, scope) };
-        let message = budao_core::fault::text::for_user(fault, Lang::En);
+        let told =
+            crate::frame::FaultContext { given_up: true, ..self.fault_context(record, scope) };
+        let message = budao_core::fault::text::user_text(fault, Lang::En);
         let content = json!({ "message": message, "error": fault.row().code });
         frame.tell(fault, &told).object(content)
     }
@@ -155,7 +156,7 @@ impl Projector {
             TaskEnd::Failed { fault } => {
                 let (stage, task) = (Some(Stage::Solving), Some(id.clone()));
                 let scope = Scope { stage, task, ..Scope::default() };
-                let message = budao_core::fault::text::for_user(fault, Lang::En);
+                let message = budao_core::fault::text::user_text(fault, Lang::En);
                 let error = json!({ "message": message, "code": fault.row().code });
                 self.broken(record, self.begin(record, "solver.failed"), fault, &scope)
                     .object(json!({ "task": self.task(id), "error": error }))
@@ -204,7 +205,11 @@ impl Projector {
         let took = turn.map(|turn| millis(record.at.since(turn.started_at)));
         let frame = self
             .begin(record, "pipeline.completed")
-            .show(say_with("pipeline-completed", &[("status", status.into())], self.language()))
+            .show(translate_with(
+                "pipeline-completed",
+                &[("status", status.into())],
+                self.language(),
+            ))
             .object(self.results(more))
             .with("status", status)
             .with("task_count", tasks)

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Projector, pipeline::task_json};
 use crate::{
     frame::{Frame, millis},
-    words::{PARTIAL_CHARS, brief, cut, say, say_with},
+    texts::{PARTIAL_CHARS, brief, cut, translate, translate_with},
 };
 
 impl Projector {
@@ -52,15 +52,15 @@ impl Projector {
 
     /// A sentence of ours: English in the content, the session's language for people.
     pub(super) fn said(&self, frame: Frame, id: &str) -> Frame {
-        frame.text(say(id, Lang::En)).show(say(id, self.language()))
+        frame.text(translate(id, Lang::En)).show(translate(id, self.language()))
     }
 
     fn opened(&self, record: &Record, settings: &Settings, origin: Option<&Origin>) -> Frame {
         let lang = self.language.unwrap_or(settings.language);
         let frame = self
             .begin(record, "agent.session_created")
-            .text(say("session-created", Lang::En))
-            .show(say("session-created", lang))
+            .text(translate("session-created", Lang::En))
+            .show(translate("session-created", lang))
             .with("agent_name", "budao")
             .with("session_id", record.session.to_string())
             .with("created_at", record.at.to_string())
@@ -84,8 +84,8 @@ impl Projector {
         let lang = self.language.unwrap_or(settings.language);
         let frame = self
             .notice(record, "settings_changed")
-            .text(say("settings-changed", Lang::En))
-            .show(say("settings-changed", lang));
+            .text(translate("settings-changed", Lang::En))
+            .show(translate("settings-changed", lang));
         with_settings(frame, settings, lang)
     }
 
@@ -104,7 +104,8 @@ impl Projector {
             SessionEnd::Error => ("error", "error"),
         };
         let scope = Scope::default();
-        let told = crate::frame::Told { given_up: true, ..self.told(record, &scope) };
+        let told =
+            crate::frame::FaultContext { given_up: true, ..self.fault_context(record, &scope) };
         let frame = match fault {
             Some(fault) => frame.extended(crate::frame::outline(fault, &told)),
             None => frame,
@@ -145,7 +146,7 @@ impl Projector {
                 let tasks: Vec<Value> = tasks.iter().map(task_json).collect();
                 self.begin(record, "user.solve_tasks")
                     .object(json!({ "question": question, "tasks": tasks }))
-                    .show(say_with("tasks-given", &args, self.language()))
+                    .show(translate_with("tasks-given", &args, self.language()))
             }
             None => self
                 .begin(record, "user.message")
@@ -171,7 +172,7 @@ impl Projector {
         let is_empty = text.trim().is_empty();
         let frame = self.begin(record, "agent.final_answer").text(text).with("answer_type", "text");
         match is_empty {
-            true => frame.show(say("answer-ready", self.language())),
+            true => frame.show(translate("answer-ready", self.language())),
             false => frame.show_content(usize::MAX),
         }
     }
@@ -180,7 +181,8 @@ impl Projector {
         let unknown = Fault::new(Kind::Bug, Operation::RunTurn);
         let stage = self.session.pipeline.as_ref().and_then(|pipeline| pipeline.stage);
         let scope = Scope { stage, ..Scope::default() };
-        let told = crate::frame::Told { given_up: true, ..self.told(record, &scope) };
+        let told =
+            crate::frame::FaultContext { given_up: true, ..self.fault_context(record, &scope) };
         self.begin(record, "agent.error").tell(fault.unwrap_or(&unknown), &told)
     }
 

@@ -9,7 +9,7 @@ use budao_core::{
 use serde_json::{Value, json};
 
 use super::pipeline::task_json;
-use crate::{frame::Frame, words::say};
+use crate::{frame::Frame, texts::translate};
 
 /// Messages of the conversation that are told; the newest.
 const MESSAGES_MAX: usize = 100;
@@ -47,7 +47,7 @@ pub fn snapshot(
     Frame::new("system.snapshot", at)
         .about(id)
         .object(content)
-        .show(say("snapshot", lang))
+        .show(translate("snapshot", lang))
         .with("epoch", epoch.to_string())
         .with("covers_seq", session.head)
         .with("event_id", format!("{id}.{epoch}.{}", session.head))
@@ -73,7 +73,7 @@ fn message(message: &Message) -> Option<Value> {
         Role::User => "user",
         Role::Assistant => "assistant",
     };
-    let text = crate::words::cut(&text, MESSAGE_CHARS_MAX);
+    let text = crate::texts::cut(&text, MESSAGE_CHARS_MAX);
     Some(match calls.is_empty() {
         true => json!({ "role": role, "content": text }),
         false => json!({ "role": role, "content": text, "tool_calls": calls }),

@@ -6,7 +6,7 @@ use super::object;
 
 /// A command of a client.
 #[derive(Clone, Debug)]
-pub struct Command {
+pub struct CommandSchema {
     /// Its event.
     pub event: &'static str,
     /// What it asks for, in a sentence.
@@ -19,7 +19,7 @@ pub struct Command {
     pub content: Value,
 }
 
-impl Command {
+impl CommandSchema {
     /// Its schema.
     #[must_use]
     pub fn schema(&self) -> Value {
@@ -48,9 +48,10 @@ fn text() -> Value {
 
 /// Every command.
 #[must_use]
-pub fn commands() -> Vec<Command> {
-    let command = |event, about, content| Command { event, about, session: true, top: "", content };
-    let free = |command: Command, top| Command { session: false, top, ..command };
+pub fn commands() -> Vec<CommandSchema> {
+    let command =
+        |event, about, content| CommandSchema { event, about, session: true, top: "", content };
+    let free = |command: CommandSchema, top| CommandSchema { session: false, top, ..command };
     let task = || either(object(&["task_id!:any"]), json!({ "type": ["string", "integer"] }));
     vec![
         free(command("user.create_session", "Opens a session.", creation()), ""),
@@ -70,7 +71,7 @@ pub fn commands() -> Vec<Command> {
                 json!({ "type": "array" }),
             ),
         ),
-        Command {
+        CommandSchema {
             top: "step_id:str",
             ..command(
                 "user.response",

@@ -6,7 +6,7 @@ use super::object;
 
 /// Has a frame a place in its session's history?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placed {
+pub enum Placement {
     /// Always: it comes of a record.
     Always,
     /// Never: it is about the connection.
@@ -17,7 +17,7 @@ pub enum Placed {
 
 /// What its content is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contents {
+pub enum ContentShape {
     /// Null.
     None,
     /// Text.
@@ -28,31 +28,31 @@ pub enum Contents {
 
 /// A sort of frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Sort {
+pub struct FrameSchema {
     /// Its event.
     pub event: &'static str,
     /// What it says, in a sentence.
     pub about: &'static str,
     /// Has it a place?
-    pub placed: Placed,
+    pub placed: Placement,
     /// Has it a `step_id`?
     pub step: bool,
     /// Its content.
-    pub content: Contents,
+    pub content: ContentShape,
     /// The fields of its metadata.
     pub metadata: &'static [&'static str],
 }
 
-impl Sort {
+impl FrameSchema {
     /// Its schema.
     #[must_use]
     pub fn schema(&self) -> Value {
         let placed = "seq!:int prev!:int epoch!:epoch event_id!:str session_id!:uuid";
         let maybe = "seq:int prev:int epoch:epoch event_id:str session_id:uuid";
         let place = match self.placed {
-            Placed::Always => placed,
-            Placed::Never => "session_id:uuid",
-            Placed::Either => maybe,
+            Placement::Always => placed,
+            Placement::Never => "session_id:uuid",
+            Placement::Either => maybe,
         };
         let step = if self.step { "step_id!:str" } else { "step_id:str" };
         let mut schema =
@@ -73,15 +73,15 @@ impl Sort {
 
     fn content_schema(&self) -> Value {
         match self.content {
-            Contents::None => json!({ "type": "null" }),
-            Contents::Text => json!({ "type": "string" }),
-            Contents::Object(fields) => object(&[fields]),
+            ContentShape::None => json!({ "type": "null" }),
+            ContentShape::Text => json!({ "type": "string" }),
+            ContentShape::Object(fields) => object(&[fields]),
         }
     }
 
     fn metadata_schema(&self) -> Value {
         let mut fields = self.metadata.to_vec();
-        if self.placed != Placed::Never {
+        if self.placed != Placement::Never {
             fields.push("stage:stage task_id:str");
         }
         let schema = object(&fields);
@@ -112,37 +112,37 @@ const RESUME: &str = "action!:str ok!:bool status!:str command_id:str epoch!:epo
 const SETTINGS: &str = "language!:str model:str permission_mode!:str session_name:str";
 const RESULTS: &str = "context!:obj solver_results!:objs";
 
-const fn told(
+const fn frame_schema(
     event: &'static str,
-    content: Contents,
+    content: ContentShape,
     metadata: &'static [&'static str],
     about: &'static str,
-) -> Sort {
-    Sort { event, about, placed: Placed::Always, step: false, content, metadata }
+) -> FrameSchema {
+    FrameSchema { event, about, placed: Placement::Always, step: false, content, metadata }
 }
 
-const fn stepped(sort: Sort) -> Sort {
-    Sort { step: true, ..sort }
+const fn stepped(sort: FrameSchema) -> FrameSchema {
+    FrameSchema { step: true, ..sort }
 }
 
-const fn unplaced(sort: Sort) -> Sort {
-    Sort { placed: Placed::Never, ..sort }
+const fn unplaced(sort: FrameSchema) -> FrameSchema {
+    FrameSchema { placed: Placement::Never, ..sort }
 }
 
-const fn either(sort: Sort) -> Sort {
-    Sort { placed: Placed::Either, ..sort }
+const fn either(sort: FrameSchema) -> FrameSchema {
+    FrameSchema { placed: Placement::Either, ..sort }
 }
 
 /// Every sort of frame.
 #[must_use]
-pub fn sorts() -> Vec<Sort> {
+pub fn sorts() -> Vec<FrameSchema> {
     [CONNECTION, SESSION, RUN, ERRORS, PIPELINE].concat()
 }
 
-use Contents::{None as Nothing, Object, Text};
+use ContentShape::{None as Nothing, Object, Text};
 
-const CONNECTION: &[Sort] = &[
-    unplaced(told(
+const CONNECTION: &[FrameSchema] = &[
+    unplaced(frame_schema(
         "system.connected",
         Text,
         &[
@@ -150,7 +150,7 @@ const CONNECTION: &[Sort] = &[
         ],
         "The first frame of a connection: who is there, and what it can and takes.",
     )),
-    unplaced(told(
+    unplaced(frame_schema(
         "system.heartbeat",
         Nothing,
         &[
@@ -158,19 +158,19 @@ const CONNECTION: &[Sort] = &[
         ],
         "The line is alive. `heads` says where each watched session's history ends, so that an idle client sees a loss.",
     )),
-    either(told(
+    either(frame_schema(
         "system.notice",
         Text,
         &["action!:str ok:bool status:str command_id:str"],
         "News. `metadata.action` says of what: the answer to a command, a resume, a replay, or something that happened in the session.",
     )),
-    unplaced(told(
+    unplaced(frame_schema(
         "system.error",
         Text,
         &[OUTLINE, FAULT],
         "Something of the server's own went wrong; no command is to blame.",
     )),
-    unplaced(told(
+    unplaced(frame_schema(
         "system.snapshot",
         Object("status!:str messages!:objs messages_left_out!:int todos!:list pipeline:any"),
         &["epoch!:epoch covers_seq!:int event_id!:str turns!:int language!:str"],
@@ -178,8 +178,8 @@ const CONNECTION: &[Sort] = &[
     )),
 ];
 
-const SESSION: &[Sort] = &[
-    told(
+const SESSION: &[FrameSchema] = &[
+    frame_schema(
         "agent.session_created",
         Text,
         &[
@@ -188,7 +188,7 @@ const SESSION: &[Sort] = &[
         ],
         "The session exists. To whoever created it, it is the answer.",
     ),
-    told(
+    frame_schema(
         "agent.session_end",
         Text,
         &[
@@ -196,7 +196,7 @@ const SESSION: &[Sort] = &[
         ],
         "The session ended: `reason` is `user_request` or `error`. A later message opens it again.",
     ),
-    unplaced(told(
+    unplaced(frame_schema(
         "agent.state_exported",
         Text,
         &[
@@ -204,7 +204,7 @@ const SESSION: &[Sort] = &[
         ],
         "The answer to `user.request_state`. The state is opaque text.",
     )),
-    unplaced(told(
+    unplaced(frame_schema(
         "agent.state_restored",
         Text,
         &[
@@ -213,13 +213,13 @@ const SESSION: &[Sort] = &[
         ],
         "The answer to `user.reconnect_with_state` with a signed state: what will be sent.",
     )),
-    told(
+    frame_schema(
         "user.message",
         Text,
         &["command_id:str queued!:bool mode:str confirm:bool images:int"],
         "A message was accepted; it will be answered. Observers learn of it here, and so does who comes later.",
     ),
-    told(
+    frame_schema(
         "user.solve_tasks",
         Object("question!:str tasks!:objs"),
         &["command_id:str queued!:bool"],
@@ -227,20 +227,20 @@ const SESSION: &[Sort] = &[
     ),
 ];
 
-const RUN: &[Sort] = &[
-    told(
+const RUN: &[FrameSchema] = &[
+    frame_schema(
         "agent.thinking",
         Text,
         &["step!:int streaming!:bool attempt:int model:str"],
         "The model is asked (`streaming` false), or thinks aloud (a delta).",
     ),
-    told(
+    frame_schema(
         "agent.partial_answer",
         Text,
         &["is_streaming!:bool is_final!:bool word_count!:int step!:int abandoned:bool attempt:int"],
         "More words of an answer: a delta, to be appended. With `abandoned` the words of this step are void and must be taken back.",
     ),
-    told(
+    frame_schema(
         "agent.llm_message",
         Object("messages!:objs total_messages!:int"),
         &[
@@ -248,31 +248,31 @@ const RUN: &[Sort] = &[
         ],
         "A step is through that is not the last: its words in whole, and the calls it wants.",
     ),
-    told(
+    frame_schema(
         "agent.final_answer",
         Text,
         &["answer_type!:str", TURN_END],
         "The whole answer. Nothing of its turn follows.",
     ),
-    told(
+    frame_schema(
         "agent.interrupted",
         Text,
         &[TURN_END],
         "The run was stopped. Nothing of its turn follows.",
     ),
-    told(
+    frame_schema(
         "agent.error",
         Text,
         &[OUTLINE, FAULT, TURN_END],
         "The run failed, and why. Nothing of its turn follows.",
     ),
-    stepped(told(
+    stepped(frame_schema(
         "agent.timeout",
         Text,
         &["reason!:str question_id!:str call_id!:str"],
         "A question was not answered in time; it counts as declined.",
     )),
-    stepped(told(
+    stepped(frame_schema(
         "agent.tool_call",
         Text,
         &[
@@ -280,13 +280,13 @@ const RUN: &[Sort] = &[
         ],
         "A tool starts, or starts again.",
     )),
-    stepped(told(
+    stepped(frame_schema(
         "agent.tool_output",
         Text,
         &["call_id!:str"],
         "Output of a running tool: a delta.",
     )),
-    stepped(told(
+    stepped(frame_schema(
         "agent.tool_result",
         Text,
         &[
@@ -294,7 +294,7 @@ const RUN: &[Sort] = &[
         ],
         "A call ended: `status` is `success` or `failed`. Once per call.",
     )),
-    stepped(either(told(
+    stepped(either(frame_schema(
         "agent.user_confirm",
         Text,
         &[QUESTION],
@@ -302,29 +302,34 @@ const RUN: &[Sort] = &[
     ))),
 ];
 
-const ERRORS: &[Sort] = &[
-    either(told(
+const ERRORS: &[FrameSchema] = &[
+    either(frame_schema(
         "error.validation",
         Text,
         &[OUTLINE, FAULT, "action:str ok:bool status:str command_id:str"],
         "Input does not fit. Without a place it rejects a command.",
     )),
-    told("error.timeout", Text, &[OUTLINE, FAULT], "Something took too long."),
-    told("error.rate_limited", Text, &[OUTLINE, FAULT], "A service asks for patience."),
-    told(
+    frame_schema("error.timeout", Text, &[OUTLINE, FAULT], "Something took too long."),
+    frame_schema("error.rate_limited", Text, &[OUTLINE, FAULT], "A service asks for patience."),
+    frame_schema(
         "error.connection_lost",
         Text,
         &[OUTLINE, FAULT],
         "Somebody who was watching was lost. The run goes on.",
     ),
-    told("error.execution", Text, &[OUTLINE, FAULT], "Something failed while it was being done."),
-    told(
+    frame_schema(
+        "error.execution",
+        Text,
+        &[OUTLINE, FAULT],
+        "Something failed while it was being done.",
+    ),
+    frame_schema(
         "error.retry_attempt",
         Text,
         &[OUTLINE, "next_attempt!:int error_message!:str due_at!:time"],
         "It will be tried again: the wait begins.",
     ),
-    told(
+    frame_schema(
         "error.recovery_started",
         Text,
         &[
@@ -333,13 +338,13 @@ const ERRORS: &[Sort] = &[
         ],
         "Something is done so that the next try can work.",
     ),
-    told(
+    frame_schema(
         "error.recovery_success",
         Text,
         &[OUTLINE, "recovery_action!:str original_error!:str attempts!:int recovery_time_ms!:int"],
         "It worked in the end.",
     ),
-    told(
+    frame_schema(
         "error.recovery_failed",
         Text,
         &[OUTLINE, FAULT, "attempts!:int original_error!:str recovery_error!:str"],
@@ -347,93 +352,93 @@ const ERRORS: &[Sort] = &[
     ),
 ];
 
-const PIPELINE: &[Sort] = &[
-    told(
+const PIPELINE: &[FrameSchema] = &[
+    frame_schema(
         "plan.start",
         Object("question!:str"),
         &["plan_id!:str"],
         "Tasks are being found for a question.",
     ),
-    told(
+    frame_schema(
         "plan.completed",
         Object("tasks!:objs plan_summary!:str"),
         &["plan_id!:str task_count!:int"],
         "The plan is made.",
     ),
-    told(
+    frame_schema(
         "plan.validation_error",
         Text,
         &[OUTLINE, FAULT],
         "What the planner wrote is no plan; it is asked once more.",
     ),
-    told(
+    frame_schema(
         "plan.coercion_error",
         Object("message!:str error!:str"),
         &["plan_id!:str", OUTLINE, FAULT],
         "What the planner wrote is no plan; there will be none.",
     ),
-    told(
+    frame_schema(
         "plan.failed",
         Object("message!:str error!:str"),
         &["plan_id!:str", OUTLINE, FAULT],
         "The planner failed; there will be no plan.",
     ),
-    told(
+    frame_schema(
         "plan.cancelled",
         Object("reason!:str"),
         &["plan_id!:str reason!:str"],
         "The plan was given up.",
     ),
-    told("solver.start", Object("task!:obj"), &["attempt!:int"], "Work on a task begins."),
-    told(
+    frame_schema("solver.start", Object("task!:obj"), &["attempt!:int"], "Work on a task begins."),
+    frame_schema(
         "solver.completed",
         Object("task!:obj result!:obj"),
         &["attempt:int"],
         "A task is solved.",
     ),
-    told(
+    frame_schema(
         "solver.failed",
         Object("task!:obj error!:obj"),
         &["attempt:int", OUTLINE, FAULT],
         "A task could not be solved. The others go on.",
     ),
-    told(
+    frame_schema(
         "solver.cancelled",
         Object("task!:obj"),
         &["attempt:int reason!:str"],
         "Work on a task was stopped.",
     ),
-    told(
+    frame_schema(
         "solver.restarted",
         Object("task!:obj"),
         &["attempt!:int reason!:str"],
         "A task will be worked on again from the start.",
     ),
-    told(
+    frame_schema(
         "aggregate.start",
         Object(RESULTS),
         &["completed!:int failed!:int"],
         "Results are being put together.",
     ),
-    told(
+    frame_schema(
         "aggregate.completed",
         Object("context!:obj solver_results!:objs output!:str"),
         &["result_size_bytes!:int"],
         "Results are put together.",
     ),
-    told(
+    frame_schema(
         "aggregate.failed",
         Object("message!:str error!:str"),
         &[OUTLINE, FAULT],
         "Results could not be put together.",
     ),
-    told(
+    frame_schema(
         "aggregate.cancelled",
         Object("reason!:str"),
         &["reason!:str"],
         "Putting results together was stopped.",
     ),
-    told(
+    frame_schema(
         "pipeline.completed",
         Object(RESULTS),
         &[

@@ -10,7 +10,7 @@ use budao_core::{
     tool::Outcome,
 };
 
-use super::ledger::{Fate, Ledger, Name, Path, Seen};
+use super::ledger::{FaultEntry, FaultPath, FaultResolution, Name, StatsLedger};
 
 /// Faults of one turn that wait for its end to be told how they ended; more are counted as passed.
 const OPEN_FAULTS: usize = 256;
@@ -45,7 +45,7 @@ pub(super) fn counts(body: &[u8]) -> bool {
 
 /// How far a session was counted, and what of it is not over.
 #[derive(Debug)]
-pub(super) struct Strand {
+pub(super) struct SessionCounters {
     session: SessionId,
     pub(super) epoch: Option<Epoch>,
     /// Everything up to here is counted.
@@ -63,32 +63,32 @@ struct OpenTurn {
     began: Option<Timestamp>,
     /// When the model was asked what it has not answered.
     asked: Option<Timestamp>,
-    faults: Vec<Open>,
+    faults: Vec<OpenFault>,
     path: Vec<Kind>,
     /// What is being tried again.
-    retrying: Vec<About>,
+    retrying: Vec<FaultSubject>,
 }
 
 #[derive(Debug)]
-struct Open {
-    seen: Seen,
-    about: About,
+struct OpenFault {
+    seen: FaultEntry,
+    about: FaultSubject,
 }
 
 /// What a fault is about: a call, a task, or the model if neither.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct About {
+struct FaultSubject {
     call: Option<CallId>,
     task: Option<TaskId>,
 }
 
-impl From<&Scope> for About {
+impl From<&Scope> for FaultSubject {
     fn from(scope: &Scope) -> Self {
         Self { call: scope.call.clone(), task: scope.task.clone() }
     }
 }
 
-impl Strand {
+impl SessionCounters {
     pub(super) fn new(session: SessionId) -> Self {
         Self {
             session,
@@ -106,12 +106,12 @@ impl Strand {
     }
 
     /// Faults of the turn that has not ended.
-    pub(super) fn open_faults(&self) -> impl Iterator<Item = &Seen> {
+    pub(super) fn open_faults(&self) -> impl Iterator<Item = &FaultEntry> {
         self.turn.iter().flat_map(|turn| turn.faults.iter().map(|open| &open.seen))
     }
 
     /// Takes up a record.
-    pub(super) fn take(&mut self, record: &Record, ledger: &mut Ledger) {
+    pub(super) fn take(&mut self, record: &Record, ledger: &mut StatsLedger) {
         let at = record.at;
         match &record.event {
             Event::SessionOpened { origin: Some(Origin::Stage { stage, .. }), .. } => {
@@ -135,10 +135,10 @@ impl Strand {
                     ledger.answer(at, at.since(asked));
                 }
             }
-            Event::CallEnded { call, tool, outcome, duration_ms } => {
+            Event::ToolCallEnded { call, tool, outcome, duration_ms } => {
                 let (name, took) = (ledger.tool(tool), Duration::from_millis(*duration_ms));
                 ledger.call(at, &name, outcome.fault().is_none(), took);
-                let about = About { call: Some(call.clone()), task: None };
+                let about = FaultSubject { call: Some(call.clone()), task: None };
                 self.call_ended(at, &about, tool, outcome, ledger);
             }
             Event::FaultRaised { fault, scope } => self.met(at, fault, scope, ledger),
@@ -148,7 +148,7 @@ impl Strand {
             }
             Event::RetryScheduled { scope, .. } => {
                 ledger.retry(at);
-                let about = About::from(scope);
+                let about = FaultSubject::from(scope);
                 let turn = self.turn_mut();
                 if !turn.retrying.contains(&about) && turn.retrying.len() < OPEN_FAULTS {
                     turn.retrying.push(about);
@@ -171,13 +171,13 @@ impl Strand {
         self.turn.get_or_insert_default()
     }
 
-    fn met(&mut self, at: Timestamp, fault: &Fault, scope: &Scope, ledger: &mut Ledger) {
+    fn met(&mut self, at: Timestamp, fault: &Fault, scope: &Scope, ledger: &mut StatsLedger) {
         let computer = fault.hops().iter().rev().find(|hop| hop.role == "computer");
         let computer = computer
             .map(|hop| hop.name.as_str())
             .or_else(|| fault.detail().text(Fact::Computer))
             .map(|name| ledger.computer(name));
-        let seen = Seen {
+        let seen = FaultEntry {
             at,
             session: self.session,
             kind: fault.kind(),
@@ -185,7 +185,7 @@ impl Strand {
             model: self.model.clone(),
             stage: scope.stage.or(self.stage),
             computer,
-            fate: Fate::Passed,
+            fate: FaultResolution::Ignored,
         };
         ledger.met(&seen, fault);
         let turn = self.turn_mut();
@@ -193,7 +193,7 @@ impl Strand {
             turn.path.push(seen.kind);
         }
         if turn.faults.len() < OPEN_FAULTS {
-            turn.faults.push(Open { seen, about: scope.into() });
+            turn.faults.push(OpenFault { seen, about: scope.into() });
         } else {
             ledger.faults([seen]);
         }
@@ -204,10 +204,10 @@ impl Strand {
     fn call_ended(
         &mut self,
         at: Timestamp,
-        about: &About,
+        about: &FaultSubject,
         tool: &str,
         outcome: &Outcome,
-        ledger: &mut Ledger,
+        ledger: &mut StatsLedger,
     ) {
         if let Some(fault) = outcome.fault() {
             let scope =
@@ -218,8 +218,8 @@ impl Strand {
         let mut first = None;
         for open in &mut self.turn_mut().faults {
             let is_same = open.about.call.is_some() && open.seen.tool.as_deref() == Some(tool);
-            if is_same && open.seen.fate == Fate::Passed {
-                open.seen.fate = Fate::Recovered;
+            if is_same && open.seen.fate == FaultResolution::Ignored {
+                open.seen.fate = FaultResolution::Recovered;
                 first = first.or(Some(open.seen.at));
             }
         }
@@ -230,10 +230,16 @@ impl Strand {
     }
 
     /// What was tried again worked, or will not be tried once more.
-    fn tried(&mut self, at: Timestamp, about: &About, worked: bool, ledger: &mut Ledger) {
+    fn tried(
+        &mut self,
+        at: Timestamp,
+        about: &FaultSubject,
+        worked: bool,
+        ledger: &mut StatsLedger,
+    ) {
         let turn = self.turn_mut();
         if worked {
-            turn.end_all(|open| open.about == *about, Fate::Recovered);
+            turn.end_all(|open| open.about == *about, FaultResolution::Recovered);
         }
         let before = turn.retrying.len();
         turn.retrying.retain(|retried| retried != about);
@@ -242,20 +248,21 @@ impl Strand {
         }
     }
 
-    fn gave_up(&mut self, at: Timestamp, fault: &Fault, scope: &Scope, ledger: &mut Ledger) {
-        let about = About::from(scope);
+    fn gave_up(&mut self, at: Timestamp, fault: &Fault, scope: &Scope, ledger: &mut StatsLedger) {
+        let about = FaultSubject::from(scope);
         self.tried(at, &about, false, ledger);
-        let is_known = self
-            .turn_mut()
-            .faults
-            .iter()
-            .any(|open| open.seen.kind == fault.kind() && open.seen.fate == Fate::Passed);
+        let is_known = self.turn_mut().faults.iter().any(|open| {
+            open.seen.kind == fault.kind() && open.seen.fate == FaultResolution::Ignored
+        });
         if !is_known {
             self.met(at, fault, scope, ledger);
         }
         let kind = fault.kind();
         let turn = self.turn_mut();
-        turn.end_all(|open| open.about == about || open.seen.kind == kind, Fate::GivenUp);
+        turn.end_all(
+            |open| open.about == about || open.seen.kind == kind,
+            FaultResolution::NotRecovered,
+        );
     }
 
     fn ended(
@@ -263,12 +270,14 @@ impl Strand {
         at: Timestamp,
         stop: StopReason,
         fault: Option<&Fault>,
-        ledger: &mut Ledger,
+        ledger: &mut StatsLedger,
     ) {
         if let Some(fault) = fault {
             let kind = fault.kind();
             let turn = self.turn_mut();
-            let is_known = |open: &Open| open.seen.kind == kind && open.seen.fate == Fate::GivenUp;
+            let is_known = |open: &OpenFault| {
+                open.seen.kind == kind && open.seen.fate == FaultResolution::NotRecovered
+            };
             if !turn.faults.iter().any(is_known) {
                 self.gave_up(at, fault, &Scope::default(), ledger);
             }
@@ -278,13 +287,13 @@ impl Strand {
         }
         let kinds = std::mem::take(&mut self.turn_mut().path);
         if !kinds.is_empty() {
-            ledger.path(at, Path { kinds, end: stop });
+            ledger.path(at, FaultPath { kinds, end: stop });
         }
         self.close(ledger);
     }
 
     /// Nothing of the turn follows.
-    fn close(&mut self, ledger: &mut Ledger) {
+    fn close(&mut self, ledger: &mut StatsLedger) {
         if let Some(turn) = self.turn.take() {
             ledger.faults(turn.faults.into_iter().map(|open| open.seen));
         }
@@ -292,9 +301,9 @@ impl Strand {
 }
 
 impl OpenTurn {
-    fn end_all(&mut self, is_meant: impl Fn(&Open) -> bool, fate: Fate) {
+    fn end_all(&mut self, is_meant: impl Fn(&OpenFault) -> bool, fate: FaultResolution) {
         for open in &mut self.faults {
-            if open.seen.fate == Fate::Passed && is_meant(open) {
+            if open.seen.fate == FaultResolution::Ignored && is_meant(open) {
                 open.seen.fate = fate;
             }
         }

@@ -11,7 +11,7 @@ use budao_core::{
     event::{SessionId, Stage, StopReason},
 };
 
-use super::meter::Meter;
+use super::metrics_recorder::MetricsRecorder;
 use crate::alerts::Alarm;
 
 /// The longest window that can be asked for; what is older is let go.
@@ -34,7 +34,7 @@ pub(super) type Name = Arc<str>;
 
 /// One fault, where it was met and how it ended.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct FaultEntry {
     pub(super) at: Timestamp,
     pub(super) session: SessionId,
     pub(super) kind: Kind,
@@ -42,24 +42,24 @@ pub(super) struct Seen {
     pub(super) model: Option<Name>,
     pub(super) stage: Option<Stage>,
     pub(super) computer: Option<Name>,
-    pub(super) fate: Fate,
+    pub(super) fate: FaultResolution,
 }
 
 /// How a fault ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum FaultResolution {
     /// Its turn went on, or is still going on, without it.
     #[default]
-    Passed,
+    Ignored,
     /// Another try worked: the runtime's, or a changed call of the model.
     Recovered,
     /// It ended its turn.
-    GivenUp,
+    NotRecovered,
 }
 
 /// The faults of a turn in order, and how it ended.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Path {
+pub(super) struct FaultPath {
     pub(super) kinds: Vec<Kind>,
     pub(super) end: StopReason,
 }
@@ -67,9 +67,9 @@ pub(super) struct Path {
 /// What came in one minute.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Minute {
-    pub(super) faults: Vec<Seen>,
+    pub(super) faults: Vec<FaultEntry>,
     pub(super) recoveries: Vec<u64>,
-    pub(super) paths: Vec<Path>,
+    pub(super) paths: Vec<FaultPath>,
     /// Tries that were made again.
     pub(super) retries: u64,
     /// Of things that were tried again: those that worked in the end, and those that did not.
@@ -88,9 +88,9 @@ impl Minute {
 
 /// Everything that was counted.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct StatsLedger {
     /// Who else is told, at once.
-    meter: Option<Meter>,
+    meter: Option<MetricsRecorder>,
     /// What alerts are made of, and from when on.
     alarms: Option<(Timestamp, Vec<Alarm>)>,
     minutes: BTreeMap<i64, Minute>,
@@ -121,8 +121,8 @@ impl Names {
     }
 }
 
-impl Ledger {
-    pub(super) fn telling(meter: Meter) -> Self {
+impl StatsLedger {
+    pub(super) fn with_metrics(meter: MetricsRecorder) -> Self {
         Self { meter: Some(meter), ..Self::default() }
     }
 
@@ -139,7 +139,7 @@ impl Ledger {
     }
 
     /// A fault was met; how it ends is counted when that is known.
-    pub(super) fn met(&mut self, seen: &Seen, fault: &Fault) {
+    pub(super) fn met(&mut self, seen: &FaultEntry, fault: &Fault) {
         if let Some(meter) = &mut self.meter {
             meter.fault(seen);
         }
@@ -169,14 +169,14 @@ impl Ledger {
 
     pub(super) fn retry(&mut self, at: Timestamp) {
         self.at(at).retries += 1;
-        self.tell(|meter| meter.retry(at));
+        self.with_recorder(|meter| meter.retry(at));
     }
 
     /// Something that was tried again worked in the end, or did not.
     pub(super) fn retried(&mut self, at: Timestamp, worked: bool) {
         let minute = self.at(at);
         *(if worked { &mut minute.succeeded } else { &mut minute.failed }) += 1;
-        self.tell(|meter| meter.retried(at, worked));
+        self.with_recorder(|meter| meter.retried(at, worked));
     }
 
     pub(super) fn turn_began(&mut self, at: Timestamp) {
@@ -184,32 +184,32 @@ impl Ledger {
     }
 
     pub(super) fn turn_ended(&self, at: Timestamp, stop: StopReason, took: Duration) {
-        self.tell(|meter| meter.turn(at, stop, took));
+        self.with_recorder(|meter| meter.turn(at, stop, took));
     }
 
     pub(super) fn step(&mut self, at: Timestamp, model: &Name) {
         *self.at(at).steps.entry(Arc::clone(model)).or_default() += 1;
-        self.tell(|meter| meter.step(at, model));
+        self.with_recorder(|meter| meter.step(at, model));
     }
 
     pub(super) fn answer(&self, at: Timestamp, took: Duration) {
-        self.tell(|meter| meter.answer(at, took));
+        self.with_recorder(|meter| meter.answer(at, took));
     }
 
     pub(super) fn call(&mut self, at: Timestamp, tool: &Name, worked: bool, took: Duration) {
         *self.at(at).calls.entry(Arc::clone(tool)).or_default() += 1;
-        self.tell(|meter| meter.call(at, tool, worked, took));
+        self.with_recorder(|meter| meter.call(at, tool, worked, took));
     }
 
     pub(super) fn late(&self, at: Timestamp) {
-        self.tell(|meter| meter.late(at));
+        self.with_recorder(|meter| meter.late(at));
     }
 
     pub(super) fn lost(&self, at: Timestamp) {
-        self.tell(|meter| meter.lost(at));
+        self.with_recorder(|meter| meter.lost(at));
     }
 
-    fn tell(&self, tell: impl FnOnce(&Meter)) {
+    fn with_recorder(&self, tell: impl FnOnce(&MetricsRecorder)) {
         if let Some(meter) = &self.meter {
             tell(meter);
         }
@@ -221,7 +221,7 @@ impl Ledger {
     }
 
     /// Takes over what a turn met.
-    pub(super) fn faults(&mut self, faults: impl IntoIterator<Item = Seen>) {
+    pub(super) fn faults(&mut self, faults: impl IntoIterator<Item = FaultEntry>) {
         for seen in faults {
             self.at(seen.at).faults.push(seen);
             self.rows += 1;
@@ -231,10 +231,10 @@ impl Ledger {
     pub(super) fn recovery(&mut self, at: Timestamp, millis: u64) {
         self.at(at).recoveries.push(millis);
         self.rows += 1;
-        self.tell(|meter| meter.recovery(at, Duration::from_millis(millis)));
+        self.with_recorder(|meter| meter.recovery(at, Duration::from_millis(millis)));
     }
 
-    pub(super) fn path(&mut self, at: Timestamp, path: Path) {
+    pub(super) fn path(&mut self, at: Timestamp, path: FaultPath) {
         self.at(at).paths.push(path);
         self.rows += 1;
     }
@@ -277,8 +277,8 @@ pub(super) fn before(at: Timestamp, length: Duration) -> Timestamp {
 mod tests {
     use super::*;
 
-    fn seen(at: Timestamp) -> Seen {
-        Seen {
+    fn seen(at: Timestamp) -> FaultEntry {
+        FaultEntry {
             at,
             session: SessionId(uuid::Uuid::nil()),
             kind: Kind::DiskFull,
@@ -286,13 +286,13 @@ mod tests {
             model: None,
             stage: None,
             computer: None,
-            fate: Fate::Passed,
+            fate: FaultResolution::Ignored,
         }
     }
 
     #[test]
     fn too_many_faults_push_out_the_oldest_and_it_is_said_from_when_on_all_are_there() {
-        let mut ledger = Ledger::default();
+        let mut ledger = StatsLedger::default();
         let start = Timestamp::from_micros(1_794_729_600_000_000);
         for number in 0..3_u64 {
             let at = start.after(Duration::from_mins(number));
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_is_older_than_the_longest_window_is_let_go_without_a_word() {
-        let mut ledger = Ledger::default();
+        let mut ledger = StatsLedger::default();
         let start = Timestamp::from_micros(1_794_729_600_000_000);
         ledger.faults([seen(start)]);
         ledger.trim(start.after(KEPT + Duration::from_mins(2)));
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn names_beyond_the_bound_share_one() {
-        let mut ledger = Ledger::default();
+        let mut ledger = StatsLedger::default();
         for number in 0..NAMES {
             ledger.tool(&format!("tool_{number}"));
         }

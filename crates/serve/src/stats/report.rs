@@ -14,7 +14,7 @@ use budao_core::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::ledger::{Fate, Ledger, Seen, before};
+use super::ledger::{FaultEntry, FaultResolution, StatsLedger, before};
 
 /// Rows of a table in the answer.
 const ROWS: usize = 50;
@@ -173,12 +173,12 @@ pub(crate) struct Recovery {
     p90: Option<u64>,
     p99: Option<u64>,
     /// Each class once: those up to `le` that are in no class before.
-    histogram: Vec<Class>,
+    histogram: Vec<HistogramBucket>,
 }
 
 /// Recoveries that took about as long.
 #[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
-pub(crate) struct Class {
+pub(crate) struct HistogramBucket {
     /// At most this many milliseconds; none for the rest.
     le: Option<u64>,
     n: u64,
@@ -238,17 +238,17 @@ pub(crate) struct SessionCount {
 }
 
 impl Counts {
-    fn add(&mut self, fate: Fate) {
+    fn add(&mut self, fate: FaultResolution) {
         self.count += 1;
-        self.recovered += u64::from(fate == Fate::Recovered);
-        self.given_up += u64::from(fate == Fate::GivenUp);
+        self.recovered += u64::from(fate == FaultResolution::Recovered);
+        self.given_up += u64::from(fate == FaultResolution::NotRecovered);
     }
 }
 
 impl Report {
     pub(super) fn new<'a>(
-        ledger: &'a Ledger,
-        open: impl Iterator<Item = &'a Seen>,
+        ledger: &'a StatsLedger,
+        open: impl Iterator<Item = &'a FaultEntry>,
         window: Window,
         now: Timestamp,
         complete: bool,
@@ -256,7 +256,7 @@ impl Report {
         let since = bucket_of(before(now, window.length()), window);
         let minutes: Vec<_> = ledger.since(since).collect();
         let closed = minutes.iter().flat_map(|minute| &minute.faults);
-        let seen: Vec<&Seen> = closed.chain(open).filter(|seen| seen.at >= since).collect();
+        let seen: Vec<&FaultEntry> = closed.chain(open).filter(|seen| seen.at >= since).collect();
         let (mut calls, mut steps) = (BTreeMap::new(), BTreeMap::new());
         let (mut retries, mut turns) = (Retries::default(), 0);
         for minute in &minutes {
@@ -328,7 +328,7 @@ fn bucket_of(at: Timestamp, window: Window) -> Timestamp {
     Timestamp::from_micros(at.as_micros().saturating_sub(at.as_micros().rem_euclid(length)))
 }
 
-fn buckets(seen: &[&Seen], since: Timestamp, window: Window, now: Timestamp) -> Vec<Bucket> {
+fn buckets(seen: &[&FaultEntry], since: Timestamp, window: Window, now: Timestamp) -> Vec<Bucket> {
     let mut counted: BTreeMap<Timestamp, BTreeMap<&'static str, u64>> = BTreeMap::new();
     let mut at = since;
     while at <= now {
@@ -343,7 +343,7 @@ fn buckets(seen: &[&Seen], since: Timestamp, window: Window, now: Timestamp) -> 
     counted.into_iter().map(|(at, by_kind)| Bucket { at: at.to_string(), by_kind }).collect()
 }
 
-fn kinds(seen: &[&Seen]) -> Vec<KindCount> {
+fn kinds(seen: &[&FaultEntry]) -> Vec<KindCount> {
     let mut counted: BTreeMap<Kind, Counts> = BTreeMap::new();
     for seen in seen {
         counted.entry(seen.kind).or_default().add(seen.fate);
@@ -362,8 +362,8 @@ fn kinds(seen: &[&Seen]) -> Vec<KindCount> {
 
 /// Faults by a name they have, the most frequent first; also names without any.
 fn table<'a>(
-    seen: &[&'a Seen],
-    name: impl Fn(&'a Seen) -> Option<&'a str>,
+    seen: &[&'a FaultEntry],
+    name: impl Fn(&'a FaultEntry) -> Option<&'a str>,
     known: impl IntoIterator<Item = &'a str>,
 ) -> impl Iterator<Item = (&'a str, Counts)> {
     let mut counted: BTreeMap<&str, Counts> =
@@ -378,7 +378,7 @@ fn table<'a>(
     rows.into_iter().take(ROWS)
 }
 
-fn paths<'a>(paths: impl Iterator<Item = &'a super::ledger::Path>) -> Vec<PathCount> {
+fn paths<'a>(paths: impl Iterator<Item = &'a super::ledger::FaultPath>) -> Vec<PathCount> {
     let mut counted: BTreeMap<Vec<&'static str>, u64> = BTreeMap::new();
     for path in paths {
         let kinds = path.kinds.iter().map(|kind| kind.row().name);
@@ -390,10 +390,10 @@ fn paths<'a>(paths: impl Iterator<Item = &'a super::ledger::Path>) -> Vec<PathCo
     rows
 }
 
-fn unrecoverable(seen: &[&Seen]) -> Vec<SessionCount> {
-    let mut counted: HashMap<SessionId, (u64, &Seen)> = HashMap::new();
+fn unrecoverable(seen: &[&FaultEntry]) -> Vec<SessionCount> {
+    let mut counted: HashMap<SessionId, (u64, &FaultEntry)> = HashMap::new();
     for seen in seen {
-        if seen.fate == Fate::GivenUp || !seen.kind.row().recoverable {
+        if seen.fate == FaultResolution::NotRecovered || !seen.kind.row().recoverable {
             let row = counted.entry(seen.session).or_insert((0, seen));
             row.0 += 1;
             if seen.at >= row.1.at {
@@ -405,7 +405,7 @@ fn unrecoverable(seen: &[&Seen]) -> Vec<SessionCount> {
     rows.sort_by_key(|(session, (n, last))| {
         (std::cmp::Reverse(*n), std::cmp::Reverse(last.at), *session)
     });
-    let row = |(session, (n, last)): (SessionId, (u64, &Seen))| SessionCount {
+    let row = |(session, (n, last)): (SessionId, (u64, &FaultEntry))| SessionCount {
         session_id: session.to_string(),
         n,
         last_code: last.kind.row().code,
@@ -427,7 +427,7 @@ impl Recovery {
             let upto = le.map_or(millis.len(), |le| millis.partition_point(|value| *value <= le));
             let n = (upto - below) as u64;
             below = upto;
-            Class { le, n }
+            HistogramBucket { le, n }
         };
         let histogram = CLASSES.map(Some).into_iter().chain([None]).map(&mut class).collect();
         Self {

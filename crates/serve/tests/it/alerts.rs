@@ -28,8 +28,8 @@ use serde_json::Value;
 use tokio::{net::TcpListener, sync::mpsc};
 
 use crate::{
-    stage::{PATIENCE, Setup, Stage, sqlite},
-    stats::Writer,
+    fixture::{Fixture, Setup, TEST_TIMEOUT, sqlite},
+    stats::RecordWriter,
 };
 
 /// A webhook that says what it got, and takes it only when it is told to.
@@ -68,11 +68,11 @@ impl Webhook {
     }
 
     async fn next(&mut self) -> Value {
-        tokio::time::timeout(PATIENCE, self.got.recv()).await.unwrap().unwrap()
+        tokio::time::timeout(TEST_TIMEOUT, self.got.recv()).await.unwrap().unwrap()
     }
 }
 
-async fn stage(journal: &Arc<dyn Journal>, hook: &Webhook, cursor: &std::path::Path) -> Stage {
+async fn stage(journal: &Arc<dyn Journal>, hook: &Webhook, cursor: &std::path::Path) -> Fixture {
     let mut setup = Setup::new(Script::new()).on(journal).with(|config| {
         config.alerts = Some(Alerts {
             webhook: hook.url.clone().into(),
@@ -81,16 +81,16 @@ async fn stage(journal: &Arc<dyn Journal>, hook: &Webhook, cursor: &std::path::P
         });
         config.core.retry.base = Duration::from_millis(20);
     });
-    setup.world = world::real();
+    setup.world = world::system();
     setup.open_without_recovery().await
 }
 
 /// A turn that ends with this fault, now.
 async fn fails(journal: &Arc<dyn Journal>, number: u128, kind: Kind) {
-    let mut writer = Writer::at(number, world::real().clock.now(), None);
+    let mut writer = RecordWriter::at(number, world::system().clock.now(), None);
     let fault = Fault::new(kind, Operation::AppendRecords)
         .with(Fact::Path, "journal.db")
-        .because("the key is sk-not-shown");
+        .with_cause("the key is sk-not-shown");
     writer.put(Event::FaultRaised { fault, scope: budao_core::event::Scope::default() });
     writer.write(journal).await;
 }

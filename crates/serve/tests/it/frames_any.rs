@@ -21,11 +21,12 @@ fn any_records() -> impl Strategy<Value = Vec<Record>> {
         let mut record = known[index].clone();
         (record.turn, record.at) = (turn, Timestamp::from_micros(micros));
         match &mut record.event {
-            Event::TextCame { step: at, text: words }
-            | Event::ThoughtCame { step: at, text: words } => {
+            Event::TextDelta { step: at, text: words }
+            | Event::ThinkingDelta { step: at, text: words } => {
                 (*at, *words) = (step, text);
             }
-            Event::CallEnded { call: id, tool, .. } | Event::CallStarted { call: id, tool, .. } => {
+            Event::ToolCallEnded { call: id, tool, .. }
+            | Event::ToolCallStarted { call: id, tool, .. } => {
                 (*id, *tool) = (call(&text), text);
             }
             Event::TaskEnded { task, .. } | Event::TaskRestarted { task, .. } => {

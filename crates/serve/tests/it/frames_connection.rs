@@ -12,7 +12,8 @@ use budao_serve::{
     frame::{
         Frame, close,
         connection::{
-            self, Asked, Coverage, Exported, GapReason, Head, Hello, Restored, Resumption,
+            self, CommandRef, Coverage, ExportedState, GapReason, Head, Hello, RestoredState,
+            Resumption,
         },
     },
     inbound::{Limits, parse},
@@ -40,10 +41,11 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
         json_depth: limits.json_depth,
     };
     let head = Head { session: SESSION, epoch: EPOCH, seq: 48, frame: 47 };
-    let asked = Asked { action: "cancel_task", session: Some(SESSION), command: Some(&command) };
+    let asked =
+        CommandRef { action: "cancel_task", session: Some(SESSION), command: Some(&command) };
     let more = Map::from_iter([("task_id".to_owned(), json!("2"))]);
     let refusal = parse(r#"{"event":"user.message","content":5}"#, &limits).unwrap_err();
-    let rejected = Asked { action: "message", ..asked };
+    let rejected = CommandRef { action: "message", ..asked };
     let broken = Fault::new(Kind::JournalBusy, Operation::SubmitCommand);
     let resumption = |coverage, restored| Resumption {
         session: SESSION,
@@ -55,7 +57,7 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
         restored,
     };
     let gap = Coverage::Gap { from: 43, to: 45, reason: GapReason::Age };
-    let restored = Restored { step: 2, messages: 6, stage: None };
+    let restored = RestoredState { step: 2, messages: 6, stage: None };
     let mut state = Session::default();
     state.apply_all(&history(lang)[..48]);
     vec![
@@ -72,7 +74,7 @@ pub(crate) fn samples(lang: Lang) -> Vec<Frame> {
         connection::replayed(at, head, 5, Coverage::Complete, lang),
         connection::exported(
             at,
-            &Exported {
+            &ExportedState {
                 session: SESSION,
                 command: Some(&command),
                 epoch: EPOCH,
@@ -114,7 +116,7 @@ fn a_rejection_names_the_command_the_field_and_the_rule() {
     assert_eq!(said["field"], "session_id");
     assert_eq!(said["recovery_strategy"], "escalate_to_user");
     let lost = Fault::new(Kind::UnknownSession, Operation::SubmitCommand).with(Fact::Session, "x");
-    let asked = Asked { action: "cancel", session: None, command: None };
+    let asked = CommandRef { action: "cancel", session: None, command: None };
     let frame = connection::rejected(Timestamp::from_micros(START), asked, &lost, Lang::En);
     assert_eq!(frame.name(), "error.validation");
 }

@@ -8,7 +8,7 @@ use budao_core::{
     },
     fault::{Fact, Mismatch, Operation},
     message::{Block, CallId, ModelStop, ToolUse, Usage},
-    pipeline::plan::Draft,
+    pipeline::plan::PlanDraft,
     tool::{Failure, Outcome, Output, Todo, TodoStatus},
     trace::Trace,
 };
@@ -24,12 +24,12 @@ pub(crate) const EPOCH: Epoch = Epoch(0x5eed_0001);
 pub(crate) const START: i64 = 1_794_729_600_000_000;
 
 /// Writes records, a quarter of a second apart.
-pub(crate) struct Writer {
+pub(crate) struct RecordWriter {
     pub(crate) records: Vec<Record>,
     turn: u64,
 }
 
-impl Writer {
+impl RecordWriter {
     fn put(&mut self, event: Event) {
         let seq = self.records.len() as u64 + 1;
         if let Event::TurnStarted { .. } = event {
@@ -56,7 +56,7 @@ impl Writer {
     }
 
     fn say(&mut self, step: u32, text: &str) {
-        self.put(Event::TextCame { step, text: text.to_owned() });
+        self.put(Event::TextDelta { step, text: text.to_owned() });
     }
 
     fn answer(&mut self, step: u32, text: &str) {
@@ -109,7 +109,7 @@ fn in_step(step: u32) -> Scope {
 
 /// The whole story in one language.
 pub(crate) fn history(language: Lang) -> Vec<Record> {
-    let mut writer = Writer { records: Vec::new(), turn: 0 };
+    let mut writer = RecordWriter { records: Vec::new(), turn: 0 };
     opening(&mut writer, language);
     chat(&mut writer);
     calls(&mut writer);
@@ -121,7 +121,7 @@ pub(crate) fn history(language: Lang) -> Vec<Record> {
     writer.records
 }
 
-fn opening(writer: &mut Writer, language: Lang) {
+fn opening(writer: &mut RecordWriter, language: Lang) {
     let settings = Settings {
         language,
         model: "demo".to_owned(),
@@ -134,10 +134,10 @@ fn opening(writer: &mut Writer, language: Lang) {
 }
 
 /// A turn whose first try is cut, and which then answers.
-fn chat(writer: &mut Writer) {
+fn chat(writer: &mut RecordWriter) {
     writer.message("m-1", "What is the weather in Beijing?");
     writer.ask(1, 1);
-    writer.put(Event::ThoughtCame { step: 1, text: "They ask about today.".to_owned() });
+    writer.put(Event::ThinkingDelta { step: 1, text: "They ask about today.".to_owned() });
     writer.say(1, "It is ");
     writer.put(Event::AnswerAbandoned { step: 1, attempt: 1 });
     let fault = Fault::new(Kind::RequestTimedOut, Operation::ModelRequest)
@@ -166,7 +166,7 @@ fn chat(writer: &mut Writer) {
 }
 
 /// A turn that calls tools: one is asked about, one does not fit, one is retried.
-fn calls(writer: &mut Writer) {
+fn calls(writer: &mut RecordWriter) {
     writer.message("m-2", "Write it into notes.txt.");
     writer.ask(1, 1);
     writer.say(1, "I write it down.");
@@ -194,7 +194,7 @@ fn calls(writer: &mut Writer) {
     let fault = Fault::new(Kind::InvalidArguments, Operation::ToolCall)
         .with(Fact::ToolName, "fs_read")
         .mismatch(mismatch);
-    writer.put(Event::CallEnded {
+    writer.put(Event::ToolCallEnded {
         call: call("call_2_1_2"),
         tool: "fs_read".to_owned(),
         outcome: Outcome::Failed(Failure { fault, data: None, note: None }),
@@ -211,7 +211,7 @@ fn calls(writer: &mut Writer) {
     compacted(writer);
 }
 
-fn asked_about(writer: &mut Writer) {
+fn asked_about(writer: &mut RecordWriter) {
     let (id, tool) = (call("call_2_1_1"), "fs_write".to_owned());
     let arguments = json!({ "path": "notes.txt", "text": "sunny" });
     let question = QuestionId("ask_call_2_1_1".into());
@@ -234,7 +234,7 @@ fn asked_about(writer: &mut Writer) {
         note: Some("only this file".to_owned()),
         arguments: None,
     });
-    writer.put(Event::CallStarted {
+    writer.put(Event::ToolCallStarted {
         call: id.clone(),
         tool: tool.clone(),
         arguments,
@@ -242,17 +242,17 @@ fn asked_about(writer: &mut Writer) {
         attempt: 1,
         idempotent: false,
     });
-    writer.put(Event::OutputCame { call: id.clone(), text: "writing…\n".to_owned() });
+    writer.put(Event::ToolOutputDelta { call: id.clone(), text: "writing…\n".to_owned() });
     let (topic, data) = ("progress".to_owned(), json!({ "bytes": 5 }));
-    writer.put(Event::CallNoted { call: id.clone(), tool: tool.clone(), topic, data });
+    writer.put(Event::ToolCallAnnotated { call: id.clone(), tool: tool.clone(), topic, data });
     writer.put(Event::FileSeen { path: "notes.txt".to_owned(), digest: None });
     let output = Output { data: json!({ "path": "notes.txt", "bytes": 5 }), ..Output::default() };
     let outcome = Outcome::Done(output);
-    writer.put(Event::CallEnded { call: id, tool, outcome, duration_ms: 12 });
+    writer.put(Event::ToolCallEnded { call: id, tool, outcome, duration_ms: 12 });
 }
 
 /// The next request is too long; the history is shortened, and it works.
-fn compacted(writer: &mut Writer) {
+fn compacted(writer: &mut RecordWriter) {
     writer.ask(2, 1);
     let fault = Fault::new(Kind::ContextTooLong, Operation::ModelRequest).attempt(1, 3);
     writer.put(Event::FaultRaised { fault, scope: in_step(2) });
@@ -286,13 +286,13 @@ fn compacted(writer: &mut Writer) {
 }
 
 /// A key that is wrong: told, given up, the turn failed, the session ended.
-fn trouble(writer: &mut Writer) {
+fn trouble(writer: &mut RecordWriter) {
     writer.message("m-4", "Hello?");
     writer.ask(1, 1);
     let fault = Fault::new(Kind::ModelAuthentication, Operation::ModelRequest)
         .with(Fact::Service, "anthropic")
         .with(Fact::RequiredConfig, vec!["ANTHROPIC_API_KEY".to_owned()])
-        .traced(Trace::from_random(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736));
+        .with_trace(Trace::from_random(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736));
     let told = fault.clone().attempt(1, 3);
     writer.put(Event::FaultRaised { fault: told, scope: in_step(1) });
     writer.put(Event::RecoveryFailed { fault: fault.clone(), scope: in_step(1) });
@@ -301,7 +301,7 @@ fn trouble(writer: &mut Writer) {
 }
 
 /// A watcher is lost, the process is killed, a question expires, somebody stops the run.
-fn interruptions(writer: &mut Writer) {
+fn interruptions(writer: &mut RecordWriter) {
     writer.message("m-5", "Look again.");
     writer.ask(1, 1);
     writer.put(Event::ObserverLost {
@@ -325,7 +325,7 @@ fn interruptions(writer: &mut Writer) {
 }
 
 /// Plan, confirm, solve (one restarted, one failing), aggregate.
-fn pipeline(writer: &mut Writer) {
+fn pipeline(writer: &mut RecordWriter) {
     let question = "Compare the weather of Beijing and Oslo.".to_owned();
     writer.put(Event::PipelineAccepted {
         command: "m-6".into(),
@@ -383,8 +383,8 @@ fn not_a_plan() -> Fault {
         })
 }
 
-fn confirmed(writer: &mut Writer, tasks: &[Task]) {
-    let draft = Draft { tasks: tasks.to_vec(), summary: "One task a city.".to_owned() };
+fn confirmed(writer: &mut RecordWriter, tasks: &[Task]) {
+    let draft = PlanDraft { tasks: tasks.to_vec(), summary: "One task a city.".to_owned() };
     let question = QuestionId("ask_plan_6_1".into());
     writer.put(Event::QuestionAsked {
         question: question.clone(),
@@ -408,7 +408,7 @@ fn confirmed(writer: &mut Writer, tasks: &[Task]) {
 }
 
 /// The other ends: an aggregation that fails or is stopped, plans that are refused or given up.
-fn stopped_pipelines(writer: &mut Writer) {
+fn stopped_pipelines(writer: &mut RecordWriter) {
     let tasks = vec![task("a", "Weather of Rome")];
     given(writer, "m-7", &tasks);
     let fault = Fault::new(Kind::ModelOverloaded, Operation::Aggregate)
@@ -455,7 +455,7 @@ fn stopped_pipelines(writer: &mut Writer) {
     writer.end(StopReason::EndTurn, None);
 }
 
-fn given(writer: &mut Writer, command: &str, tasks: &[Task]) {
+fn given(writer: &mut RecordWriter, command: &str, tasks: &[Task]) {
     writer.put(Event::PipelineAccepted {
         command: command.into(),
         question: "The weather of Rome".to_owned(),
@@ -470,7 +470,7 @@ fn given(writer: &mut Writer, command: &str, tasks: &[Task]) {
     writer.put(Event::AggregateStarted { completed: 1, failed: 0 });
 }
 
-fn planned(writer: &mut Writer, command: &str, question: &str) {
+fn planned(writer: &mut RecordWriter, command: &str, question: &str) {
     let (question, confirm, tasks) = (question.to_owned(), false, None);
     let asked = question.clone();
     writer.put(Event::PipelineAccepted { command: command.into(), question, confirm, tasks });
@@ -478,7 +478,7 @@ fn planned(writer: &mut Writer, command: &str, question: &str) {
     writer.put(Event::PlanStarted { question: asked });
 }
 
-fn refused(writer: &mut Writer, fault: Fault) {
+fn refused(writer: &mut RecordWriter, fault: Fault) {
     writer.put(Event::PlanRefused { fault: fault.clone() });
     writer.put(Event::PipelineEnded { complete: false });
     let scope = Scope { stage: Some(Stage::Planning), ..Scope::default() };
@@ -486,8 +486,8 @@ fn refused(writer: &mut Writer, fault: Fault) {
     writer.end(StopReason::Failed, Some(fault));
 }
 
-fn ending(writer: &mut Writer) {
-    writer.put(Event::Noted { topic: "serve.nonce".to_owned(), data: json!("n-1") });
+fn ending(writer: &mut RecordWriter) {
+    writer.put(Event::Annotated { topic: "serve.nonce".to_owned(), data: json!("n-1") });
     writer.message("m-13", "And now?");
     let content = vec![Block::Text("Never mind.".to_owned())];
     writer.put(Event::MessageAccepted { command: "m-14".into(), content });
@@ -498,7 +498,7 @@ fn ending(writer: &mut Writer) {
 
 /// The beginning of a session that solves a task of another's plan.
 pub(crate) fn child(language: Lang) -> Vec<Record> {
-    let mut writer = Writer { records: Vec::new(), turn: 0 };
+    let mut writer = RecordWriter { records: Vec::new(), turn: 0 };
     let settings = Settings { language, ..Settings::default() };
     let origin = Some(Origin::Stage {
         parent: SESSION,

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Setup, Stage, assert_whole, seqs, words};
+use crate::fixture::{Fixture, Setup, TEST_TIMEOUT, assert_whole, seqs, words};
 
 pub(crate) fn client() -> Client {
     // No TLS is spoken here, but the library wants to know how.
@@ -16,7 +16,7 @@ pub(crate) fn client() -> Client {
     Client::new()
 }
 
-async fn post(stage: &Stage, path: &str, body: Value) -> (u16, Value) {
+async fn post(stage: &Fixture, path: &str, body: Value) -> (u16, Value) {
     let response = client()
         .post(stage.url(path))
         .header("content-type", "application/json")
@@ -28,7 +28,7 @@ async fn post(stage: &Stage, path: &str, body: Value) -> (u16, Value) {
     (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
 }
 
-pub(crate) async fn get(stage: &Stage, path: &str) -> (u16, Value) {
+pub(crate) async fn get(stage: &Fixture, path: &str) -> (u16, Value) {
     let response = client().get(stage.url(path)).send().await.unwrap();
     let status = response.status().as_u16();
     (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
@@ -36,7 +36,7 @@ pub(crate) async fn get(stage: &Stage, path: &str) -> (u16, Value) {
 
 /// The events of a session after an id, up to the first with this name, and the last id.
 async fn events(
-    stage: &Stage,
+    stage: &Fixture,
     session: &str,
     after: Option<&str>,
     until: &str,
@@ -50,7 +50,8 @@ async fn events(
     let mut body = response.bytes_stream();
     let (mut text, mut frames, mut last) = (String::new(), Vec::new(), String::new());
     loop {
-        let chunk = tokio::time::timeout(PATIENCE, body.next()).await.unwrap().unwrap().unwrap();
+        let chunk =
+            tokio::time::timeout(TEST_TIMEOUT, body.next()).await.unwrap().unwrap().unwrap();
         text.push_str(std::str::from_utf8(&chunk).unwrap());
         while let Some(end) = text.find("\n\n") {
             let event: String = text.drain(..end + 2).collect();
@@ -70,7 +71,7 @@ async fn events(
     }
 }
 
-async fn create(stage: &Stage) -> String {
+async fn create(stage: &Fixture) -> String {
     let (status, body) = post(stage, "/v1/sessions", json!({})).await;
     assert_eq!(status, 201, "{body}");
     body["session_id"].as_str().unwrap().to_owned()

@@ -8,7 +8,8 @@ use budao_core::{
     tool::Mode,
 };
 use budao_serve::inbound::{
-    Creation, Cursor, EVENTS, Inbound, Limits, OnDisconnect, PlanWish, Refusal, Request, parse,
+    Cursor, EVENTS, Inbound, Limits, OnDisconnect, PlanPreference, Refusal, Request,
+    SessionRequest, parse,
 };
 use proptest::prelude::*;
 use rstest::rstest;
@@ -76,7 +77,7 @@ fn a_message_is_text_or_an_object(#[case] content: Value, #[case] text: &str) {
 fn a_message_may_be_a_question_for_a_plan(#[case] mut frame: Value, #[case] confirm: bool) {
     frame["event"] = "user.message".into();
     let content = vec![Block::Text("Plan this".to_owned())];
-    assert_eq!(asks(frame), Request::Message { content, plan: Some(PlanWish { confirm }) });
+    assert_eq!(asks(frame), Request::Message { content, plan: Some(PlanPreference { confirm }) });
 }
 
 #[rstest]
@@ -144,7 +145,7 @@ fn a_session_is_created_as_wished() {
     });
     let inbound = read(&frame).unwrap();
     assert_eq!(inbound.command.unwrap().to_string(), "c-1");
-    let expected = Creation {
+    let expected = SessionRequest {
         language: Some(Lang::Zh),
         title: Some("Desk".to_owned()),
         model: Some("demo".to_owned()),
@@ -153,7 +154,7 @@ fn a_session_is_created_as_wished() {
         tools: Some(vec!["fs_*".to_owned()]),
         max_steps: Some(4),
         on_disconnect: Some(OnDisconnect::Cancel),
-        plan: Some(PlanWish { confirm: true }),
+        plan: Some(PlanPreference { confirm: true }),
         labels: vec![("client_id", "web".to_owned())],
     };
     assert_eq!(inbound.request, Request::CreateSession(Box::new(expected)));

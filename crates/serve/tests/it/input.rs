@@ -8,7 +8,7 @@ use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::stage::{Setup, seq, seqs};
+use crate::fixture::{Setup, seq, seqs};
 
 #[tokio::test]
 async fn whatever_is_sent_is_answered_once_and_the_connection_goes_on() {

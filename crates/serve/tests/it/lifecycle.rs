@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use budao_core::event::Event;
-use budao_journal::{PageLimits, State};
+use budao_journal::{PageLimits, SessionState};
 use budao_models::Script;
 use budao_serve::OnDisconnect;
 use serde_json::{Value, json};
 
-use crate::stage::{Client, Setup, Stage, memory, sqlite};
+use crate::fixture::{Client, Fixture, Setup, memory, sqlite};
 
 fn asking() -> Script {
     Script::new().call("write", json!({})).say("it is written").forever()
@@ -52,7 +52,7 @@ async fn a_question_survives_a_cut_is_asked_again_and_counts_once() {
 async fn a_question_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let journal = sqlite(&directory).await;
-    let script = || asking().order(budao_models::script::Order::History);
+    let script = || asking().order(budao_models::script::StepOrder::History);
     let stage = Setup::new(script()).on(&journal).open().await;
     let mut client = stage.client().await;
     let session = client.create(json!({})).await;
@@ -108,10 +108,10 @@ async fn a_cancel_ends_the_turn_and_the_session_goes_on() {
     client.until("agent.final_answer").await;
 }
 
-async fn until_cancelled(stage: &Stage, session: &str) {
+async fn until_cancelled(stage: &Fixture, session: &str) {
     let mut records = stage.journal.follow(session.parse().unwrap(), 0);
     while let Some(batch) = futures::StreamExt::next(&mut records).await {
-        let ended = |stored: &budao_journal::Stored| {
+        let ended = |stored: &budao_journal::StoredRecord| {
             matches!(stored.event().unwrap(), Event::TurnEnded { .. })
         };
         if batch.unwrap().iter().any(ended) {
@@ -201,7 +201,7 @@ async fn sessions_past_their_time_are_removed() {
     client.until("system.error").await;
     let found = journal.sessions(budao_journal::Filter::default()).await.unwrap();
     assert!(found.iter().all(|summary| summary.session.to_string() != session));
-    assert!(found.iter().all(|summary| summary.state == State::Idle));
+    assert!(found.iter().all(|summary| summary.state == SessionState::Idle));
 }
 
 #[tokio::test]

@@ -4,20 +4,20 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails where it should")]
 #![allow(clippy::print_stderr, reason = "what was not tested is said")]
 
+mod access;
 mod alerts;
+mod conversation;
+mod fixture;
 mod frames;
 mod frames_any;
 mod frames_connection;
 mod frames_history;
 mod frames_schema;
+mod handshakes;
 mod http;
 mod inbound;
 mod input;
 mod lifecycle;
 mod page;
 mod reconnect;
-mod stage;
 mod stats;
-mod strangers;
-mod talk;
-mod who;

@@ -1,11 +1,11 @@
 //! The web page's shells, and what its scripts ask for.
 
 use budao_models::Script;
-use budao_serve::{Auth, Who};
+use budao_serve::{Auth, Identity};
 use reqwest::{Client, Response, header};
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Setup, Stage};
+use crate::fixture::{Fixture, Setup, TEST_TIMEOUT};
 
 fn client() -> Client {
     // No TLS is spoken here, but the library wants to know how.
@@ -13,7 +13,7 @@ fn client() -> Client {
     Client::new()
 }
 
-async fn get(stage: &Stage, path: &str, headers: &[(&'static str, &str)]) -> Response {
+async fn get(stage: &Fixture, path: &str, headers: &[(&'static str, &str)]) -> Response {
     let mut request = client().get(stage.url(path));
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -21,22 +21,22 @@ async fn get(stage: &Stage, path: &str, headers: &[(&'static str, &str)]) -> Res
     request.send().await.unwrap()
 }
 
-async fn json_of(stage: &Stage, path: &str, token: &str) -> (u16, Value) {
+async fn json_of(stage: &Fixture, path: &str, token: &str) -> (u16, Value) {
     let response = get(stage, path, &[("authorization", &format!("Bearer {token}"))]).await;
     let status = response.status().as_u16();
     (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
 }
 
 /// Two people: one operates, the other does not.
-async fn with_two(script: Script) -> Stage {
+async fn with_two(script: Script) -> Fixture {
     let mut auth = Auth::token("operator-token");
-    let ann = Who { tenant: "acme".to_owned(), user: "ann".to_owned(), is_operator: false };
+    let ann = Identity { tenant: "acme".to_owned(), user: "ann".to_owned(), is_operator: false };
     auth.add_token("anns-token", ann);
     Setup::new(script).with(|config| config.auth = auth).open().await
 }
 
 /// A session of ann's whose only turn is over.
-async fn run(stage: &Stage) -> String {
+async fn run(stage: &Fixture) -> String {
     let post = async |path: &str, body: Value| {
         let request = client().post(stage.url(path)).bearer_auth("anns-token");
         let request = request.header("content-type", "application/json").body(body.to_string());
@@ -54,7 +54,7 @@ async fn run(stage: &Stage) -> String {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, over).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, over).await.unwrap();
     session
 }
 
@@ -193,7 +193,7 @@ async fn a_history_in_one_answer_is_what_a_socket_sends() {
     };
     let all = lines("").await;
     let token = [("authorization", "Bearer anns-token")];
-    let mut socket = crate::stage::Client::connect(stage.address, &token).await.unwrap();
+    let mut socket = crate::fixture::Client::connect(stage.address, &token).await.unwrap();
     socket.send(json!({"event": "user.reconnect", "session_id": session})).await;
     let sent = socket.until("agent.final_answer").await;
     let placed: Vec<&Value> = sent.iter().filter(|frame| !frame["seq"].is_null()).collect();

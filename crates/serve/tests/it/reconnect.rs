@@ -7,7 +7,7 @@ use budao_models::Script;
 use budao_serve::Keyring;
 use serde_json::{Value, json};
 
-use crate::stage::{Client, Setup, Stage, assert_whole, memory, seqs, sqlite, words};
+use crate::fixture::{Client, Fixture, Setup, assert_whole, memory, seqs, sqlite, words};
 
 /// The answer, the frames that were missed, and the summary.
 async fn missed(client: &mut Client) -> (Value, Vec<Value>, Value) {
@@ -23,7 +23,7 @@ async fn missed(client: &mut Client) -> (Value, Vec<Value>, Value) {
 }
 
 /// A session whose one turn is over, and its frames.
-async fn finished(stage: &Stage) -> (String, Vec<Value>) {
+async fn finished(stage: &Fixture) -> (String, Vec<Value>) {
     let mut client = stage.client().await;
     let session = client.create(json!({})).await;
     client.ask(&session, "go on").await;
@@ -140,7 +140,7 @@ async fn after_a_restart_the_run_finishes_and_the_cursor_still_counts() {
     let directory = tempfile::tempdir().unwrap();
     let journal = sqlite(&directory).await;
     let script =
-        || words(300, Duration::from_millis(4)).order(budao_models::script::Order::History);
+        || words(300, Duration::from_millis(4)).order(budao_models::script::StepOrder::History);
     let stage = Setup::new(script()).on(&journal).open().await;
     let mut client = stage.client().await;
     let session = client.create(json!({})).await;

@@ -13,11 +13,11 @@ use budao_core::{
     event::{Origin, Scope, SessionId, Settings, Stage as PlanStage, StopReason},
     fault::{Fact, Operation},
     message::{CallId, Usage},
-    seams::{Clock, World},
     tool::{Failure, Outcome, Output},
     trace::Trace,
+    world::{Clock, World},
 };
-use budao_journal::{Append, Entry, Journal, LeaseRequest, Missing, RateQuery};
+use budao_journal::{Append, Entry, IfMissing, Journal, LeaseRequest, RateQuery};
 use budao_models::Script;
 use budao_runtime::world;
 use budao_serve::Auth;
@@ -25,8 +25,8 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::{
+    fixture::{Fixture, Setup, memory, sqlite},
     http::{client, get},
-    stage::{Setup, Stage, memory, sqlite},
 };
 
 /// 2026-11-15T08:00:00Z, which is when these tests happen.
@@ -34,12 +34,12 @@ const NOW: Timestamp = Timestamp::from_micros(1_794_729_600_000_000);
 
 /// The same time until it is moved; waits are real.
 #[derive(Debug)]
-struct Stopped {
+struct ManualClock {
     real: Arc<dyn Clock>,
     now: Mutex<Timestamp>,
 }
 
-impl Clock for Stopped {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         *self.now.lock().unwrap()
     }
@@ -49,9 +49,9 @@ impl Clock for Stopped {
     }
 }
 
-fn stopped_at(now: Timestamp) -> (World, Arc<Stopped>) {
-    let real = world::real();
-    let clock = Arc::new(Stopped { real: Arc::clone(&real.clock), now: Mutex::new(now) });
+fn stopped_at(now: Timestamp) -> (World, Arc<ManualClock>) {
+    let real = world::system();
+    let clock = Arc::new(ManualClock { real: Arc::clone(&real.clock), now: Mutex::new(now) });
     (World { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..real }, clock)
 }
 
@@ -60,13 +60,13 @@ fn stopped() -> World {
 }
 
 /// Writes a session's records, a second apart.
-pub(crate) struct Writer {
+pub(crate) struct RecordWriter {
     session: SessionId,
     at: Timestamp,
     entries: Vec<Entry>,
 }
 
-impl Writer {
+impl RecordWriter {
     fn new(number: u128, ago: Duration, origin: Option<Origin>) -> Self {
         Self::at(number, before(ago), origin)
     }
@@ -108,12 +108,12 @@ impl Writer {
     fn refused(&mut self, id: &str, tool: &str) {
         let fault = Fault::new(Kind::InvalidArguments, Operation::ToolCall);
         let (call, tool, outcome) = (CallId::from(id), tool.to_owned(), failed(fault));
-        self.put(Event::CallEnded { call, tool, outcome, duration_ms: 0 });
+        self.put(Event::ToolCallEnded { call, tool, outcome, duration_ms: 0 });
     }
 
     fn call(&mut self, id: &str, tool: &str, outcome: Outcome) {
         let (call, tool) = (CallId::from(id), tool.to_owned());
-        self.put(Event::CallStarted {
+        self.put(Event::ToolCallStarted {
             call: call.clone(),
             tool: tool.clone(),
             arguments: json!({}),
@@ -121,7 +121,7 @@ impl Writer {
             attempt: 1,
             idempotent: true,
         });
-        self.put(Event::CallEnded { call, tool, outcome, duration_ms: 10 });
+        self.put(Event::ToolCallEnded { call, tool, outcome, duration_ms: 10 });
     }
 
     fn end(&mut self, stop: StopReason, fault: Option<Fault>) {
@@ -133,7 +133,7 @@ impl Writer {
             session: self.session,
             holder: "test".to_owned(),
             ttl: Duration::from_secs(5),
-            missing: Missing::Create,
+            missing: IfMissing::Create,
             instead_of: None,
         };
         let lease = journal.take_lease(request).await.unwrap();
@@ -159,8 +159,8 @@ fn minutes(count: u64) -> Duration {
 }
 
 /// A rate limit that passes after two more tries.
-fn limited_then_fine(number: u128) -> Writer {
-    let mut writer = Writer::new(number, minutes(10), None);
+fn limited_then_fine(number: u128) -> RecordWriter {
+    let mut writer = RecordWriter::new(number, minutes(10), None);
     writer.model_fails(Kind::ModelRateLimited, 1);
     writer.model_fails(Kind::ModelRateLimited, 2);
     writer.put(Event::Recovered {
@@ -175,8 +175,8 @@ fn limited_then_fine(number: u128) -> Writer {
 }
 
 /// A call that does not fit, which the model corrects; then another tool that says no, and a way around it.
-fn corrected() -> Writer {
-    let mut writer = Writer::new(3, minutes(4), None);
+fn corrected() -> RecordWriter {
+    let mut writer = RecordWriter::new(3, minutes(4), None);
     writer.refused("call_1", "fs_read");
     writer.call("call_2", "fs_read", Outcome::Done(Output::default()));
     let no = Fault::new(Kind::ToolSaidNo, Operation::ToolCall);
@@ -186,10 +186,10 @@ fn corrected() -> Writer {
 }
 
 /// A planner whose key is wrong.
-fn refused_planner() -> Writer {
+fn refused_planner() -> RecordWriter {
     let parent = SessionId(uuid::Uuid::nil());
     let origin = Origin::Stage { parent, stage: PlanStage::Planning, task: None, depth: 1 };
-    let mut writer = Writer::new(4, minutes(3), Some(origin));
+    let mut writer = RecordWriter::new(4, minutes(3), Some(origin));
     let fault =
         Fault::new(Kind::ModelAuthentication, Operation::ModelRequest).with(Fact::Service, "demo");
     writer.put(Event::FaultRaised { fault: fault.clone(), scope: in_step() });
@@ -199,8 +199,8 @@ fn refused_planner() -> Writer {
 }
 
 /// A computer that is gone; the turn is not over.
-fn computer_gone() -> Writer {
-    let mut writer = Writer::new(5, minutes(2), None);
+fn computer_gone() -> RecordWriter {
+    let mut writer = RecordWriter::new(5, minutes(2), None);
     let fault = Fault::new(Kind::ComputerGone, Operation::ToolCall)
         .with(Fact::Computer, "workbench")
         .via("computer", "workbench");
@@ -209,8 +209,8 @@ fn computer_gone() -> Writer {
 }
 
 /// Steps used up, two hours ago: told at the end alone.
-fn exhausted() -> Writer {
-    let mut writer = Writer::new(6, minutes(120), None);
+fn exhausted() -> RecordWriter {
+    let mut writer = RecordWriter::new(6, minutes(120), None);
     let fault = Fault::new(Kind::StepsExhausted, Operation::RunTurn).with(Fact::Limit, 8);
     writer.put(Event::RecoveryFailed { fault: fault.clone(), scope: in_step() });
     writer.end(StopReason::Failed, Some(fault));
@@ -230,7 +230,7 @@ async fn known(journal: &Arc<dyn Journal>) {
     }
 }
 
-async fn stage_on(journal: &Arc<dyn Journal>) -> Stage {
+async fn stage_on(journal: &Arc<dyn Journal>) -> Fixture {
     let mut setup = Setup::new(Script::new().say("fine").forever()).on(journal);
     setup.world = stopped();
     setup.config.auth = Auth::open();
@@ -238,7 +238,7 @@ async fn stage_on(journal: &Arc<dyn Journal>) -> Stage {
     setup.open_without_recovery().await
 }
 
-async fn stats(stage: &Stage, window: &str) -> Value {
+async fn stats(stage: &Fixture, window: &str) -> Value {
     let (status, body) = get(stage, &format!("/api/stats?window={window}")).await;
     assert_eq!(status, 200, "{body}");
     body
@@ -311,7 +311,7 @@ async fn what_happens_later_is_counted_later_and_once() {
     more.write(&journal).await;
     let open = stats(&stage, "1h").await;
     assert_eq!((&open["faults"], &open["kinds"][1]["recovered"]), (&json!(3), &json!(0)));
-    Writer { session, at: NOW, entries: end }.write(&journal).await;
+    RecordWriter { session, at: NOW, entries: end }.write(&journal).await;
     let closed = stats(&stage, "1h").await;
     assert_eq!((&closed["faults"], &closed["kinds"][1]["recovered"]), (&json!(4), &json!(1)));
     assert_eq!(closed["kinds"][1]["kind"], "invalid_arguments");
@@ -338,7 +338,7 @@ async fn a_window_nobody_knows_is_refused_and_strangers_are_not_told() {
     assert_eq!(ask("/api/stats?window=1y", "of-op").await.0, 400);
 }
 
-async fn text(stage: &Stage, path: &str) -> (u16, String) {
+async fn text(stage: &Fixture, path: &str) -> (u16, String) {
     let response = client().get(stage.url(path)).send().await.unwrap();
     (response.status().as_u16(), response.text().await.unwrap())
 }
@@ -472,7 +472,7 @@ async fn ready_says_whether_the_journal_works_and_alive_whether_we_are_there() {
 #[test]
 fn rules_and_dashboard_name_only_numbers_that_exist() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let known = std::fs::read_to_string(root.join("crates/serve/src/meters.rs")).unwrap();
+    let known = std::fs::read_to_string(root.join("crates/serve/src/metrics.rs")).unwrap();
     for file in ["deploy/prometheus-rules.yml", "deploy/grafana-dashboard.json"] {
         let text = std::fs::read_to_string(root.join(file)).unwrap();
         let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';

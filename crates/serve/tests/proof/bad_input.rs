@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::stage::{Peer, Setup, Stage, runs};
+use crate::fixture::{Fixture, Peer, Setup, runs};
 
 /// Sends a text and gets its one answer, then shows that the connection still works.
 async fn refused(peer: &mut Peer, text: String) -> Value {
@@ -19,7 +19,7 @@ async fn refused(peer: &mut Peer, text: String) -> Value {
     answer
 }
 
-async fn start() -> (Stage, Peer) {
+async fn start() -> (Fixture, Peer) {
     let stage = Setup::new(runs(1)).start().await;
     let peer = stage.peer().await;
     (stage, peer)
@@ -136,6 +136,6 @@ async fn ten_thousand_commands_at_once_are_each_answered_once_and_nobody_else_no
     assert_eq!(answered, CONNECTIONS * COMMANDS);
     assert!((1..answered).contains(&accepted), "{accepted} were accepted");
     session.send("go").await.unwrap();
-    crate::stage::until(&mut events, "agent.final_answer").await;
+    crate::fixture::until(&mut events, "agent.final_answer").await;
     stage.stop().await;
 }

@@ -8,19 +8,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use budao_client::{Client, Create, Event, Events};
+use budao_client::{Client, Event, Events, SessionRequest};
 use budao_core::{
     event::{Event as Recorded, Record, SessionId},
     limits::Limits,
-    retry::Policy,
+    retry::RetryPolicy,
 };
 use budao_journal::PageLimits;
 use budao_models::OpenAi;
-use budao_runtime::world::real;
+use budao_runtime::world::system;
 use budao_testkit::{
-    provider::{Asked, Provider, Reply},
-    proxy::{Ending, Lane, Plan, Proxy},
-    sse::{Saying, openai},
+    provider::{Provider, ReceivedRequest, Reply},
+    proxy::{ConnectionPlan, Ending, Lane, Proxy},
+    sse::{ModelOutput, openai},
     world,
 };
 use futures::{StreamExt as _, stream};
@@ -28,7 +28,7 @@ use serde_json::json;
 
 use crate::{
     cuts::random_cut,
-    stage::{Setup, Stage, client_at, next, runs, seed, told, until},
+    fixture::{Fixture, Setup, client_at, next, runs, seed, told, until},
 };
 
 /// Sessions at a time; each is heard over a line of its own.
@@ -46,12 +46,12 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// When it is enough.
-struct Goal {
+struct StopCondition {
     cuts: u64,
     until: Option<Instant>,
 }
 
-impl Goal {
+impl StopCondition {
     fn of_environment() -> Self {
         let seconds = number("BUDAO_CHAOS_SECONDS");
         Self {
@@ -69,8 +69,8 @@ impl Goal {
 }
 
 /// One session from its opening to its last answer; then what was heard is held against what there is.
-async fn live(stage: &Stage, client: &Client, what: String) {
-    let (session, mut events) = client.create(Create::default()).await.unwrap();
+async fn live(stage: &Fixture, client: &Client, what: String) {
+    let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
     let mut heard = Vec::new();
     for _ in 0..MESSAGES {
         session.send("go").await.unwrap();
@@ -85,7 +85,7 @@ async fn live(stage: &Stage, client: &Client, what: String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_disconnects_loses_nothing_and_repeats_nothing() {
     let seed = seed();
-    let goal = Goal::of_environment();
+    let goal = StopCondition::of_environment();
     let stage = Setup::new(runs(6)).start().await;
     let proxy = Proxy::start(stage.address, seed).await.unwrap();
     let dice = world::seeded(seed).entropy;
@@ -111,23 +111,23 @@ async fn a_storm_of_disconnects_loses_nothing_and_repeats_nothing() {
 const FEWER: usize = 24;
 
 /// One call, then an answer, for every message.
-fn reply(asked: &Asked) -> Reply {
+fn reply(asked: &ReceivedRequest) -> Reply {
     let messages = asked.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let number = messages.len();
     let said = match messages.last().map(|last| &last["role"]) {
-        Some(role) if role == "tool" => Saying::text("All of it is done, as you asked."),
-        _ => Saying::call(&format!("call-{number}"), "mark", &json!({})),
+        Some(role) if role == "tool" => ModelOutput::text("All of it is done, as you asked."),
+        _ => ModelOutput::call(&format!("call-{number}"), "mark", &json!({})),
     };
     Reply::events(openai(&[said]))
 }
 
 /// A line to the model that breaks now and then, in the middle of an answer or before it.
-fn some_cuts(dice: &Arc<dyn budao_core::seams::Entropy>) -> Plan {
+fn some_cuts(dice: &Arc<dyn budao_core::world::Entropy>) -> ConnectionPlan {
     match dice.bits() % 6 {
-        0 => Plan::down(Lane::default().cut(dice.bits() % 900, Ending::Reset)),
-        1 => Plan::down(Lane::default().cut(dice.bits() % 900, Ending::Close)),
-        2 => Plan::down(Lane::default().torn(30)),
-        _ => Plan::clean(),
+        0 => ConnectionPlan::down(Lane::default().cut(dice.bits() % 900, Ending::Reset)),
+        1 => ConnectionPlan::down(Lane::default().cut(dice.bits() % 900, Ending::Close)),
+        2 => ConnectionPlan::down(Lane::default().torn(30)),
+        _ => ConnectionPlan::clean(),
     }
 }
 
@@ -146,7 +146,7 @@ async fn until_it_ends(events: &mut Events) -> Vec<Event> {
 }
 
 /// Everything the journal has of a session.
-async fn records(stage: &Stage, session: SessionId) -> Vec<Record> {
+async fn records(stage: &Fixture, session: SessionId) -> Vec<Record> {
     let limits = PageLimits { records: 100_000, bytes: usize::MAX };
     let page = stage.journal.read(session, 0, limits).await.unwrap();
     page.records.iter().map(|stored| stored.record().unwrap()).collect()
@@ -159,8 +159,10 @@ fn audit(records: &[Record], what: &str) -> (usize, usize) {
         assert_eq!(record.seq, index as u64 + 1, "{what}");
         match &record.event {
             Recorded::TurnStarted { .. } => turns += 1,
-            Recorded::CallStarted { call, .. } => drop(started.insert((record.turn, call.clone()))),
-            Recorded::CallEnded { call, .. } => {
+            Recorded::ToolCallStarted { call, .. } => {
+                drop(started.insert((record.turn, call.clone())))
+            }
+            Recorded::ToolCallEnded { call, .. } => {
                 assert!(ended.insert((record.turn, call.clone())), "{what}: two outcomes: {call}");
             }
             Recorded::TurnEnded { fault, .. } => {
@@ -176,8 +178,8 @@ fn audit(records: &[Record], what: &str) -> (usize, usize) {
 }
 
 /// What came of one session: turns, how many of them failed, calls.
-async fn live_with_model(stage: &Stage, client: &Client, what: String) -> [usize; 4] {
-    let (session, mut events) = client.create(Create::default()).await.unwrap();
+async fn live_with_model(stage: &Fixture, client: &Client, what: String) -> [usize; 4] {
+    let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
     let mut heard = Vec::new();
     for _ in 0..MESSAGES {
         session.send("go").await.unwrap();
@@ -194,16 +196,16 @@ async fn live_with_model(stage: &Stage, client: &Client, what: String) -> [usize
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_on_the_lines_of_clients_and_of_the_model_loses_nothing_and_repeats_nothing() {
     let seed = seed();
-    let goal = Goal::of_environment();
+    let goal = StopCondition::of_environment();
     let sessions = if goal.until.is_some() { u64::MAX } else { 30 };
     let provider = Provider::answering(reply).await;
     let to_model = Proxy::start(provider.address(), seed).await.unwrap();
     let url = format!("http://{}", to_model.address());
     // Soon again, as the storm is meant for the lines and not for patience.
     let (base, max) = (Duration::from_millis(5), Duration::from_millis(50));
-    let retry = Policy { tries: 6, base, max, ..Policy::default() };
+    let retry = RetryPolicy { tries: 6, base, max, ..RetryPolicy::default() };
     let limits = Limits { retry, ..Limits::default() };
-    let model = OpenAi::new("m", Some(&url), None, &real(), Arc::new(limits.clone())).unwrap();
+    let model = OpenAi::new("m", Some(&url), None, &system(), Arc::new(limits.clone())).unwrap();
     let mut setup = Setup::new(runs(1));
     setup.model = Some(Arc::new(model));
     setup.limits = limits;

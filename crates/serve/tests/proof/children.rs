@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use budao_client::Create;
+use budao_client::SessionRequest;
 
 use crate::{
+    fixture::{TEST_TIMEOUT, client_at, until},
     program::{Server, program},
-    stage::{PATIENCE, client_at, until},
 };
 
 /// A shell, a child of it, and a child that left its group and its session.
@@ -37,9 +37,9 @@ async fn cancel_leaves_no_child_process_running() {
     std::fs::write(home.path().join("script.toml"), script).unwrap();
     let server = Server::start(&program, home.path(), "script:script.toml", "auto");
     let client = client_at(server.address);
-    let (session, mut events) = client.create(Create::default()).await.unwrap();
+    let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
     session.send("go").await.unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while pids(home.path()).len() < 9 {
         assert!(Instant::now() < deadline, "they did not start: {:?}", pids(home.path()));
         tokio::time::sleep(Duration::from_millis(10)).await;

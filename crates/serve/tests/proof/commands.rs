@@ -2,13 +2,13 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use budao_client::{Create, Decision, Error};
+use budao_client::{Decision, Error, SessionRequest};
 use budao_core::tool::Mode;
 use budao_models::script::Script;
 use budao_testkit::proxy::{Ending, Proxy};
 use serde_json::json;
 
-use crate::stage::{Setup, client_at, long_run, next, runs, told, until};
+use crate::fixture::{Setup, client_at, long_run, next, runs, told, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_sent_twice_happens_once_and_gets_the_first_answer() {
@@ -149,7 +149,8 @@ async fn a_question_survives_the_line_and_is_answered_once() {
     let script = Script::new().call("wait", json!({})).say("Never mind.");
     let stage = Setup::new(script).mode(Mode::Approval).start().await;
     let proxy = Proxy::start(stage.address, 1).await.unwrap();
-    let (session, mut events) = client_at(proxy.address()).create(Create::default()).await.unwrap();
+    let (session, mut events) =
+        client_at(proxy.address()).create(SessionRequest::default()).await.unwrap();
     session.send("go").await.unwrap();
     let asked = until(&mut events, "agent.user_confirm").await;
     let step = asked.last().unwrap().step_id.clone().unwrap();

@@ -15,7 +15,7 @@ use std::{
 };
 
 use budao_client::{Event, Events, Session};
-use budao_models::script::{Order, Script};
+use budao_models::script::{Script, StepOrder};
 use budao_serve::Rate;
 use futures::{SinkExt as _, StreamExt as _, future::join_all};
 use rustix::{
@@ -31,7 +31,7 @@ use tokio::{
 };
 use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
 
-use crate::stage::{PATIENCE, Peer, Setup, Stage, replay, told, until};
+use crate::fixture::{Fixture, Peer, Setup, TEST_TIMEOUT, replay, told, until};
 
 /// The kernel keeps so little on either side that a reader stands still after a few frames.
 const SMALL: u32 = 8 * 1024;
@@ -59,7 +59,7 @@ fn sockets() -> usize {
 /// An answer of some kilobytes to every message.
 fn talkative() -> Script {
     let answer = "a word or two ".repeat(600);
-    (0..200).fold(Script::new(), |script, _| script.say(answer.clone())).order(Order::History)
+    (0..200).fold(Script::new(), |script, _| script.say(answer.clone())).order(StepOrder::History)
 }
 
 fn back(session: &str, seq: u64) -> Message {
@@ -74,7 +74,7 @@ async fn line(address: SocketAddr) -> WebSocketStream<TcpStream> {
     socket.set_recv_buffer_size(SMALL).unwrap();
     let stream = socket.connect(address).await.unwrap();
     let (mut line, _) = client_async(format!("ws://{address}/ws"), stream).await.unwrap();
-    let greeting = tokio::time::timeout(PATIENCE, line.next()).await.expect("in time");
+    let greeting = tokio::time::timeout(TEST_TIMEOUT, line.next()).await.expect("in time");
     assert!(greeting.unwrap().unwrap().to_text().unwrap().contains("system.connected"));
     line
 }
@@ -112,7 +112,7 @@ async fn meter(address: SocketAddr, name: &str) -> usize {
 
 /// Waits until the server has no more connections than these.
 async fn alone(address: SocketAddr, connections: usize) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         let now = meter(address, "budao_connections").await;
         if now <= connections {
@@ -124,14 +124,14 @@ async fn alone(address: SocketAddr, connections: usize) {
 }
 
 /// Somebody who reads: the session, its events, and what was heard.
-struct Healthy {
+struct HealthyReader {
     session: Session,
     events: Events,
     heard: Vec<Event>,
 }
 
-impl Healthy {
-    async fn new(stage: &Stage) -> Self {
+impl HealthyReader {
+    async fn new(stage: &Fixture) -> Self {
         let (session, events) = stage.session().await;
         Self { session, events, heard: Vec::new() }
     }
@@ -150,14 +150,14 @@ impl Healthy {
 }
 
 /// How long turns took.
-struct Waits {
+struct TurnLatencies {
     middle: Duration,
     slowest: Duration,
     processor: Duration,
 }
 
 /// Everybody has so many turns, at the same time.
-async fn turns(healthy: &mut [Healthy], count: usize) -> Waits {
+async fn turns(healthy: &mut [HealthyReader], count: usize) -> TurnLatencies {
     let began = processor();
     let each = healthy.iter_mut().map(|one| async move {
         let mut waits = Vec::new();
@@ -168,7 +168,7 @@ async fn turns(healthy: &mut [Healthy], count: usize) -> Waits {
     });
     let mut waits: Vec<Duration> = join_all(each).await.concat();
     waits.sort_unstable();
-    Waits {
+    TurnLatencies {
         middle: waits[waits.len() / 2],
         slowest: waits[waits.len() * 99 / 100],
         processor: (processor() - began) / waits.len() as u32,
@@ -176,7 +176,7 @@ async fn turns(healthy: &mut [Healthy], count: usize) -> Waits {
 }
 
 /// Nothing was missed, nothing heard twice.
-async fn heard_everything(stage: &Stage, healthy: &Healthy) {
+async fn heard_everything(stage: &Fixture, healthy: &HealthyReader) {
     let (_session, mut events) = stage.client().attach(healthy.session.id(), None).await.unwrap();
     let whole = told(&replay(&mut events).await);
     let heard = told(&healthy.heard);
@@ -198,7 +198,7 @@ async fn readers_that_stand_still_are_let_go_and_the_others_hear_everything() {
         limits.silence = Duration::from_secs(if is_full() { 20 } else { 4 });
     });
     let stage = Setup { send_buffer: Some(SMALL), ..setup }.start().await;
-    let mut healthy = join_all((0..sessions).map(|_| Healthy::new(&stage))).await;
+    let mut healthy = join_all((0..sessions).map(|_| HealthyReader::new(&stage))).await;
     let before = turns(&mut healthy, count).await;
     let from = memory("VmRSS");
     let mut crowd = Vec::new();
@@ -214,7 +214,7 @@ async fn readers_that_stand_still_are_let_go_and_the_others_hear_everything() {
     for one in &healthy {
         heard_everything(&stage, one).await;
     }
-    let Waits { middle, slowest, processor } = before;
+    let TurnLatencies { middle, slowest, processor } = before;
     eprintln!(
         "security T13: {} readers that stand still beside {sessions} healthy ones, all let go; a turn took {middle:?} \
          (p99 {slowest:?}, processor {processor:?}) alone, {:?} (p99 {:?}, processor {:?}) beside them; memory grew by \
@@ -259,7 +259,7 @@ async fn requests_that_never_end_and_answers_nobody_takes_are_given_up() {
         limits.heartbeat = Duration::from_millis(200);
     });
     let stage = Setup { send_buffer: Some(SMALL), ..setup }.start().await;
-    let mut owner = Healthy::new(&stage).await;
+    let mut owner = HealthyReader::new(&stage).await;
     for _ in 0..20 {
         owner.turn().await;
     }
@@ -273,7 +273,7 @@ async fn requests_that_never_end_and_answers_nobody_takes_are_given_up() {
             line.write_all(ask.as_bytes()).await.unwrap();
             if ask.starts_with("GET /v1") {
                 // The answer has begun; no more of it is read.
-                let begun = tokio::time::timeout(PATIENCE, line.read_exact(&mut [0; 12])).await;
+                let begun = tokio::time::timeout(TEST_TIMEOUT, line.read_exact(&mut [0; 12])).await;
                 begun.expect("in time").unwrap();
             }
             lines.push(line);
@@ -283,7 +283,7 @@ async fn requests_that_never_end_and_answers_nobody_takes_are_given_up() {
     alone(stage.address, 1).await;
     for mut line in lines {
         let mut rest = Vec::new();
-        let ended = tokio::time::timeout(PATIENCE, line.read_to_end(&mut rest)).await;
+        let ended = tokio::time::timeout(TEST_TIMEOUT, line.read_to_end(&mut rest)).await;
         // An error is a reset: the line was given up as well.
         let _ = ended.expect("the server hung up");
         assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "an answer nobody took was waited for");
@@ -300,7 +300,7 @@ async fn requests_that_never_end_and_answers_nobody_takes_are_given_up() {
 
 /// What a crowd that replays shares.
 #[derive(Default)]
-struct Abuse {
+struct CrowdState {
     /// How often somebody got to the end.
     done: AtomicUsize,
     /// Everybody did once.
@@ -308,7 +308,12 @@ struct Abuse {
 }
 
 /// Asks for all of the history, reads it, and asks again, until it is stopped. Whoever is let go meanwhile comes back.
-async fn again_and_again(address: SocketAddr, session: String, crowd: usize, abuse: Arc<Abuse>) {
+async fn again_and_again(
+    address: SocketAddr,
+    session: String,
+    crowd: usize,
+    abuse: Arc<CrowdState>,
+) {
     loop {
         let mut line = line(address).await;
         while line.send(back(&session, 0)).await.is_ok() && is_replayed(&mut line).await {
@@ -322,7 +327,7 @@ async fn again_and_again(address: SocketAddr, session: String, crowd: usize, abu
 /// Reads to the end of the history, or until it is refused because there were too many; false when the line is over.
 async fn is_replayed(line: &mut WebSocketStream<TcpStream>) -> bool {
     loop {
-        let message = tokio::time::timeout(PATIENCE, line.next()).await.expect("in time");
+        let message = tokio::time::timeout(TEST_TIMEOUT, line.next()).await.expect("in time");
         let Some(Ok(message)) = message else { return false };
         let text = message.to_text().unwrap_or_default();
         if text.contains("\"action\":\"replay\"") || text.contains("\"limit_name\"") {
@@ -344,13 +349,13 @@ async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
         limits.replays = Rate { per_second: 1, burst: 2_000 };
     });
     let stage = setup.start().await;
-    let mut owner = Healthy::new(&stage).await;
+    let mut owner = HealthyReader::new(&stage).await;
     for _ in 0..20 {
         owner.turn().await;
     }
-    let mut healthy = join_all((0..sessions).map(|_| Healthy::new(&stage))).await;
+    let mut healthy = join_all((0..sessions).map(|_| HealthyReader::new(&stage))).await;
     let before = turns(&mut healthy, count).await;
-    let shared = Arc::new(Abuse::default());
+    let shared = Arc::new(CrowdState::default());
     let mut abuse = JoinSet::new();
     for _ in 0..crowd {
         let id = owner.session.id().to_owned();
@@ -369,7 +374,7 @@ async fn clients_that_replay_for_ever_take_turns_and_other_sessions_go_on() {
     let meanwhile = shared.done.load(Ordering::Relaxed) - before_fresh;
     assert!(abuse.try_join_next().is_none(), "everybody in the crowd is still served");
     abuse.shutdown().await;
-    let Waits { middle, slowest, .. } = before;
+    let TurnLatencies { middle, slowest, .. } = before;
     eprintln!(
         "security T14: {crowd} clients replayed a history {} times beside {sessions} other sessions; a turn of these \
          took {middle:?} (p99 {slowest:?}) alone, {:?} (p99 {:?}) beside them; {} KiB waited; {} who were new had their \
@@ -398,7 +403,7 @@ async fn who_asks_again_and_again_is_read_the_history_slowly_and_who_is_new_is_n
         limits.replays = Rate { per_second: 1, burst: 3_000 };
     });
     let stage = setup.start().await;
-    let mut owner = Healthy::new(&stage).await;
+    let mut owner = HealthyReader::new(&stage).await;
     for _ in 0..20 {
         owner.turn().await;
     }

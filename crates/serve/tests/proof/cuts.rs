@@ -2,25 +2,25 @@
 
 use std::{sync::Arc, time::Duration};
 
-use budao_client::{Create, Cursor, Event, Session};
-use budao_core::seams::Entropy;
+use budao_client::{Cursor, Event, Session, SessionRequest};
+use budao_core::world::Entropy;
 use budao_testkit::{
-    proxy::{Ending, Lane, Plan, Proxy},
+    proxy::{ConnectionPlan, Ending, Lane, Proxy},
     world,
 };
 use futures::{StreamExt as _, stream};
 
-use crate::stage::{Setup, Stage, client_at, long_run, next, seed, told, until};
+use crate::fixture::{Fixture, Setup, client_at, long_run, next, seed, told, until};
 
 /// Sessions that run at once.
 const AT_ONCE: usize = 8;
 
 /// Hears a run to its end and has the line cut after the `index`th event of the history.
-async fn cut_at(stage: &Stage, index: usize) -> (Session, Vec<Event>) {
+async fn cut_at(stage: &Fixture, index: usize) -> (Session, Vec<Event>) {
     let proxy = Proxy::start(stage.address, 0).await.unwrap();
     // Hardly anything is read ahead, so the line really is at that event.
     let client = client_at(proxy.address()).inbox(2);
-    let (session, mut events) = client.create(Create::default()).await.unwrap();
+    let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
     session.send("go").await.unwrap();
     let mut heard = Vec::new();
     let mut placed = 0;
@@ -42,7 +42,7 @@ async fn cut_at(stage: &Stage, index: usize) -> (Session, Vec<Event>) {
 }
 
 /// What was heard is what there is: each once, in order, none missing.
-async fn check(stage: &Stage, session: &Session, heard: &[Event], what: &str) {
+async fn check(stage: &Fixture, session: &Session, heard: &[Event], what: &str) {
     let mut all = told(&stage.history(session.id()).await);
     let end = all.iter().position(|(_, name)| name == "agent.final_answer").unwrap();
     all.truncate(end + 1);
@@ -77,7 +77,7 @@ async fn cuts_at_random_bytes_lose_nothing_and_repeat_nothing() {
             let proxy = Proxy::start(stage.address, seed.wrapping_add(round)).await.unwrap();
             proxy.plan(move |_| random_cut(&dice));
             let client = client_at(proxy.address()).silence(Duration::from_millis(500));
-            let (session, mut events) = client.create(Create::default()).await.unwrap();
+            let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
             session.send("go").await.unwrap();
             let heard = until(&mut events, "agent.final_answer").await;
             assert!(proxy.ended_early() > 0, "seed {seed}");
@@ -88,7 +88,7 @@ async fn cuts_at_random_bytes_lose_nothing_and_repeat_nothing() {
 }
 
 /// Some way of breaking within a few frames.
-pub(crate) fn random_cut(dice: &Arc<dyn Entropy>) -> Plan {
+pub(crate) fn random_cut(dice: &Arc<dyn Entropy>) -> ConnectionPlan {
     let bytes = 100 + dice.bits() % 12_000;
     let ending = match dice.bits() % 8 {
         0 => Ending::Silence,
@@ -104,8 +104,10 @@ pub(crate) fn random_cut(dice: &Arc<dyn Entropy>) -> Plan {
     }
     match dice.bits() % 5 {
         // The way up breaks too, in the middle of a command.
-        0 => Plan { up: Lane::default().cut(200 + bytes % 400, Ending::Reset), down: lane },
-        _ => Plan::down(lane),
+        0 => {
+            ConnectionPlan { up: Lane::default().cut(200 + bytes % 400, Ending::Reset), down: lane }
+        }
+        _ => ConnectionPlan::down(lane),
     }
 }
 
@@ -123,7 +125,7 @@ async fn the_same_cursor_gives_the_same_events_however_often_it_is_used() {
             let cursor = Cursor { epoch: epoch.clone(), seq };
             let (_other, mut later) =
                 stage.client().attach(session.id(), Some(cursor)).await.unwrap();
-            let missed = crate::stage::replay(&mut later).await;
+            let missed = crate::fixture::replay(&mut later).await;
             assert_eq!(told(&missed), all[from + 1..], "from {from}");
         }
     }
@@ -135,11 +137,11 @@ async fn a_new_connection_takes_over_at_once_from_a_half_dead_one() {
     let stage = Setup::new(long_run()).start().await;
     let proxy = Proxy::start(stage.address, 1).await.unwrap();
     proxy.plan(|number| match number {
-        0 => Plan::down(Lane::default().cut(6000, Ending::Silence)),
-        _ => Plan::clean(),
+        0 => ConnectionPlan::down(Lane::default().cut(6000, Ending::Silence)),
+        _ => ConnectionPlan::clean(),
     });
     let client = client_at(proxy.address()).silence(Duration::from_millis(300));
-    let (session, mut events) = client.create(Create::default()).await.unwrap();
+    let (session, mut events) = client.create(SessionRequest::default()).await.unwrap();
     session.send("go").await.unwrap();
     let heard = until(&mut events, "agent.final_answer").await;
     assert_eq!(proxy.ended_early(), 1);

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use budao_client::{Create, Event};
-use budao_models::script::{Order, Script};
-use budao_testkit::proxy::{Ending, Lane, Plan, Proxy};
+use budao_client::{Event, SessionRequest};
+use budao_models::script::{Script, StepOrder};
+use budao_testkit::proxy::{ConnectionPlan, Ending, Lane, Proxy};
 use serde_json::json;
 
-use crate::stage::{PATIENCE, Setup, client_at, hundred_pieces, long_run, next, runs, told, until};
+use crate::fixture::{
+    Setup, TEST_TIMEOUT, client_at, hundred_pieces, long_run, next, runs, told, until,
+};
 
 /// The words of an answer as they came.
 fn streamed(events: &[Event]) -> String {
@@ -40,8 +42,8 @@ async fn a_slow_observer_is_let_go_and_comes_back_while_the_fast_ones_never_wait
     // The slow one is not read at all from its second kilobyte on, then the line is given up.
     let proxy = Proxy::start(stage.address, 1).await.unwrap();
     proxy.plan(|number| match number {
-        0 => Plan::down(Lane::default().cut(2500, Ending::Stall)),
-        _ => Plan::clean(),
+        0 => ConnectionPlan::down(Lane::default().cut(2500, Ending::Stall)),
+        _ => ConnectionPlan::clean(),
     });
     let slow = client_at(proxy.address()).silence(Duration::from_secs(2));
     let (_slow_session, mut slow) = slow.attach(session.id(), None).await.unwrap();
@@ -68,7 +70,7 @@ async fn an_observer_that_does_not_read_is_closed_with_4408_and_resumes_where_it
     // outbox hold, and then everything that is left of its connection.
     let large = "large ".repeat(20_000);
     let script = (0..60).fold(Script::new(), |script, _| script.say(large.clone()));
-    let setup = Setup::new(script.order(Order::History)).gateway(|limits| {
+    let setup = Setup::new(script.order(StepOrder::History)).gateway(|limits| {
         limits.observer_bytes = 512 * 1024;
         // The close frame waits behind what the line holds, until that is read.
         limits.farewell = Duration::from_secs(60);
@@ -112,12 +114,12 @@ async fn heartbeats_are_punctual_beside_a_stuck_peer() {
     });
     let stage = setup.start().await;
     let proxy = Proxy::start(stage.address, 1).await.unwrap();
-    proxy.plan(|_| Plan::down(Lane::default().cut(1500, Ending::Stall)));
+    proxy.plan(|_| ConnectionPlan::down(Lane::default().cut(1500, Ending::Stall)));
     let (busy, _events) = stage.session().await;
     busy.send("go").await.unwrap();
     let stuck = client_at(proxy.address());
     let stuck = tokio::spawn(async move { stuck.attach(busy.id(), None).await.map(|_| busy) });
-    let mut peer = crate::stage::Peer::connect(stage.address).await;
+    let mut peer = crate::fixture::Peer::connect(stage.address).await;
     let session = peer.create().await;
     let mut gaps = Vec::new();
     let mut last = Instant::now();
@@ -180,8 +182,8 @@ async fn ten_thousand_sessions_come_and_go_and_memory_returns() {
 }
 
 /// The resident bytes of this process once the journal has let go of what is over.
-async fn settled(stage: &crate::stage::Stage) -> usize {
-    let deadline = Instant::now() + PATIENCE;
+async fn settled(stage: &crate::fixture::Fixture) -> usize {
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         let left = stage.journal.sessions(budao_journal::Filter::default()).await.unwrap().len();
         if left < 100 {
@@ -198,7 +200,7 @@ async fn settled(stage: &crate::stage::Stage) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopping_server_says_when_to_come_back_and_a_client_does() {
     let journal = budao_journal::Memory::new(
-        budao_runtime::world::real(),
+        budao_runtime::world::system(),
         budao_core::limits::Limits::default(),
     );
     let journal: std::sync::Arc<dyn budao_journal::Journal> = std::sync::Arc::new(journal);
@@ -211,7 +213,8 @@ async fn a_stopping_server_says_when_to_come_back_and_a_client_does() {
     };
     let first = start().await;
     let proxy = Proxy::start(first.address, 1).await.unwrap();
-    let (session, mut events) = client_at(proxy.address()).create(Create::default()).await.unwrap();
+    let (session, mut events) =
+        client_at(proxy.address()).create(SessionRequest::default()).await.unwrap();
     session.send("one").await.unwrap();
     let mut heard = until(&mut events, "agent.final_answer").await;
     first.stop().await;

@@ -10,7 +10,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::stage::{PATIENCE, Setup, Stage, runs};
+use crate::fixture::{Fixture, Setup, TEST_TIMEOUT, runs};
 
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
@@ -40,9 +40,9 @@ fn frame(head: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A WebSocket spoken by hand.
-struct Raw(TcpStream);
+struct RawWebSocket(TcpStream);
 
-impl Raw {
+impl RawWebSocket {
     async fn connect(address: SocketAddr, extensions: &str) -> Self {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!(
@@ -69,7 +69,7 @@ impl Raw {
 
     /// The next frame: opcode and payload; none at the end of the line.
     async fn next(&mut self) -> Option<(u8, Vec<u8>)> {
-        tokio::time::timeout(PATIENCE, self.read()).await.expect("in time")
+        tokio::time::timeout(TEST_TIMEOUT, self.read()).await.expect("in time")
     }
 
     async fn read(&mut self) -> Option<(u8, Vec<u8>)> {
@@ -108,12 +108,12 @@ impl Raw {
     }
 }
 
-async fn start() -> Stage {
+async fn start() -> Fixture {
     Setup::new(runs(1)).start().await
 }
 
 /// Others are served as before.
-async fn lives(stage: Stage) {
+async fn lives(stage: Fixture) {
     let mut peer = stage.peer().await;
     peer.create().await;
     stage.stop().await;
@@ -126,7 +126,7 @@ fn create() -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_in_fragments_with_control_frames_between_them_is_one_message() {
     let stage = start().await;
-    let mut raw = Raw::connect(stage.address, "").await;
+    let mut raw = RawWebSocket::connect(stage.address, "").await;
     let text = create();
     for (index, byte) in text.iter().enumerate() {
         let opcode = if index == 0 { TEXT } else { 0 };
@@ -183,7 +183,7 @@ async fn broken_framing_ends_the_connection_with_a_code_and_nothing_else(
     #[case] codes: &[u16],
 ) {
     let stage = start().await;
-    let mut raw = Raw::connect(stage.address, "").await;
+    let mut raw = RawWebSocket::connect(stage.address, "").await;
     raw.send(&bytes).await;
     let code = raw.end().await;
     assert!(code.is_some_and(|code| codes.contains(&code)), "closed with {code:?}, not {codes:?}");
@@ -193,7 +193,7 @@ async fn broken_framing_ends_the_connection_with_a_code_and_nothing_else(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_character_split_across_fragments_is_whole_again() {
     let stage = start().await;
-    let mut raw = Raw::connect(stage.address, "").await;
+    let mut raw = RawWebSocket::connect(stage.address, "").await;
     let text =
         json!({"event": "user.create_session", "content": {"session_name": "不倒"}}).to_string();
     let at = text.find('不').unwrap() + 1;
@@ -207,7 +207,8 @@ async fn a_character_split_across_fragments_is_whole_again() {
 async fn compression_is_not_agreed_to_so_a_bomb_is_only_a_reserved_bit() {
     let stage = start().await;
     let mut raw =
-        Raw::connect(stage.address, "Sec-WebSocket-Extensions: permessage-deflate\r\n").await;
+        RawWebSocket::connect(stage.address, "Sec-WebSocket-Extensions: permessage-deflate\r\n")
+            .await;
     // What a megabyte of spaces looks like deflated; never inflated here.
     raw.send(&frame(FIN | 0x40 | TEXT, &[0xec, 0xc1, 0x01, 0x01, 0, 0, 0, 0x80, 0x90, 0xfe])).await;
     assert_eq!(raw.end().await, Some(1002));
@@ -217,7 +218,7 @@ async fn compression_is_not_agreed_to_so_a_bomb_is_only_a_reserved_bit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_fragments_end_at_the_limit() {
     let stage = start().await;
-    let mut raw = Raw::connect(stage.address, "").await;
+    let mut raw = RawWebSocket::connect(stage.address, "").await;
     let piece = vec![b' '; 1 << 20];
     raw.send(&frame(TEXT, &piece)).await;
     for _ in 0..20 {
@@ -235,7 +236,7 @@ async fn a_request_that_never_ends_is_given_up() {
     let mut stream = TcpStream::connect(stage.address).await.unwrap();
     stream.write_all(b"GET /ws HTTP/1.1\r\nHost: loc").await.unwrap();
     let mut rest = Vec::new();
-    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
+    let read = tokio::time::timeout(TEST_TIMEOUT, stream.read_to_end(&mut rest)).await;
     assert!(read.is_ok(), "the server hung up");
     lives(stage).await;
 }

@@ -6,7 +6,7 @@ use budao_client::{Cursor, Events, Fact, Fault, Kind};
 use budao_serve::Limits;
 use rstest::rstest;
 
-use crate::stage::{PATIENCE, Setup, Stage, runs, until};
+use crate::fixture::{Fixture, Setup, TEST_TIMEOUT, runs, until};
 
 /// What of the history is missing: told before anything of it.
 async fn missing(events: &mut Events) -> Fault {
@@ -19,8 +19,8 @@ async fn missing(events: &mut Events) -> Fault {
 }
 
 /// Waits until the journal has let go of something of this session.
-async fn trimmed(stage: &Stage, session: &str) -> u64 {
-    let deadline = Instant::now() + PATIENCE;
+async fn trimmed(stage: &Fixture, session: &str) -> u64 {
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         let info = stage.journal.info(session.parse().unwrap()).await.unwrap().unwrap();
         if info.first_available > 10 {
@@ -93,8 +93,8 @@ async fn a_cursor_of_another_history_is_told_so_and_gets_everything() {
             stage.client().attach(session.id(), Some(cursor)).await.unwrap();
         let fault = missing(&mut later).await;
         assert_eq!(fault.kind(), Kind::EpochMismatch);
-        let again = crate::stage::replay(&mut later).await;
-        assert_eq!(crate::stage::told(&again), crate::stage::told(&heard));
+        let again = crate::fixture::replay(&mut later).await;
+        assert_eq!(crate::fixture::told(&again), crate::fixture::told(&heard));
     }
     stage.stop().await;
 }

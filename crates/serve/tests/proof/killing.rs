@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use budao_client::{Create, Decision};
+use budao_client::{Decision, SessionRequest};
 use budao_testkit::proxy::Proxy;
 use serde_json::json;
 
 use crate::{
+    fixture::{Peer, client_at, next, told, until},
     program::{Server, program},
-    stage::{Peer, client_at, next, told, until},
 };
 
 /// Reads files one after the other, slowly enough to be killed in between; a file is written in the middle.
@@ -40,7 +40,8 @@ async fn kill_9_in_the_middle_of_a_run_and_the_client_hears_it_finish() {
     let model = script(home.path());
     let mut server = Server::start(&program, home.path(), &model, "approval");
     let proxy = Proxy::start(server.address, 1).await.unwrap();
-    let (session, mut events) = client_at(proxy.address()).create(Create::default()).await.unwrap();
+    let (session, mut events) =
+        client_at(proxy.address()).create(SessionRequest::default()).await.unwrap();
     session.send("go").await.unwrap();
     let mut heard = Vec::new();
     let mut kills = 0;

@@ -4,7 +4,7 @@ use budao_models::script::Script;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use crate::stage::{Peer, Setup, runs};
+use crate::fixture::{Peer, Setup, runs};
 
 fn watch(session: &str, language: Option<&str>) -> Value {
     let mut frame = json!({"event": "user.reconnect", "session_id": session, "content": {}});

@@ -6,20 +6,20 @@ use budao_client::Event;
 use budao_core::{
     Fault, Kind,
     fault::Operation,
-    message::{Block, ModelStop, Piece, Request, Usage, text_of},
+    message::{Block, ModelRequest, ModelStop, Piece, Usage, text_of},
 };
 use budao_models::{Model, PieceStream, script::Script};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::stage::{Setup, next, until};
+use crate::fixture::{Setup, next, until};
 
 /// Solves what it is asked, fails for plums, and puts results together.
 #[derive(Debug)]
-struct Cast;
+struct PipelineModel;
 
 #[async_trait::async_trait]
-impl Model for Cast {
+impl Model for PipelineModel {
     fn provider(&self) -> &str {
         "cast"
     }
@@ -28,7 +28,7 @@ impl Model for Cast {
         "cast"
     }
 
-    async fn stream(&self, request: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, request: ModelRequest) -> Result<PieceStream, Fault> {
         let asked: String = request.messages.iter().map(|said| text_of(&said.content)).collect();
         let aggregates = asked.contains("Task 1");
         if asked.contains("Count the plums") && !aggregates {
@@ -43,10 +43,10 @@ impl Model for Cast {
 
 /// Never says a word.
 #[derive(Debug)]
-struct Silent;
+struct SilentModel;
 
 #[async_trait::async_trait]
-impl Model for Silent {
+impl Model for SilentModel {
     fn provider(&self) -> &str {
         "silent"
     }
@@ -55,7 +55,7 @@ impl Model for Silent {
         "silent"
     }
 
-    async fn stream(&self, _: Request) -> Result<PieceStream, Fault> {
+    async fn stream(&self, _: ModelRequest) -> Result<PieceStream, Fault> {
         Ok(futures::stream::pending().boxed())
     }
 }
@@ -70,7 +70,7 @@ fn about(events: &[Event], name: &str) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_task_has_its_terminal_event_and_the_others_go_on() {
-    let setup = Setup { model: Some(Arc::new(Cast)), ..Setup::new(Script::new()) };
+    let setup = Setup { model: Some(Arc::new(PipelineModel)), ..Setup::new(Script::new()) };
     let stage = setup.start().await;
     let mut peer = stage.peer().await;
     let session = peer.create().await;
@@ -103,7 +103,7 @@ async fn a_failing_task_has_its_terminal_event_and_the_others_go_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_plan_is_answered_with_how_it_was_taken_up() {
-    let setup = Setup { model: Some(Arc::new(Cast)), ..Setup::new(Script::new()) };
+    let setup = Setup { model: Some(Arc::new(PipelineModel)), ..Setup::new(Script::new()) };
     let stage = setup.start().await;
     let mut peer = stage.peer().await;
     let session = peer.create().await;
@@ -120,7 +120,7 @@ async fn another_plan_is_answered_with_how_it_was_taken_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_plan_of_a_run_that_is_under_way_is_made_in_that_run() {
-    let setup = Setup { model: Some(Arc::new(Silent)), ..Setup::new(Script::new()) };
+    let setup = Setup { model: Some(Arc::new(SilentModel)), ..Setup::new(Script::new()) };
     let stage = setup.start().await;
     let mut peer = stage.peer().await;
     let session = peer.create().await;

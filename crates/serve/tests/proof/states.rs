@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use budao_core::limits::Limits as CoreLimits;
 use budao_journal::{Journal, Memory};
-use budao_serve::{Auth, Config, Keyring, Who};
+use budao_serve::{Auth, Config, Identity, Keyring};
 use serde_json::{Value, json};
 
-use crate::stage::{Peer, Setup, Stage, runs};
+use crate::fixture::{Fixture, Peer, Setup, runs};
 
 const ADA: &str = "token-of-ada";
 const BOB: &str = "token-of-bob";
@@ -17,15 +17,15 @@ fn keys(secrets: &[u8]) -> Keyring {
 }
 
 fn journal() -> Arc<dyn Journal> {
-    Arc::new(Memory::new(budao_runtime::world::real(), CoreLimits::default()))
+    Arc::new(Memory::new(budao_runtime::world::system(), CoreLimits::default()))
 }
 
 /// A server for Ada and Bob that signs with these keys.
-async fn start(secrets: &[u8], journal: &Arc<dyn Journal>, valid: Duration) -> Stage {
+async fn start(secrets: &[u8], journal: &Arc<dyn Journal>, valid: Duration) -> Fixture {
     let mut auth = Auth::default();
     for (token, user) in [(ADA, "ada"), (BOB, "bob")] {
         let (tenant, user) = ("acme".to_owned(), user.to_owned());
-        auth.add_token(token, Who { tenant, user, is_operator: false });
+        auth.add_token(token, Identity { tenant, user, is_operator: false });
     }
     let mut setup = Setup::new(runs(1));
     let limits = setup.config.limits.clone();
@@ -36,7 +36,7 @@ async fn start(secrets: &[u8], journal: &Arc<dyn Journal>, valid: Duration) -> S
 }
 
 /// Opens a session as Ada and has its state signed.
-async fn signed(stage: &Stage) -> (Peer, String, String) {
+async fn signed(stage: &Fixture) -> (Peer, String, String) {
     let mut ada = Peer::connect_as(stage.address, ADA).await;
     let session = ada.create().await;
     let frame = json!({"event": "user.request_state", "session_id": session});
@@ -46,7 +46,7 @@ async fn signed(stage: &Stage) -> (Peer, String, String) {
     (ada, session, state)
 }
 
-async fn restore(stage: &Stage, token: &str, state: &str, command: &str) -> Value {
+async fn restore(stage: &Fixture, token: &str, state: &str, command: &str) -> Value {
     let mut peer = Peer::connect_as(stage.address, token).await;
     let frame = json!({"event": "user.reconnect_with_state", "signed_state": state});
     peer.ask(frame, command).await

@@ -44,7 +44,7 @@ pub(crate) fn of_session(history: &[Record], violations: &Violations) {
                     }
                 }
             }
-            Event::CallEnded { call, .. } => {
+            Event::ToolCallEnded { call, .. } => {
                 law(calls.remove(call), "a call ends once, in its own step");
             }
             Event::QuestionAsked { question, .. } => {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use budao_core::seams::World;
+use budao_core::world::World;
 use budao_smcp::wire::{NAMESPACE, PROTOCOL};
 use budao_socketio::{Client, Config, Event, Events, Payload, Transports};
 use serde_json::{Value, json};

@@ -16,12 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use budao_core::seams::World;
+use budao_core::world::World;
 use budao_smcp::{
-    Place,
+    MemberConfig,
     agent::{Agent, Call, Config as AgentConfig},
-    computer::{Computer, Config as ComputerConfig, Input, Settings, Values},
-    server::{Access, Config, Elsewhere, Hub, Limits, Refusal, Token},
+    computer::{Computer, Config as ComputerConfig, Input, Settings, ValueSource},
+    server::{Access, Config, CrossRoomVisibility, Hub, Limits, Token, VersionRejection},
     wire::Dialect,
 };
 use budao_testkit::bench::{Better, Measurement, cpu_time, emit};
@@ -57,8 +57,8 @@ async fn part_hub() {
     let config = Config {
         dialect: Dialect::V04,
         access: Access::Tokens(vec![Token::shared("right")]),
-        elsewhere: Elsewhere::Named,
-        refusal: Refusal::Body,
+        elsewhere: CrossRoomVisibility::Named,
+        refusal: VersionRejection::Body,
         limits: Limits::default(),
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -70,7 +70,7 @@ async fn part_hub() {
 struct Nothing;
 
 #[async_trait::async_trait]
-impl Values for Nothing {
+impl ValueSource for Nothing {
     fn variable(&self, _: &str) -> Option<String> {
         None
     }
@@ -96,8 +96,8 @@ async fn part_computer(url: &str) {
 }
 
 /// Room `a`, with the right token.
-fn place(url: &str, name: &str) -> Place {
-    let mut place = Place::new(url, "a", name);
+fn place(url: &str, name: &str) -> MemberConfig {
+    let mut place = MemberConfig::new(url, "a", name);
     place.token = Some("right".to_owned().into());
     place
 }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use budao_core::seams::World;
+use budao_core::world::World;
 use budao_smcp::wire::{NAMESPACE, PROTOCOL};
 use budao_socketio::{Client, Config, Event, Events, Payload, Transports};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ const NEVER: Duration = Duration::from_secs(30);
 type Row = (&'static str, Duration);
 
 /// Agent `bot` in room `a`, with our computer `pc` and an odd one, `odd`.
-struct Stage {
+struct Fixture {
     url: String,
     world: World,
     agent: Client,
@@ -42,7 +42,7 @@ pub(super) async fn measure(hub: &Process, world: World) -> Vec<Row> {
     tokio::spawn(be_odd(asked, sender));
     join(&odd, "computer", "odd", "a").await;
     let agent = silent(&url, &world).await;
-    let mut stage = Stage { url, world, agent, odd: Some(odd), held, rows: Vec::new(), asked: 0 };
+    let mut stage = Fixture { url, world, agent, odd: Some(odd), held, rows: Vec::new(), asked: 0 };
     stage.before().await;
     join(&stage.agent, "agent", "bot", "a").await;
     stage.until_ready().await;
@@ -86,7 +86,7 @@ async fn be_odd(mut events: Events, held: mpsc::Sender<Value>) {
     }
 }
 
-impl Stage {
+impl Fixture {
     #[expect(clippy::needless_pass_by_value, reason = "parameters are written where they are sent")]
     fn call(&mut self, computer: &str, tool: &str, params: Value) -> Value {
         self.asked += 1;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::Agent;
-use crate::wire::event::Ask;
+use crate::wire::event::RequestEvent;
 
 /// Bytes that are fetched, at most; in pieces of this many, and begun anew this often if they change meanwhile.
 const FETCH_MAX: u64 = 64 << 20;
@@ -19,7 +19,7 @@ const TRIES: u32 = 3;
 pub(super) const FETCH_LIMIT: Duration = Duration::from_secs(120);
 
 /// Something that changed while it was fetched.
-struct Changed;
+struct ContentChanged;
 
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -43,17 +43,17 @@ impl Agent {
         &self,
         computer: &str,
         handle: &str,
-    ) -> Result<Result<Vec<u8>, Changed>, Fault> {
+    ) -> Result<Result<Vec<u8>, ContentChanged>, Fault> {
         let mut bytes = Vec::new();
         let mut first: Option<(Value, Value)> = None;
         loop {
             let wish = json!({
                 "blob_handle": handle, "chunk_offset": bytes.len(), "max_chunk_bytes": PIECE,
             });
-            let answer = self.ask(Ask::GetBlob, computer, object(wish)).await?;
+            let answer = self.ask(RequestEvent::GetBlob, computer, object(wish)).await?;
             let mark = (answer["sha256"].clone(), answer["total_size"].clone());
             if first.get_or_insert_with(|| mark.clone()) != &mark {
-                return Ok(Err(Changed));
+                return Ok(Err(ContentChanged));
             }
             if mark.1.as_u64().is_none_or(|all| all > FETCH_MAX) {
                 return Err(unclear(computer, "it is too large, or does not say how large it is"));
@@ -70,7 +70,7 @@ impl Agent {
             }
             if is_last {
                 let is_whole = mark.0.as_str() == Some(digest(&bytes).as_str());
-                return Ok(if is_whole { Ok(bytes) } else { Err(Changed) });
+                return Ok(if is_whole { Ok(bytes) } else { Err(ContentChanged) });
             }
         }
     }
@@ -95,7 +95,7 @@ impl Agent {
             } else {
                 wish["upload_id"] = id;
             }
-            let answer = self.ask(Ask::PutBlob, computer, object(wish)).await?;
+            let answer = self.ask(RequestEvent::PutBlob, computer, object(wish)).await?;
             if is_last {
                 let path = answer["landing_path"].as_str().map(str::to_owned);
                 return path.ok_or_else(|| unclear(computer, "it does not say where it is"));
@@ -137,7 +137,7 @@ fn object(value: Value) -> Map<String, Value> {
 fn unclear(computer: &str, why: &'static str) -> Fault {
     Fault::new(Kind::PeerFailed, Operation::ReadBlob)
         .with(Fact::Computer, computer.to_owned())
-        .because(why)
+        .with_cause(why)
         .via("computer", computer)
 }
 

@@ -10,15 +10,15 @@ use std::{
 use async_trait::async_trait;
 use budao_core::{
     fault::Fault,
-    span::{About, Span, code_of},
-    tool::{Effect, Failure, Source, ToolSpec},
+    span::{Span, SpanOperation, code_of},
+    tool::{Effect, Failure, ToolOrigin, ToolSpec},
     trace::SpanId,
 };
 use budao_tools::{CallContext, NAME_BYTES_MAX, Tool, ToolResult, Toolbox, contract::content_hash};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast::error::RecvError, watch};
 
-use super::{Agent, Call, News, RemoteTool};
+use super::{Agent, Call, RemoteTool, RoomEvent};
 use crate::wire::Role;
 
 /// Hex digits of a hash in a name.
@@ -63,7 +63,7 @@ impl RemoteTools {
     /// # Errors
     /// When a tool is refused.
     pub fn offer(&self, base: &Toolbox) -> Result<Toolbox, Fault> {
-        let base = base.without(|spec| matches!(spec.source, Source::Computer { .. }));
+        let base = base.without(|spec| matches!(spec.source, ToolOrigin::Computer { .. }));
         let mut tools = self.tools();
         tools.retain(|tool| !base.specs().iter().any(|spec| spec.name == tool.spec().name));
         base.with_all(tools)
@@ -83,17 +83,23 @@ impl RemoteTools {
 }
 
 /// Follows the room until nobody wants the tools any more.
-async fn follow(shared: std::sync::Weak<Shared>, mut news: tokio::sync::broadcast::Receiver<News>) {
+async fn follow(
+    shared: std::sync::Weak<Shared>,
+    mut news: tokio::sync::broadcast::Receiver<RoomEvent>,
+) {
     loop {
         let heard = news.recv().await;
         let Some(shared) = shared.upgrade() else { return };
         match heard {
-            Ok(News::Entered(Role::Computer, computer) | News::ToolsChanged(computer)) => {
+            Ok(
+                RoomEvent::MemberJoined(Role::Computer, computer)
+                | RoomEvent::ToolsChanged(computer),
+            ) => {
                 shared.refresh(&computer).await;
             }
-            Ok(News::Left(Role::Computer, computer)) => shared.set(&computer, None),
+            Ok(RoomEvent::MemberLeft(Role::Computer, computer)) => shared.set(&computer, None),
             // What was missed is asked for.
-            Ok(News::Joined) | Err(RecvError::Lagged(_)) => {
+            Ok(RoomEvent::Joined) | Err(RecvError::Lagged(_)) => {
                 if let Err(fault) = shared.refresh_all().await {
                     tracing::warn!(%fault, "the room's tools are not known");
                 }
@@ -148,7 +154,7 @@ impl Shared {
 
     fn tool(&self, computer: &str, tool: RemoteTool) -> Arc<dyn Tool> {
         let spec = Arc::new(spec(computer, &tool));
-        Arc::new(Remote {
+        Arc::new(RoomTool {
             spec,
             computer: computer.into(),
             called: tool.name,
@@ -188,26 +194,26 @@ fn spec(computer: &str, tool: &RemoteTool) -> ToolSpec {
         repair: false,
         deadline: None,
         output_bytes: None,
-        source: Source::Computer { computer: computer.to_owned() },
+        source: ToolOrigin::Computer { computer: computer.to_owned() },
     }
 }
 
 /// One tool of one computer.
-struct Remote {
+struct RoomTool {
     spec: Arc<ToolSpec>,
     computer: String,
     called: String,
     agent: Agent,
 }
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for RoomTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Remote").field(&self.spec.name).finish()
     }
 }
 
 #[async_trait]
-impl Tool for Remote {
+impl Tool for RoomTool {
     fn spec(&self) -> Arc<ToolSpec> {
         self.spec.clone()
     }
@@ -226,7 +232,7 @@ impl Tool for Remote {
         };
         let (world, began) = (&context.world, context.world.clock.now());
         let answer = self.agent.call(call, &context.cancel).await;
-        world.tell(|| Span {
+        world.export_span(|| Span {
             trace: context.trace,
             id,
             parent: context.span(),
@@ -234,12 +240,15 @@ impl Tool for Remote {
             began,
             ended: world.clock.now(),
             failed: answer.as_ref().err().map(code_of),
-            about: About::Asked { computer: self.computer.clone(), tool: self.called.clone() },
+            about: SpanOperation::RemoteCall {
+                computer: self.computer.clone(),
+                tool: self.called.clone(),
+            },
         });
         match answer {
             Ok(result) => Ok(data(result)),
             Err(fault) => {
-                let fault = fault.traced(context.trace).scrubbed(&context.scrubber);
+                let fault = fault.with_trace(context.trace).scrub(&context.scrubber);
                 Err(Failure { fault, data: None, note: None })
             }
         }

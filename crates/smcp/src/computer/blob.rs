@@ -17,7 +17,7 @@ use base64::{
 use budao_core::{
     Timestamp,
     fault::{Fact, Fault, Kind, Operation},
-    seams::World,
+    world::World,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -61,19 +61,19 @@ pub(super) struct Blobs {
 
 /// What a handle stands for.
 pub(super) enum Handle {
-    Kept,
+    Stored,
     /// A file of a skill: its name and path.
     Skill(String, String),
 }
 
 /// A piece that is wanted.
-pub(super) struct Wish {
+pub(super) struct ChunkRequest {
     pub(super) handle: String,
     offset: u64,
     most: usize,
 }
 
-impl Wish {
+impl ChunkRequest {
     /// # Errors
     /// If a field does not fit.
     pub(super) fn read(fields: &Fields<'_>, chunk_bytes: usize) -> Result<Self, Fault> {
@@ -137,7 +137,12 @@ impl Blobs {
     ///
     /// # Errors
     /// If it is gone, or there is no such piece.
-    pub(super) fn piece(&self, wish: &Wish, req_id: &str, now: Timestamp) -> Result<Value, Fault> {
+    pub(super) fn piece(
+        &self,
+        wish: &ChunkRequest,
+        req_id: &str,
+        now: Timestamp,
+    ) -> Result<Value, Fault> {
         let found = self.at(now).iter().find(|it| it.handle == wish.handle).cloned();
         let Some(blob) = found else {
             return Err(unavailable("gone").with(Fact::Blob, wish.handle.clone()));
@@ -145,7 +150,7 @@ impl Blobs {
         let all = blob.bytes.len() as u64;
         let start = usize::try_from(beginning(wish, all)?).unwrap_or(usize::MAX);
         let end = start.saturating_add(wish.most).min(blob.bytes.len());
-        Ok(told(wish, &blob.mime, all, &blob.sha256, &blob.bytes[start..end], req_id))
+        Ok(chunk_answer(wish, &blob.mime, all, &blob.sha256, &blob.bytes[start..end], req_id))
     }
 }
 
@@ -153,21 +158,28 @@ impl Blobs {
 ///
 /// # Errors
 /// If there is no such piece, or it cannot be read.
-pub(super) fn piece_of(mut file: File, wish: &Wish, req_id: &str) -> Result<Value, Fault> {
+pub(super) fn piece_of(mut file: File, wish: &ChunkRequest, req_id: &str) -> Result<Value, Fault> {
     let start = beginning(wish, file.bytes)?;
     let piece =
         file.read(start, wish.most).map_err(|error| unavailable("gone").caused_by(&error))?;
-    Ok(told(wish, file.mime, file.bytes, &file.sha256, &piece, req_id))
+    Ok(chunk_answer(wish, file.mime, file.bytes, &file.sha256, &piece, req_id))
 }
 
-fn beginning(wish: &Wish, all: u64) -> Result<u64, Fault> {
+fn beginning(wish: &ChunkRequest, all: u64) -> Result<u64, Fault> {
     if wish.offset > all {
         return Err(unavailable("range").with(Fact::TotalSize, all));
     }
     Ok(wish.offset)
 }
 
-fn told(wish: &Wish, mime: &str, all: u64, sha256: &str, piece: &[u8], req_id: &str) -> Value {
+fn chunk_answer(
+    wish: &ChunkRequest,
+    mime: &str,
+    all: u64,
+    sha256: &str,
+    piece: &[u8],
+    req_id: &str,
+) -> Value {
     json!({
         "blob_handle": wish.handle, "mime_type": mime, "total_size": all, "sha256": sha256,
         "chunk_offset": wish.offset, "eof": wish.offset + piece.len() as u64 >= all,
@@ -188,7 +200,7 @@ pub(super) fn read_handle(handle: &str) -> Result<Handle, Fault> {
     let invalid = || unavailable("invalid_handle");
     let is_hex = |rest: &str| rest.len() == 32 && rest.bytes().all(|it| it.is_ascii_hexdigit());
     if handle.strip_prefix('b').is_some_and(is_hex) {
-        return Ok(Handle::Kept);
+        return Ok(Handle::Stored);
     }
     let rest = handle.strip_prefix('s').ok_or_else(invalid)?;
     let text = URL_SAFE_NO_PAD.decode(rest).ok().and_then(|it| String::from_utf8(it).ok());
@@ -201,8 +213,8 @@ pub(super) fn read_handle(handle: &str) -> Result<Handle, Fault> {
 mod tests {
     use super::*;
 
-    fn wish(handle: &str, offset: u64, most: usize) -> Wish {
-        Wish { handle: handle.to_owned(), offset, most }
+    fn wish(handle: &str, offset: u64, most: usize) -> ChunkRequest {
+        ChunkRequest { handle: handle.to_owned(), offset, most }
     }
 
     fn blobs(bytes: usize) -> Blobs {

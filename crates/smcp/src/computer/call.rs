@@ -6,19 +6,19 @@ use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
     limits::Limits,
     message::CallId,
-    span::{About, Span, code_of},
+    span::{Span, SpanOperation, code_of},
     tool::Failure,
 };
-use budao_tools::{CallContext, Toolbox, alone};
+use budao_tools::{CallContext, Toolbox, isolation};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     confirm::Question,
-    desk::{Desk, UnderWay, too_large},
-    fit::{Room, fit},
-    history::{self, Record},
-    offer::Offered,
+    history::{self, CallRecord},
+    result_limits::{ResultLimits, fit},
+    state::{ComputerState, RunningCall, too_large},
+    tool_servers::OfferedTool,
 };
 use crate::wire::{
     asked_by,
@@ -30,13 +30,13 @@ use crate::wire::{
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A call's place in the table; leaves it when the call is over.
-struct Entry<'a> {
-    desk: &'a Desk,
+struct CallGuard<'a> {
+    desk: &'a ComputerState,
     req_id: String,
     cancel: CancellationToken,
 }
 
-impl Drop for Entry<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.desk.calls().remove(&self.req_id);
     }
@@ -51,7 +51,7 @@ pub(super) enum Caller {
     Owner,
 }
 
-impl Desk {
+impl ComputerState {
     /// Runs a tool call.
     ///
     /// # Errors
@@ -69,12 +69,12 @@ impl Desk {
         let offered = self.offer.find(&call.tool_name)?;
         let params = request.get("params").cloned().unwrap_or_default();
         let at = self.world.clock.now();
-        let parameters = history::kept(&params, &self.scrubber());
+        let parameters = history::render_params(&params, &self.scrubber());
         // The id under which the MCP server is told who asks: made once, here and there alike.
         let context = self.context(req_id, &entry.cancel);
         let id = context.span();
         let result = self.run(&offered, params, &call, context, caller).await;
-        self.world.tell(|| Span {
+        self.world.export_span(|| Span {
             trace: trace_of(req_id),
             id,
             parent: asked_by(req_id),
@@ -82,9 +82,9 @@ impl Desk {
             began: at,
             ended: self.world.clock.now(),
             failed: result.as_ref().err().map(code_of),
-            about: About::Served { tool: offered.exposed.clone() },
+            about: SpanOperation::ServedCall { tool: offered.exposed.clone() },
         });
-        self.history.add(Record {
+        self.history.add(CallRecord {
             at,
             req_id: req_id.to_owned(),
             server: offered.bundle_id.clone(),
@@ -100,7 +100,7 @@ impl Desk {
     /// The call itself: confirmed, checked, run until its answer, its deadline or its end by somebody else.
     async fn run(
         &self,
-        offered: &Offered,
+        offered: &OfferedTool,
         params: Value,
         call: &ToolCall,
         mut context: CallContext,
@@ -138,7 +138,7 @@ impl Desk {
         }
     }
 
-    fn enter(&self, req_id: &str, caller: Caller) -> Result<Entry<'_>, Fault> {
+    fn enter(&self, req_id: &str, caller: Caller) -> Result<CallGuard<'_>, Fault> {
         let mut calls = self.calls();
         if calls.contains_key(req_id) {
             return Err(Fault::new(Kind::DuplicateCallId, Operation::ToolCall)
@@ -151,14 +151,14 @@ impl Desk {
                 .with(Fact::Limit, i64::try_from(limit).unwrap_or(i64::MAX)));
         }
         let cancel = CancellationToken::new();
-        calls.insert(req_id.to_owned(), UnderWay { caller, cancel: cancel.clone() });
-        Ok(Entry { desk: self, req_id: req_id.to_owned(), cancel })
+        calls.insert(req_id.to_owned(), RunningCall { caller, cancel: cancel.clone() });
+        Ok(CallGuard { desk: self, req_id: req_id.to_owned(), cancel })
     }
 
     /// Only what says so runs without asking.
     async fn confirmed(
         &self,
-        offered: &Offered,
+        offered: &OfferedTool,
         params: &Value,
         req_id: &str,
     ) -> Result<(), Fault> {
@@ -172,7 +172,7 @@ impl Desk {
             Some(why) => Err(Fault::new(Kind::NeedsConfirmation, Operation::AskPermission)
                 .with(Fact::ToolName, offered.exposed.clone())
                 .with(Fact::Reason, why.clone())
-                .because(why)),
+                .with_cause(why)),
         }
     }
 
@@ -184,15 +184,15 @@ impl Desk {
             cancel: cancel.clone(),
             limits: Arc::clone(&self.limits),
             scrubber: self.scrubber(),
-            ..alone::context()
+            ..isolation::context()
         }
     }
 
     /// What is too large for an answer goes aside; what still is would cost somebody the connection, and is refused
     /// with its size.
-    fn fitted(&self, result: Value, offered: &Offered) -> Result<Value, Fault> {
+    fn fitted(&self, result: Value, offered: &OfferedTool) -> Result<Value, Fault> {
         let limit = self.config.result_bytes_max;
-        let room = Room { inline: self.config.inline_bytes_max, result: limit };
+        let room = ResultLimits { inline: self.config.inline_bytes_max, result: limit };
         fit(result, room, &self.blobs, &self.world).map_err(|bytes| {
             too_large(bytes, limit, Operation::ToolCall)
                 .with(Fact::ToolName, offered.exposed.clone())
@@ -201,7 +201,7 @@ impl Desk {
 }
 
 /// Do the arguments fit the tool?
-fn check(offered: &Offered, params: Value, limits: &Limits) -> Result<(), Fault> {
+fn check(offered: &OfferedTool, params: Value, limits: &Limits) -> Result<(), Fault> {
     let toolbox = Toolbox::builder().add_shared(offered.tool.clone())?.build();
     let name = offered.tool.spec().name.clone();
     let checked = toolbox.check_value(&name, params, limits);

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 /// Decides whether a tool may run.
 #[async_trait]
-pub trait Confirm: Send + Sync + fmt::Debug {
+pub trait Confirmer: Send + Sync + fmt::Debug {
     /// Asks. The call's own deadline ends the question, too.
-    async fn confirm(&self, question: &Question<'_>) -> Answer;
+    async fn confirm(&self, question: &Question<'_>) -> Confirmation;
 }
 
 /// What came of a question. Everything but a yes is a no.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Confirmation {
     /// It may run.
     Yes,
     /// It may not, with the words of whoever said so, if there were any.
@@ -23,7 +23,7 @@ pub enum Answer {
     Unanswered(String),
 }
 
-impl Answer {
+impl Confirmation {
     /// Why the tool does not run; nothing if it does.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
@@ -62,11 +62,11 @@ impl Question<'_> {
 
 /// Nobody can be asked.
 #[derive(Clone, Copy, Debug)]
-pub struct Nobody;
+pub struct NoConfirmer;
 
 #[async_trait]
-impl Confirm for Nobody {
-    async fn confirm(&self, _: &Question<'_>) -> Answer {
-        Answer::Unanswered("nobody at the computer could be asked".to_owned())
+impl Confirmer for NoConfirmer {
+    async fn confirm(&self, _: &Question<'_>) -> Confirmation {
+        Confirmation::Unanswered("nobody at the computer could be asked".to_owned())
     }
 }

@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use budao_core::fault::Fault;
-use budao_mcp::Server;
+use budao_mcp::ServerHandle;
 use futures::StreamExt as _;
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ pub(super) fn is_window(uri: &str) -> bool {
 ///
 /// # Errors
 /// If it does not list them.
-pub(super) async fn listed(server: &Server, scheme: &str) -> Result<Vec<Value>, Fault> {
+pub(super) async fn listed(server: &ServerHandle, scheme: &str) -> Result<Vec<Value>, Fault> {
     let mut found = Vec::new();
     let mut cursor: Option<String> = None;
     if server.has_resources() != Some(true) {
@@ -57,7 +57,7 @@ pub(super) async fn listed(server: &Server, scheme: &str) -> Result<Vec<Value>, 
 }
 
 /// The addresses of a server's windows.
-pub(super) async fn addresses(server: &Server) -> Result<BTreeSet<String>, Fault> {
+pub(super) async fn addresses(server: &ServerHandle) -> Result<BTreeSet<String>, Fault> {
     let listed = listed(server, "window://").await?;
     let uris = listed.iter().filter_map(|it| it["uri"].as_str());
     Ok(uris.filter(|uri| is_window(uri)).map(str::to_owned).collect())
@@ -65,7 +65,7 @@ pub(super) async fn addresses(server: &Server) -> Result<BTreeSet<String>, Fault
 
 /// Every window there is, or only the one of this address. What cannot be read is left out and logged.
 pub(super) async fn windows(
-    servers: Vec<(String, Arc<Server>)>,
+    servers: Vec<(String, Arc<ServerHandle>)>,
     only: Option<&str>,
 ) -> Vec<Window> {
     let mut found = Vec::new();

@@ -4,19 +4,19 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use budao_core::fault::{Fact, Fault, Kind, Operation};
-use budao_mcp::Server;
+use budao_mcp::ServerHandle;
 use serde_json::{Value, json};
 
-use super::{desk::Desk, desktop, news};
+use super::{desktop, notifications, state::ComputerState};
 use crate::{
     finder::{
-        Finder, LOOK, Library, Shelf, ShelfLimits, not_found,
-        uri::{Part, Uri},
+        DocumentFolder, DocumentSource, Finder, LOOK, ShelfLimits, not_found,
+        uri::{Uri, UriTarget},
     },
-    office::Office,
+    membership::Membership,
     wire::{
         Dialect,
-        event::{Ask, Tell},
+        event::{NotificationEvent, RequestEvent},
     },
 };
 
@@ -28,51 +28,55 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// MCP servers with documents.
 #[derive(Debug)]
-struct Servers(Vec<(String, Arc<Server>)>);
+struct DocumentServers(Vec<(String, Arc<ServerHandle>)>);
 
-impl Desk {
+impl ComputerState {
     /// The folder of documents, if there is one.
-    pub(super) fn shelf(config: &super::Config) -> Result<Option<Arc<Shelf>>, Fault> {
+    pub(super) fn shelf(config: &super::Config) -> Result<Option<Arc<DocumentFolder>>, Fault> {
         let Some(folder) = &config.documents else { return Ok(None) };
-        let shelf = Shelf::open(&config.documents_host, folder, ShelfLimits::default())?;
+        let shelf = DocumentFolder::open(&config.documents_host, folder, ShelfLimits::default())?;
         Ok(Some(Arc::new(shelf)))
     }
 
     /// Answers a question about documents; only the first draft has them.
-    pub(super) async fn documents(&self, ask: Ask, request: &Value) -> Result<Value, Fault> {
+    pub(super) async fn documents(
+        &self,
+        ask: RequestEvent,
+        request: &Value,
+    ) -> Result<Value, Fault> {
         if self.config.place.dialect != Dialect::V02 {
             return Err(Fault::new(Kind::UnknownEvent, Operation::RelayCall)
                 .with(Fact::EventName, <&str>::from(ask)));
         }
-        let library = Arc::new(Servers(self.offer.servers()));
+        let library = Arc::new(DocumentServers(self.offer.servers()));
         let finder = Finder::new(self.shelf.clone(), library);
         match ask {
-            Ask::GetFinder => finder.list(request, &self.history.recent_servers()).await,
+            RequestEvent::GetFinder => finder.list(request, &self.history.recent_servers()).await,
             _ => finder.get(request).await,
         }
     }
 }
 
 /// Tells the room when a document of the folder comes, goes or changes.
-pub(super) async fn watch(desk: Arc<Desk>, office: Office) {
-    let finder = Finder::new(desk.shelf.clone(), Arc::new(Servers(Vec::new())));
+pub(super) async fn watch(desk: Arc<ComputerState>, membership: Membership) {
+    let finder = Finder::new(desk.shelf.clone(), Arc::new(DocumentServers(Vec::new())));
     let mut seen = finder.state().await;
     loop {
         tokio::select! {
             biased;
-            _ = office.ended() => return,
+            _ = membership.ended() => return,
             () = desk.world.clock.sleep(LOOK) => {}
         }
         let now = finder.state().await;
         if now != seen {
             seen = now;
-            news::tell(&desk, &office, Tell::UpdateFinder).await;
+            notifications::tell(&desk, &membership, NotificationEvent::UpdateFinder).await;
         }
     }
 }
 
 #[async_trait]
-impl Library for Servers {
+impl DocumentSource for DocumentServers {
     async fn documents(&self) -> Vec<Value> {
         let mut found = Vec::new();
         for (id, server) in &self.0 {
@@ -86,8 +90,9 @@ impl Library for Servers {
 
     async fn read(&self, uri: &Uri, text: &str) -> Result<Option<Value>, Fault> {
         let Some((server, listed)) = self.of_host(&uri.host).await else { return Ok(None) };
-        let (Part::Document(reference) | Part::Page(reference, _) | Part::Element(reference, _)) =
-            &uri.part
+        let (UriTarget::Document(reference)
+        | UriTarget::Page(reference, _)
+        | UriTarget::Element(reference, _)) = &uri.part
         else {
             return read(&server, text).await.map(Some);
         };
@@ -95,12 +100,12 @@ impl Library for Servers {
         if !names.contains(&reference.as_str()) {
             return Err(not_found(reference, &names));
         }
-        if let Part::Page(_, number) = &uri.part {
+        if let UriTarget::Page(_, number) = &uri.part {
             self.check_page(&server, uri, reference, *number).await?;
         }
         let said = read(&server, text).await;
         match (&uri.part, said) {
-            (Part::Element(_, id), Err(fault)) if fault.kind() != Kind::DeadlinePassed => {
+            (UriTarget::Element(_, id), Err(fault)) if fault.kind() != Kind::DeadlinePassed => {
                 Err(Fault::new(Kind::ElementNotFound, Operation::ReadDocument)
                     .with(Fact::ElementId, id.clone())
                     .with(Fact::DocRef, reference.clone())
@@ -111,16 +116,16 @@ impl Library for Servers {
     }
 }
 
-impl Servers {
+impl DocumentServers {
     /// The first server that has documents of this host, and what they are called.
-    async fn of_host(&self, host: &str) -> Option<(Arc<Server>, Vec<String>)> {
+    async fn of_host(&self, host: &str) -> Option<(Arc<ServerHandle>, Vec<String>)> {
         for (_, server) in &self.0 {
             let listed = desktop::listed(server, "dpe://").await.unwrap_or_default();
             let uris = listed.iter().filter_map(|it| Uri::parse(it["uri"].as_str()?).ok());
             let own: Vec<String> = uris
                 .filter(|uri| uri.host == host)
                 .filter_map(|uri| match uri.part {
-                    Part::Document(reference) => Some(reference),
+                    UriTarget::Document(reference) => Some(reference),
                     _ => None,
                 })
                 .collect();
@@ -134,7 +139,7 @@ impl Servers {
     /// A page beyond the last is told as such, whatever the server would say to it.
     async fn check_page(
         &self,
-        server: &Server,
+        server: &ServerHandle,
         uri: &Uri,
         reference: &str,
         number: u64,
@@ -155,9 +160,9 @@ impl Servers {
 }
 
 /// What a list says of a server's document: what the document says of itself, else what the server's list does.
-async fn summary(id: &str, server: &Server, resource: &Value) -> Option<Value> {
+async fn summary(id: &str, server: &ServerHandle, resource: &Value) -> Option<Value> {
     let text = resource["uri"].as_str()?;
-    let Part::Document(reference) = Uri::parse(text).ok()?.part else { return None };
+    let UriTarget::Document(reference) = Uri::parse(text).ok()?.part else { return None };
     let mut shown = read(server, text)
         .await
         .ok()
@@ -181,7 +186,7 @@ async fn summary(id: &str, server: &Server, resource: &Value) -> Option<Value> {
 }
 
 /// What an address leads to: JSON as it is, other text as text.
-async fn read(server: &Server, uri: &str) -> Result<Value, Fault> {
+async fn read(server: &ServerHandle, uri: &str) -> Result<Value, Fault> {
     let contents = server.read_resource(uri, LIMIT).await?;
     let text = contents.iter().find_map(|content| content["text"].as_str());
     let Some(text) = text else {

@@ -16,7 +16,7 @@ const ARGUMENT_BYTES: usize = 500;
 
 /// A call that is over.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Record {
+pub struct CallRecord {
     /// When it began.
     pub at: Timestamp,
     /// Its request.
@@ -38,7 +38,7 @@ pub struct Record {
 /// The last of them.
 #[derive(Debug)]
 pub(super) struct History {
-    records: Mutex<VecDeque<Record>>,
+    records: Mutex<VecDeque<CallRecord>>,
     most: usize,
 }
 
@@ -47,11 +47,11 @@ impl History {
         Self { records: Mutex::default(), most }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Record>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<CallRecord>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, record: Record) {
+    pub(super) fn add(&self, record: CallRecord) {
         let mut records = self.lock();
         records.push_back(record);
         while records.len() > self.most {
@@ -60,7 +60,7 @@ impl History {
     }
 
     /// Oldest first.
-    pub(super) fn all(&self) -> Vec<Record> {
+    pub(super) fn all(&self) -> Vec<CallRecord> {
         self.lock().iter().cloned().collect()
     }
 
@@ -77,7 +77,7 @@ impl History {
 }
 
 /// Arguments as they are kept.
-pub(super) fn kept(params: &Value, scrubber: &Scrubber) -> String {
+pub(super) fn render_params(params: &Value, scrubber: &Scrubber) -> String {
     let mut params = params.clone();
     scrubber.scrub_json(&mut params);
     let mut text = params.to_string();
@@ -95,8 +95,8 @@ mod tests {
 
     use super::*;
 
-    fn record(server: &str) -> Record {
-        Record {
+    fn record(server: &str) -> CallRecord {
+        CallRecord {
             at: Timestamp::default(),
             req_id: "r".into(),
             server: server.into(),
@@ -123,9 +123,9 @@ mod tests {
     fn arguments_are_kept_without_secrets_and_not_for_ever() {
         let scrubber = Scrubber::with_secrets(["hunter2-long-enough"]);
         let secret = json!({ "password": "p4ss", "text": "say hunter2-long-enough", "n": 1 });
-        let text = kept(&secret, &scrubber);
+        let text = render_params(&secret, &scrubber);
         assert!(!text.contains("hunter2") && !text.contains("p4ss"), "{text}");
         assert!(text.contains("\"n\":1"), "{text}");
-        assert!(kept(&json!("错".repeat(1000)), &scrubber).len() < ARGUMENT_BYTES + 10);
+        assert!(render_params(&json!("错".repeat(1000)), &scrubber).len() < ARGUMENT_BYTES + 10);
     }
 }

@@ -4,15 +4,15 @@ use std::{collections::BTreeMap, fmt, io::Read as _, path::PathBuf};
 
 use async_trait::async_trait;
 use budao_core::fault::{Fact, Fault, Kind, Operation};
-use budao_mcp::{Address, Config, Stdio, Transport};
+use budao_mcp::{Address, McpServerConfig, Stdio, Transport};
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::settings::{Input, McpServer, Settings, Sort, named, variable};
+use super::settings::{Input, InputKind, McpServer, Settings, named, variable};
 
 /// Where values come from. The library reads no environment and asks nobody by itself.
 #[async_trait]
-pub trait Values: Send + Sync + fmt::Debug {
+pub trait ValueSource: Send + Sync + fmt::Debug {
     /// A variable of the environment.
     fn variable(&self, name: &str) -> Option<String>;
 
@@ -28,8 +28,8 @@ const SECRET_MIN: usize = 8;
 
 /// How to start a server, and what of that must never be told.
 #[derive(Debug)]
-pub(super) struct Resolved {
-    pub(super) config: Config,
+pub(super) struct ResolvedServer {
+    pub(super) config: McpServerConfig,
     pub(super) secrets: Vec<String>,
 }
 
@@ -40,8 +40,8 @@ pub(super) struct Resolved {
 pub(super) async fn resolve(
     settings: &Settings,
     server: &McpServer,
-    values: &dyn Values,
-) -> Result<Resolved, Fault> {
+    values: &dyn ValueSource,
+) -> Result<ResolvedServer, Fault> {
     let mut open = server.described.open();
     let mut known = BTreeMap::new();
     let mut secrets = Vec::new();
@@ -88,13 +88,13 @@ pub(super) async fn resolve(
             if kind == "sse" { Transport::Sse(address) } else { Transport::Http(address) }
         }
     };
-    let mut config = Config { transport, ..Config::stdio(name, "", [""; 0]) };
+    let mut config = McpServerConfig { transport, ..McpServerConfig::stdio(name, "", [""; 0]) };
     config.whole_results = true;
     if let Ok(Some(limit)) = server.described.timeout() {
         (config.timeouts.start, config.timeouts.list) = (limit, limit);
     }
     config.check()?;
-    Ok(Resolved { config, secrets })
+    Ok(ResolvedServer { config, secrets })
 }
 
 /// The variables in a file.
@@ -168,7 +168,7 @@ async fn value(
     settings: &Settings,
     server: &McpServer,
     id: &str,
-    values: &dyn Values,
+    values: &dyn ValueSource,
 ) -> Result<String, Fault> {
     let narrow = variable(id, Some(&server.bundle_id));
     let wide = variable(id, None);
@@ -184,8 +184,10 @@ async fn value(
     let input = settings.inputs.iter().find(|input| input.id == id).ok_or_else(missing)?;
     let asked = values.ask(input).await;
     let default = match &input.sort {
-        Sort::PromptString { default, .. } | Sort::PickString { default, .. } => default.clone(),
-        Sort::Command { .. } => None,
+        InputKind::PromptString { default, .. } | InputKind::PickString { default, .. } => {
+            default.clone()
+        }
+        InputKind::Command { .. } => None,
     };
     asked.or(default).ok_or_else(missing)
 }
@@ -198,10 +200,10 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Known(&'static [(&'static str, &'static str)]);
+    struct FixedValues(&'static [(&'static str, &'static str)]);
 
     #[async_trait]
-    impl Values for Known {
+    impl ValueSource for FixedValues {
         fn variable(&self, name: &str) -> Option<String> {
             self.0.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         }
@@ -211,7 +213,7 @@ mod tests {
         }
     }
 
-    async fn arguments(args: Value, values: &Known) -> Result<Vec<String>, Fault> {
+    async fn arguments(args: Value, values: &FixedValues) -> Result<Vec<String>, Fault> {
         let file = json!({
             "inputs": [
                 { "type": "promptString", "id": "asked" },
@@ -242,11 +244,11 @@ mod tests {
             });
             async move {
                 let settings = Settings::read(&file.to_string()).unwrap();
-                resolve(&settings, &settings.servers[0], &Known(&[])).await
+                resolve(&settings, &settings.servers[0], &FixedValues(&[])).await
             }
         };
         // The path may hold an input; what is in the file is taken as it stands.
-        let Resolved { config, secrets } = resolved("${input:asked}.env").await.unwrap();
+        let ResolvedServer { config, secrets } = resolved("${input:asked}.env").await.unwrap();
         let Transport::Stdio(stdio) = config.transport else { panic!("it is a program") };
         let env: Vec<(&str, &str)> =
             stdio.env.iter().map(|(name, value)| (name.as_str(), value.expose_secret())).collect();
@@ -262,11 +264,11 @@ mod tests {
     #[tokio::test]
     async fn a_value_comes_from_the_environment_then_from_people_then_from_its_default() {
         let all = json!(["-${input:asked}-${input:default}", "plain"]);
-        let nothing = Known(&[]);
+        let nothing = FixedValues(&[]);
         assert_eq!(arguments(all.clone(), &nothing).await.unwrap(), ["-answer-d", "plain"]);
-        let wide = Known(&[("A2C_SMCP_asked", "env")]);
+        let wide = FixedValues(&[("A2C_SMCP_asked", "env")]);
         assert_eq!(arguments(all.clone(), &wide).await.unwrap()[0], "-env-d");
-        let narrow = Known(&[("A2C_SMCP_asked", "env"), ("A2C_SMCP_asked_s", "own")]);
+        let narrow = FixedValues(&[("A2C_SMCP_asked", "env"), ("A2C_SMCP_asked_s", "own")]);
         assert_eq!(arguments(all, &narrow).await.unwrap()[0], "-own-d");
         for missing in ["nothing", "unknown"] {
             let fault =

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Settings, skills::front};
+use super::{Settings, skills::front_matter};
 use crate::{
     finder::read::{self, FileType},
-    wire::identity::{Essence, bundle_id, bundle_id_problem},
+    wire::identity::{ServerIdentity, bundle_id, bundle_id_problem},
 };
 
 /// The head of a `SKILL.md`: what is told of it is what fits, and no more than stood there.
@@ -13,9 +13,9 @@ use crate::{
 /// # Panics
 /// If a promise does not hold.
 pub fn skill(text: &str) {
-    let (head, body) = front::split(text);
+    let (head, body) = front_matter::split(text);
     assert!(head.len() + body.len() <= text.len() && text.ends_with(body));
-    let about = front::about(text);
+    let about = front_matter::about(text);
     let known = [
         "description",
         "license",
@@ -44,7 +44,7 @@ pub fn settings(text: &str) {
         Err(fault) => assert!(fault.to_string().len() < 16 * 1024, "a refusal is short"),
     }
     let env = BTreeMap::new();
-    let id = bundle_id(text, &Essence::Stdio { command: text, args: &[], env: &env });
+    let id = bundle_id(text, &ServerIdentity::Stdio { command: text, args: &[], env: &env });
     assert_eq!(bundle_id_problem(&id), None, "{id}");
 }
 

@@ -10,9 +10,9 @@ use budao_core::fault::{Fact, Fault, Kind, Operation};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-pub use input::{Choice, Input, Sort, variable};
+pub use input::{Input, InputKind, PickOption, variable};
 
-use crate::wire::identity::{Essence, bundle_id, bundle_id_problem};
+use crate::wire::identity::{ServerIdentity, bundle_id, bundle_id_problem};
 pub(super) use input::named;
 use input::{check_variables, read_input};
 
@@ -34,13 +34,13 @@ pub struct McpServer {
     /// Its identity.
     pub bundle_id: String,
     /// How it is described.
-    pub described: Described,
+    pub described: ServerFields,
     raw: Map<String, Value>,
 }
 
 /// The fields of a server.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Described {
+pub struct ServerFields {
     /// For people; may be anything.
     pub name: String,
     /// Its identity, if it is not to be made from the name.
@@ -188,7 +188,7 @@ impl McpServer {
     /// # Errors
     /// If it cannot work, with the place that is wrong.
     pub fn read(key: &str, raw: Map<String, Value>) -> Result<Self, Fault> {
-        let described: Described = serde_json::from_value(Value::Object(raw.clone()))
+        let described: ServerFields = serde_json::from_value(Value::Object(raw.clone()))
             .map_err(|error| because(wrong(key, "a server"), &error))?;
         // Made in any case: it looks at the parameters, too.
         let derived = described.derived_id(key)?;
@@ -233,10 +233,10 @@ const UNUSED: [(&str, &str, &str); 4] = [
 ];
 
 /// A server as it was written, with the place it stands at.
-type Written = (String, Map<String, Value>);
+type RawServer = (String, Map<String, Value>);
 
 /// The servers of a file.
-fn listed(whole: &Value) -> Result<Vec<Written>, Fault> {
+fn listed(whole: &Value) -> Result<Vec<RawServer>, Fault> {
     let object = |key: String, value: &Value| match value {
         Value::Object(map) => Ok((key, map.clone())),
         _ => Err(wrong(&key, "an object")),
@@ -258,7 +258,7 @@ fn listed(whole: &Value) -> Result<Vec<Written>, Fault> {
     }
 }
 
-impl Described {
+impl ServerFields {
     fn derived_id(&self, key: &str) -> Result<String, Fault> {
         let parameters = &self.server_parameters;
         let text = |field: &str| parameters.get(field).and_then(Value::as_str);
@@ -276,13 +276,19 @@ impl Described {
                 let args: Vec<String> =
                     args.filter_map(|arg| arg.as_str().map(str::to_owned)).collect();
                 let env = map("env");
-                Ok(bundle_id(&self.name, &Essence::Stdio { command, args: &args, env: &env }))
+                Ok(bundle_id(
+                    &self.name,
+                    &ServerIdentity::Stdio { command, args: &args, env: &env },
+                ))
             }
             "streamable" | "sse" => {
                 let url = text("url").ok_or_else(|| missing("url"))?;
                 let headers = map("headers");
                 let transport = &self.transport;
-                Ok(bundle_id(&self.name, &Essence::Net { transport, url, headers: &headers }))
+                Ok(bundle_id(
+                    &self.name,
+                    &ServerIdentity::Net { transport, url, headers: &headers },
+                ))
             }
             _ => Err(wrong(&format!("{key}.type"), "`stdio`, `streamable` or `sse`")),
         }

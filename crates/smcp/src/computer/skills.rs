@@ -4,7 +4,7 @@
 //! what was removed is gone at once.
 
 mod file;
-pub(super) mod front;
+pub(super) mod front_matter;
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use std::{
 };
 
 use budao_core::fault::{Fact, Fault, Kind, Operation};
-use budao_mcp::Server;
+use budao_mcp::ServerHandle;
 use serde_json::{Map, Value, json};
 
 use super::desktop;
@@ -37,9 +37,9 @@ pub(super) struct Skills {
 
 /// An MCP server that may have skills.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct SkillSource {
     pub(super) bundle_id: String,
-    pub(super) server: Arc<Server>,
+    pub(super) server: Arc<ServerHandle>,
     /// Does it run here? Others must not name folders of this machine.
     pub(super) is_local: bool,
 }
@@ -60,7 +60,7 @@ impl Skills {
     }
 
     /// All of them, ordered by name.
-    pub(super) async fn all(&self, sources: Vec<Source>) -> Vec<Skill> {
+    pub(super) async fn all(&self, sources: Vec<SkillSource>) -> Vec<Skill> {
         let mut all = Vec::new();
         if let Some(folder) = self.folder.clone() {
             all.extend(on_disk(move || own(&folder)).await.unwrap_or_default());
@@ -79,7 +79,7 @@ impl Skills {
     /// If the name is none, there is no such skill, or the file is not given.
     pub(super) async fn open(
         &self,
-        sources: Vec<Source>,
+        sources: Vec<SkillSource>,
         name: &str,
         rel_path: Option<&str>,
         bytes_max: u64,
@@ -99,13 +99,13 @@ impl Skills {
         let refused = match opened {
             Some(Ok(file)) => return Ok(file),
             Some(Err(refused)) => refused,
-            None => file::Refused::NotFound,
+            None => file::FileError::NotFound,
         };
         let fault = fault(Kind::SkillResourceUnavailable)
             .with(Fact::RelPath, rel_path)
             .with(Fact::Reason, refused.reason());
         Err(match refused {
-            file::Refused::TooLarge(bytes) => fault.with(Fact::TotalSize, bytes),
+            file::FileError::TooLarge(bytes) => fault.with(Fact::TotalSize, bytes),
             _ => fault,
         })
     }
@@ -128,7 +128,7 @@ impl Skill {
 
     fn read(name: String, source: String, folder: PathBuf) -> Option<Self> {
         let text = file::entry(&folder, ENTRY_BYTES_MAX)?;
-        let about = front::about(&text);
+        let about = front_matter::about(&text);
         if about.get("description").is_none_or(Value::is_null) {
             tracing::warn!(skill = name, "a skill without a description is left out");
             return None;
@@ -163,7 +163,7 @@ fn own(folder: &Path) -> Vec<Skill> {
 }
 
 /// The skills an MCP server publishes.
-async fn published(source: Source) -> Vec<Skill> {
+async fn published(source: SkillSource) -> Vec<Skill> {
     let listed = match desktop::listed(&source.server, "skill://").await {
         Ok(listed) => listed,
         Err(fault) => {

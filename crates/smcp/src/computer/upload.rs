@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use budao_core::{
     fault::{Fact, Fault, Kind, Operation},
-    seams::World,
     time::Timestamp,
+    world::World,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -87,7 +87,7 @@ impl Uploads {
     /// If it is not taken; after most errors nothing of the file is kept.
     pub(super) async fn put(&self, fields: &Fields<'_>, request: &Value) -> Result<Value, Fault> {
         let Some(folder) = &self.folder else {
-            return Err(failed("forbidden").because("there is no folder for uploads"));
+            return Err(failed("forbidden").with_cause("there is no folder for uploads"));
         };
         let mut under_way = self.under_way.lock().await;
         self.expire(&mut under_way).await;
@@ -130,8 +130,8 @@ impl Uploads {
                     "landing_path": landed.path, "total_size": landed.bytes, "sha256": landed.sha256,
                 }))
             }
-            Err((fault, Fate::Waits)) => Err(fault),
-            Err((fault, Fate::Lost)) => {
+            Err((fault, ChunkFailure::Retryable)) => Err(fault),
+            Err((fault, ChunkFailure::Fatal)) => {
                 if let Some(upload) = under_way.remove(&id) {
                     upload.discard().await;
                 }
@@ -205,15 +205,15 @@ fn is_part(name: &std::ffi::OsStr) -> bool {
 }
 
 /// What a piece that was not taken means for its file.
-enum Fate {
+enum ChunkFailure {
     /// The right piece may still come.
-    Waits,
+    Retryable,
     /// Nothing of it is kept.
-    Lost,
+    Fatal,
 }
 
 /// A file that is whole.
-struct Landed {
+struct FinishedUpload {
     path: String,
     bytes: u64,
     sha256: String,
@@ -221,32 +221,32 @@ struct Landed {
 
 impl Upload {
     /// Takes a piece; was it the last?
-    async fn take(&mut self, request: &Value) -> Result<bool, (Fault, Fate)> {
+    async fn take(&mut self, request: &Value) -> Result<bool, (Fault, ChunkFailure)> {
         let offset = request.get("chunk_offset").and_then(Value::as_u64);
         if offset != Some(self.received) {
-            return Err((failed("range"), Fate::Waits));
+            return Err((failed("range"), ChunkFailure::Retryable));
         }
         let text = request.get("blob").and_then(Value::as_str);
         let Some(piece) = text.and_then(|text| STANDARD.decode(text).ok()) else {
-            return Err((failed("invalid_declaration"), Fate::Waits));
+            return Err((failed("invalid_declaration"), ChunkFailure::Retryable));
         };
         let is_last = request.get("eof").and_then(Value::as_bool).unwrap_or_default();
         let end = self.received + piece.len() as u64;
         if end > self.declared {
-            return Err((failed("range"), Fate::Lost));
+            return Err((failed("range"), ChunkFailure::Fatal));
         }
         if is_last && end != self.declared {
-            return Err((failed("range"), Fate::Waits));
+            return Err((failed("range"), ChunkFailure::Retryable));
         }
         if let Err(error) = self.file.write_all(&piece).await {
-            return Err((failed("io_error").caused_by(&error), Fate::Lost));
+            return Err((failed("io_error").caused_by(&error), ChunkFailure::Fatal));
         }
         self.hasher.update(&piece);
         self.received = end;
         Ok(is_last)
     }
 
-    async fn finish(mut self, folder: &std::path::Path) -> Result<Landed, Fault> {
+    async fn finish(mut self, folder: &std::path::Path) -> Result<FinishedUpload, Fault> {
         let sha256 = hex(&std::mem::take(&mut self.hasher).finalize());
         if sha256 != self.sha256 {
             self.discard().await;
@@ -262,7 +262,7 @@ impl Upload {
         match written.await {
             Ok(path) => {
                 let path = path.to_string_lossy().into_owned();
-                Ok(Landed { path, bytes: self.received, sha256 })
+                Ok(FinishedUpload { path, bytes: self.received, sha256 })
             }
             Err(error) => {
                 self.discard().await;

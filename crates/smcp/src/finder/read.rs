@@ -42,7 +42,7 @@ impl FileType {
 
 /// What a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ParsedDocument {
     /// What it calls itself.
     pub title: Option<String>,
     /// Words it gives itself.
@@ -55,14 +55,14 @@ pub struct Said {
 ///
 /// # Errors
 /// Why not, if it is a PDF that cannot be read.
-pub fn read(sort: FileType, bytes: &[u8]) -> Result<Said, &'static str> {
+pub fn read(sort: FileType, bytes: &[u8]) -> Result<ParsedDocument, &'static str> {
     let text = || String::from_utf8_lossy(bytes);
     let mut said = match sort {
         FileType::Txt => plain(&text()),
         FileType::Md => paged(None, markdown::contents(&text())),
         FileType::Html => {
             let (title, keywords, contents) = html::contents(&text());
-            Said { keywords, ..paged(title, contents) }
+            ParsedDocument { keywords, ..paged(title, contents) }
         }
         FileType::Pdf => pdf::read(bytes)?,
     };
@@ -72,13 +72,13 @@ pub fn read(sort: FileType, bytes: &[u8]) -> Result<Said, &'static str> {
     Ok(said)
 }
 
-fn paged(title: Option<String>, mut contents: Vec<Content>) -> Said {
+fn paged(title: Option<String>, mut contents: Vec<Content>) -> ParsedDocument {
     bound(&mut contents);
     let heading = contents.iter().find_map(|content| match content {
         Content::Heading(_, text) => Some(text.clone()),
         _ => None,
     });
-    Said { title: title.or(heading), keywords: Vec::new(), pages: paginate(contents) }
+    ParsedDocument { title: title.or(heading), keywords: Vec::new(), pages: paginate(contents) }
 }
 
 /// Leaves out what is beyond the bound, and says so.
@@ -91,7 +91,7 @@ fn bound(contents: &mut Vec<Content>) {
 }
 
 /// Plain text: a page at each form feed, and after so many lines; a paragraph at each empty line.
-fn plain(text: &str) -> Said {
+fn plain(text: &str) -> ParsedDocument {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut pages = Vec::new();
     for sheet in text.split('\u{c}') {
@@ -106,7 +106,7 @@ fn plain(text: &str) -> Said {
         left -= page.len();
         !page.is_empty()
     });
-    Said { title: None, keywords: Vec::new(), pages: number(pages) }
+    ParsedDocument { title: None, keywords: Vec::new(), pages: number(pages) }
 }
 
 /// Paragraphs of lines, parted by empty ones.

@@ -24,14 +24,14 @@ pub struct Uri {
     /// Whose documents.
     pub host: String,
     /// Which part.
-    pub part: Part,
+    pub part: UriTarget,
     /// How it is wanted.
-    pub wish: Wish,
+    pub wish: ReadOptions,
 }
 
 /// What an address leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum UriTarget {
     /// All documents of the host.
     Catalog,
     /// A document.
@@ -44,7 +44,7 @@ pub enum Part {
 
 /// How something is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct ReadOptions {
     /// In which form.
     pub format: Format,
     /// A document with the list of its pages?
@@ -69,7 +69,7 @@ pub enum Format {
     Text,
 }
 
-impl Default for Wish {
+impl Default for ReadOptions {
     fn default() -> Self {
         Self {
             format: Format::Json,
@@ -126,16 +126,19 @@ fn read(text: &str) -> Result<Uri, &'static str> {
     Ok(Uri { host: host.to_owned(), part: part(&rest)?, wish: wish(query)? })
 }
 
-fn part(rest: &[&str]) -> Result<Part, &'static str> {
+fn part(rest: &[&str]) -> Result<UriTarget, &'static str> {
     match rest {
-        [] | [""] => Ok(Part::Catalog),
-        [document] => Ok(Part::Document(decoded(document)?)),
+        [] | [""] => Ok(UriTarget::Catalog),
+        [document] => Ok(UriTarget::Document(decoded(document)?)),
         [document, "pages", number] => {
             let is_plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
             let number = is_plain.then(|| number.parse().ok()).flatten();
-            Ok(Part::Page(decoded(document)?, number.ok_or("a page is a whole number from 0")?))
+            Ok(UriTarget::Page(
+                decoded(document)?,
+                number.ok_or("a page is a whole number from 0")?,
+            ))
         }
-        [document, "elements", id] => Ok(Part::Element(decoded(document)?, decoded(id)?)),
+        [document, "elements", id] => Ok(UriTarget::Element(decoded(document)?, decoded(id)?)),
         _ => Err("after the document comes pages/N or elements/ID"),
     }
 }
@@ -151,8 +154,8 @@ fn decoded(part: &str) -> Result<String, &'static str> {
     Ok(text.into_owned())
 }
 
-fn wish(query: &str) -> Result<Wish, &'static str> {
-    let mut wish = Wish::default();
+fn wish(query: &str) -> Result<ReadOptions, &'static str> {
+    let mut wish = ReadOptions::default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         match name {
@@ -194,21 +197,24 @@ fn whole(text: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn part_of(text: &str) -> Part {
+    fn part_of(text: &str) -> UriTarget {
         Uri::parse(text).unwrap().part
     }
 
     #[test]
     fn four_levels_lead_to_four_parts() {
-        assert_eq!(part_of("dpe://com.example.docs"), Part::Catalog);
-        assert_eq!(part_of("dpe://com.example.docs/"), Part::Catalog);
-        assert_eq!(part_of("dpe://h/rpt-2026"), Part::Document("rpt-2026".into()));
-        assert_eq!(part_of("dpe://h/rpt-2026/pages/12"), Part::Page("rpt-2026".into(), 12));
-        assert_eq!(part_of("dpe://h/d/elements/tbl-1"), Part::Element("d".into(), "tbl-1".into()));
-        assert_eq!(part_of("dpe://h/%E6%8A%A5%2F1"), Part::Document("报/1".into()));
+        assert_eq!(part_of("dpe://com.example.docs"), UriTarget::Catalog);
+        assert_eq!(part_of("dpe://com.example.docs/"), UriTarget::Catalog);
+        assert_eq!(part_of("dpe://h/rpt-2026"), UriTarget::Document("rpt-2026".into()));
+        assert_eq!(part_of("dpe://h/rpt-2026/pages/12"), UriTarget::Page("rpt-2026".into(), 12));
+        assert_eq!(
+            part_of("dpe://h/d/elements/tbl-1"),
+            UriTarget::Element("d".into(), "tbl-1".into())
+        );
+        assert_eq!(part_of("dpe://h/%E6%8A%A5%2F1"), UriTarget::Document("报/1".into()));
         assert_eq!(
             part_of(&format!("dpe://h/{}", escaped("报/1 ?"))),
-            Part::Document("报/1 ?".into())
+            UriTarget::Document("报/1 ?".into())
         );
     }
 
@@ -216,7 +222,7 @@ mod tests {
     fn what_is_asked_along_is_read() {
         let uri =
             Uri::parse("dpe://h/d?depth=pages&offset=5&limit=100&format=markdown&x=y").unwrap();
-        let expected = Wish {
+        let expected = ReadOptions {
             format: Format::Markdown,
             with_pages: true,
             offset: 5,

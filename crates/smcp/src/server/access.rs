@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 
-use crate::wire::{Role, request::Join};
+use crate::wire::{Role, request::JoinRequest};
 
 /// Who may connect.
 #[derive(Clone)]
@@ -91,7 +91,7 @@ impl Access {
 
 impl Grant {
     /// Does it allow this join?
-    pub(crate) fn allows(&self, join: &Join) -> Result<(), Fault> {
+    pub(crate) fn allows(&self, join: &JoinRequest) -> Result<(), Fault> {
         let no = |reason: &'static str| {
             Err(Fault::new(Kind::NotAllowed, Operation::JoinRoom).with(Fact::Reason, reason))
         };
@@ -129,8 +129,8 @@ mod tests {
 
     use super::*;
 
-    fn join(role: Role, room: &str) -> Join {
-        Join { role, name: "n".into(), room: room.into() }
+    fn join(role: Role, room: &str) -> JoinRequest {
+        JoinRequest { role, name: "n".into(), room: room.into() }
     }
 
     #[test]

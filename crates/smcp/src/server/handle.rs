@@ -2,29 +2,29 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use budao_core::fault::{Fact, Fault, Kind, Operation, tell};
+use budao_core::fault::{Fact, Fault, Kind, Operation, render};
 use serde_json::{Value, json};
 
 use super::{
     Inner,
     access::Grant,
     budget::Over,
-    line::Line,
-    relay::{self, Asked},
-    rooms::{Joined, Key, Member},
-    send::{Answer, notify},
+    client_connection::ClientConnection,
+    relay::{self, ParsedRequest},
+    rooms::{JoinResult, Key, Member},
+    send::{AnswerTarget, notify},
 };
 use crate::wire::{
     Dialect, Role, error,
-    event::{self, Ask, Tell},
-    plain::{self, PlainCall},
+    event::{self, NotificationEvent, RequestEvent},
+    passthrough::{self, PlainCall},
     request::{self, Fields},
     trace_of,
 };
 
 /// One connection's view of the hub.
 #[derive(Debug)]
-pub struct Desk {
+pub struct ConnectionHandler {
     pub(super) hub: Arc<Inner>,
     pub(super) key: Key,
     grant: Grant,
@@ -34,10 +34,10 @@ pub struct Desk {
 pub(super) fn enter(
     hub: &Arc<Inner>,
     key: Key,
-    line: Arc<dyn Line>,
+    line: Arc<dyn ClientConnection>,
     auth: Option<&Value>,
     version: Option<String>,
-) -> Result<Desk, String> {
+) -> Result<ConnectionHandler, String> {
     let admitted = hub.config.access.admit(auth).and_then(|grant| {
         let limit = hub.config.limits.connections_max;
         if hub.closing.is_cancelled() {
@@ -55,7 +55,7 @@ pub(super) fn enter(
     let grant = match admitted {
         Ok(grant) => grant,
         Err(fault) => {
-            let told = tell::to_peer(&fault, budao_core::Lang::En);
+            let told = render::render_for_peer(&fault, budao_core::Lang::En);
             hub.stats.refused(told.smcp);
             tracing::warn!(error_code = told.smcp, error_message = %fault, "a connection was refused");
             return Err(format!("{} {}", told.smcp, told.message));
@@ -66,7 +66,7 @@ pub(super) fn enter(
         state.rooms.connect(key, version);
         state.lines.insert(key, line);
     }
-    Ok(Desk { hub: Arc::clone(hub), key, grant })
+    Ok(ConnectionHandler { hub: Arc::clone(hub), key, grant })
 }
 
 /// A bound of the hub was reached.
@@ -76,7 +76,7 @@ pub(super) fn full(name: &'static str, limit: usize, operation: Operation) -> Fa
         .with(Fact::Limit, i64::try_from(limit).unwrap_or(i64::MAX))
 }
 
-fn tell_room(hub: &Arc<Inner>, event: &'static str, member: &Member) {
+fn notify_room(hub: &Arc<Inner>, event: &'static str, member: &Member) {
     let who = match member.role {
         Role::Agent => "agent",
         Role::Computer => "computer",
@@ -85,20 +85,26 @@ fn tell_room(hub: &Arc<Inner>, event: &'static str, member: &Member) {
     notify(hub, &member.others, event, &payload);
 }
 
-impl Desk {
+impl ConnectionHandler {
     /// Takes in an event of the client's, as its JSON text; `id` is what its answer is to carry, if it wants one.
     ///
     /// The line is brought each time: whoever keeps a desk with its connection would otherwise keep both for ever.
-    pub fn hear(&self, line: Arc<dyn Line>, text: &str, has_attachments: bool, id: Option<i64>) {
-        let answer = Answer::new(self.key, Arc::clone(&line), id);
+    pub fn hear(
+        &self,
+        line: Arc<dyn ClientConnection>,
+        text: &str,
+        has_attachments: bool,
+        id: Option<i64>,
+    ) {
+        let answer = AnswerTarget::new(self.key, Arc::clone(&line), id);
         let limits = self.hub.config.limits;
         let is_usual = !has_attachments && text.len() <= limits.request_bytes_max;
         if let Some(PlainCall { routed, call, text }) =
-            is_usual.then(|| plain::call(text)).flatten()
+            is_usual.then(|| passthrough::call(text)).flatten()
         {
-            self.hub.stats.came(Ask::ToolCall.into());
+            self.hub.stats.came(RequestEvent::ToolCall.into());
             let (tool, text) = (Some(call), Cow::Borrowed(text));
-            let asked = Asked { ask: Ask::ToolCall, routed, tool, text };
+            let asked = ParsedRequest { ask: RequestEvent::ToolCall, routed, tool, text };
             return relay::pass_on(self, asked, answer);
         }
         let is_over = text.len() > limits.frame_bytes_max;
@@ -115,13 +121,13 @@ impl Desk {
             }
         };
         self.hub.stats.came(known(&name));
-        if let Ok(ask) = name.parse::<Ask>() {
-            let is_drafted = matches!(ask, Ask::GetFinder | Ask::GetDpe);
+        if let Ok(ask) = name.parse::<RequestEvent>() {
+            let is_drafted = matches!(ask, RequestEvent::GetFinder | RequestEvent::GetDpe);
             if !is_drafted || self.hub.config.dialect == Dialect::V02 {
                 return relay::begin(self, ask, payload, answer);
             }
         }
-        match name.parse::<Tell>() {
+        match name.parse::<NotificationEvent>() {
             Ok(tell) => self.tell(tell, &payload, &answer),
             Err(_) => {
                 let fault = Fault::new(Kind::UnknownEvent, Operation::AcceptFrame);
@@ -132,7 +138,7 @@ impl Desk {
     }
 
     /// Closes the connection, behind the answer that says why.
-    fn cut(&self, line: Arc<dyn Line>, bytes: usize) {
+    fn cut(&self, line: Arc<dyn ClientConnection>, bytes: usize) {
         tracing::warn!(bytes, "a connection that sends too much is closed");
         self.hub.stats.count(|all| all.connections_closed += 1);
         line.close();
@@ -148,14 +154,14 @@ impl Desk {
             state.rooms.disconnect(self.key)
         };
         if let Some(left) = left {
-            tell_room(&self.hub, event::LEFT, &left);
+            notify_room(&self.hub, event::LEFT, &left);
         }
     }
 }
 
 /// The name of an event if it is one of ours: names of strangers are not counted one by one.
 fn known(name: &str) -> &str {
-    let is_ours = name.parse::<Ask>().is_ok() || name.parse::<Tell>().is_ok();
+    let is_ours = name.parse::<RequestEvent>().is_ok() || name.parse::<NotificationEvent>().is_ok();
     if is_ours { name } else { "unknown" }
 }
 
@@ -170,9 +176,15 @@ pub(super) enum Carrier {
     Pair,
 }
 
-impl Desk {
+impl ConnectionHandler {
     /// Answers with a fault, in its carrier, once: counted, logged, traced.
-    pub(super) fn refuse(&self, answer: &Answer, carrier: Carrier, req_id: &str, fault: Fault) {
+    pub(super) fn refuse(
+        &self,
+        answer: &AnswerTarget,
+        carrier: Carrier,
+        req_id: &str,
+        fault: Fault,
+    ) {
         let fault = self.hub.finish(fault, req_id);
         let code = fault.row().smcp;
         self.hub.stats.refused(code);
@@ -182,13 +194,13 @@ impl Desk {
         answer.send(&self.hub, render(&fault, carrier, self.hub.config.dialect));
     }
 
-    fn tell(&self, tell: Tell, payload: &Value, answer: &Answer) {
+    fn tell(&self, tell: NotificationEvent, payload: &Value, answer: &AnswerTarget) {
         let req_id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let (carrier, done) = match tell {
-            Tell::Join => (Carrier::Pair, self.join(payload)),
-            Tell::Leave => (Carrier::Pair, self.leave_room(payload)),
-            Tell::List => (Carrier::Flat, self.list(payload)),
-            Tell::Cancel => (Carrier::Flat, self.cancel(payload)),
+            NotificationEvent::Join => (Carrier::Pair, self.join(payload)),
+            NotificationEvent::Leave => (Carrier::Pair, self.leave_room(payload)),
+            NotificationEvent::List => (Carrier::Flat, self.list(payload)),
+            NotificationEvent::Cancel => (Carrier::Flat, self.cancel(payload)),
             _ => (Carrier::Flat, self.update(tell, payload)),
         };
         match done {
@@ -198,28 +210,29 @@ impl Desk {
     }
 
     fn join(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
-        let join = Fields::new(Tell::Join.into(), Operation::JoinRoom, payload)?.join()?;
+        let join =
+            Fields::new(NotificationEvent::Join.into(), Operation::JoinRoom, payload)?.join()?;
         self.grant.allows(&join)?;
         let joined = self.hub.state().rooms.join(self.key, join)?;
-        if let Joined::Now { left, entered } = joined {
+        if let JoinResult::Joined { left, entered } = joined {
             if let Some(left) = left {
-                tell_room(&self.hub, event::LEFT, &left);
+                notify_room(&self.hub, event::LEFT, &left);
             }
-            tell_room(&self.hub, event::ENTERED, &entered);
+            notify_room(&self.hub, event::ENTERED, &entered);
         }
         Ok(vec![true.into(), Value::Null])
     }
 
     fn leave_room(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
-        let fields = Fields::new(Tell::Leave.into(), Operation::LeaveRoom, payload)?;
+        let fields = Fields::new(NotificationEvent::Leave.into(), Operation::LeaveRoom, payload)?;
         let room = fields.name("office_id")?;
         let left = self.hub.state().rooms.leave(self.key, &room)?;
-        tell_room(&self.hub, event::LEFT, &left);
+        notify_room(&self.hub, event::LEFT, &left);
         Ok(vec![true.into(), Value::Null])
     }
 
     fn list(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
-        let fields = Fields::new(Tell::List.into(), Operation::RelayCall, payload)?;
+        let fields = Fields::new(NotificationEvent::List.into(), Operation::RelayCall, payload)?;
         let (agent, req_id) = (fields.name("agent")?, fields.name("req_id")?);
         let room = fields.name("office_id")?;
         let seen = self.hub.state().rooms.list(self.key, &agent, &room)?;
@@ -240,7 +253,7 @@ impl Desk {
         Ok(vec![json!({ "sessions": sessions, "req_id": req_id })])
     }
 
-    fn update(&self, tell: Tell, payload: &Value) -> Result<Vec<Value>, Fault> {
+    fn update(&self, tell: NotificationEvent, payload: &Value) -> Result<Vec<Value>, Fault> {
         let fields = Fields::new(tell.into(), Operation::RelayCall, payload)?;
         let computer = fields.name("computer")?;
         let listeners = self.hub.state().rooms.listeners(self.key, &computer)?;
@@ -252,7 +265,7 @@ impl Desk {
 
     /// Passes a cancel on to the one computer that has the call.
     fn cancel(&self, payload: &Value) -> Result<Vec<Value>, Fault> {
-        let fields = Fields::new(Tell::Cancel.into(), Operation::RelayCall, payload)?;
+        let fields = Fields::new(NotificationEvent::Cancel.into(), Operation::RelayCall, payload)?;
         let (agent, req_id) = (fields.name("agent")?, fields.name("req_id")?);
         let (found, unsent) = {
             let state = self.hub.state();
@@ -296,8 +309,8 @@ impl Inner {
 
     /// Gives a fault its trace and its hop, and takes secrets out: after this it may be sent and logged.
     pub(super) fn finish(&self, fault: Fault, req_id: &str) -> Fault {
-        let fault = if req_id.is_empty() { fault } else { fault.traced(trace_of(req_id)) };
-        fault.via("server", "hub").scrubbed(&self.scrubber)
+        let fault = if req_id.is_empty() { fault } else { fault.with_trace(trace_of(req_id)) };
+        fault.via("server", "hub").scrub(&self.scrubber)
     }
 }
 
@@ -307,7 +320,7 @@ pub(super) fn render(fault: &Fault, carrier: Carrier, dialect: Dialect) -> Vec<V
         Carrier::Flat => vec![error::flat(fault, dialect)],
         Carrier::Result => vec![error::result(fault, dialect)],
         Carrier::Pair => {
-            let message = tell::to_peer(fault, budao_core::Lang::En).message;
+            let message = render::render_for_peer(fault, budao_core::Lang::En).message;
             vec![false.into(), message.into(), error::flat(fault, dialect)]
         }
     }

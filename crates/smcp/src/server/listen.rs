@@ -17,7 +17,7 @@ use axum::{
     http::Extensions,
     serve::{IncomingStream, Listener},
 };
-use budao_core::seams::Clock;
+use budao_core::world::Clock;
 use futures::future::BoxFuture;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},

@@ -13,7 +13,7 @@ use std::{
 use budao_core::{
     Timestamp,
     fault::{Fact, Fault, Kind, Operation},
-    span::{About, Span},
+    span::{Span, SpanOperation},
     trace::SpanId,
 };
 use serde_json::{
@@ -25,17 +25,17 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Inner,
     budget::{Charge, Over, Share},
-    handle::{Carrier, Desk, full, render},
-    line::{Line, PendingText, Unanswered, Unsent},
-    rooms::{Key, Way},
-    send::{Answer, Args, make_room, notify},
-    stats::Answered,
+    client_connection::{AnswerError, ClientConnection, DeliveryError, PendingText},
+    handle::{Carrier, ConnectionHandler, full, render},
+    rooms::{Key, Route},
+    send::{AnswerArgs, AnswerTarget, make_room, notify},
+    stats::AnsweredRequest,
 };
 use crate::wire::{
     asked_by, error,
-    event::{self, Ask},
-    plain,
-    request::{Fields, Routed, ToolCall},
+    event::{self, RequestEvent},
+    passthrough,
+    request::{Fields, RoutedRequest, ToolCall},
     trace_of,
 };
 
@@ -43,22 +43,22 @@ use crate::wire::{
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A question that was read, and the text of it that is passed on.
-pub(super) struct Asked<'a> {
-    pub(super) ask: Ask,
-    pub(super) routed: Routed,
+pub(super) struct ParsedRequest<'a> {
+    pub(super) ask: RequestEvent,
+    pub(super) routed: RoutedRequest,
     /// What is special about it if it is a tool call.
     pub(super) tool: Option<ToolCall>,
     pub(super) text: Cow<'a, RawValue>,
 }
 
 /// A question on its way.
-struct Question {
+struct RelayedRequest {
     hub: Arc<Inner>,
-    ask: Ask,
-    routed: Routed,
+    ask: RequestEvent,
+    routed: RoutedRequest,
     tool: Option<ToolCall>,
-    way: Way,
-    to: Option<Arc<dyn Line>>,
+    way: Route,
+    to: Option<Arc<dyn ClientConnection>>,
     deadline: Duration,
     began: Timestamp,
     /// The computer has it, or may have.
@@ -68,68 +68,73 @@ struct Question {
 }
 
 /// What a computer answered, if it may be passed on.
-enum Said {
+enum ComputerAnswer {
     /// The result of a tool that did what it should, as it came.
-    Plain(Box<RawValue>),
+    Raw(Box<RawValue>),
     /// Something that is looked at more closely.
-    Taken(Value),
+    Parsed(Value),
 }
 
 /// Keeps a request id taken, and frees a request id when its call is over.
-struct Fence {
+struct RequestIdGuard {
     hub: Arc<Inner>,
     id: (Key, String),
 }
 
-impl Drop for Fence {
+impl Drop for RequestIdGuard {
     fn drop(&mut self) {
         self.hub.state().calls.remove(&self.id);
     }
 }
 
 /// A call whose computer's queue is full. Until it is sent there is nobody to be told that it is given up.
-struct Waiting {
+struct DelayedCall {
     hub: Arc<Inner>,
     id: (Key, String),
     given_up: CancellationToken,
 }
 
-impl Waiting {
-    fn new(fence: &Fence) -> Self {
+impl DelayedCall {
+    fn new(fence: &RequestIdGuard) -> Self {
         let (hub, id, given_up) = (fence.hub.clone(), fence.id.clone(), CancellationToken::new());
         hub.state().unsent.insert(id.clone(), given_up.clone());
         Self { hub, id, given_up }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for DelayedCall {
     fn drop(&mut self) {
         self.hub.state().unsent.remove(&self.id);
     }
 }
 
 /// What waits for a full queue: the text, and what gives it up if it is a tool call's.
-struct Again {
+struct DelayedSend {
     text: Box<RawValue>,
-    waiting: Option<Waiting>,
+    waiting: Option<DelayedCall>,
     /// The text counts as waiting for the computer.
     charge: Mutex<Option<Charge>>,
 }
 
 /// Completes when somebody gives up a call that waits.
-async fn given_up(waiting: Option<&Waiting>) {
+async fn given_up(waiting: Option<&DelayedCall>) {
     match waiting {
         Some(waiting) => waiting.given_up.cancelled().await,
         None => std::future::pending().await,
     }
 }
 
-fn carrier(ask: Ask) -> Carrier {
-    if ask == Ask::ToolCall { Carrier::Result } else { Carrier::Flat }
+fn carrier(ask: RequestEvent) -> Carrier {
+    if ask == RequestEvent::ToolCall { Carrier::Result } else { Carrier::Flat }
 }
 
 /// Reads a question and puts it on its way, or refuses it.
-pub(super) fn begin(desk: &Desk, ask: Ask, payload: Value, answer: Answer) {
+pub(super) fn begin(
+    desk: &ConnectionHandler,
+    ask: RequestEvent,
+    payload: Value,
+    answer: AnswerTarget,
+) {
     let id = payload.get("req_id").and_then(Value::as_str).unwrap_or_default().to_owned();
     match read(ask, payload) {
         Ok(asked) => pass_on(desk, asked, answer),
@@ -137,21 +142,21 @@ pub(super) fn begin(desk: &Desk, ask: Ask, payload: Value, answer: Answer) {
     }
 }
 
-fn read(ask: Ask, mut payload: Value) -> Result<Asked<'static>, Fault> {
+fn read(ask: RequestEvent, mut payload: Value) -> Result<ParsedRequest<'static>, Fault> {
     let op = Operation::RelayCall;
     let fields = Fields::new(ask.into(), op, &payload)?;
     let routed = fields.routed()?;
-    let tool = (ask == Ask::ToolCall).then(|| fields.tool_call()).transpose()?;
+    let tool = (ask == RequestEvent::ToolCall).then(|| fields.tool_call()).transpose()?;
     if let Some(call) = &tool {
         payload["timeout"] = call.timeout.as_secs().into();
     }
     let text = to_raw_value(&payload)
         .map_err(|error| Fault::new(Kind::MalformedJson, op).caused_by(&error))?;
-    Ok(Asked { ask, routed, tool, text: Cow::Owned(text) })
+    Ok(ParsedRequest { ask, routed, tool, text: Cow::Owned(text) })
 }
 
 /// Puts a question on its way, or refuses it.
-pub(super) fn pass_on(desk: &Desk, asked: Asked<'_>, answer: Answer) {
+pub(super) fn pass_on(desk: &ConnectionHandler, asked: ParsedRequest<'_>, answer: AnswerTarget) {
     if !answer.is_wanted() {
         // Nobody could be told what came of it.
         desk.hub.stats.refused(400);
@@ -164,18 +169,19 @@ pub(super) fn pass_on(desk: &Desk, asked: Asked<'_>, answer: Answer) {
             return desk.refuse(&answer, carrier(asked.ask), &asked.routed.req_id, fault);
         }
     };
-    let Asked { ask, routed, tool, text } = asked;
+    let ParsedRequest { ask, routed, tool, text } = asked;
     let limits = desk.hub.config.limits;
     let deadline = tool.as_ref().map_or(limits.question, |call| call.timeout + limits.grace);
     let hub = desk.hub.clone();
     let began = hub.world.clock.now();
     let (is_sent, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let question = Question { hub, ask, routed, tool, way, to, deadline, began, is_sent, is_over };
+    let question =
+        RelayedRequest { hub, ask, routed, tool, way, to, deadline, began, is_sent, is_over };
     // Sent here and now, so that a computer gets questions in the order they were asked.
     let first = question.send(&text);
     // Who has it on its way needs no copy of it.
     let again = match first {
-        Err(Unsent::Full) => match question.keep(text, fence.as_ref()) {
+        Err(DeliveryError::Full) => match question.keep(text, fence.as_ref()) {
             Ok(again) => Some(again),
             Err(over) => {
                 drop(fence);
@@ -189,10 +195,10 @@ pub(super) fn pass_on(desk: &Desk, asked: Asked<'_>, answer: Answer) {
     spawn.spawn(Box::pin(question.run(first, again, answer, fence)));
 }
 
-type Entered = (Way, Option<Arc<dyn Line>>, Option<Fence>);
+type RegisteredRoute = (Route, Option<Arc<dyn ClientConnection>>, Option<RequestIdGuard>);
 
 /// The way to the computer, with the request id taken if it is a tool call's.
-fn enter(desk: &Desk, asked: &Asked<'_>) -> Result<Entered, Fault> {
+fn enter(desk: &ConnectionHandler, asked: &ParsedRequest<'_>) -> Result<RegisteredRoute, Fault> {
     let op = Operation::RelayCall;
     if desk.hub.closing.is_cancelled() {
         return Err(Fault::new(Kind::ShuttingDown, op));
@@ -214,19 +220,23 @@ fn enter(desk: &Desk, asked: &Asked<'_>) -> Result<Entered, Fault> {
         return Err(full("calls_max", limit, op));
     }
     state.calls.insert(id.clone(), way.to);
-    Ok((way, to, Some(Fence { hub: desk.hub.clone(), id })))
+    Ok((way, to, Some(RequestIdGuard { hub: desk.hub.clone(), id })))
 }
 
-impl Question {
+impl RelayedRequest {
     /// Keeps a question for a computer whose queue has too many packets. A queue with too many bytes takes no more.
-    fn keep(&self, text: Cow<'_, RawValue>, fence: Option<&Fence>) -> Result<Again, Over> {
+    fn keep(
+        &self,
+        text: Cow<'_, RawValue>,
+        fence: Option<&RequestIdGuard>,
+    ) -> Result<DelayedSend, Over> {
         let charge = make_room(&self.hub, self.way.to, text.get().len(), Share::Half)?;
-        let waiting = fence.map(Waiting::new);
-        Ok(Again { text: text.into_owned(), waiting, charge: Mutex::new(Some(charge)) })
+        let waiting = fence.map(DelayedCall::new);
+        Ok(DelayedSend { text: text.into_owned(), waiting, charge: Mutex::new(Some(charge)) })
     }
 
-    fn send(&self, text: &RawValue) -> Result<PendingText, Unsent> {
-        let to = self.to.as_ref().ok_or_else(|| Unsent::Gone("it left".into()))?;
+    fn send(&self, text: &RawValue) -> Result<PendingText, DeliveryError> {
+        let to = self.to.as_ref().ok_or_else(|| DeliveryError::Disconnected("it left".into()))?;
         // Its own clock only has to outlive ours.
         let patience = self.deadline + self.hub.config.limits.late_watch + Duration::from_secs(60);
         let sent = to.ask_text(self.ask.into(), text, patience)?;
@@ -237,10 +247,10 @@ impl Question {
     /// Waits for the answer and gives it.
     async fn run(
         self,
-        first: Result<PendingText, Unsent>,
-        again: Option<Again>,
-        answer: Answer,
-        fence: Option<Fence>,
+        first: Result<PendingText, DeliveryError>,
+        again: Option<DelayedSend>,
+        answer: AnswerTarget,
+        fence: Option<RequestIdGuard>,
     ) {
         let mut pending = pin!(self.exchange(first, again));
         let (agent, computer) = (&self.way.agent_present, &self.way.computer_present);
@@ -296,8 +306,8 @@ impl Question {
     /// The computer's answer. A full queue is waited for; the deadline bounds the wait.
     async fn exchange(
         &self,
-        first: Result<PendingText, Unsent>,
-        again: Option<Again>,
+        first: Result<PendingText, DeliveryError>,
+        again: Option<DelayedSend>,
     ) -> Result<Box<RawValue>, Fault> {
         let sent = match again {
             Some(again) => self.insist(again).await?,
@@ -305,16 +315,19 @@ impl Question {
         };
         let Ok(answer) = sent else { return Err(self.gone()) };
         let answer = answer.await.map_err(|error| match error {
-            Unanswered::Garbage(error) => self.garbage().caused_by(&*error),
-            Unanswered::TooLate => self.too_late(),
-            Unanswered::Gone => self.gone(),
+            AnswerError::Malformed(error) => self.garbage().caused_by(&*error),
+            AnswerError::TimedOut => self.too_late(),
+            AnswerError::Disconnected => self.gone(),
         });
         answer?.ok_or_else(|| self.rubbish())
     }
 
     /// Tries until there is room, the call is given up, or it is over. From the moment it is sent a cancel is for the
     /// computer.
-    async fn insist(&self, again: Again) -> Result<Result<PendingText, Unsent>, Fault> {
+    async fn insist(
+        &self,
+        again: DelayedSend,
+    ) -> Result<Result<PendingText, DeliveryError>, Fault> {
         loop {
             self.hub.stats.count(|all| all.sends_delayed += 1);
             tokio::select! {
@@ -330,7 +343,7 @@ impl Question {
             // The queue charges for it itself; both at once would be twice.
             let held = again.charge.lock().unwrap_or_else(PoisonError::into_inner).take();
             match self.send(&again.text) {
-                Err(Unsent::Full) => {
+                Err(DeliveryError::Full) => {
                     *again.charge.lock().unwrap_or_else(PoisonError::into_inner) = held;
                 }
                 sent => return Ok(sent),
@@ -350,7 +363,7 @@ impl Question {
             fault = fault.with(Fact::ToolName, call.tool_name.clone());
         }
         // All other questions only read.
-        let changes_something = matches!(self.ask, Ask::ToolCall | Ask::PutBlob);
+        let changes_something = matches!(self.ask, RequestEvent::ToolCall | RequestEvent::PutBlob);
         let may_have_begun = changes_something && self.is_sent.load(Ordering::Relaxed);
         if may_have_begun { fault.unconfirmed() } else { fault }
     }
@@ -370,7 +383,7 @@ impl Question {
     }
 
     fn rubbish(&self) -> Fault {
-        self.garbage().because("the computer's answer is no answer to this")
+        self.garbage().with_cause("the computer's answer is no answer to this")
     }
 
     /// What is told of those who went: that the hub did, if so. A tool that a computer may have begun must not look
@@ -383,14 +396,14 @@ impl Question {
             Some(call) if self.is_sent.load(Ordering::Relaxed) => {
                 Fault::new(Kind::OutcomeUnknown, Operation::RelayCall)
                     .with(Fact::ToolName, call.tool_name.clone())
-                    .because("the hub stopped during the call")
+                    .with_cause("the hub stopped during the call")
             }
             _ => Fault::new(Kind::ShuttingDown, Operation::RelayCall),
         }
     }
 
     /// Is the answer one that may be passed on?
-    fn judge(&self, text: Box<RawValue>) -> Result<Said, Fault> {
+    fn judge(&self, text: Box<RawValue>) -> Result<ComputerAnswer, Fault> {
         let (bytes, limit) = (text.get().len(), self.hub.config.limits.answer_bytes_max);
         if bytes > limit {
             let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -400,26 +413,26 @@ impl Question {
                 .with(Fact::Limit, count(limit))
                 .with(Fact::Actual, count(bytes)));
         }
-        if self.ask == Ask::ToolCall && plain::is_good_result(text.get()) {
-            return Ok(Said::Plain(text));
+        if self.ask == RequestEvent::ToolCall && passthrough::is_good_result(text.get()) {
+            return Ok(ComputerAnswer::Raw(text));
         }
-        let answer = Some(text.get()).filter(|text| plain::is_sound(text));
+        let answer = Some(text.get()).filter(|text| passthrough::is_sound(text));
         let answer = answer.and_then(|text| serde_json::from_str::<Value>(text).ok());
         let fits = answer.as_ref().is_some_and(|answer| match self.ask {
-            Ask::ToolCall => error::is_result(answer),
+            RequestEvent::ToolCall => error::is_result(answer),
             _ => answer.is_object(),
         });
-        answer.filter(|_| fits).map(Said::Taken).ok_or_else(|| self.rubbish())
+        answer.filter(|_| fits).map(ComputerAnswer::Parsed).ok_or_else(|| self.rubbish())
     }
 
     /// Counts and logs what came of it, and makes the arguments of the answer.
-    fn conclude(&self, judged: Result<Said, Fault>) -> Args {
+    fn conclude(&self, judged: Result<ComputerAnswer, Fault>) -> AnswerArgs {
         let mut args = match judged {
-            Ok(Said::Plain(text)) => {
+            Ok(ComputerAnswer::Raw(text)) => {
                 self.count(false, None);
-                return Args::Text(text);
+                return AnswerArgs::Text(text);
             }
-            Ok(Said::Taken(answer)) => vec![answer],
+            Ok(ComputerAnswer::Parsed(answer)) => vec![answer],
             Err(fault) => {
                 let fault = self.hub.finish(fault, &self.routed.req_id);
                 render(&fault, carrier(self.ask), self.hub.config.dialect)
@@ -429,13 +442,13 @@ impl Question {
         let code = args.first().filter(|_| failed).and_then(error::code_of);
         match args.first_mut() {
             Some(answer) if failed => self.tell_failure(answer, code),
-            Some(answer) if self.ask == Ask::GetTools => {
+            Some(answer) if self.ask == RequestEvent::GetTools => {
                 self.hub.state().known.learn(self.way.to, answer);
             }
             _ => {}
         }
         self.count(failed, code);
-        Args::Values(args)
+        AnswerArgs::Values(args)
     }
 
     /// Takes secrets out of a failed answer, gives it its trace, and logs it.
@@ -457,7 +470,7 @@ impl Question {
     /// Counts it, and tells whoever collects traces.
     fn count(&self, failed: bool, code: Option<u16>) {
         let ended = self.hub.world.clock.now();
-        self.hub.world.tell(|| Span {
+        self.hub.world.export_span(|| Span {
             trace: trace_of(&self.routed.req_id),
             id: SpanId::of(&["relay", &self.routed.req_id]),
             parent: asked_by(&self.routed.req_id),
@@ -465,13 +478,13 @@ impl Question {
             began: self.began,
             ended,
             failed: failed.then(|| code.map_or("failed".into(), |code| code.to_string().into())),
-            about: About::Relay {
+            about: SpanOperation::Relay {
                 event: self.ask.into(),
                 computer: self.routed.computer.clone(),
                 tool: self.tool_name().to_owned(),
             },
         });
-        self.hub.stats.answered(Answered {
+        self.hub.stats.answered(AnsweredRequest {
             room: &self.way.room,
             computer: &self.routed.computer,
             tool: self.tool.as_ref().map(|call| call.tool_name.as_str()),

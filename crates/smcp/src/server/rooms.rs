@@ -1,6 +1,6 @@
 //! Who is where. Pure: no sockets, no clock, and a refused wish leaves no trace.
 
-mod present;
+mod snapshot;
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::wire::{
     Role,
-    request::{Join, Routed},
+    request::{JoinRequest, RoutedRequest},
 };
-pub(super) use present::Known;
-pub use present::{AgentNow, ComputerNow, RoomNow};
+pub(super) use snapshot::KnownTools;
+pub use snapshot::{AgentSnapshot, ComputerSnapshot, RoomSnapshot};
 
 /// A connection, as the hub counts them.
 pub type Key = u64;
 
 /// Does a caller learn that a room or a computer exists elsewhere?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Elsewhere {
+pub enum CrossRoomVisibility {
     /// It is told that it has no access, as the specification says.
     #[default]
     Named,
@@ -30,23 +30,23 @@ pub enum Elsewhere {
 /// All rooms.
 #[derive(Debug, Default)]
 pub struct Rooms {
-    elsewhere: Elsewhere,
+    elsewhere: CrossRoomVisibility,
     /// Ends when the hub does: then nobody is present any more.
     closing: CancellationToken,
-    sessions: BTreeMap<Key, Session>,
+    sessions: BTreeMap<Key, HubSession>,
     rooms: BTreeMap<String, Room>,
 }
 
 #[derive(Debug)]
-struct Session {
+struct HubSession {
     version: Option<String>,
     /// Fixed by the first join.
     role: Option<Role>,
-    place: Option<Place>,
+    place: Option<RoomMembership>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct RoomMembership {
     room: String,
     name: String,
     present: CancellationToken,
@@ -73,11 +73,11 @@ pub struct Member {
 
 /// What came of a join.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Joined {
+pub enum JoinResult {
     /// It was there already.
-    Already,
+    AlreadyJoined,
     /// It is there now, after leaving where it was.
-    Now {
+    Joined {
         /// The room it left.
         left: Option<Member>,
         /// The room it entered.
@@ -87,7 +87,7 @@ pub enum Joined {
 
 /// A way from an agent to a computer.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct Route {
     /// The room of both.
     pub room: String,
     /// The computer.
@@ -100,7 +100,7 @@ pub struct Way {
 
 /// A session as others in its room may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct VisibleMember {
     /// Its key.
     pub key: Key,
     /// Its name.
@@ -122,13 +122,13 @@ fn forbidden(operation: Operation, reason: &'static str) -> Fault {
 impl Rooms {
     /// No rooms yet.
     #[must_use]
-    pub fn new(elsewhere: Elsewhere, closing: CancellationToken) -> Self {
+    pub fn new(elsewhere: CrossRoomVisibility, closing: CancellationToken) -> Self {
         Self { elsewhere, closing, ..Self::default() }
     }
 
     /// A connection was made.
     pub fn connect(&mut self, key: Key, version: Option<String>) {
-        self.sessions.insert(key, Session { version, role: None, place: None });
+        self.sessions.insert(key, HubSession { version, role: None, place: None });
     }
 
     /// A connection is gone. Tells which room it left.
@@ -149,16 +149,16 @@ impl Rooms {
     ///
     /// # Errors
     /// If the rules of rooms forbid it.
-    pub fn join(&mut self, key: Key, join: Join) -> Result<Joined, Fault> {
+    pub fn join(&mut self, key: Key, join: JoinRequest) -> Result<JoinResult, Fault> {
         let op = Operation::JoinRoom;
-        let Join { role, name, room } = join;
+        let JoinRequest { role, name, room } = join;
         let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
         if session.role.is_some_and(|fixed| fixed != role) {
             return Err(forbidden(op, "the role is fixed by the first join"));
         }
         if let Some(place) = &session.place {
             if place.room == room && place.name == name {
-                return Ok(Joined::Already);
+                return Ok(JoinResult::AlreadyJoined);
             }
             if place.room == room {
                 return Err(forbidden(op, "the name is fixed while in the room"));
@@ -176,7 +176,7 @@ impl Rooms {
             }
         }
         let left = self.remove(key);
-        Ok(Joined::Now { left, entered: self.add(key, role, name, room) })
+        Ok(JoinResult::Joined { left, entered: self.add(key, role, name, room) })
     }
 
     fn add(&mut self, key: Key, role: Role, name: String, room: String) -> Member {
@@ -189,14 +189,15 @@ impl Rooms {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.role = Some(role);
             let present = self.closing.child_token();
-            session.place = Some(Place { room: room.clone(), name: name.clone(), present });
+            session.place =
+                Some(RoomMembership { room: room.clone(), name: name.clone(), present });
         }
         Member { room, role, name, others }
     }
 
     fn remove(&mut self, key: Key) -> Option<Member> {
         let session = self.sessions.get_mut(&key)?;
-        let Place { room, name, present } = session.place.take()?;
+        let RoomMembership { room, name, present } = session.place.take()?;
         let role = session.role?;
         present.cancel();
         let there = self.rooms.get_mut(&room)?;
@@ -222,13 +223,14 @@ impl Rooms {
         self.remove(key).ok_or_else(|| fault(Kind::NotInRoom, op))
     }
 
-    fn place(&self, key: Key) -> Option<&Place> {
+    fn place(&self, key: Key) -> Option<&RoomMembership> {
         self.sessions.get(&key)?.place.as_ref()
     }
 
     /// Is `room` the caller's own? If not, what is it told?
     fn own(&self, own: Option<&str>, room: &str, op: Operation) -> Result<(), Fault> {
-        let is_known = self.rooms.contains_key(room) && self.elsewhere == Elsewhere::Named;
+        let is_known =
+            self.rooms.contains_key(room) && self.elsewhere == CrossRoomVisibility::Named;
         match own {
             Some(own) if own == room => Ok(()),
             _ if !is_known => Err(fault(Kind::RoomNotFound, op).with(Fact::Room, room.to_owned())),
@@ -238,7 +240,7 @@ impl Rooms {
     }
 
     /// The agent behind a request of `agent`.
-    fn asking(&self, key: Key, agent: &str, op: Operation) -> Result<&Place, Fault> {
+    fn asking(&self, key: Key, agent: &str, op: Operation) -> Result<&RoomMembership, Fault> {
         let session = self.sessions.get(&key).ok_or_else(|| fault(Kind::ConnectionLost, op))?;
         let place = session.place.as_ref().ok_or_else(|| fault(Kind::NotInRoom, op))?;
         if session.role != Some(Role::Agent) {
@@ -254,14 +256,14 @@ impl Rooms {
     ///
     /// # Errors
     /// If there is none, or the caller may not take it.
-    pub fn way(&self, key: Key, routed: &Routed) -> Result<Way, Fault> {
+    pub fn way(&self, key: Key, routed: &RoutedRequest) -> Result<Route, Fault> {
         let op = Operation::RelayCall;
         let place = self.asking(key, &routed.agent, op)?;
         let room = self.rooms.get(&place.room).ok_or_else(|| fault(Kind::NotInRoom, op))?;
         let found = room.computers.get(&routed.computer);
         let Some(to) = found else { return Err(self.no_way(&routed.computer, room)) };
         let computer = self.place(*to).ok_or_else(|| self.no_way(&routed.computer, room))?;
-        Ok(Way {
+        Ok(Route {
             room: place.room.clone(),
             to: *to,
             agent_present: place.present.clone(),
@@ -270,7 +272,7 @@ impl Rooms {
     }
 
     fn no_way(&self, computer: &str, room: &Room) -> Fault {
-        let is_elsewhere = self.elsewhere == Elsewhere::Named
+        let is_elsewhere = self.elsewhere == CrossRoomVisibility::Named
             && self.rooms.values().any(|room| room.computers.contains_key(computer));
         let op = Operation::RelayCall;
         if is_elsewhere {
@@ -289,7 +291,7 @@ impl Rooms {
     ///
     /// # Errors
     /// If the caller is not its agent.
-    pub fn list(&self, key: Key, agent: &str, room: &str) -> Result<Vec<Seen>, Fault> {
+    pub fn list(&self, key: Key, agent: &str, room: &str) -> Result<Vec<VisibleMember>, Fault> {
         let op = Operation::RelayCall;
         let place = self.asking(key, agent, op)?;
         self.own(Some(&place.room), room, op)?;
@@ -300,10 +302,10 @@ impl Rooms {
         Ok(there.members().filter_map(|key| self.seen(key)).collect())
     }
 
-    fn seen(&self, key: Key) -> Option<Seen> {
+    fn seen(&self, key: Key) -> Option<VisibleMember> {
         let session = self.sessions.get(&key)?;
         let name = session.place.as_ref()?.name.clone();
-        Some(Seen { key, name, role: session.role?, version: session.version.clone() })
+        Some(VisibleMember { key, name, role: session.role?, version: session.version.clone() })
     }
 
     /// May the caller, as agent `agent`, give up a call? Tells its room.
@@ -340,16 +342,16 @@ impl Room {
 mod tests {
     use super::*;
 
-    fn join(role: Role, name: &str, room: &str) -> Join {
-        Join { role, name: name.into(), room: room.into() }
+    fn join(role: Role, name: &str, room: &str) -> JoinRequest {
+        JoinRequest { role, name: name.into(), room: room.into() }
     }
 
-    fn routed(agent: &str, computer: &str) -> Routed {
-        Routed { agent: agent.into(), req_id: "r".into(), computer: computer.into() }
+    fn routed(agent: &str, computer: &str) -> RoutedRequest {
+        RoutedRequest { agent: agent.into(), req_id: "r".into(), computer: computer.into() }
     }
 
     /// Agent 1 and computer 2 in room `a`; agent 3 and computer 4 in room `b`; 5 is nowhere.
-    fn rooms(elsewhere: Elsewhere) -> Rooms {
+    fn rooms(elsewhere: CrossRoomVisibility) -> Rooms {
         let mut rooms = Rooms::new(elsewhere, CancellationToken::new());
         (1..=5).for_each(|key| rooms.connect(key, None));
         for (key, role, name, room) in [
@@ -369,8 +371,8 @@ mod tests {
 
     #[test]
     fn the_rules_of_joining() {
-        let mut rooms = rooms(Elsewhere::Named);
-        assert_eq!(rooms.join(1, join(Role::Agent, "bot", "a")), Ok(Joined::Already));
+        let mut rooms = rooms(CrossRoomVisibility::Named);
+        assert_eq!(rooms.join(1, join(Role::Agent, "bot", "a")), Ok(JoinResult::AlreadyJoined));
         assert_eq!(code(rooms.join(1, join(Role::Agent, "bot", "c"))), 403, "one room per agent");
         assert_eq!(
             code(rooms.join(5, join(Role::Agent, "other", "a"))),
@@ -381,13 +383,13 @@ mod tests {
         assert_eq!(code(rooms.join(5, join(Role::Computer, "pc", "a"))), 403, "the name is taken");
         assert_eq!(code(rooms.join(2, join(Role::Computer, "new", "a"))), 403, "and fixed");
         let entered = rooms.join(5, join(Role::Computer, "pc", "b")).unwrap();
-        let Joined::Now { left: None, entered } = entered else { panic!("{entered:?}") };
+        let JoinResult::Joined { left: None, entered } = entered else { panic!("{entered:?}") };
         assert_eq!(entered.others, [3, 4], "two rooms may use the same name");
     }
 
     #[test]
     fn a_refused_join_leaves_no_trace() {
-        let mut rooms = rooms(Elsewhere::Named);
+        let mut rooms = rooms(CrossRoomVisibility::Named);
         let before = rooms.count();
         assert_eq!(code(rooms.join(5, join(Role::Agent, "x", "a"))), 4101);
         assert_eq!(code(rooms.join(4, join(Role::Computer, "pc", "a"))), 403);
@@ -400,9 +402,9 @@ mod tests {
 
     #[test]
     fn a_computer_moves_and_the_old_room_hears_of_it_first() {
-        let mut rooms = rooms(Elsewhere::Named);
+        let mut rooms = rooms(CrossRoomVisibility::Named);
         let way = rooms.way(1, &routed("bot", "pc")).unwrap();
-        let Joined::Now { left: Some(left), entered } =
+        let JoinResult::Joined { left: Some(left), entered } =
             rooms.join(2, join(Role::Computer, "pc", "b")).unwrap()
         else {
             panic!("it moved")
@@ -415,8 +417,8 @@ mod tests {
 
     #[test]
     fn nothing_crosses_rooms() {
-        let rooms_named = rooms(Elsewhere::Named);
-        let hidden = rooms(Elsewhere::Hidden);
+        let rooms_named = rooms(CrossRoomVisibility::Named);
+        let hidden = rooms(CrossRoomVisibility::Hidden);
         assert_eq!(rooms_named.way(1, &routed("bot", "pc")).unwrap().to, 2);
         assert_eq!(code(rooms_named.way(1, &routed("bot", "mac"))), 4104);
         assert_eq!(code(hidden.way(1, &routed("bot", "mac"))), 404);
@@ -440,7 +442,7 @@ mod tests {
 
     #[test]
     fn leaving_is_leaving_ones_own_room() {
-        let mut rooms = rooms(Elsewhere::Named);
+        let mut rooms = rooms(CrossRoomVisibility::Named);
         assert_eq!(code(rooms.leave(1, "b")), 4104);
         assert_eq!(code(rooms.leave(1, "z")), 4102);
         assert_eq!(code(rooms.leave(5, "a")), 4103);

@@ -14,7 +14,7 @@ use serde_json::{Value, value::RawValue};
 use super::{
     Inner,
     budget::{Charge, Over, Share},
-    line::{Line, Unsent},
+    client_connection::{ClientConnection, DeliveryError},
     rooms::Key,
 };
 use crate::wire::error;
@@ -27,28 +27,28 @@ const TASK_BYTES: usize = 16 << 10;
 
 /// Where an answer goes.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct AnswerTarget {
     key: Key,
-    line: Arc<dyn Line>,
+    line: Arc<dyn ClientConnection>,
     id: Option<i64>,
 }
 
 /// What is answered.
 #[derive(Debug)]
-pub(super) enum Args {
+pub(super) enum AnswerArgs {
     Values(Vec<Value>),
     /// One argument, as the text it came in.
     Text(Box<RawValue>),
 }
 
-impl From<Vec<Value>> for Args {
+impl From<Vec<Value>> for AnswerArgs {
     fn from(values: Vec<Value>) -> Self {
         Self::Values(values)
     }
 }
 
-impl Args {
-    fn send(&self, line: &Arc<dyn Line>, id: i64) -> Result<(), Unsent> {
+impl AnswerArgs {
+    fn send(&self, line: &Arc<dyn ClientConnection>, id: i64) -> Result<(), DeliveryError> {
         match self {
             Self::Values(values) => Arc::clone(line).answer(id, values),
             Self::Text(text) => Arc::clone(line).answer_text(id, text),
@@ -63,8 +63,8 @@ impl Args {
     }
 }
 
-impl Answer {
-    pub(super) fn new(key: Key, line: Arc<dyn Line>, id: Option<i64>) -> Self {
+impl AnswerTarget {
+    pub(super) fn new(key: Key, line: Arc<dyn ClientConnection>, id: Option<i64>) -> Self {
         Self { key, line, id }
     }
 
@@ -74,13 +74,15 @@ impl Answer {
     }
 
     /// Answers, if an answer was asked for.
-    pub(super) fn send(&self, hub: &Arc<Inner>, args: impl Into<Args>) {
+    pub(super) fn send(&self, hub: &Arc<Inner>, args: impl Into<AnswerArgs>) {
         let Some(id) = self.id else { return };
         let args = args.into();
         match args.send(&self.line, id) {
             Ok(()) => {}
-            Err(Unsent::Gone(error)) => tracing::debug!(%error, "an answer had nowhere to go"),
-            Err(Unsent::Full) => {
+            Err(DeliveryError::Disconnected(error)) => {
+                tracing::debug!(%error, "an answer had nowhere to go")
+            }
+            Err(DeliveryError::Full) => {
                 let (line, bytes) = (Arc::clone(&self.line), args.bytes() + TASK_BYTES);
                 insist(hub, self.key, Arc::clone(&line), bytes, move || args.send(&line, id));
             }
@@ -90,17 +92,17 @@ impl Answer {
 
 /// Tells several connections something.
 pub(super) fn notify(hub: &Arc<Inner>, to: &[Key], event: &'static str, payload: &Value) {
-    let lines: Vec<(Key, Arc<dyn Line>)> = {
+    let lines: Vec<(Key, Arc<dyn ClientConnection>)> = {
         let state = hub.state();
         to.iter().filter_map(|key| Some((*key, state.lines.get(key).cloned()?))).collect()
     };
     for (key, line) in lines {
         match line.tell(event, payload) {
             Ok(()) => {}
-            Err(Unsent::Gone(error)) => {
+            Err(DeliveryError::Disconnected(error)) => {
                 tracing::debug!(%error, event, "a notification had nowhere to go");
             }
-            Err(Unsent::Full) => {
+            Err(DeliveryError::Full) => {
                 let (payload, bytes) = (payload.clone(), payload.to_string().len() + TASK_BYTES);
                 insist(hub, key, Arc::clone(&line), bytes, move || line.tell(event, &payload));
             }
@@ -112,9 +114,9 @@ pub(super) fn notify(hub: &Arc<Inner>, to: &[Key], event: &'static str, payload:
 fn insist(
     hub: &Arc<Inner>,
     key: Key,
-    line: Arc<dyn Line>,
+    line: Arc<dyn ClientConnection>,
     bytes: usize,
-    send: impl Fn() -> Result<(), Unsent> + Send + Sync + 'static,
+    send: impl Fn() -> Result<(), DeliveryError> + Send + Sync + 'static,
 ) {
     let charge = match make_room(hub, key, bytes, Share::Whole) {
         Ok(charge) => charge,
@@ -128,7 +130,7 @@ fn insist(
             // The queue charges for it itself; both at once would be twice.
             let held = charge.lock().unwrap_or_else(PoisonError::into_inner).take();
             let sent = send();
-            if matches!(sent, Err(Unsent::Full)) {
+            if matches!(sent, Err(DeliveryError::Full)) {
                 *charge.lock().unwrap_or_else(PoisonError::into_inner) = held;
             }
             sent
@@ -167,7 +169,7 @@ pub(super) fn make_room(
 }
 
 /// Closes a connection that reads too slowly, with the limit it reached as the reason.
-pub(super) fn cut(hub: &Arc<Inner>, key: Key, line: &Arc<dyn Line>, over: Over) {
+pub(super) fn cut(hub: &Arc<Inner>, key: Key, line: &Arc<dyn ClientConnection>, over: Over) {
     // Several sends may find out at once.
     if !hub.budget.close(key) {
         return;
@@ -188,13 +190,13 @@ pub(super) fn cut(hub: &Arc<Inner>, key: Key, line: &Arc<dyn Line>, over: Over) 
 }
 
 /// Tries again until there is room. False if there never was: then the connection is to be closed.
-async fn again(hub: &Inner, send: impl Fn() -> Result<(), Unsent>) -> bool {
+async fn again(hub: &Inner, send: impl Fn() -> Result<(), DeliveryError>) -> bool {
     hub.stats.count(|all| all.sends_delayed += 1);
     let tries = hub.config.limits.send.as_millis() / PAUSE.as_millis();
     for _ in 0..tries {
         hub.world.clock.sleep(PAUSE).await;
         match send() {
-            Err(Unsent::Full) => {}
+            Err(DeliveryError::Full) => {}
             _ => return true,
         }
     }

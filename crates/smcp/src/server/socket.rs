@@ -1,4 +1,4 @@
-//! Socket.IO on Engine.IO, as a [`Line`]: one namespace, events, answers, and a queue whose bytes are counted.
+//! Socket.IO on Engine.IO, as a [`ClientConnection`]: one namespace, events, answers, and a queue whose bytes are counted.
 //!
 //! Engine.IO queues packets per connection and bounds their number, not their size. Here a second handle on each packet is
 //! kept until the transport has let go of its own: as long as there are two, the packet waits.
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use budao_core::{Timestamp, seams::World};
+use budao_core::{Timestamp, world::World};
 use bytes::Bytes;
 use engineioxide::{DisconnectReason, Str, TransportType, handler::EngineIoHandler};
 use futures::FutureExt as _;
@@ -30,13 +30,13 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Inner,
     budget::{Budget, Charge, Share},
-    gate,
-    handle::{Desk, enter},
-    line::{Line, Pending, PendingText, Unanswered, Unsent},
+    client_connection::{AnswerError, ClientConnection, DeliveryError, Pending, PendingText},
+    handle::{ConnectionHandler, enter},
+    handshake,
     listen::cut_of,
     rooms::Key,
 };
-use crate::wire::{NAMESPACE, event, plain, version::QUERY};
+use crate::wire::{NAMESPACE, event, passthrough, version::QUERY};
 
 /// How long a connection may be in no namespace.
 const CONNECT_MAX: Duration = Duration::from_secs(45);
@@ -50,19 +50,19 @@ pub(super) type Engine = engineioxide::Socket<Slot>;
 /// What belongs to a connection of Engine.IO.
 #[derive(Default)]
 pub(super) struct Slot {
-    session: Mutex<Option<Arc<Session>>>,
+    session: Mutex<Option<Arc<HubSession>>>,
     parser: ParserState,
     /// Ends the transport under a WebSocket, also when nobody reads.
     cut: Mutex<Option<CancellationToken>>,
 }
 
 /// A client in the namespace.
-pub(super) struct Session {
-    desk: Desk,
+pub(super) struct HubSession {
+    desk: ConnectionHandler,
     line: Arc<Connection>,
 }
 
-impl Session {
+impl HubSession {
     pub(super) fn key(&self) -> Key {
         self.desk.key
     }
@@ -73,7 +73,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Slot {
-    pub(super) fn session(&self) -> Option<Arc<Session>> {
+    pub(super) fn session(&self) -> Option<Arc<HubSession>> {
         lock(&self.session).clone()
     }
 
@@ -165,11 +165,11 @@ impl Handler {
                 | PacketData::BinaryEvent(Data::Str(text, attachments), id),
                 Some(session),
             ) => {
-                let line = Arc::clone(&session.line) as Arc<dyn Line>;
+                let line = Arc::clone(&session.line) as Arc<dyn ClientConnection>;
                 session.desk.hear(line, &text, attachments.is_some(), id);
             }
             (PacketData::EventAck(Data::Str(text, _), id), Some(session)) => {
-                session.line.answered(id, plain::first(&text));
+                session.line.answered(id, passthrough::first(&text));
             }
             (PacketData::BinaryAck(_, id), Some(session)) => {
                 session.line.answered(id, Err("an answer with attachments".into()));
@@ -184,12 +184,12 @@ impl Handler {
             Some(Data::Str(text, _)) => serde_json::from_str::<Value>(text).ok(),
             _ => None,
         };
-        let version = gate::value(engine.req_parts.uri.query().unwrap_or_default(), QUERY);
+        let version = handshake::value(engine.req_parts.uri.query().unwrap_or_default(), QUERY);
         let line = Arc::new(Connection::new(&self.0, engine));
         let entered = enter(&self.0, line.key, Arc::clone(&line) as _, auth.as_ref(), version);
         match entered {
             Ok(desk) => {
-                *lock(&engine.data.session) = Some(Arc::new(Session { desk, line }));
+                *lock(&engine.data.session) = Some(Arc::new(HubSession { desk, line }));
                 let sid = json!({ "sid": engine.id.to_string() });
                 let _ = engine.emit(format!("0{NAMESPACE},{sid}"));
             }
@@ -295,22 +295,23 @@ impl Connection {
         self.engine.upgrade().filter(|engine| !engine.is_closed())
     }
 
-    fn send(&self, text: String, share: Share) -> Result<(), Unsent> {
+    fn send(&self, text: String, share: Share) -> Result<(), DeliveryError> {
         let open = self.engine().filter(|_| !self.is_ended.load(Ordering::Relaxed));
         let Some(engine) = open else {
-            return Err(Unsent::Gone("the connection is closed".into()));
+            return Err(DeliveryError::Disconnected("the connection is closed".into()));
         };
         let packet = Str::from(text);
         let kept = Bytes::from(packet.clone());
         let now = self.world.clock.now();
         let mut queue = lock(&self.queue);
         queue.sweep(now);
-        let charge = self.budget.take(self.key, kept.len(), share).map_err(|_| Unsent::Full)?;
+        let charge =
+            self.budget.take(self.key, kept.len(), share).map_err(|_| DeliveryError::Full)?;
         match engine.emit(packet) {
             Ok(()) => queue.push(kept, charge, now),
-            Err(TrySendError::Full(_)) => return Err(Unsent::Full),
+            Err(TrySendError::Full(_)) => return Err(DeliveryError::Full),
             Err(TrySendError::Closed(_)) => {
-                return Err(Unsent::Gone("the connection is closed".into()));
+                return Err(DeliveryError::Disconnected("the connection is closed".into()));
             }
         }
         Ok(())
@@ -321,7 +322,7 @@ impl Connection {
         event: &str,
         payload: &str,
         patience: Duration,
-    ) -> Result<PendingText, Unsent> {
+    ) -> Result<PendingText, DeliveryError> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         // There before the question is out: the answer may be quick.
@@ -335,16 +336,16 @@ impl Connection {
                 biased;
                 answer = answer => match answer {
                     Ok(Ok(text)) => Ok(text),
-                    Ok(Err(why)) => Err(Unanswered::Garbage(why.into())),
-                    Err(_) => Err(Unanswered::Gone),
+                    Ok(Err(why)) => Err(AnswerError::Malformed(why.into())),
+                    Err(_) => Err(AnswerError::Disconnected),
                 },
-                () = late => Err(Unanswered::TooLate),
+                () = late => Err(AnswerError::TimedOut),
             }
         }))
     }
 }
 
-impl Line for Connection {
+impl ClientConnection for Connection {
     fn is_open(&self) -> bool {
         !self.is_ended.load(Ordering::Relaxed) && self.engine().is_some()
     }
@@ -381,7 +382,7 @@ impl Line for Connection {
         (!queue.packets.is_empty()).then_some(queue.since)
     }
 
-    fn tell(&self, event: &'static str, payload: &Value) -> Result<(), Unsent> {
+    fn tell(&self, event: &'static str, payload: &Value) -> Result<(), DeliveryError> {
         self.send(format!("2{NAMESPACE},[\"{event}\",{payload}]"), Share::Whole)
     }
 
@@ -390,15 +391,15 @@ impl Line for Connection {
         event: &'static str,
         payload: &Value,
         patience: Duration,
-    ) -> Result<Pending, Unsent> {
+    ) -> Result<Pending, DeliveryError> {
         let answer = self.ask_with(event, &payload.to_string(), patience)?;
-        let value = |text: Option<Box<RawValue>>| -> Result<Value, Unanswered> {
+        let value = |text: Option<Box<RawValue>>| -> Result<Value, AnswerError> {
             text.map_or(Ok(Value::Null), |text| Ok(serde_json::from_str(text.get())?))
         };
         Ok(answer.map(move |answer| answer.and_then(value)).boxed())
     }
 
-    fn answer(self: Arc<Self>, id: i64, args: &[Value]) -> Result<(), Unsent> {
+    fn answer(self: Arc<Self>, id: i64, args: &[Value]) -> Result<(), DeliveryError> {
         let mut text = format!("3{NAMESPACE},{id}[");
         for (index, value) in args.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
@@ -413,11 +414,11 @@ impl Line for Connection {
         event: &'static str,
         text: &RawValue,
         patience: Duration,
-    ) -> Result<PendingText, Unsent> {
+    ) -> Result<PendingText, DeliveryError> {
         self.ask_with(event, text.get(), patience)
     }
 
-    fn answer_text(self: Arc<Self>, id: i64, text: &RawValue) -> Result<(), Unsent> {
+    fn answer_text(self: Arc<Self>, id: i64, text: &RawValue) -> Result<(), DeliveryError> {
         self.send(format!("3{NAMESPACE},{id}[{}]", text.get()), Share::Whole)
     }
 }

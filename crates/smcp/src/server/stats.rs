@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::rooms::RoomNow;
+use super::rooms::RoomSnapshot;
 
 /// Labels of one sort.
 const LABELS_MAX: usize = 1000;
@@ -34,7 +34,7 @@ pub struct Snapshot {
     /// Calls under way now.
     pub calls_under_way: usize,
     /// Who is where now, as far as it is told: the first two hundred rooms.
-    pub present: Vec<RoomNow>,
+    pub present: Vec<RoomSnapshot>,
     /// Requests by event.
     pub events: BTreeMap<String, u64>,
     /// Failed answers by code, those of computers included.
@@ -42,11 +42,11 @@ pub struct Snapshot {
     /// Refused handshakes by code.
     pub handshakes_refused: BTreeMap<u16, u64>,
     /// Requests by room.
-    pub by_room: BTreeMap<String, Tally>,
+    pub by_room: BTreeMap<String, RequestCounts>,
     /// Requests by computer, as `room/computer`.
-    pub by_computer: BTreeMap<String, Tally>,
+    pub by_computer: BTreeMap<String, RequestCounts>,
     /// Tool calls by tool.
-    pub by_tool: BTreeMap<String, Tally>,
+    pub by_tool: BTreeMap<String, RequestCounts>,
     /// How long requests took.
     pub latency: Latency,
     /// Requests a computer never answered in time.
@@ -54,7 +54,7 @@ pub struct Snapshot {
     /// Answers that came after the deadline and were dropped.
     pub answers_late: u64,
     /// What came of the wishes to cancel.
-    pub cancels: Cancels,
+    pub cancels: CancelCounts,
     /// Texts of failures that were scrubbed here.
     pub scrubbed: u64,
     /// Sends that found a full queue and were tried again.
@@ -69,7 +69,7 @@ pub struct Snapshot {
 
 /// How often, and how often in vain.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Tally {
+pub struct RequestCounts {
     /// All.
     pub requests: u64,
     /// Failed ones.
@@ -80,7 +80,7 @@ pub struct Tally {
 
 /// What came of the wishes to cancel.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Cancels {
+pub struct CancelCounts {
     /// Passed on to the computer that has the call.
     pub passed_on: u64,
     /// For a call that is not under way.
@@ -118,7 +118,7 @@ impl Latency {
 
 /// One request that was answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Answered<'a> {
+pub struct AnsweredRequest<'a> {
     /// Its room.
     pub room: &'a str,
     /// Its computer.
@@ -166,10 +166,10 @@ impl Stats {
     }
 
     /// A request was answered.
-    pub fn answered(&self, answered: Answered<'_>) {
+    pub fn answered(&self, answered: AnsweredRequest<'_>) {
         let mut all = self.lock();
-        let Answered { room, computer, tool, took, failed, code } = answered;
-        let note = |tally: &mut Tally| {
+        let AnsweredRequest { room, computer, tool, took, failed, code } = answered;
+        let note = |tally: &mut RequestCounts| {
             tally.requests += 1;
             tally.failed += u64::from(failed);
             tally.failed_in_a_row = if failed { tally.failed_in_a_row + 1 } else { 0 };
@@ -196,7 +196,7 @@ impl Snapshot {
     /// In the text format of Prometheus.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
-        let mut text = Text::default();
+        let mut text = PrometheusText::default();
         text.gauge("connections", self.connections);
         text.gauge("rooms", self.rooms);
         text.gauge("computers", self.computers);
@@ -243,9 +243,9 @@ fn label(name: &str, value: &str) -> String {
 }
 
 #[derive(Default)]
-struct Text(String, Option<String>);
+struct PrometheusText(String, Option<String>);
 
-impl Text {
+impl PrometheusText {
     fn head(&mut self, name: &str, sort: &str) {
         if self.1.as_deref() != Some(name) {
             self.0.push_str(&format!("# TYPE smcp_{name} {sort}\n"));
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     fn answered(stats: &Stats, tool: &str, code: Option<u16>) {
-        stats.answered(Answered {
+        stats.answered(AnsweredRequest {
             room: "a",
             computer: "pc",
             tool: Some(tool),

@@ -5,7 +5,7 @@
 
 use budao_core::{
     Lang,
-    fault::{Fact, Fault, Kind, tell},
+    fault::{Fact, Fault, Kind, render},
     trace::Trace,
 };
 use serde_json::{Map, Value, json};
@@ -15,7 +15,7 @@ use super::Dialect;
 /// The error as a request's answer.
 #[must_use]
 pub fn flat(fault: &Fault, dialect: Dialect) -> Value {
-    let told = tell::to_peer(fault, Lang::En);
+    let told = render::render_for_peer(fault, Lang::En);
     let mut error = Map::new();
     error.insert("code".into(), told.smcp.into());
     error.insert("message".into(), told.message.into());
@@ -100,7 +100,7 @@ pub fn result(fault: &Fault, dialect: Dialect) -> Value {
 /// What a tool itself said when it said no, else the sentence.
 fn words(fault: &Fault) -> String {
     let said = fault.detail().text(Fact::Reason).filter(|_| fault.kind() == Kind::ToolSaidNo);
-    said.map_or_else(|| tell::to_peer(fault, Lang::En).message, str::to_owned)
+    said.map_or_else(|| render::render_for_peer(fault, Lang::En).message, str::to_owned)
 }
 
 /// What the marks of a missing sign-in are.
@@ -112,7 +112,7 @@ fn upstream(fault: &Fault, meta: &mut Map<String, Value>) {
         meta.insert("mcp_server".into(), server.into());
     }
     let action = fault.detail().text(Fact::AuthAction).unwrap_or("user_authorization_required");
-    let message = tell::to_peer(fault, Lang::En).message;
+    let message = render::render_for_peer(fault, Lang::En).message;
     meta.insert("auth_hint".into(), json!({ "action": action, "message": message }));
 }
 
@@ -180,7 +180,7 @@ mod tests {
     fn not_found() -> Fault {
         Fault::new(Kind::ComputerNotFound, Operation::RelayCall)
             .with(Fact::Computer, "pc1")
-            .traced(trace_of("0af7651916cd43dd8448eb211c80319c"))
+            .with_trace(trace_of("0af7651916cd43dd8448eb211c80319c"))
             .via("server", "hub")
     }
 

@@ -12,7 +12,7 @@
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
-pub enum Ask {
+pub enum RequestEvent {
     /// Call a tool.
     #[strum(serialize = "client:tool_call")]
     ToolCall,
@@ -60,7 +60,7 @@ pub enum Ask {
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
-pub enum Tell {
+pub enum NotificationEvent {
     /// Enter a room.
     #[strum(serialize = "server:join_office")]
     Join,
@@ -90,7 +90,7 @@ pub enum Tell {
     UpdateFinder,
 }
 
-impl Tell {
+impl NotificationEvent {
     /// What the room hears of an update.
     #[must_use]
     pub fn notification(self) -> Option<&'static str> {

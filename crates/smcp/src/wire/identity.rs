@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 /// What an MCP server is made of, as far as its identity goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Essence<'a> {
+pub enum ServerIdentity<'a> {
     /// A program.
     Stdio {
         /// Its command.
@@ -32,7 +32,7 @@ pub enum Essence<'a> {
 
 /// The id of a server without an explicit one.
 #[must_use]
-pub fn bundle_id(name: &str, essence: &Essence<'_>) -> String {
+pub fn bundle_id(name: &str, essence: &ServerIdentity<'_>) -> String {
     let mut id = String::new();
     for letter in name.chars() {
         let letter = if is_plain(letter) { letter } else { '_' };
@@ -63,17 +63,17 @@ fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-')
 }
 
-fn hashed(essence: &Essence<'_>) -> String {
+fn hashed(essence: &ServerIdentity<'_>) -> String {
     let mut frame = Vec::new();
     match essence {
-        Essence::Stdio { command, args, env } => {
+        ServerIdentity::Stdio { command, args, env } => {
             put(&mut frame, "stdio");
             put(&mut frame, command);
             count(&mut frame, args.len());
             args.iter().for_each(|arg| put(&mut frame, arg));
             put_map(&mut frame, env);
         }
-        Essence::Net { transport, url, headers } => {
+        ServerIdentity::Net { transport, url, headers } => {
             put(&mut frame, transport);
             put(&mut frame, url);
             put_map(&mut frame, headers);
@@ -111,11 +111,11 @@ mod tests {
 
     fn stdio(name: &str, command: &str, args: &[&str], env: &[(&str, &str)]) -> String {
         let args: Vec<String> = args.iter().map(|arg| (*arg).into()).collect();
-        bundle_id(name, &Essence::Stdio { command, args: &args, env: &map(env) })
+        bundle_id(name, &ServerIdentity::Stdio { command, args: &args, env: &map(env) })
     }
 
     fn net(transport: &str, url: &str, headers: &[(&str, &str)]) -> String {
-        bundle_id("", &Essence::Net { transport, url, headers: &map(headers) })
+        bundle_id("", &ServerIdentity::Net { transport, url, headers: &map(headers) })
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! Any text through everything that reads what peers send: for the fuzz target, and for a share of it in every run.
 
-use budao_core::fault::{Fault, Operation, tell};
+use budao_core::fault::{Fault, Operation, render};
 use serde_json::Value;
 
 use super::{
     Dialect, error,
-    event::{Ask, Tell},
+    event::{NotificationEvent, RequestEvent},
     request::{self, Fields},
     trace_of, version,
 };
 use crate::{
+    answer_reader::{self, AnswerContext},
     finder::uri::Uri,
-    reading::{self, About},
 };
 
 /// Reads a text as an event, as an answer, as a version and as an address. Panics if something is said that cannot be.
@@ -42,14 +42,14 @@ pub fn everything(text: &str) {
 
 fn fields(name: &str, payload: &Value) -> Result<(), Fault> {
     let fields = Fields::new(name, Operation::RelayCall, payload)?;
-    if let Ok(ask) = name.parse::<Ask>() {
+    if let Ok(ask) = name.parse::<RequestEvent>() {
         let routed = fields.routed()?;
         assert!(!routed.computer.is_empty() && trace_of(&routed.req_id).is_some());
-        if ask == Ask::ToolCall {
+        if ask == RequestEvent::ToolCall {
             let seconds = fields.tool_call()?.timeout.as_secs();
             assert!(request::TIMEOUT_SECONDS.contains(&seconds));
         }
-    } else if name.parse::<Tell>() == Ok(Tell::Join) {
+    } else if name.parse::<NotificationEvent>() == Ok(NotificationEvent::Join) {
         let join = fields.join()?;
         assert!(!join.name.chars().any(char::is_control));
     }
@@ -58,13 +58,13 @@ fn fields(name: &str, payload: &Value) -> Result<(), Fault> {
 
 /// What is refused can be told, shortly, in both dialects, and is understood at the other end.
 fn refused(fault: Fault) {
-    let fault = fault.traced(trace_of("r")).scrubbed(&budao_core::scrub::Scrubber::new());
-    assert!(!tell::to_peer(&fault, budao_core::Lang::En).message.is_empty());
+    let fault = fault.with_trace(trace_of("r")).scrub(&budao_core::scrub::Scrubber::new());
+    assert!(!render::render_for_peer(&fault, budao_core::Lang::En).message.is_empty());
     for dialect in [Dialect::V04, Dialect::V02] {
         let told = error::result(&fault, dialect);
         assert!(told.to_string().len() < 8 * 1024, "a refusal is short");
         assert_eq!(error::code_of(&told), Some(fault.row().smcp));
-        let read = reading::fault_of(&told, Operation::ToolCall, &About::default());
+        let read = answer_reader::fault_of(&told, Operation::ToolCall, &AnswerContext::default());
         assert_eq!(read.map(|read| read.kind()), Some(fault.kind()));
     }
 }
@@ -73,10 +73,10 @@ fn refused(fault: Fault) {
 fn answer(mut answer: Value) {
     let failed = error::says_failed(&answer);
     error::trace(&mut answer, trace_of("r"));
-    let read = reading::fault_of(&answer, Operation::ToolCall, &About::default());
+    let read = answer_reader::fault_of(&answer, Operation::ToolCall, &AnswerContext::default());
     assert_eq!(read.is_some(), failed);
     if let Some(fault) = read {
-        refused(fault.scrubbed(&budao_core::scrub::Scrubber::new()));
+        refused(fault.scrub(&budao_core::scrub::Scrubber::new()));
     }
 }
 

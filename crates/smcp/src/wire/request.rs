@@ -58,7 +58,7 @@ pub struct Fields<'a> {
 
 /// A request that goes to a computer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Routed {
+pub struct RoutedRequest {
     /// Who asks.
     pub agent: String,
     /// The id of the request.
@@ -78,7 +78,7 @@ pub struct ToolCall {
 
 /// A wish to enter a room.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Join {
+pub struct JoinRequest {
     /// As what.
     pub role: Role,
     /// Under which name.
@@ -186,8 +186,8 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If one does not fit.
-    pub fn routed(&self) -> Result<Routed, Fault> {
-        Ok(Routed {
+    pub fn routed(&self) -> Result<RoutedRequest, Fault> {
+        Ok(RoutedRequest {
             agent: self.name("agent")?,
             req_id: self.name("req_id")?,
             computer: self.name("computer")?,
@@ -234,13 +234,13 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If a field does not fit.
-    pub fn join(&self) -> Result<Join, Fault> {
+    pub fn join(&self) -> Result<JoinRequest, Fault> {
         let role = match self.map.get("role").and_then(Value::as_str) {
             Some("agent") => Role::Agent,
             Some("computer") => Role::Computer,
             _ => return Err(self.bad("role", "`agent` or `computer`")),
         };
-        Ok(Join { role, name: self.name("name")?, room: self.name("office_id")? })
+        Ok(JoinRequest { role, name: self.name("name")?, room: self.name("office_id")? })
     }
 }
 

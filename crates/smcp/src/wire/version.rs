@@ -81,7 +81,7 @@ pub fn judge(brought: Option<&str>) -> Result<Version, Fault> {
 /// The body of a refused handshake.
 #[must_use]
 pub fn refusal(fault: &Fault) -> Value {
-    let told = budao_core::fault::tell::to_peer(fault, budao_core::Lang::En);
+    let told = budao_core::fault::render::render_for_peer(fault, budao_core::Lang::En);
     if fault.kind() != Kind::VersionMismatch {
         return json!({ "code": 400, "message": told.message });
     }

@@ -4,28 +4,28 @@ use std::time::{Duration, Instant};
 
 use budao_core::{
     fault::{Fact, Kind},
-    retry::Policy,
-    tool::{Outcome, Source},
+    retry::RetryPolicy,
+    tool::{Outcome, ToolOrigin},
 };
 use budao_smcp::{
-    Place,
-    agent::{Agent, Call, Config, News, RemoteTools},
+    MemberConfig,
+    agent::{Agent, Call, Config, RemoteTools, RoomEvent},
     server::{self, Access, Token},
     wire::{Dialect, Role, trace_of},
 };
-use budao_tools::{Toolbox, alone};
+use budao_tools::{Toolbox, isolation};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::common::{Running, config, peer, start, start_on, the_world, within};
+use crate::common::{RunningHub, config, peer, start, start_on, the_world, within};
 
-fn settings(hub: &Running) -> Config {
+fn settings(hub: &RunningHub) -> Config {
     let base = Duration::from_millis(5);
-    let reconnect = Policy { tries: u32::MAX, base, max: base * 8, ..Policy::default() };
-    Config::new(Place { reconnect, ..Place::new(&hub.url(), "a", "bot") })
+    let reconnect = RetryPolicy { tries: u32::MAX, base, max: base * 8, ..RetryPolicy::default() };
+    Config::new(MemberConfig { reconnect, ..MemberConfig::new(&hub.url(), "a", "bot") })
 }
 
-async fn agent(hub: &Running) -> Agent {
+async fn agent(hub: &RunningHub) -> Agent {
     within(Agent::connect(settings(hub), the_world())).await.unwrap()
 }
 
@@ -101,12 +101,12 @@ async fn refusals_have_their_reason() {
     let hub = start(server::Config { access, ..config() }).await;
     let refused =
         |config: Config| async { within(Agent::connect(config, the_world())).await.unwrap_err() };
-    let with = |change: &dyn Fn(&mut Place)| {
+    let with = |change: &dyn Fn(&mut MemberConfig)| {
         let mut config = settings(&hub);
         change(&mut config.place);
         config
     };
-    let show = |place: &mut Place| place.token = Some("right".to_owned().into());
+    let show = |place: &mut MemberConfig| place.token = Some("right".to_owned().into());
     assert_eq!(refused(settings(&hub)).await.kind(), Kind::NotAuthenticated);
     let _first = within(Agent::connect(with(&show), the_world())).await.unwrap();
     let second = with(&|place| {
@@ -142,21 +142,21 @@ async fn after_a_restart_of_the_hub_the_agent_is_back_in_its_room() {
     let agent = agent(&hub).await;
     let mut news = agent.news();
     hub.stop().await;
-    within(async { while !matches!(news.recv().await, Ok(News::Lost(_))) {} }).await;
+    within(async { while !matches!(news.recv().await, Ok(RoomEvent::Disconnected(_))) {} }).await;
     // Asked while nobody is there: waits, and is answered when somebody is.
     let asking = tokio::spawn({
         let agent = agent.clone();
         async move { agent.members().await }
     });
     let hub = start_on(config(), port).await;
-    within(async { while news.recv().await != Ok(News::Joined) {} }).await;
+    within(async { while news.recv().await != Ok(RoomEvent::Joined) {} }).await;
     let members = within(asking).await.unwrap().unwrap();
     assert_eq!((members.len(), members[0].role), (1, Role::Agent));
     assert_eq!(hub.hub.stats().rooms, 1);
 }
 
 /// A computer that says its tools.
-async fn computer_with_tools(hub: &Running, name: &str) -> crate::common::Peer {
+async fn computer_with_tools(hub: &RunningHub, name: &str) -> crate::common::Peer {
     let computer = peer(hub).await;
     computer.join("computer", name, "a").await;
     computer
@@ -182,8 +182,8 @@ async fn tools_come_and_go_with_their_computers_and_are_called_like_any_other() 
     assert_eq!(names(&tools), ["pc__echo", "pc__flat"]);
     let toolbox = tools.offer(&Toolbox::builder().build()).unwrap();
     let spec = toolbox.specs().iter().find(|spec| &*spec.name == "pc__echo").unwrap().clone();
-    assert_eq!(spec.source, Source::Computer { computer: "pc".into() });
-    let context = alone::context();
+    assert_eq!(spec.source, ToolOrigin::Computer { computer: "pc".into() });
+    let context = isolation::context();
     let run = |name: &'static str, arguments: Value| {
         let ready = toolbox.check_value(name, arguments, &context.limits);
         let context = context.clone();

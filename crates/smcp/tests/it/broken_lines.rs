@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use budao_core::fault::{Fault, Kind};
 use budao_smcp::{
-    Place,
+    MemberConfig,
     agent::{Agent, Call, Config as AgentConfig},
     computer::{Computer, Config as ComputerConfig},
 };
@@ -15,54 +15,54 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    chaos::Dice,
-    common::{Running, config, start, the_world, within},
-    computer::{Known, settings},
+    chaos::SeededRng,
+    common::{RunningHub, config, start, the_world, within},
+    computer::{FixedValues, settings},
 };
 
 const SEED: u64 = 20_261_115;
 
 /// A hub, and an agent and a computer that reach it through a proxy each.
-struct Scene {
-    hub: Running,
+struct Fixture {
+    hub: RunningHub,
     to_agent: Proxy,
     to_computer: Proxy,
     agent: Agent,
     computer: Computer,
 }
 
-pub(crate) fn address(hub: &Running) -> SocketAddr {
+pub(crate) fn address(hub: &RunningHub) -> SocketAddr {
     ([127, 0, 0, 1], hub.port).into()
 }
 
-pub(crate) fn place(proxy: &Proxy, name: &str) -> Place {
-    let mut place = Place::new(&format!("http://{}", proxy.address()), "a", name);
+pub(crate) fn place(proxy: &Proxy, name: &str) -> MemberConfig {
+    let mut place = MemberConfig::new(&format!("http://{}", proxy.address()), "a", name);
     let base = Duration::from_millis(5);
     (place.reconnect.base, place.reconnect.max) = (base, base * 8);
     place
 }
 
-async fn scene() -> Scene {
+async fn scene() -> Fixture {
     scene_of(64).await
 }
 
 /// The same, with a computer that takes so many calls at once.
-async fn scene_of(calls_max: usize) -> Scene {
+async fn scene_of(calls_max: usize) -> Fixture {
     eprintln!("seed {SEED}");
     let hub = start(config()).await;
     let to_agent = Proxy::start(address(&hub), SEED).await.unwrap();
     let to_computer = Proxy::start(address(&hub), SEED + 1).await.unwrap();
     let config = ComputerConfig { calls_max, ..ComputerConfig::new(place(&to_computer, "pc")) };
-    let starting = Computer::start(config, settings(|_| {}), &Known, the_world());
+    let starting = Computer::start(config, settings(|_| {}), &FixedValues, the_world());
     let computer = within(starting).await.unwrap();
     let connecting = Agent::connect(AgentConfig::new(place(&to_agent, "bot")), the_world());
     let agent = within(connecting).await.unwrap();
-    let scene = Scene { hub, to_agent, to_computer, agent, computer };
+    let scene = Fixture { hub, to_agent, to_computer, agent, computer };
     scene.until_it_works().await;
     scene
 }
 
-impl Scene {
+impl Fixture {
     async fn call(&self, tool: &str, timeout: u64) -> Result<Value, Fault> {
         let call = Call {
             computer: "pc".into(),
@@ -316,7 +316,7 @@ async fn very_many_calls_over_lines_that_break_end_once_each_with_their_own_answ
     let total = if std::env::var_os("BUDAO_FULL").is_some() { 100_000_u64 } else { 600 };
     let every = total / 12;
     let mut scene = scene().await;
-    let mut dice = Dice(SEED);
+    let mut dice = SeededRng(SEED);
     let window = Arc::new(Semaphore::new(48));
     let (mut calls, mut ends) = (JoinSet::new(), BTreeMap::<&str, u64>::new());
     for number in 0..total {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::{
-    common::{PATIENCE, Running, config, pair, peer, start, within},
+    common::{RunningHub, TEST_TIMEOUT, config, pair, peer, start, within},
     computer::{agent, computer, person, settings, tools},
     raw_frames::{Socket, connected, say, text},
 };
@@ -39,7 +39,7 @@ fn answer(packet: &str, number: u32) -> Option<Value> {
     Some(args.swap_remove(0))
 }
 
-async fn joined(hub: &Running) -> Socket {
+async fn joined(hub: &RunningHub) -> Socket {
     let mut socket = connected(hub).await;
     say(&mut socket, &join()).await;
     while answer(&text(&mut socket).await, 1000).is_none() {}
@@ -124,9 +124,9 @@ struct Polling {
 }
 
 impl Polling {
-    async fn open(hub: &Running) -> Self {
+    async fn open(hub: &RunningHub) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
+        let client = reqwest::Client::builder().timeout(TEST_TIMEOUT).build().unwrap();
         let version = budao_smcp::wire::PROTOCOL;
         let url = format!("{}/socket.io/?EIO=4&transport=polling&a2c_version={version}", hub.url());
         let hello = client.get(&url).send().await.unwrap().text().await.unwrap();

@@ -8,12 +8,12 @@ use budao_socketio::Payload;
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use crate::common::{PATIENCE, config, pair, peer, start, tool_call, within};
+use crate::common::{TEST_TIMEOUT, config, pair, peer, start, tool_call, within};
 
 /// A small generator: what happens depends on the seed alone.
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct SeededRng(pub(crate) u64);
 
-impl Dice {
+impl SeededRng {
     pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -26,7 +26,7 @@ async fn every_call_has_exactly_one_answer_and_it_is_its_own() {
     let total = if std::env::var_os("BUDAO_FULL").is_some() { 100_000_u64 } else { 4_000 };
     let seed = 20_261_115;
     eprintln!("seed {seed}");
-    let mut dice = Dice(seed);
+    let mut dice = SeededRng(seed);
     let hub = start(config()).await;
     let (agent, _pc) = pair(&hub).await;
     let window = Arc::new(Semaphore::new(64));
@@ -56,7 +56,7 @@ async fn every_call_has_exactly_one_answer_and_it_is_its_own() {
                     client.emit("server:tool_call_cancel", Payload::of(cancel)).await.unwrap();
                 });
             }
-            let asked = client.call("client:tool_call", Payload::of(request), PATIENCE);
+            let asked = client.call("client:tool_call", Payload::of(request), TEST_TIMEOUT);
             let answer = asked.await.unwrap().into_first();
             drop(permit);
             (number, tool, answer)

@@ -2,9 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use budao_core::{retry::Policy, seams::World};
+use budao_core::{retry::RetryPolicy, world::World};
 use budao_smcp::{
-    server::{Access, Config, Elsewhere, Hub, Limits, Refusal},
+    server::{Access, Config, CrossRoomVisibility, Hub, Limits, VersionRejection},
     wire::{Dialect, NAMESPACE, PROTOCOL},
 };
 use budao_socketio::{Client, Config as Dial, Event, Events, Payload};
@@ -14,10 +14,10 @@ use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 /// Nothing here takes this long unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("hangs")
+    tokio::time::timeout(TEST_TIMEOUT, future).await.expect("hangs")
 }
 
 pub(crate) fn the_world() -> World {
@@ -25,7 +25,7 @@ pub(crate) fn the_world() -> World {
 }
 
 /// A hub that listens.
-pub(crate) struct Running {
+pub(crate) struct RunningHub {
     pub(crate) hub: Hub,
     pub(crate) port: u16,
     stop: CancellationToken,
@@ -34,32 +34,32 @@ pub(crate) struct Running {
 
 pub(crate) fn config() -> Config {
     let limits = Limits { grace: Duration::from_millis(200), ..Limits::default() };
-    let (elsewhere, refusal) = (Elsewhere::Named, Refusal::Body);
+    let (elsewhere, refusal) = (CrossRoomVisibility::Named, VersionRejection::Body);
     Config { dialect: Dialect::V04, access: Access::Any, elsewhere, refusal, limits }
 }
 
-pub(crate) async fn start(config: Config) -> Running {
+pub(crate) async fn start(config: Config) -> RunningHub {
     start_on(config, 0).await
 }
 
-pub(crate) async fn start_on(config: Config, port: u16) -> Running {
+pub(crate) async fn start_on(config: Config, port: u16) -> RunningHub {
     let hub = Hub::new(config, the_world());
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let stop = CancellationToken::new();
     let serving = hub.clone().serve(listener, stop.clone().cancelled_owned());
     let task = tokio::spawn(async move { serving.await.unwrap() });
-    Running { hub, port, stop, task }
+    RunningHub { hub, port, stop, task }
 }
 
-impl Running {
+impl RunningHub {
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
     pub(crate) fn dial(&self) -> Dial {
         let base = Duration::from_millis(5);
-        let policy = Policy { tries: u32::MAX, base, max: base * 8, ..Policy::default() };
+        let policy = RetryPolicy { tries: u32::MAX, base, max: base * 8, ..RetryPolicy::default() };
         Dial::new(&self.url())
             .unwrap()
             .query("a2c_version", &PROTOCOL.to_string())
@@ -79,7 +79,7 @@ pub(crate) struct Peer {
     pub(crate) heard: mpsc::UnboundedReceiver<(String, Value)>,
 }
 
-pub(crate) async fn peer(hub: &Running) -> Peer {
+pub(crate) async fn peer(hub: &RunningHub) -> Peer {
     let (client, events) = within(Client::connect(hub.dial(), the_world())).await.unwrap();
     let (sender, heard) = mpsc::unbounded_channel();
     tokio::spawn(live(client.clone(), events, sender));
@@ -148,12 +148,12 @@ fn answer(event: &str, request: &Value) -> Option<Value> {
 
 impl Peer {
     pub(crate) async fn ask(&self, event: &str, payload: Value) -> Value {
-        let asked = self.client.call(event, Payload::of(payload), PATIENCE);
+        let asked = self.client.call(event, Payload::of(payload), TEST_TIMEOUT);
         within(asked).await.unwrap().into_first()
     }
 
     pub(crate) async fn ask_all(&self, event: &str, payload: Value) -> Vec<Value> {
-        let asked = self.client.call(event, Payload::of(payload), PATIENCE);
+        let asked = self.client.call(event, Payload::of(payload), TEST_TIMEOUT);
         within(asked).await.unwrap().args().to_vec()
     }
 
@@ -204,7 +204,7 @@ pub(crate) fn tool_call(computer: &str, tool: &str, req_id: &str, timeout: u64) 
 }
 
 /// Agent `bot` and computer `pc` in room `a`.
-pub(crate) async fn pair(hub: &Running) -> (Peer, Peer) {
+pub(crate) async fn pair(hub: &RunningHub) -> (Peer, Peer) {
     let (agent, computer) = (peer(hub).await, peer(hub).await);
     assert_eq!(computer.join("computer", "pc", "a").await, [json!(true), Value::Null]);
     assert_eq!(agent.join("agent", "bot", "a").await, [json!(true), Value::Null]);

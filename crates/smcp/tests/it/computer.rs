@@ -12,15 +12,15 @@ use std::{
 use async_trait::async_trait;
 use budao_core::fault::{Fact, Fault, Kind};
 use budao_smcp::{
-    Place,
-    agent::{Agent, Call, Config as AgentConfig, News},
-    computer::{Answer, Computer, Config, Confirm, Input, Question, Settings, Values},
-    wire::event::Ask,
+    MemberConfig,
+    agent::{Agent, Call, Config as AgentConfig, RoomEvent},
+    computer::{Computer, Config, Confirmation, Confirmer, Input, Question, Settings, ValueSource},
+    wire::event::RequestEvent,
 };
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::common::{Running, config, start, start_on, the_world, within};
+use crate::common::{RunningHub, config, start, start_on, the_world, within};
 
 /// The scripted server's program: an example, so it is built with the tests.
 pub(crate) fn fake() -> PathBuf {
@@ -51,10 +51,10 @@ pub(crate) fn settings(change: impl FnOnce(&mut Value)) -> Settings {
 }
 
 #[derive(Debug)]
-pub(crate) struct Known;
+pub(crate) struct FixedValues;
 
 #[async_trait]
-impl Values for Known {
+impl ValueSource for FixedValues {
     fn variable(&self, name: &str) -> Option<String> {
         (name == "A2C_SMCP_secret").then(|| "hunter2-long-enough".to_owned())
     }
@@ -66,39 +66,43 @@ impl Values for Known {
 
 /// 0 is nobody there, 1 is no, 2 is yes.
 #[derive(Debug)]
-pub(crate) struct Person(AtomicU8);
+pub(crate) struct ScriptedConfirmer(AtomicU8);
 
 #[async_trait]
-impl Confirm for Person {
-    async fn confirm(&self, question: &Question<'_>) -> Answer {
+impl Confirmer for ScriptedConfirmer {
+    async fn confirm(&self, question: &Question<'_>) -> Confirmation {
         assert_eq!((question.bundle_id, question.tool), ("my_tools", "env"));
         match self.0.load(Ordering::SeqCst) {
-            0 => Answer::Unanswered("nobody is there".into()),
-            1 => Answer::No(None),
-            _ => Answer::Yes,
+            0 => Confirmation::Unanswered("nobody is there".into()),
+            1 => Confirmation::No(None),
+            _ => Confirmation::Yes,
         }
     }
 }
 
-pub(crate) fn place(hub: &Running, name: &str) -> Place {
-    let mut place = Place::new(&hub.url(), "a", name);
+pub(crate) fn place(hub: &RunningHub, name: &str) -> MemberConfig {
+    let mut place = MemberConfig::new(&hub.url(), "a", name);
     let base = Duration::from_millis(5);
     (place.reconnect.base, place.reconnect.max) = (base, base * 8);
     place
 }
 
-pub(crate) async fn computer(hub: &Running, confirm: Arc<Person>, settings: Settings) -> Computer {
+pub(crate) async fn computer(
+    hub: &RunningHub,
+    confirm: Arc<ScriptedConfirmer>,
+    settings: Settings,
+) -> Computer {
     let config = Config { confirm, ..Config::new(place(hub, "pc")) };
-    within(Computer::start(config, settings, &Known, the_world())).await.unwrap()
+    within(Computer::start(config, settings, &FixedValues, the_world())).await.unwrap()
 }
 
 /// A computer with the scripted server, wherever it is to go, and nobody to ask.
-pub(crate) async fn of_place(place: Place) -> Computer {
-    let starting = Computer::start(Config::new(place), settings(|_| {}), &Known, the_world());
+pub(crate) async fn of_place(place: MemberConfig) -> Computer {
+    let starting = Computer::start(Config::new(place), settings(|_| {}), &FixedValues, the_world());
     within(starting).await.unwrap()
 }
 
-pub(crate) async fn agent(hub: &Running) -> Agent {
+pub(crate) async fn agent(hub: &RunningHub) -> Agent {
     within(Agent::connect(AgentConfig::new(place(hub, "bot")), the_world())).await.unwrap()
 }
 
@@ -132,8 +136,8 @@ pub(crate) async fn call(
     within(agent.call(call, &CancellationToken::new())).await
 }
 
-pub(crate) fn person(answer: u8) -> Arc<Person> {
-    Arc::new(Person(AtomicU8::new(answer)))
+pub(crate) fn person(answer: u8) -> Arc<ScriptedConfirmer> {
+    Arc::new(ScriptedConfirmer(AtomicU8::new(answer)))
 }
 
 #[tokio::test]
@@ -240,31 +244,31 @@ async fn what_it_does_not_have_it_says_in_the_protocols_words() {
     let hub = start(config()).await;
     let computer = computer(&hub, person(0), settings(|_| {})).await;
     let agent = agent(&hub).await;
-    let ask = |ask: Ask, more: Value| {
+    let ask = |ask: RequestEvent, more: Value| {
         let more: Map<String, Value> = more.as_object().unwrap().clone();
         let agent = agent.clone();
         async move { within(agent.ask(ask, "pc", more)).await }
     };
-    let shown = ask(Ask::GetConfig, json!({})).await.unwrap();
+    let shown = ask(RequestEvent::GetConfig, json!({})).await.unwrap();
     let env = &shown["servers"]["my_tools"]["server_parameters"]["env"]["KEY"];
     assert_eq!(env, "${input:secret}", "a placeholder stays one");
     assert!(!shown.to_string().contains("hunter2"));
-    assert_eq!(ask(Ask::GetDesktop, json!({})).await.unwrap()["desktops"], json!([]));
-    assert_eq!(ask(Ask::GetSkills, json!({})).await.unwrap()["skills"], json!([]));
+    assert_eq!(ask(RequestEvent::GetDesktop, json!({})).await.unwrap()["desktops"], json!([]));
+    assert_eq!(ask(RequestEvent::GetSkills, json!({})).await.unwrap()["skills"], json!([]));
     for (question, more, code) in [
-        (Ask::GetResources, json!({ "mcp_server": "my_tools" }), 4015),
-        (Ask::GetResources, json!({ "mcp_server": "off" }), 4014),
-        (Ask::GetDesktop, json!({ "desktop_size": "all" }), 400),
-        (Ask::GetResources, json!({ "mcp_server": "nobody" }), 4014),
-        (Ask::GetResources, json!({}), 400),
-        (Ask::GetSkill, json!({ "name": "Not Kebab" }), 4016),
-        (Ask::GetSkill, json!({ "name": "a:b:c:d" }), 4016),
-        (Ask::GetSkill, json!({ "name": "not-here" }), 4014),
-        (Ask::GetBlob, json!({ "blob_handle": "h" }), 4018),
-        (Ask::GetBlob, json!({ "blob_handle": 5 }), 400),
-        (Ask::GetBlob, json!({ "blob_handle": "h", "chunk_offset": -1 }), 400),
-        (Ask::GetBlob, json!({ "blob_handle": "h", "max_chunk_bytes": 0 }), 400),
-        (Ask::PutBlob, json!({ "chunk_offset": 0, "eof": true, "blob": "" }), 4019),
+        (RequestEvent::GetResources, json!({ "mcp_server": "my_tools" }), 4015),
+        (RequestEvent::GetResources, json!({ "mcp_server": "off" }), 4014),
+        (RequestEvent::GetDesktop, json!({ "desktop_size": "all" }), 400),
+        (RequestEvent::GetResources, json!({ "mcp_server": "nobody" }), 4014),
+        (RequestEvent::GetResources, json!({}), 400),
+        (RequestEvent::GetSkill, json!({ "name": "Not Kebab" }), 4016),
+        (RequestEvent::GetSkill, json!({ "name": "a:b:c:d" }), 4016),
+        (RequestEvent::GetSkill, json!({ "name": "not-here" }), 4014),
+        (RequestEvent::GetBlob, json!({ "blob_handle": "h" }), 4018),
+        (RequestEvent::GetBlob, json!({ "blob_handle": 5 }), 400),
+        (RequestEvent::GetBlob, json!({ "blob_handle": "h", "chunk_offset": -1 }), 400),
+        (RequestEvent::GetBlob, json!({ "blob_handle": "h", "max_chunk_bytes": 0 }), 400),
+        (RequestEvent::PutBlob, json!({ "chunk_offset": 0, "eof": true, "blob": "" }), 4019),
     ] {
         let fault = ask(question, more).await.unwrap_err();
         assert_eq!(fault.row().smcp, code, "{question:?} {fault}");
@@ -281,7 +285,7 @@ async fn a_server_that_dies_in_a_call_is_4003_and_comes_back() {
     let mut news = agent.news();
     let died = call(&agent, "my_tools__die", json!({}), 10).await.unwrap_err();
     assert_eq!(died.row().smcp, 4003, "{died}");
-    let changed = News::ToolsChanged("pc".into());
+    let changed = RoomEvent::ToolsChanged("pc".into());
     within(async { while news.recv().await.as_ref() != Ok(&changed) {} }).await;
     tools(&agent).await;
     assert!(call(&agent, "my_tools__echo", json!({ "text": "back" }), 10).await.is_ok());

@@ -4,17 +4,17 @@ use std::{fs, os::unix::fs::symlink, path::Path};
 
 use budao_core::fault::{Fact, Fault};
 use budao_smcp::{
-    agent::{Agent, Config as AgentConfig, News},
+    agent::{Agent, Config as AgentConfig, RoomEvent},
     computer::{Computer, Config as ComputerConfig, Settings},
     finder::Finder,
     server::Config,
-    wire::{Dialect, event::Ask},
+    wire::{Dialect, event::RequestEvent},
 };
 use serde_json::{Map, Value, json};
 
 use crate::{
     common::{config, start, the_world, within},
-    computer::{Known, fake, place},
+    computer::{FixedValues, fake, place},
 };
 
 fn folder() -> tempfile::TempDir {
@@ -249,7 +249,7 @@ fn resources() -> Value {
     ])
 }
 
-async fn ask(agent: &Agent, ask: Ask, fields: Value) -> Result<Value, Fault> {
+async fn ask(agent: &Agent, ask: RequestEvent, fields: Value) -> Result<Value, Fault> {
     let fields: Map<String, Value> = fields.as_object().cloned().unwrap();
     within(agent.ask(ask, "pc", fields)).await
 }
@@ -264,17 +264,18 @@ async fn an_agent_reads_the_documents_of_a_folder_and_of_mcp_servers() {
     let servers = json!({ "servers": [{
         "name": "office", "type": "stdio", "server_parameters": { "command": fake(), "args": ["--resources", file.path()] },
     }] });
-    let place = |name| budao_smcp::Place { dialect: Dialect::V02, ..place(&hub, name) };
+    let place = |name| budao_smcp::MemberConfig { dialect: Dialect::V02, ..place(&hub, name) };
     let computer = ComputerConfig {
         documents: Some(folder.path().to_owned()),
         ..ComputerConfig::new(place("pc"))
     };
     let settings = Settings::read(&servers.to_string()).unwrap();
-    let computer = within(Computer::start(computer, settings, &Known, the_world())).await.unwrap();
+    let computer =
+        within(Computer::start(computer, settings, &FixedValues, the_world())).await.unwrap();
     let agent = within(Agent::connect(AgentConfig::new(place("bot")), the_world())).await.unwrap();
     let all = within(async {
         loop {
-            let all = ask(&agent, Ask::GetFinder, json!({})).await.unwrap();
+            let all = ask(&agent, RequestEvent::GetFinder, json!({})).await.unwrap();
             if all["total_count"] == 5 {
                 return all;
             }
@@ -285,7 +286,7 @@ async fn an_agent_reads_the_documents_of_a_folder_and_of_mcp_servers() {
     assert_eq!(titles(&all), ["A page", "Annual report", "Sales 2026", "broken.pdf", "notes.txt"]);
     let get = |uri: &str| {
         let (agent, uri) = (agent.clone(), uri.to_owned());
-        async move { ask(&agent, Ask::GetDpe, json!({ "uri": uri })).await }
+        async move { ask(&agent, RequestEvent::GetDpe, json!({ "uri": uri })).await }
     };
     let page = get("dpe://com.example.docs/sales/pages/0").await.unwrap();
     assert_eq!(page["page_index"], 0);
@@ -310,7 +311,7 @@ async fn an_agent_reads_the_documents_of_a_folder_and_of_mcp_servers() {
     within(async {
         loop {
             let heard = news.recv().await.unwrap();
-            if heard == News::Changed("notify:update_finder".into(), "pc".into()) {
+            if heard == RoomEvent::ContentChanged("notify:update_finder".into(), "pc".into()) {
                 return;
             }
         }

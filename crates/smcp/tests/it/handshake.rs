@@ -1,15 +1,15 @@
 //! The gate before Socket.IO, and the counters beside it.
 
 use budao_smcp::{
-    server::{Access, Config, Refusal, Token},
+    server::{Access, Config, Token, VersionRejection},
     wire::Dialect,
 };
 use budao_socketio::{Client, Config as Dial, Error, Loss, Transports};
 use serde_json::{Value, json};
 
-use crate::common::{Running, config, pair, start, the_world, within};
+use crate::common::{RunningHub, config, pair, start, the_world, within};
 
-async fn refused(hub: &Running, version: Option<&str>, transports: Transports) -> Error {
+async fn refused(hub: &RunningHub, version: Option<&str>, transports: Transports) -> Error {
     let mut dial = Dial::new(&hub.url()).unwrap().namespace("/smcp").transports(transports);
     if let Some(version) = version {
         dial = dial.query("a2c_version", version);
@@ -55,7 +55,7 @@ async fn a_version_that_does_not_fit_is_refused_before_anything_else() {
 
 #[tokio::test]
 async fn where_a_body_would_be_lost_a_websocket_is_closed_with_4900_and_polling_says_why() {
-    let hub = start(Config { refusal: Refusal::Close, ..config() }).await;
+    let hub = start(Config { refusal: VersionRejection::Close, ..config() }).await;
     for version in [None, Some("four"), Some("0.3.0")] {
         let error = refused(&hub, version, Transports::WebSocket).await;
         let Error::Lost(Loss::Closed { code, reason }) = &error else { panic!("{error:?}") };
@@ -75,11 +75,11 @@ async fn the_first_draft_has_no_gate() {
     within(Client::connect(dial, the_world())).await.unwrap();
 }
 
-async fn get(hub: &Running, path: &str, token: Option<&str>) -> (u16, String) {
+async fn get(hub: &RunningHub, path: &str, token: Option<&str>) -> (u16, String) {
     get_as(hub, path, token, "*/*").await
 }
 
-async fn get_as(hub: &Running, path: &str, token: Option<&str>, accept: &str) -> (u16, String) {
+async fn get_as(hub: &RunningHub, path: &str, token: Option<&str>, accept: &str) -> (u16, String) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let mut request = client.get(format!("{}{path}", hub.url())).header("accept", accept);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use strum::VariantArray as _;
 
-use budao_smcp::wire::event::{Ask, Tell};
+use budao_smcp::wire::event::{NotificationEvent, RequestEvent};
 
 use crate::common::{Peer, config, pair, peer, start};
 
@@ -13,9 +13,11 @@ fn attempts() -> Vec<(&'static str, Value)> {
         "agent": "bot", "req_id": "r", "computer": "pc", "tool_name": "echo", "params": {},
         "timeout": 5, "office_id": "a", "mcp_server": "m", "name": "pc", "blob_handle": "h",
     });
-    let asks = Ask::VARIANTS.iter().map(|ask| <&str>::from(*ask));
-    let tells =
-        Tell::VARIANTS.iter().filter(|tell| **tell != Tell::Join).map(|tell| <&str>::from(*tell));
+    let asks = RequestEvent::VARIANTS.iter().map(|ask| <&str>::from(*ask));
+    let tells = NotificationEvent::VARIANTS
+        .iter()
+        .filter(|tell| **tell != NotificationEvent::Join)
+        .map(|tell| <&str>::from(*tell));
     asks.chain(tells).map(|event| (event, whole.clone())).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use budao_smcp::{
-    server::{Access, Config, Elsewhere, Token},
+    server::{Access, Config, CrossRoomVisibility, Token},
     wire::{Dialect, trace_of},
 };
 use budao_socketio::{Client, Error, Payload};
@@ -111,7 +111,7 @@ async fn who_may_not_ask_is_told_why() {
 
 #[tokio::test]
 async fn a_hub_may_hide_what_is_elsewhere() {
-    let hub = start(Config { elsewhere: Elsewhere::Hidden, ..config() }).await;
+    let hub = start(Config { elsewhere: CrossRoomVisibility::Hidden, ..config() }).await;
     let (agent, _computer) = pair(&hub).await;
     let elsewhere = peer(&hub).await;
     elsewhere.join("computer", "mac", "b").await;
@@ -174,7 +174,7 @@ async fn odd_payloads_are_answered_and_the_connection_stays() {
     assert_eq!(agent.ask("client:tool_call", request).await["code"], 400);
     let binary = Payload::none().and_bytes(vec![1, 2, 3]);
     let answer =
-        within(agent.client.call("client:tool_call", binary, crate::common::PATIENCE)).await;
+        within(agent.client.call("client:tool_call", binary, crate::common::TEST_TIMEOUT)).await;
     assert_eq!(answer.unwrap().first()["code"], 400);
     assert_eq!(agent.call("pc", "echo", "r", 5).await["isError"], false);
     assert_eq!(agent.client.stats().connections, 1, "nothing cost the connection");

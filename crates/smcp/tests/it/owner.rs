@@ -6,10 +6,10 @@ use budao_core::{
     fault::{Fact, Kind},
     trace::Trace,
 };
-use budao_mcp::State;
+use budao_mcp::ServerState;
 use budao_smcp::{
-    agent::{Call, News},
-    computer::{Answer, Computer, Config, Confirm, Question, Settings},
+    agent::{Call, RoomEvent},
+    computer::{Computer, Config, Confirmation, Confirmer, Question, Settings},
     wire::trace_of,
 };
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     common::{config, fetched, start, the_world, within},
-    computer::{Known, agent, call, computer, fake, person, place, settings, tools},
+    computer::{FixedValues, agent, call, computer, fake, person, place, settings, tools},
 };
 
 fn server(name: &str) -> Value {
@@ -27,12 +27,12 @@ fn server(name: &str) -> Value {
     })
 }
 
-fn state(computer: &Computer, id: &str) -> Option<State> {
+fn state(computer: &Computer, id: &str) -> Option<ServerState> {
     computer.states().into_iter().find(|(it, _)| it == id).map(|(_, state)| state)
 }
 
 /// Waits for a state that is so.
-async fn until(computer: &Computer, id: &str, is_so: impl Fn(&State) -> bool) {
+async fn until(computer: &Computer, id: &str, is_so: impl Fn(&ServerState) -> bool) {
     within(async {
         while !state(computer, id).as_ref().is_some_and(&is_so) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -48,23 +48,23 @@ async fn servers_come_and_go_while_it_runs_and_the_room_is_told() {
     let agent = agent(&hub).await;
     tools(&agent).await;
     let mut news = agent.news();
-    let changed = News::ToolsChanged("pc".into());
+    let changed = RoomEvent::ToolsChanged("pc".into());
     let mut told =
         async || within(async { while news.recv().await.as_ref() != Ok(&changed) {} }).await;
 
-    assert_eq!(computer.add(&server("second"), &Known).await.unwrap(), "second");
+    assert_eq!(computer.add(&server("second"), &FixedValues).await.unwrap(), "second");
     told().await;
-    until(&computer, "second", |state| matches!(state, State::Ready { .. })).await;
+    until(&computer, "second", |state| matches!(state, ServerState::Ready { .. })).await;
     assert!(call(&agent, "second__echo", json!({ "text": "x" }), 10).await.is_ok());
 
     computer.stop_server("second").await.unwrap();
     told().await;
-    assert_eq!(state(&computer, "second"), Some(State::Stopped));
+    assert_eq!(state(&computer, "second"), Some(ServerState::Stopped));
     let stopped = call(&agent, "second__echo", json!({ "text": "x" }), 10).await.unwrap_err();
     assert_eq!(stopped.row().smcp, 4003, "{stopped}");
 
-    computer.start_server("second", &Known).await.unwrap();
-    until(&computer, "second", |state| matches!(state, State::Ready { .. })).await;
+    computer.start_server("second", &FixedValues).await.unwrap();
+    until(&computer, "second", |state| matches!(state, ServerState::Ready { .. })).await;
     assert!(call(&agent, "second__echo", json!({ "text": "x" }), 10).await.is_ok());
 
     computer.remove("second").await.unwrap();
@@ -73,8 +73,8 @@ async fn servers_come_and_go_while_it_runs_and_the_room_is_told() {
     for missing in [computer.remove("second").await, computer.stop_server("nobody").await] {
         assert_eq!(missing.unwrap_err().kind(), Kind::McpServerNotFound);
     }
-    assert!(computer.add(&json!({ "name": "x" }), &Known).await.is_err());
-    assert!(computer.add(&json!("x"), &Known).await.is_err());
+    assert!(computer.add(&json!({ "name": "x" }), &FixedValues).await.is_err());
+    assert!(computer.add(&json!("x"), &FixedValues).await.is_err());
     computer.shutdown().await;
 }
 
@@ -83,11 +83,11 @@ async fn a_server_that_is_added_again_takes_the_place_of_the_old_one() {
     let hub = start(config()).await;
     let computer = computer(&hub, person(0), settings(|_| {})).await;
     let agent = agent(&hub).await;
-    computer.add(&server("second"), &Known).await.unwrap();
+    computer.add(&server("second"), &FixedValues).await.unwrap();
     let mut other = server("second");
     other["tool_meta"] = json!({ "echo": { "alias": "again" } });
-    computer.add(&other, &Known).await.unwrap();
-    until(&computer, "second", |state| matches!(state, State::Ready { .. })).await;
+    computer.add(&other, &FixedValues).await.unwrap();
+    until(&computer, "second", |state| matches!(state, ServerState::Ready { .. })).await;
     assert!(call(&agent, "second__again", json!({ "text": "x" }), 10).await.is_ok());
     assert_eq!(computer.states().len(), 3);
     computer.shutdown().await;
@@ -118,7 +118,7 @@ async fn calls_are_remembered_without_secrets_and_not_for_ever() {
     let hub = start(config()).await;
     let config = Config { history_max: 3, ..Config::new(place(&hub, "pc")) };
     let computer =
-        within(Computer::start(config, settings(|_| {}), &Known, the_world())).await.unwrap();
+        within(Computer::start(config, settings(|_| {}), &FixedValues, the_world())).await.unwrap();
     let agent = agent(&hub).await;
     tools(&agent).await;
     for _ in 0..3 {
@@ -166,13 +166,13 @@ async fn what_a_tool_says_too_much_does_not_leave_the_computer() {
 
 /// Says no with words, or hangs.
 #[derive(Debug)]
-struct Strict(Option<&'static str>);
+struct StrictConfirmer(Option<&'static str>);
 
 #[async_trait::async_trait]
-impl Confirm for Strict {
-    async fn confirm(&self, _: &Question<'_>) -> Answer {
+impl Confirmer for StrictConfirmer {
+    async fn confirm(&self, _: &Question<'_>) -> Confirmation {
         match self.0 {
-            Some(words) => Answer::No(Some(words.into())),
+            Some(words) => Confirmation::No(Some(words.into())),
             None => std::future::pending().await,
         }
     }
@@ -183,10 +183,11 @@ async fn a_refusal_comes_with_its_reason_and_a_question_that_hangs_ends_with_the
     let hub = start(config()).await;
     let agent = agent(&hub).await;
     for (words, code) in [(Some("not on a Sunday"), 4005), (None, 4004)] {
-        let confirm = Arc::new(Strict(words));
+        let confirm = Arc::new(StrictConfirmer(words));
         let config = Config { confirm, ..Config::new(place(&hub, "pc")) };
-        let computer =
-            within(Computer::start(config, settings(|_| {}), &Known, the_world())).await.unwrap();
+        let computer = within(Computer::start(config, settings(|_| {}), &FixedValues, the_world()))
+            .await
+            .unwrap();
         tools(&agent).await;
         let refused = call(&agent, "my_tools__env", json!({ "name": "KEY" }), 1).await.unwrap_err();
         assert_eq!(refused.row().smcp, code, "{refused}");
@@ -241,7 +242,8 @@ async fn a_server_of_others_works_behind_our_computer() {
         "server_parameters": { "command": "node", "args": [entry, "stdio"] },
     }] });
     let settings = Settings::read(&file.to_string()).unwrap();
-    let starting = Computer::start(Config::new(place(&hub, "pc")), settings, &Known, the_world());
+    let starting =
+        Computer::start(Config::new(place(&hub, "pc")), settings, &FixedValues, the_world());
     let computer = within(starting).await.unwrap();
     let agent = agent(&hub).await;
     let names = tools(&agent).await;
@@ -253,7 +255,7 @@ async fn a_server_of_others_works_behind_our_computer() {
     let wrong = call(&agent, "everything__get-sum", json!({ "a": "x" }), 20).await.unwrap_err();
     assert_eq!(wrong.row().smcp, 400, "{wrong}");
     let more = json!({ "mcp_server": "everything" }).as_object().unwrap().clone();
-    let asked = within(agent.ask(budao_smcp::wire::event::Ask::GetResources, "pc", more));
+    let asked = within(agent.ask(budao_smcp::wire::event::RequestEvent::GetResources, "pc", more));
     let resources = asked.await.unwrap();
     assert!(!resources["resources"].as_array().unwrap().is_empty(), "{resources}");
     let long = json!({ "duration": 60, "steps": 60 });

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use budao_smcp::{
-    Place,
+    MemberConfig,
     agent::{Agent as Ours, Call, Config as AgentConfig},
     computer::{Computer as OurComputer, Config as ComputerConfig, Settings},
     server::{Access, Config, Token},
@@ -14,37 +14,37 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    common::{Running, config, start, the_world, within},
+    common::{RunningHub, config, start, the_world, within},
     peers::{Agent, Computer, Kit, RUST_TIMEOUT, script},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum Implementation {
     Us,
     Python,
     Rust,
 }
 
-fn kit(by: By) -> Option<Kit> {
+fn kit(by: Implementation) -> Option<Kit> {
     match by {
-        By::Us => None,
-        By::Python => Kit::python(),
-        By::Rust => Kit::rust(),
+        Implementation::Us => None,
+        Implementation::Python => Kit::python(),
+        Implementation::Rust => Kit::rust(),
     }
 }
 
-fn place(url: &str, name: &str) -> Place {
-    let mut place = Place::new(url, "a", name);
+fn place(url: &str, name: &str) -> MemberConfig {
+    let mut place = MemberConfig::new(url, "a", name);
     place.token = Some("right".to_owned().into());
     place
 }
 
-enum AnAgent {
+enum AnyAgent {
     Ours(Ours),
-    Theirs(By, Box<Agent>),
+    Theirs(Implementation, Box<Agent>),
 }
 
-enum AComputer {
+enum AnyComputer {
     Ours(OurComputer),
     Theirs(Box<Computer>),
 }
@@ -58,12 +58,12 @@ async fn our_computer(url: &str) -> OurComputer {
     }] });
     let settings = Settings::read(&settings.to_string()).unwrap();
     let config = ComputerConfig::new(place(url, "pc"));
-    let starting = OurComputer::start(config, settings, &crate::computer::Known, the_world());
+    let starting = OurComputer::start(config, settings, &crate::computer::FixedValues, the_world());
     within(starting).await.unwrap()
 }
 
-impl AComputer {
-    async fn start(by: By, url: &str) -> Self {
+impl AnyComputer {
+    async fn start(by: Implementation, url: &str) -> Self {
         match kit(by) {
             None => Self::Ours(our_computer(url).await),
             Some(kit) => Self::Theirs(Box::new(Computer::start(&kit, url, "pc").await)),
@@ -93,8 +93,8 @@ impl AComputer {
     }
 }
 
-impl AnAgent {
-    async fn start(by: By, url: &str) -> Self {
+impl AnyAgent {
+    async fn start(by: Implementation, url: &str) -> Self {
         match kit(by) {
             None => {
                 let connecting = Ours::connect(AgentConfig::new(place(url, "bot")), the_world());
@@ -147,12 +147,12 @@ impl AnAgent {
     }
 }
 
-async fn hub() -> Running {
+async fn hub() -> RunningHub {
     let access = Access::Tokens(vec![Token::shared("right")]);
     start(Config { access, ..config() }).await
 }
 
-async fn listed(agent: &mut AnAgent) {
+async fn listed(agent: &mut AnyAgent) {
     let expected = ["tools__echo", "tools__fail", "tools__slow"];
     within(async {
         loop {
@@ -168,16 +168,16 @@ async fn listed(agent: &mut AnAgent) {
 }
 
 /// Join, list, call, error, timeout, cancel, leave, and back again.
-async fn a_whole_life(agent_by: By, computer_by: By) {
-    let needs = [By::Python, agent_by, computer_by];
-    if needs.into_iter().any(|by| by != By::Us && kit(by).is_none()) {
+async fn a_whole_life(agent_by: Implementation, computer_by: Implementation) {
+    let needs = [Implementation::Python, agent_by, computer_by];
+    if needs.into_iter().any(|by| by != Implementation::Us && kit(by).is_none()) {
         return;
     }
     let who = format!("{agent_by:?} with {computer_by:?}");
     let hub = hub().await;
     let url = hub.url();
-    let mut computer = AComputer::start(computer_by, &url).await;
-    let mut agent = AnAgent::start(agent_by, &url).await;
+    let mut computer = AnyComputer::start(computer_by, &url).await;
+    let mut agent = AnyAgent::start(agent_by, &url).await;
 
     // Under our hub both are in the room before either is told so.
     listed(&mut agent).await;
@@ -191,7 +191,7 @@ async fn a_whole_life(agent_by: By, computer_by: By) {
     agent.call("tools__none", json!({}), 10).await.unwrap_err();
 
     // A call that takes too long ends at its time, and whoever gives it up says so to the computer.
-    let timeout = if agent_by == By::Rust { RUST_TIMEOUT } else { 1 };
+    let timeout = if agent_by == Implementation::Rust { RUST_TIMEOUT } else { 1 };
     let began = Instant::now();
     let late = agent.call("tools__slow", json!({ "seconds": 50 }), timeout).await.unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(40), "{who}: {late}");
@@ -213,15 +213,15 @@ async fn a_whole_life(agent_by: By, computer_by: By) {
     listed(&mut agent).await;
     let again = agent.call("tools__echo", json!({ "text": "again" }), 20).await;
     assert!(again.as_ref().is_ok_and(|said| said.contains("again")), "{who}: {again:?}");
-    if let AComputer::Ours(computer) = computer {
+    if let AnyComputer::Ours(computer) = computer {
         computer.shutdown().await;
     }
 }
 
 /// A cancel ends the call it is for.
-async fn cancel(agent: &mut AnAgent, hub: &Running, who: &str) {
+async fn cancel(agent: &mut AnyAgent, hub: &RunningHub, who: &str) {
     match agent {
-        AnAgent::Ours(agent) => {
+        AnyAgent::Ours(agent) => {
             let call = Call {
                 computer: "pc".into(),
                 tool: "tools__slow".into(),
@@ -240,7 +240,7 @@ async fn cancel(agent: &mut AnAgent, hub: &Running, who: &str) {
             let fault = within(agent.call(call, &stop)).await.unwrap_err();
             assert_eq!(fault.kind(), budao_core::fault::Kind::Cancelled, "{who}: {fault}");
         }
-        AnAgent::Theirs(By::Python, agent) => {
+        AnyAgent::Theirs(Implementation::Python, agent) => {
             let request = json!({
                 "agent": "bot", "req_id": "slow-2", "computer": "pc", "tool_name": "tools__slow",
                 "params": { "seconds": 50 }, "timeout": 50,
@@ -262,7 +262,7 @@ async fn cancel(agent: &mut AnAgent, hub: &Running, who: &str) {
             assert_eq!(cancelled["ok"]["meta"]["a2c_cancelled"], true, "{who}: {cancelled}");
         }
         // The crate keeps the ids of its calls to itself, and cancels by itself when it gives one up.
-        AnAgent::Theirs(..) => {
+        AnyAgent::Theirs(..) => {
             within(async {
                 while hub.hub.stats().cancels.passed_on + hub.hub.stats().cancels.unknown == 0 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -275,12 +275,12 @@ async fn cancel(agent: &mut AnAgent, hub: &Running, who: &str) {
 
 #[tokio::test]
 async fn the_rust_agent_calls_our_computer() {
-    a_whole_life(By::Rust, By::Us).await;
+    a_whole_life(Implementation::Rust, Implementation::Us).await;
 }
 
 #[tokio::test]
 async fn our_agent_calls_the_rust_computer() {
-    a_whole_life(By::Us, By::Rust).await;
+    a_whole_life(Implementation::Us, Implementation::Rust).await;
 }
 
 #[tokio::test]
@@ -289,8 +289,8 @@ async fn every_agent_lives_with_every_computer() {
         eprintln!("all nine pairs: `cargo xtask test --only pairs`");
         return;
     }
-    for agent in [By::Us, By::Python, By::Rust] {
-        for computer in [By::Us, By::Python, By::Rust] {
+    for agent in [Implementation::Us, Implementation::Python, Implementation::Rust] {
+        for computer in [Implementation::Us, Implementation::Python, Implementation::Rust] {
             let began = Instant::now();
             a_whole_life(agent, computer).await;
             eprintln!("{agent:?} with {computer:?}: {:?}", began.elapsed());
@@ -303,7 +303,7 @@ async fn our_agent_and_computer_meet_in_the_rust_hub() {
     let Some(rust) = Kit::rust() else { return };
     let (_hub, url) = rust.hub().await;
     let computer = our_computer(&url).await;
-    let mut agent = AnAgent::start(By::Us, &url).await;
+    let mut agent = AnyAgent::start(Implementation::Us, &url).await;
     listed(&mut agent).await;
     let said = agent.call("tools__echo", json!({ "text": "hi" }), 20).await.unwrap();
     assert!(said.contains("hi"), "{said}");

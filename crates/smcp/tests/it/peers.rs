@@ -150,13 +150,13 @@ impl Computer {
     }
 }
 
-type Waiting = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>;
+type PendingCalls = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>;
 
 /// An agent of others.
 pub(crate) struct Agent {
     _child: Child,
     stdin: ChildStdin,
-    waiting: Waiting,
+    waiting: PendingCalls,
     next: u64,
 }
 
@@ -164,7 +164,7 @@ impl Agent {
     pub(crate) async fn start(kit: &Kit, url: &str) -> Self {
         let mut child = spawn(&mut kit.agent(url));
         let stdin = child.stdin.take().unwrap();
-        let waiting = Waiting::default();
+        let waiting = PendingCalls::default();
         let (sender, joined) = oneshot::channel();
         waiting.lock().unwrap().insert(0, sender);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

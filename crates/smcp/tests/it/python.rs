@@ -6,11 +6,11 @@ use budao_smcp::server::{Access, Config, Token};
 use serde_json::json;
 
 use crate::{
-    common::{Running, config, start, within},
+    common::{RunningHub, config, start, within},
     peers::{Agent, Computer, Kit},
 };
 
-pub(crate) async fn hub() -> Running {
+pub(crate) async fn hub() -> RunningHub {
     let access = Access::Tokens(vec![Token::shared("right")]);
     start(Config { access, ..config() }).await
 }
@@ -178,8 +178,8 @@ async fn the_reference_agent_calls_our_computer() {
     computer.shutdown().await;
 }
 
-pub(crate) fn right(url: &str, name: &str) -> budao_smcp::Place {
-    let mut place = budao_smcp::Place::new(url, "a", name);
+pub(crate) fn right(url: &str, name: &str) -> budao_smcp::MemberConfig {
+    let mut place = budao_smcp::MemberConfig::new(url, "a", name);
     place.token = Some("right".to_owned().into());
     place
 }

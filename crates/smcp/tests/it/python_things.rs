@@ -8,7 +8,7 @@ use crate::{
     common::within,
     peers::{Agent, Kit},
     python::{hub, right},
-    things::furnish,
+    resources::furnish,
 };
 
 fn digest(bytes: &[u8]) -> String {

@@ -6,12 +6,12 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
 
-use crate::common::{Running, config, pair, start, within};
+use crate::common::{RunningHub, config, pair, start, within};
 
 pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// A WebSocket whose namespace is connected.
-pub(crate) async fn connected(hub: &Running) -> Socket {
+pub(crate) async fn connected(hub: &RunningHub) -> Socket {
     let url = format!(
         "ws://127.0.0.1:{}/socket.io/?EIO=4&transport=websocket&a2c_version={PROTOCOL}",
         hub.port
@@ -69,9 +69,9 @@ async fn above_the_soft_bound_it_is_answered_and_above_the_hard_one_closed_with_
 }
 
 /// A small generator: what is sent depends on the seed alone.
-struct Dice(u64);
+struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -80,7 +80,7 @@ impl Dice {
 }
 
 /// A frame that was a good one once.
-fn mutated(dice: &mut Dice) -> Vec<u8> {
+fn mutated(dice: &mut SeededRng) -> Vec<u8> {
     let seeds = [
         join(0),
         r#"42/smcp,1["client:tool_call",{"agent":"a","req_id":"r","computer":"pc","tool_name":"t","params":{},"timeout":5}]"#.into(),
@@ -114,7 +114,7 @@ async fn whatever_bytes_come_the_hub_stays_and_others_are_served() {
     let frames = if std::env::var_os("BUDAO_FULL").is_some() { 200_000 } else { 3_000 };
     let seed = 7_331;
     eprintln!("seed {seed}");
-    let mut dice = Dice(seed);
+    let mut dice = SeededRng(seed);
     let hub = start(config()).await;
     let (agent, _computer) = pair(&hub).await;
     let mut socket = connected(&hub).await;

@@ -18,18 +18,18 @@ use budao_core::fault::Fault;
 use budao_smcp::{
     agent::Agent,
     computer::{Computer, Config, Settings},
-    wire::event::Ask,
+    wire::event::RequestEvent,
 };
 use serde_json::{Map, Value, json};
 
 use crate::{
-    common::{Running, config, start, the_world, within},
-    computer::{Known, agent, call, place},
+    common::{RunningHub, config, start, the_world, within},
+    computer::{FixedValues, agent, call, place},
 };
 
 /// What it answers with, if not with what was asked for.
 #[derive(Clone, Debug, Default)]
-struct Mood {
+struct ServerBehaviour {
     /// To everything.
     always: Option<u16>,
     /// To calls.
@@ -40,7 +40,7 @@ struct Mood {
     mounted: Option<std::path::PathBuf>,
 }
 
-type Moody = Arc<Mutex<Mood>>;
+type SharedBehaviour = Arc<Mutex<ServerBehaviour>>;
 
 fn refusal(status: u16) -> Response {
     let challenge = r#"Bearer realm="secret-realm", error="invalid_token", client_id="c1""#;
@@ -49,11 +49,11 @@ fn refusal(status: u16) -> Response {
 }
 
 /// How the older protocol begins.
-async fn greet(State(mood): State<Moody>) -> Response {
+async fn greet(State(mood): State<SharedBehaviour>) -> Response {
     refusal(mood.lock().unwrap().always.unwrap_or(405))
 }
 
-async fn answer(State(mood): State<Moody>, Json(message): Json<Value>) -> Response {
+async fn answer(State(mood): State<SharedBehaviour>, Json(message): Json<Value>) -> Response {
     let mood = mood.lock().unwrap().clone();
     let method = message["method"].as_str().unwrap_or_default();
     let is_call = method == "tools/call";
@@ -84,7 +84,7 @@ async fn answer(State(mood): State<Moody>, Json(message): Json<Value>) -> Respon
     Json(json!({ "jsonrpc": "2.0", "id": id, "result": result })).into_response()
 }
 
-async fn moody(mood: Mood) -> (String, Moody) {
+async fn moody(mood: ServerBehaviour) -> (String, SharedBehaviour) {
     let mood = Arc::new(Mutex::new(mood));
     let router = Router::new().route("/mcp", post(answer).get(greet)).with_state(mood.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -93,20 +93,20 @@ async fn moody(mood: Mood) -> (String, Moody) {
     (url, mood)
 }
 
-async fn computer(hub: &Running, kind: &str, url: &str) -> Computer {
+async fn computer(hub: &RunningHub, kind: &str, url: &str) -> Computer {
     let file = json!({ "servers": [{
         "name": "moody", "type": kind, "default_tool_meta": { "auto_apply": true },
         "server_parameters": { "url": url, "headers": { "Authorization": "Bearer secret-token" } },
     }] });
     let settings = Settings::read(&file.to_string()).unwrap();
     let config = Config::new(place(hub, "pc"));
-    within(Computer::start(config, settings, &Known, the_world())).await.unwrap()
+    within(Computer::start(config, settings, &FixedValues, the_world())).await.unwrap()
 }
 
 /// Waits until the server's state is known, one way or the other.
 async fn settled(computer: &Computer) {
     within(async {
-        while matches!(computer.states()[0].1, budao_mcp::State::Starting) {
+        while matches!(computer.states()[0].1, budao_mcp::ServerState::Starting) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -132,11 +132,11 @@ async fn called(agent: &Agent) -> Result<Value, Fault> {
 #[tokio::test]
 async fn a_sign_in_that_is_missing_or_refused_is_told_at_once_during_a_call() {
     for (mood, code) in [
-        (Mood { calls: Some(401), ..Mood::default() }, 4006),
-        (Mood { calls: Some(403), ..Mood::default() }, 4007),
-        (Mood { code: Some(-32042), ..Mood::default() }, 4006),
-        (Mood { calls: Some(500), ..Mood::default() }, 4003),
-        (Mood { calls: Some(503), ..Mood::default() }, 4003),
+        (ServerBehaviour { calls: Some(401), ..ServerBehaviour::default() }, 4006),
+        (ServerBehaviour { calls: Some(403), ..ServerBehaviour::default() }, 4007),
+        (ServerBehaviour { code: Some(-32042), ..ServerBehaviour::default() }, 4006),
+        (ServerBehaviour { calls: Some(500), ..ServerBehaviour::default() }, 4003),
+        (ServerBehaviour { calls: Some(503), ..ServerBehaviour::default() }, 4003),
     ] {
         let hub = start(config()).await;
         let (url, now) = moody(mood).await;
@@ -146,7 +146,7 @@ async fn a_sign_in_that_is_missing_or_refused_is_told_at_once_during_a_call() {
         let fault = called(&agent).await.unwrap_err();
         check_marks(&fault, code);
         // When it is put right, the next call works.
-        *now.lock().unwrap() = Mood::default();
+        *now.lock().unwrap() = ServerBehaviour::default();
         within(async {
             while called(&agent).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -163,7 +163,8 @@ async fn a_server_that_cannot_even_be_reached_without_a_sign_in_says_so_and_not_
     for kind in ["streamable", "sse"] {
         for (status, code) in [(401, 4006), (403, 4007), (500, 4003)] {
             let hub = start(config()).await;
-            let (url, _) = moody(Mood { always: Some(status), ..Mood::default() }).await;
+            let (url, _) =
+                moody(ServerBehaviour { always: Some(status), ..ServerBehaviour::default() }).await;
             let computer = computer(&hub, kind, &url).await;
             let agent = agent(&hub).await;
             settled(&computer).await;
@@ -171,7 +172,8 @@ async fn a_server_that_cannot_even_be_reached_without_a_sign_in_says_so_and_not_
             check_marks(&fault, code);
             let more: Map<String, Value> =
                 json!({ "mcp_server": "moody" }).as_object().unwrap().clone();
-            let asked = within(agent.ask(Ask::GetResources, "pc", more)).await.unwrap_err();
+            let asked =
+                within(agent.ask(RequestEvent::GetResources, "pc", more)).await.unwrap_err();
             let expected = if code == 4003 { 4014 } else { code };
             assert_eq!(asked.row().smcp, expected, "{asked}");
             computer.shutdown().await;
@@ -182,7 +184,7 @@ async fn a_server_that_cannot_even_be_reached_without_a_sign_in_says_so_and_not_
 #[tokio::test]
 async fn the_marks_are_those_of_the_protocol() {
     let hub = start(config()).await;
-    let (url, _) = moody(Mood { calls: Some(403), ..Mood::default() }).await;
+    let (url, _) = moody(ServerBehaviour { calls: Some(403), ..ServerBehaviour::default() }).await;
     let computer = computer(&hub, "streamable", &url).await;
     settled(&computer).await;
     let raw = crate::common::peer(&hub).await;
@@ -212,18 +214,18 @@ async fn a_server_on_the_net_cannot_have_folders_of_this_machine_read() {
     std::fs::write(folder.path().join("SKILL.md"), "---\ndescription: d\n---\nmine").unwrap();
     let hub = start(config()).await;
     let mounted = Some(folder.path().to_owned());
-    let (url, _) = moody(Mood { mounted, ..Mood::default() }).await;
+    let (url, _) = moody(ServerBehaviour { mounted, ..ServerBehaviour::default() }).await;
     let computer = computer(&hub, "streamable", &url).await;
     let agent = agent(&hub).await;
     settled(&computer).await;
-    let asked = |ask: Ask, more: Value| {
+    let asked = |ask: RequestEvent, more: Value| {
         let agent = agent.clone();
         async move { within(agent.ask(ask, "pc", more.as_object().unwrap().clone())).await }
     };
-    let listed = asked(Ask::GetResources, json!({ "mcp_server": "moody" })).await.unwrap();
+    let listed = asked(RequestEvent::GetResources, json!({ "mcp_server": "moody" })).await.unwrap();
     assert_eq!(listed["resources"][0]["uri"], "skill://moody/theirs", "it does say so");
-    assert_eq!(asked(Ask::GetSkills, json!({})).await.unwrap()["skills"], json!([]));
+    assert_eq!(asked(RequestEvent::GetSkills, json!({})).await.unwrap()["skills"], json!([]));
     let named = json!({ "name": "mcp:moody:theirs" });
-    assert_eq!(asked(Ask::GetSkill, named).await.unwrap_err().row().smcp, 4014);
+    assert_eq!(asked(RequestEvent::GetSkill, named).await.unwrap_err().row().smcp, 4014);
     computer.shutdown().await;
 }

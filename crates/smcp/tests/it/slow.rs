@@ -9,7 +9,7 @@ use budao_smcp::{
 use serde_json::json;
 
 use crate::{
-    common::{Running, config, pair, peer, start, tool_call, within},
+    common::{RunningHub, config, pair, peer, start, tool_call, within},
     raw_frames::{Socket, connected, say, text},
 };
 
@@ -29,7 +29,7 @@ async fn join(socket: &mut Socket, role: &str, name: &str, room: &str) {
 }
 
 /// A raw agent `bot` in a room with a computer `pc` that answers.
-async fn unread_agent(hub: &Running, room: &str) -> (Socket, crate::common::Peer) {
+async fn unread_agent(hub: &RunningHub, room: &str) -> (Socket, crate::common::Peer) {
     let computer = peer(hub).await;
     assert_eq!(computer.join("computer", "pc", room).await[0], true);
     let mut agent = connected(hub).await;
@@ -45,7 +45,7 @@ async fn ask_for_much(socket: &mut Socket, times: usize) {
     }
 }
 
-async fn until_closed(hub: &Running, limit: &str) {
+async fn until_closed(hub: &RunningHub, limit: &str) {
     within(async {
         while !hub.hub.stats().closed_slow.contains_key(limit) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -54,7 +54,7 @@ async fn until_closed(hub: &Running, limit: &str) {
     .await;
 }
 
-async fn until_nothing_waits(hub: &Running) {
+async fn until_nothing_waits(hub: &RunningHub) {
     within(async {
         while hub.hub.stats().queued_bytes > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;

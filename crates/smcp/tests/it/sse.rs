@@ -18,7 +18,7 @@ use axum::{
     routing::{get, post},
 };
 use budao_smcp::{
-    agent::News,
+    agent::RoomEvent,
     computer::{Computer, Config, Settings},
 };
 use serde_json::{Value, json};
@@ -26,19 +26,19 @@ use tokio::sync::mpsc;
 
 use crate::{
     common::{config, start, the_world, within},
-    computer::{Known, agent, call, place, tools},
+    computer::{FixedValues, agent, call, place, tools},
 };
 
 /// The streams that are open, by their number; what is told on them is text.
 #[derive(Clone, Default)]
-struct Older {
+struct LegacySseServer {
     streams: Arc<Mutex<HashMap<u64, mpsc::UnboundedSender<String>>>>,
     opened: Arc<AtomicU64>,
     /// Tools besides the first two.
     more: Arc<AtomicU64>,
 }
 
-impl Older {
+impl LegacySseServer {
     fn tell(&self, stream: u64, message: &Value) {
         let streams = self.streams.lock().unwrap();
         let _ = streams[&stream].send(format!("event: message\ndata: {message}\n\n"));
@@ -57,7 +57,7 @@ impl Older {
     }
 }
 
-async fn open(State(older): State<Older>, headers: HeaderMap) -> Response {
+async fn open(State(older): State<LegacySseServer>, headers: HeaderMap) -> Response {
     if headers.get("x-key").is_none_or(|key| key != "open-sesame") {
         return StatusCode::UNAUTHORIZED.into_response();
     }
@@ -72,7 +72,7 @@ async fn open(State(older): State<Older>, headers: HeaderMap) -> Response {
 }
 
 async fn take(
-    State(older): State<Older>,
+    State(older): State<LegacySseServer>,
     Query(query): Query<HashMap<String, u64>>,
     Json(message): Json<Value>,
 ) -> StatusCode {
@@ -102,8 +102,8 @@ async fn take(
     StatusCode::ACCEPTED
 }
 
-async fn serve() -> (Older, String) {
-    let older = Older::default();
+async fn serve() -> (LegacySseServer, String) {
+    let older = LegacySseServer::default();
     let router = Router::new().route("/sse", get(open)).route("/message", post(take));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/sse", listener.local_addr().unwrap());
@@ -121,7 +121,8 @@ async fn a_server_of_the_older_protocol_behind_a_computer_answers_changes_and_co
         "server_parameters": { "url": url, "timeout": 10.0, "headers": { "x-key": "open-sesame" } },
     }] });
     let settings = Settings::read(&file.to_string()).unwrap();
-    let starting = Computer::start(Config::new(place(&hub, "pc")), settings, &Known, the_world());
+    let starting =
+        Computer::start(Config::new(place(&hub, "pc")), settings, &FixedValues, the_world());
     let computer = within(starting).await.unwrap();
     let agent = agent(&hub).await;
     assert_eq!(tools(&agent).await, ["older__echo", "older__no"]);
@@ -132,7 +133,8 @@ async fn a_server_of_the_older_protocol_behind_a_computer_answers_changes_and_co
 
     let mut news = agent.news();
     older.change_tools();
-    within(async { while news.recv().await.unwrap() != News::ToolsChanged("pc".into()) {} }).await;
+    within(async { while news.recv().await.unwrap() != RoomEvent::ToolsChanged("pc".into()) {} })
+        .await;
     assert_eq!(tools(&agent).await, ["older__echo", "older__no", "older__more0"]);
 
     older.cut();

@@ -13,11 +13,11 @@ use std::{
 
 use budao_core::{
     fault::{Fault, Kind},
-    seams::Entropy,
+    world::Entropy,
 };
 use budao_smcp::agent::{Agent, Call, Config as AgentConfig};
 use budao_testkit::{
-    proxy::{Ending, Lane, Plan, Proxy},
+    proxy::{ConnectionPlan, Ending, Lane, Proxy},
     world,
 };
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     broken_lines::{address, place},
-    common::{Running, config, start, the_world, within},
+    common::{RunningHub, config, start, the_world, within},
 };
 
 /// Calls at a time.
@@ -39,13 +39,15 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// A line that breaks after some thousand bytes, or is only slow and torn.
-fn some_cuts(dice: &Arc<dyn Entropy>) -> Plan {
+fn some_cuts(dice: &Arc<dyn Entropy>) -> ConnectionPlan {
     let bytes = 600 + dice.bits() % 60_000;
     match dice.bits() % 5 {
-        0 => Plan::down(Lane::default().cut(bytes, Ending::Reset)),
-        1 => Plan { up: Lane::default().cut(bytes, Ending::Close), down: Lane::default() },
-        2 => Plan::down(Lane::default().torn(60)),
-        _ => Plan::clean(),
+        0 => ConnectionPlan::down(Lane::default().cut(bytes, Ending::Reset)),
+        1 => {
+            ConnectionPlan { up: Lane::default().cut(bytes, Ending::Close), down: Lane::default() }
+        }
+        2 => ConnectionPlan::down(Lane::default().torn(60)),
+        _ => ConnectionPlan::clean(),
     }
 }
 
@@ -105,11 +107,11 @@ fn excuse(fault: &Fault) -> String {
 
 /// The hub dies or stops, and lines break, until it is over.
 async fn weather(
-    mut hub: Running,
+    mut hub: RunningHub,
     lines: Arc<[Proxy; 3]>,
     dice: Arc<dyn Entropy>,
     over: Arc<AtomicBool>,
-) -> (Running, u64) {
+) -> (RunningHub, u64) {
     let mut restarts = 0;
     while !over.load(Ordering::Relaxed) {
         tokio::time::sleep(Duration::from_millis(20 + dice.bits() % 300)).await;
@@ -174,7 +176,7 @@ async fn a_storm_of_broken_lines_and_dying_hubs_leaves_every_call_with_one_end_o
     over.store(true, Ordering::Relaxed);
     let (hub, restarts) = within(weather).await.unwrap();
     for line in &*lines {
-        line.plan(|_| Plan::clean());
+        line.plan(|_| ConnectionPlan::clean());
         line.cut_all(Ending::Close);
     }
     let calls: u64 = ends.values().sum();

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
-use budao_core::{retry::Policy, seams::World};
+use budao_core::{retry::RetryPolicy, world::World};
 use budao_socketio::{Client, Config, Error, Event, Events, Transports};
 use budao_testkit::world;
 use tokio::{
@@ -13,7 +13,7 @@ use tokio::{
 use crate::hub::Hub;
 
 /// Nothing here takes this long unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const SHORT: Duration = Duration::from_secs(20);
 
@@ -21,7 +21,7 @@ pub(crate) const ALL: [Transports; 3] =
     [Transports::PollingThenWebSocket, Transports::WebSocket, Transports::Polling];
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("hangs")
+    tokio::time::timeout(TEST_TIMEOUT, future).await.expect("hangs")
 }
 
 pub(crate) fn world() -> World {
@@ -58,7 +58,7 @@ impl Server {
 /// Tries again soon.
 pub(crate) fn config(url: &str) -> Config {
     let base = Duration::from_millis(5);
-    let policy = Policy { tries: u32::MAX, base, max: base * 8, ..Policy::default() };
+    let policy = RetryPolicy { tries: u32::MAX, base, max: base * 8, ..RetryPolicy::default() };
     Config::new(url).unwrap().reconnect(policy)
 }
 

@@ -68,13 +68,14 @@ impl MessageHandler<LocalAdapter, Events> for Events {
         let mut args: Vec<Value> = serde_json::from_str(&text).unwrap();
         let name = args.remove(0);
         match name.as_str().unwrap() {
-            "echo" => ack.send(&Spread(args)).unwrap(),
+            "echo" => ack.send(&VariadicArgs(args)).unwrap(),
             "swap" => {
                 let bytes: Vec<_> = attachments.unwrap().into();
                 ack.send(&(bytes[1].clone(), Deep { deep: bytes[0].clone() })).unwrap();
             }
             "ask" => drop(tokio::spawn(async move {
-                let answer = socket.emit_with_ack::<_, Value>("question", &Spread(args)).unwrap();
+                let answer =
+                    socket.emit_with_ack::<_, Value>("question", &VariadicArgs(args)).unwrap();
                 ack.send(&answer.await.unwrap_or(json!("none"))).unwrap();
             })),
             "silent" => {}
@@ -95,9 +96,9 @@ struct Deep {
 }
 
 /// Arguments that are sent one by one.
-struct Spread(Vec<Value>);
+struct VariadicArgs(Vec<Value>);
 
-impl serde::Serialize for Spread {
+impl serde::Serialize for VariadicArgs {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeTuple;
         let mut tuple = serializer.serialize_tuple(self.0.len())?;

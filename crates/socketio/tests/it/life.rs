@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use budao_core::retry::Policy;
+use budao_core::retry::RetryPolicy;
 use budao_socketio::{Client, Error, Event, Limits, Payload};
 use serde_json::json;
 
@@ -119,8 +119,8 @@ async fn an_answer_to_a_lost_connection_is_not_sent_to_the_next_one() {
 #[tokio::test]
 async fn tries_run_out_and_the_session_says_so() {
     let (hub, url) = hub().await;
-    let policy = Policy { tries: 3, base: Duration::from_millis(2), ..Policy::default() };
-    let policy = Policy { max: Duration::from_millis(4), ..policy };
+    let policy = RetryPolicy { tries: 3, base: Duration::from_millis(2), ..RetryPolicy::default() };
+    let policy = RetryPolicy { max: Duration::from_millis(4), ..policy };
     let (client, mut events) = connect(config(&url).reconnect(policy)).await;
     hub.stop().await;
     assert!(disconnected(&mut events).await.1);

@@ -6,5 +6,5 @@ mod acks;
 mod common;
 mod hub;
 mod life;
-mod played;
+mod scripted_server;
 mod servers;

@@ -14,11 +14,11 @@ use std::{
 use serde_json::Value;
 
 /// Whoever was to give leave is gone for good by then.
-const PATIENCE: Duration = Duration::from_secs(60);
+const HOLD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A folder with a ledger, one line for each effect.
 #[derive(Clone, Debug)]
-pub struct Ledger(PathBuf);
+pub struct EffectLedger(PathBuf);
 
 /// Where a call can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum Point {
     AfterEffect,
 }
 
-impl Ledger {
+impl EffectLedger {
     /// In this folder.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
@@ -52,7 +52,7 @@ impl Ledger {
             return Ok(());
         }
         fs::write(self.place(point, name), "")?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + HOLD_TIMEOUT;
         while !self.leave(point, name).exists() {
             if Instant::now() > end || !self.0.exists() {
                 return Err(io::ErrorKind::TimedOut.into());

@@ -19,14 +19,14 @@ pub use environment::Environment;
 pub use shells::Shells;
 
 use super::{
-    Options, Workspace, budget,
+    BuiltinOptions, Workspace, budget,
     define::{Builtin, failure},
-    trouble::{advice, invalid},
+    io_errors::{advice, invalid},
 };
 use crate::contract::{CallContext, ToolResult};
-use capture::{Capture, Live};
-use child::{Finish, Setup, Stream, Why};
-use shells::{Shell, State};
+use capture::{Capture, LiveOutput};
+use child::{CommandResult, CommandSpec, EndReason, OutputStream};
+use shells::{Shell, ShellState};
 
 /// Lines of error output that go into a fault.
 const TAIL_LINES: usize = 20;
@@ -39,19 +39,19 @@ const ENDING_MAX: Duration = Duration::from_secs(10);
 
 /// What the three tools share.
 #[derive(Clone, Debug)]
-pub(super) struct Bash(Arc<(Workspace, Options)>);
+pub(super) struct Bash(Arc<(Workspace, BuiltinOptions)>);
 
 impl Bash {
-    pub(super) fn new(workspace: Workspace, options: Options) -> Self {
+    pub(super) fn new(workspace: Workspace, options: BuiltinOptions) -> Self {
         Self(Arc::new((workspace, options)))
     }
 
-    fn options(&self) -> &Options {
+    fn options(&self) -> &BuiltinOptions {
         &self.0.1
     }
 
-    fn setup<'a>(&'a self, command: &'a str, context: &'a CallContext) -> Setup<'a> {
-        Setup { workspace: &self.0.0, options: self.options(), command, context }
+    fn setup<'a>(&'a self, command: &'a str, context: &'a CallContext) -> CommandSpec<'a> {
+        CommandSpec { workspace: &self.0.0, options: self.options(), command, context }
     }
 }
 
@@ -98,11 +98,11 @@ impl Builtin for BashRun {
         }
         let mut output = Capture::new(context.limits.output_bytes_kept);
         let mut errors = Capture::new(2 * TAIL_ROOM);
-        let mut live = Live::new(context.notes.clone(), context.limits.output_bytes);
+        let mut live = LiveOutput::new(context.notes.clone(), context.limits.output_bytes);
         let take = |stream, bytes: &[u8]| {
             output.push(bytes);
             live.push(bytes);
-            if stream == Stream::Err {
+            if stream == OutputStream::Err {
                 errors.push(bytes);
             }
         };
@@ -133,20 +133,20 @@ impl BashRun {
 async fn answer(
     command: &str,
     timeout: Duration,
-    finish: &Finish,
+    finish: &CommandResult,
     output: &Capture,
     errors: &Capture,
     context: &CallContext,
 ) -> ToolResult {
-    let data = told(finish, output, context).await;
+    let data = output_data(finish, output, context).await;
     let fault = match finish.why {
-        Why::Ended if finish.ended.code == Some(0) => return Ok(data),
-        Why::Ended => ended_badly(command, finish, &errors.end()),
-        Why::Deadline => Fault::new(Kind::DeadlinePassed, Operation::RunCommand)
+        EndReason::Exited if finish.ended.code == Some(0) => return Ok(data),
+        EndReason::Exited => ended_badly(command, finish, &errors.end()),
+        EndReason::Deadline => Fault::new(Kind::DeadlinePassed, Operation::RunCommand)
             .with(Fact::TimeoutMs, timeout)
             .with(Fact::ElapsedMs, finish.elapsed)
             .with(Fact::ToolName, BashRun::NAME),
-        Why::Cancelled => {
+        EndReason::Cancelled => {
             Fault::new(Kind::Cancelled, Operation::RunCommand).with(Fact::ToolName, BashRun::NAME)
         }
     };
@@ -154,7 +154,7 @@ async fn answer(
 }
 
 /// The data of an answer, good or bad: the output, bounded, and what else there is to know.
-async fn told(finish: &Finish, output: &Capture, context: &CallContext) -> Value {
+async fn output_data(finish: &CommandResult, output: &Capture, context: &CallContext) -> Value {
     let shown = output.shown(budget::text_room(&context.limits));
     let mut data = json!({ "background": false, "code": finish.ended.code, "output": shown.text });
     if shown.cut {
@@ -174,7 +174,7 @@ async fn told(finish: &Finish, output: &Capture, context: &CallContext) -> Value
     data
 }
 
-fn ended_badly(command: &str, finish: &Finish, errors: &str) -> Fault {
+fn ended_badly(command: &str, finish: &CommandResult, errors: &str) -> Fault {
     let tail = budget::last_lines(errors, TAIL_LINES, TAIL_ROOM).to_owned();
     let short = budget::head(command, 300).to_owned();
     let fault = match (finish.ended.code, finish.ended.signal) {
@@ -247,7 +247,7 @@ fn report(shell: &Shell, room: usize) -> Value {
         "ok": true,
         "shell_id": shell.id(),
         "status": state.name(),
-        "running": matches!(state, State::Running),
+        "running": matches!(state, ShellState::Running),
         "code": state.code(),
         "output": shown.text,
     });
@@ -282,7 +282,7 @@ impl Builtin for BashKill {
         let shells = &self.0.options().shells;
         let shell =
             shells.find(&args.shell_id, context.session, Self::OPERATION).map_err(failure)?;
-        let was_running = matches!(shell.look(0).0, State::Running);
+        let was_running = matches!(shell.look(0).0, ShellState::Running);
         shell.stop().await;
         let mut data = report(&shell, budget::text_room(&context.limits));
         let id = if was_running { "advice-shell-ended" } else { "advice-shell-had-ended" };

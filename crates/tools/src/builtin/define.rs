@@ -5,7 +5,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use budao_core::{
     fault::{Fault, Kind, Operation},
-    tool::{Effect, Failure, Source, ToolSpec},
+    tool::{Effect, Failure, ToolOrigin, ToolSpec},
 };
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -59,19 +59,19 @@ pub(super) fn erase<B: Builtin>(tool: B) -> Arc<dyn Tool> {
         repair: B::IDEMPOTENT,
         deadline: tool.deadline(),
         output_bytes: None,
-        source: Source::Builtin,
+        source: ToolOrigin::Builtin,
     };
-    Arc::new(Erased { tool, spec: Arc::new(spec) })
+    Arc::new(BuiltinTool { tool, spec: Arc::new(spec) })
 }
 
 #[derive(Debug)]
-struct Erased<B> {
+struct BuiltinTool<B> {
     tool: B,
     spec: Arc<ToolSpec>,
 }
 
 #[async_trait]
-impl<B: Builtin> Tool for Erased<B> {
+impl<B: Builtin> Tool for BuiltinTool<B> {
     fn spec(&self) -> Arc<ToolSpec> {
         self.spec.clone()
     }

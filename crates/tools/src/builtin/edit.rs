@@ -12,10 +12,10 @@ use super::{
     budget,
     define::{Builtin, blocking, failure},
     diff,
-    encoding::Text,
-    store::{self, Existing},
-    trouble::{advice, invalid},
-    workspace::{Place, Workspace},
+    encoding::DecodedText,
+    io_errors::{advice, invalid},
+    store::{self, ExistingFile},
+    workspace::{FileLocation, Workspace},
     write::unwritable,
 };
 use crate::contract::{CallContext, Note, ToolResult, content_hash};
@@ -64,7 +64,7 @@ impl Builtin for FsEdit {
         let (workspace, inner) = (self.0.clone(), context.clone());
         let (answer, seen) =
             blocking(context, OPERATION, move |_| edit(&workspace, &args, &inner)).await?;
-        context.notes.say(seen).await;
+        context.notes.record(seen).await;
         Ok(answer)
     }
 }
@@ -76,8 +76,8 @@ fn edit(
 ) -> Result<(Value, Note), Failure> {
     let Args { path, old_string, new_string, replace_all } = args;
     let _writing = workspace.lock_writing();
-    let mut draft = Draft::open(workspace, path, context)?;
-    let change = Change { find: old_string, replace: new_string, all: *replace_all };
+    let mut draft = FileDraft::open(workspace, path, context)?;
+    let change = TextReplacement { find: old_string, replace: new_string, all: *replace_all };
     let count = draft.apply(&change, "/new_string").map_err(failure)?;
     let bytes = draft.encode("/new_string").map_err(failure)?;
     store::stage(&draft.place, &bytes, Some(&draft.existing), context.world.entropy.bits())
@@ -97,7 +97,7 @@ fn edit(
 
 /// A replacement.
 #[derive(Debug)]
-pub(super) struct Change<'a> {
+pub(super) struct TextReplacement<'a> {
     pub(super) find: &'a str,
     pub(super) replace: &'a str,
     pub(super) all: bool,
@@ -105,15 +105,15 @@ pub(super) struct Change<'a> {
 
 /// A file in memory, on its way from one state to the next.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct FileDraft {
     pub(super) path: String,
-    pub(super) place: Place,
-    pub(super) existing: Existing,
+    pub(super) place: FileLocation,
+    pub(super) existing: ExistingFile,
     before: String,
-    pub(super) text: Text,
+    pub(super) text: DecodedText,
 }
 
-impl Draft {
+impl FileDraft {
     /// Opens an existing text file, unless it is not as the session knows it.
     pub(super) fn open(
         workspace: &Workspace,
@@ -131,7 +131,7 @@ impl Draft {
             let fault = Fault::new(Kind::FileChanged, OPERATION);
             return Err(failure(fault.with(Fact::Path, path.to_owned())));
         }
-        let text = Text::decode(&existing.bytes).map_err(|no| {
+        let text = DecodedText::decode(&existing.bytes).map_err(|no| {
             let fault = Fault::new(Kind::FileNotText, OPERATION);
             failure(fault.with(Fact::Path, path.to_owned()).with(Fact::Position, no.position))
         })?;
@@ -139,7 +139,11 @@ impl Draft {
     }
 
     /// Applies a change in memory; how many replacements it made. `pointer` is where its new text stands.
-    pub(super) fn apply(&mut self, change: &Change<'_>, pointer: &str) -> Result<usize, Fault> {
+    pub(super) fn apply(
+        &mut self,
+        change: &TextReplacement<'_>,
+        pointer: &str,
+    ) -> Result<usize, Fault> {
         let find = self.text.form.unify(change.find);
         let replace = self.text.form.unify(change.replace);
         if find == replace {
@@ -160,7 +164,7 @@ impl Draft {
 
     /// The bytes of the new state.
     pub(super) fn encode(&self, pointer: &str) -> Result<Vec<u8>, Fault> {
-        let Text { text, form } = &self.text;
+        let DecodedText { text, form } = &self.text;
         form.encode(text).map_err(|no| unwritable(OPERATION, pointer, *form, no))
     }
 
@@ -202,13 +206,13 @@ fn line_of(text: &str, at: usize) -> usize {
 }
 
 /// A place in a file that is nearly what was looked for.
-struct Close {
+struct NearMiss {
     line: usize,
     excerpt: String,
     spaces_only: bool,
 }
 
-fn closest(text: &str, find: &str) -> Option<Close> {
+fn closest(text: &str, find: &str) -> Option<NearMiss> {
     let lines: Vec<&str> = text.lines().take(LINES_COMPARED).collect();
     let wanted: Vec<&str> =
         find.lines().map(str::trim).skip_while(|line| line.is_empty()).collect();
@@ -216,7 +220,7 @@ fn closest(text: &str, find: &str) -> Option<Close> {
     let close = |index: usize, spaces_only: bool| {
         let end = (index + find.lines().count()).min(lines.len());
         let excerpt = budget::head(&lines[index..end].join("\n"), EXCERPT_ROOM).to_owned();
-        Close { line: index + 1, excerpt, spaces_only }
+        NearMiss { line: index + 1, excerpt, spaces_only }
     };
     let same = (0..lines.len()).find(|index| {
         wanted.iter().enumerate().all(|(offset, wanted)| {

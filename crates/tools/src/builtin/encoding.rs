@@ -7,7 +7,7 @@ use encoding_rs::{GBK, UTF_16BE, UTF_16LE};
 
 /// How a text is kept in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Form {
+pub(super) struct TextFormat {
     charset: Charset,
     /// Every line ends in CR LF; the text itself is handled with LF.
     pub(super) crlf: bool,
@@ -25,9 +25,9 @@ enum Charset {
 
 /// A text and its form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Text {
+pub(super) struct DecodedText {
     pub(super) text: String,
-    pub(super) form: Form,
+    pub(super) form: TextFormat,
 }
 
 /// No text: where that shows.
@@ -38,24 +38,24 @@ pub(super) struct NotText {
 
 /// A character the form has no bytes for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unwritable(pub(super) char);
+pub(super) struct UnencodableChar(pub(super) char);
 
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 const UTF16_LE_MARK: &[u8] = b"\xff\xfe";
 const UTF16_BE_MARK: &[u8] = b"\xfe\xff";
 
-impl Text {
+impl DecodedText {
     /// Reads bytes as text.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, NotText> {
         let (text, charset) = decode(bytes)?;
         let ends = text.matches('\n').count();
         let crlf = ends > 0 && text.matches("\r\n").count() == ends;
         let text = if crlf { text.replace("\r\n", "\n") } else { text };
-        Ok(Self { text, form: Form { charset, crlf } })
+        Ok(Self { text, form: TextFormat { charset, crlf } })
     }
 }
 
-impl Form {
+impl TextFormat {
     /// Its name, unless it is plain UTF-8.
     pub(super) fn name(self) -> Option<&'static str> {
         match self.charset {
@@ -73,7 +73,7 @@ impl Form {
     }
 
     /// The bytes of a text.
-    pub(super) fn encode(self, text: &str) -> Result<Vec<u8>, Unwritable> {
+    pub(super) fn encode(self, text: &str) -> Result<Vec<u8>, UnencodableChar> {
         let with_ends;
         let text = if self.crlf {
             with_ends = self.unify(text).replace('\n', "\r\n");
@@ -101,10 +101,10 @@ fn marked_utf16(mark: &[u8], text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
     mark.iter().copied().chain(text.encode_utf16().flat_map(bytes)).collect()
 }
 
-fn first_unwritable(text: &str) -> Unwritable {
+fn first_unwritable(text: &str) -> UnencodableChar {
     let mut buffer = [0; 4];
     let found = text.chars().find(|character| GBK.encode(character.encode_utf8(&mut buffer)).2);
-    Unwritable(found.unwrap_or(char::REPLACEMENT_CHARACTER))
+    UnencodableChar(found.unwrap_or(char::REPLACEMENT_CHARACTER))
 }
 
 fn decode(bytes: &[u8]) -> Result<(String, Charset), NotText> {
@@ -158,8 +158,8 @@ fn gbk(bytes: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn round_trip(bytes: &[u8]) -> Text {
-        let text = Text::decode(bytes).unwrap();
+    fn round_trip(bytes: &[u8]) -> DecodedText {
+        let text = DecodedText::decode(bytes).unwrap();
         assert_eq!(text.form.encode(&text.text).unwrap(), bytes, "{text:?}");
         text
     }
@@ -179,17 +179,17 @@ mod tests {
 
     #[test]
     fn what_is_not_surely_text_is_not_guessed_to_be() {
-        assert_eq!(Text::decode(b"\x7fELF\x00\x01"), Err(NotText { position: 4 }));
-        assert_eq!(Text::decode(b"caf\xe9 au lait"), Err(NotText { position: 3 }));
-        assert_eq!(Text::decode(&[0xff, 0xfe, 0x00, 0xd8]), Err(NotText { position: 2 }));
+        assert_eq!(DecodedText::decode(b"\x7fELF\x00\x01"), Err(NotText { position: 4 }));
+        assert_eq!(DecodedText::decode(b"caf\xe9 au lait"), Err(NotText { position: 3 }));
+        assert_eq!(DecodedText::decode(&[0xff, 0xfe, 0x00, 0xd8]), Err(NotText { position: 2 }));
         let noise: Vec<u8> =
             (0_u32..4000).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8 | 1).collect();
-        assert!(Text::decode(&noise).is_err());
+        assert!(DecodedText::decode(&noise).is_err());
     }
 
     #[test]
     fn a_character_the_form_cannot_hold_is_named() {
-        let text = Text::decode(&GBK.encode("你好世界").0).unwrap();
-        assert_eq!(text.form.encode("好😀"), Err(Unwritable('😀')));
+        let text = DecodedText::decode(&GBK.encode("你好世界").0).unwrap();
+        assert_eq!(text.form.encode("好😀"), Err(UnencodableChar('😀')));
     }
 }

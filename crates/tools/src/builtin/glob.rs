@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     budget,
     define::{Builtin, blocking, cancelled, failure},
-    trouble::{invalid, outside},
-    walk::{Entry, Walk},
+    io_errors::{invalid, outside},
+    walk::{Walk, WalkEntry},
     workspace::Workspace,
 };
 use crate::contract::{CallContext, ToolResult};
@@ -79,8 +79,8 @@ fn glob(
             return Err(cancelled(OPERATION));
         }
         let (path, end) = match &entry {
-            Entry::Directory(path) => (path, "/"),
-            Entry::File(path) | Entry::Other(path) => (path, ""),
+            WalkEntry::Directory(path) => (path, "/"),
+            WalkEntry::File(path) | WalkEntry::Other(path) => (path, ""),
         };
         if !matcher.is_match(path.strip_prefix(&start).unwrap_or(path)) {
             continue;

@@ -25,8 +25,8 @@ use super::{
     budget,
     define::{Builtin, blocking, cancelled, failure},
     glob::start,
-    trouble::invalid,
-    walk::{Entry, Walk},
+    io_errors::invalid,
+    walk::{Walk, WalkEntry},
     workspace::{Workspace, reading},
 };
 use crate::contract::{CallContext, ToolResult};
@@ -84,7 +84,7 @@ impl Builtin for FsGrep {
 }
 
 #[derive(Debug, Serialize)]
-struct Found {
+struct GrepMatch {
     path: String,
     line: u64,
     column: usize,
@@ -134,7 +134,7 @@ fn grep(
 struct Search<'a> {
     matcher: RegexMatcher,
     searcher: Searcher,
-    found: Vec<Found>,
+    found: Vec<GrepMatch>,
     limit: usize,
     room: usize,
     truncated: bool,
@@ -147,7 +147,7 @@ impl Search<'_> {
         let mut walk = Walk::new(workspace.dir(), from)
             .map_err(|error| failure(workspace.explain(&error, path, OPERATION)))?;
         for entry in walk.by_ref() {
-            let Entry::File(path) = entry else { continue };
+            let WalkEntry::File(path) = entry else { continue };
             // A file that cannot be opened, or is gone by now, is not searched; the rest is.
             if let Ok(file) = workspace.dir().open_with(&path, &reading())
                 && file.metadata().is_ok_and(|metadata| metadata.is_file())
@@ -168,7 +168,7 @@ impl Search<'_> {
         let sink = Lossy(|line, text| {
             let text = text.trim_end_matches(['\n', '\r']);
             let at = matcher.find(text.as_bytes()).ok().flatten().map_or(0, |found| found.start());
-            let hit = Found {
+            let hit = GrepMatch {
                 path: path.display().to_string(),
                 line,
                 column: text.get(..at).map_or(0, |before| before.chars().count()) + 1,
@@ -183,7 +183,7 @@ impl Search<'_> {
             found.push(hit);
             Ok(true)
         });
-        let mut reader = Watched { file, cancel, binary: false, marked: None };
+        let mut reader = SearchReader { file, cancel, binary: false, marked: None };
         let searched = searcher.search_reader(matcher, &mut reader, sink);
         if self.cancel.is_cancelled() {
             return Err(cancelled(OPERATION));
@@ -206,7 +206,7 @@ fn preview(text: &str, at: usize) -> String {
 }
 
 /// A reader that stops when the call is cancelled and sees whether a file is binary.
-struct Watched<'a> {
+struct SearchReader<'a> {
     file: File,
     cancel: &'a CancellationToken,
     binary: bool,
@@ -214,7 +214,7 @@ struct Watched<'a> {
     marked: Option<bool>,
 }
 
-impl Read for Watched<'_> {
+impl Read for SearchReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.cancel.is_cancelled() {
             return Err(io::ErrorKind::TimedOut.into());

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     define::{Builtin, blocking, failure},
-    edit::{Change, Draft, OPERATION},
+    edit::{FileDraft, OPERATION, TextReplacement},
     store,
     workspace::Workspace,
 };
@@ -61,7 +61,7 @@ impl Builtin for FsMultiEdit {
         let (answer, seen) =
             blocking(context, OPERATION, move |_| edit_all(&workspace, &args, &inner)).await?;
         for note in seen {
-            context.notes.say(note).await;
+            context.notes.record(note).await;
         }
         Ok(answer)
     }
@@ -69,7 +69,7 @@ impl Builtin for FsMultiEdit {
 
 /// How one replacement went.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct EditReport<'a> {
     path: &'a str,
     replacements: usize,
     status: Status,
@@ -104,14 +104,14 @@ fn edit_all(
         .edits
         .iter()
         .zip(made)
-        .map(|(edit, replacements)| Line {
+        .map(|(edit, replacements)| EditReport {
             path: &edit.path,
             replacements,
             status: Status::Ok,
             message: None,
         })
         .collect();
-    let diffs: Vec<_> = drafts.opened.iter().filter_map(Draft::diff).collect();
+    let diffs: Vec<_> = drafts.opened.iter().filter_map(FileDraft::diff).collect();
     Ok((json!({ "ok": true, "results": lines, "diff": diffs.concat() }), notes))
 }
 
@@ -126,12 +126,12 @@ fn refused(args: &Args, made: Vec<Result<usize, Fault>>, context: &CallContext) 
             let (status, replacements, message) = match made {
                 Ok(count) => (Status::Skipped, count, None),
                 Err(fault) => {
-                    let message = text::for_model(&fault, context.lang);
+                    let message = text::model_text(&fault, context.lang);
                     first.get_or_insert(fault);
                     (Status::Error, 0, Some(message))
                 }
             };
-            Line { path: &edit.path, replacements, status, message }
+            EditReport { path: &edit.path, replacements, status, message }
         })
         .collect();
     let fault = first.unwrap_or_else(|| Fault::new(budao_core::Kind::Bug, OPERATION));
@@ -142,14 +142,15 @@ fn refused(args: &Args, made: Vec<Result<usize, Fault>>, context: &CallContext) 
 struct Drafts<'a> {
     workspace: &'a Workspace,
     context: &'a CallContext,
-    opened: Vec<Draft>,
+    opened: Vec<FileDraft>,
     by_path: HashMap<String, Result<usize, Fault>>,
 }
 
 impl Drafts<'_> {
     fn apply(&mut self, index: usize, edit: &Edit) -> Result<usize, Fault> {
         let opened = self.open(&edit.path)?;
-        let change = Change { find: &edit.find, replace: &edit.replace, all: edit.replace_all };
+        let change =
+            TextReplacement { find: &edit.find, replace: &edit.replace, all: edit.replace_all };
         self.opened[opened].apply(&change, &format!("/edits/{index}/replace"))
     }
 
@@ -157,7 +158,7 @@ impl Drafts<'_> {
         if let Some(known) = self.by_path.get(path) {
             return known.clone();
         }
-        let opened = match Draft::open(self.workspace, path, self.context) {
+        let opened = match FileDraft::open(self.workspace, path, self.context) {
             Ok(draft) => Ok(self.find_or_push(draft)),
             Err(failure) => Err(failure.fault),
         };
@@ -165,7 +166,7 @@ impl Drafts<'_> {
         opened
     }
 
-    fn find_or_push(&mut self, draft: Draft) -> usize {
+    fn find_or_push(&mut self, draft: FileDraft) -> usize {
         let same = self.opened.iter().position(|known| known.place.key == draft.place.key);
         same.unwrap_or_else(|| {
             self.opened.push(draft);
@@ -193,7 +194,7 @@ impl Drafts<'_> {
         Ok(notes.collect())
     }
 
-    fn undone(&self, undone: &store::Undone) -> Failure {
+    fn undone(&self, undone: &store::CommitFailure) -> Failure {
         let path = |index: usize| self.opened[index].path.clone();
         let fault = store::write_fault(&undone.error, &path(undone.index), 0, OPERATION);
         let stuck: Vec<_> = undone.stuck.iter().map(|index| path(*index)).collect();

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::{
-    walk::{Entry, Walk},
+    walk::{Walk, WalkEntry},
     workspace::Workspace,
 };
 
@@ -15,11 +15,11 @@ const ENTRIES_MAX: usize = 5_000;
 /// The best guess, if there is a good one: a like name where it was looked for, or the same name elsewhere.
 pub(super) fn find(workspace: &Workspace, asked: &Path) -> Option<String> {
     let wanted = asked.to_string_lossy().into_owned();
-    beside(workspace, asked).or_else(|| elsewhere(workspace, asked, &wanted))
+    similar_sibling(workspace, asked).or_else(|| elsewhere(workspace, asked, &wanted))
 }
 
 /// Follows the path as far as it exists and mends the first component that does not.
-fn beside(workspace: &Workspace, asked: &Path) -> Option<String> {
+fn similar_sibling(workspace: &Workspace, asked: &Path) -> Option<String> {
     let mut known = PathBuf::new();
     let mut mended = false;
     for component in asked.components() {
@@ -46,7 +46,9 @@ fn elsewhere(workspace: &Workspace, asked: &Path, wanted: &str) -> Option<String
     let name = asked.file_name()?;
     let walk = Walk::new(workspace.dir(), Path::new("")).ok()?.entries_max(ENTRIES_MAX);
     let same = walk.filter_map(|entry| match entry {
-        Entry::File(path) if path.file_name() == Some(name) => path.to_str().map(ToOwned::to_owned),
+        WalkEntry::File(path) if path.file_name() == Some(name) => {
+            path.to_str().map(ToOwned::to_owned)
+        }
         _ => None,
     });
     same.max_by(|a, b| strsim::jaro_winkler(wanted, a).total_cmp(&strsim::jaro_winkler(wanted, b)))

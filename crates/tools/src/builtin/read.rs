@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     budget,
     define::{Builtin, blocking, cancelled, failure},
-    encoding::{NotText, Text},
-    trouble::{from_io, invalid},
+    encoding::{DecodedText, NotText},
+    io_errors::{from_io, invalid},
     workspace::Workspace,
 };
 use crate::contract::{CallContext, Note, ToolResult, content_hash};
@@ -63,7 +63,7 @@ impl Builtin for FsRead {
             blocking(context, OPERATION, move |cancel| read(&workspace, &args, &limits, cancel));
         let (answer, seen) = read.await?;
         if let Some(seen) = seen {
-            context.notes.say(seen).await;
+            context.notes.record(seen).await;
         }
         Ok(answer)
     }
@@ -71,7 +71,7 @@ impl Builtin for FsRead {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct ReadOutput<'a> {
     path: &'a str,
     offset: u64,
     limit: u64,
@@ -101,14 +101,14 @@ fn read(
     let mut bytes = Vec::new();
     let troubled = |error| failure(from_io(&error, path, OPERATION));
     Read::by_ref(&mut file).take(whole_max as u64 + 1).read_to_end(&mut bytes).map_err(troubled)?;
-    let mut page = Page::new(args, budget::text_room(limits));
+    let mut page = LineWindow::new(args, budget::text_room(limits));
     if bytes.len() > whole_max {
         drop(bytes);
         let file = workspace.open_file(path, OPERATION).map_err(failure)?;
         let total = stream(file, &mut page, path, cancel)?;
         return Ok((page.answer(path, total, None)?, None));
     }
-    let text = Text::decode(&bytes).map_err(|no| not_text(path, no, bytes.len() as u64))?;
+    let text = DecodedText::decode(&bytes).map_err(|no| not_text(path, no, bytes.len() as u64))?;
     let mut total = 0;
     for line in text.text.split_inclusive('\n') {
         total += 1;
@@ -122,7 +122,7 @@ fn read(
 /// Reads line by line; how many there are, if the end was reached.
 fn stream(
     file: File,
-    page: &mut Page,
+    page: &mut LineWindow,
     path: &str,
     cancel: &CancellationToken,
 ) -> Result<Option<u64>, Failure> {
@@ -175,7 +175,7 @@ fn not_text(path: &str, no: NotText, size: u64) -> Failure {
 }
 
 /// The lines asked for, as far as they fit.
-struct Page {
+struct LineWindow {
     offset: u64,
     limit: Option<u64>,
     room: usize,
@@ -187,7 +187,7 @@ struct Page {
     line_cut: Option<u64>,
 }
 
-impl Page {
+impl LineWindow {
     fn new(args: &Args, room: usize) -> Self {
         Self {
             offset: args.offset.unwrap_or(1),
@@ -228,7 +228,7 @@ impl Page {
         &self,
         path: &str,
         total: Option<u64>,
-        text: Option<&Text>,
+        text: Option<&DecodedText>,
     ) -> Result<Value, Failure> {
         let past_the_end = total.is_some_and(|total| self.offset > total.max(1));
         if past_the_end {
@@ -244,7 +244,7 @@ impl Page {
         let end = self.offset + self.shown;
         let truncated = total.is_none_or(|total| end <= total) || self.line_cut.is_some();
         let form = text.map(|text| text.form);
-        let answer = Answer {
+        let answer = ReadOutput {
             path,
             offset: self.offset,
             limit: self.shown,
@@ -254,7 +254,7 @@ impl Page {
                 .then_some(end)
                 .filter(|end| total.is_none_or(|total| *end <= total)),
             line_cut: self.line_cut,
-            encoding: form.and_then(super::encoding::Form::name),
+            encoding: form.and_then(super::encoding::TextFormat::name),
             line_endings: form.is_some_and(|form| form.crlf).then_some("crlf"),
             content: &self.content,
         };

@@ -18,8 +18,8 @@ use cap_std::fs::{Dir, OpenOptions, Permissions};
 use rustix::fs::{Mode, OFlags, fsync, openat};
 
 use super::{
-    trouble::{from_io, too_large},
-    workspace::{Place, reading, regular},
+    io_errors::{from_io, too_large},
+    workspace::{FileLocation, reading, regular},
 };
 use crate::contract::content_hash;
 
@@ -28,7 +28,7 @@ const NAMES_MAX: u32 = 16;
 
 /// What is in a place now.
 #[derive(Debug)]
-pub(super) struct Existing {
+pub(super) struct ExistingFile {
     pub(super) bytes: Vec<u8>,
     pub(super) digest: String,
     permissions: Permissions,
@@ -36,11 +36,11 @@ pub(super) struct Existing {
 
 /// Reads what is in a place: none if there is nothing. Fails also if we could not write there.
 pub(super) fn load(
-    place: &Place,
+    place: &FileLocation,
     path: &str,
     bytes_max: usize,
     operation: Operation,
-) -> Result<Option<Existing>, Fault> {
+) -> Result<Option<ExistingFile>, Fault> {
     let troubled = |error: &io::Error| from_io(error, path, operation);
     let file = match place.dir.open_with(&place.name, &reading()) {
         Ok(file) => regular(file, path, operation)?,
@@ -60,13 +60,13 @@ pub(super) fn load(
         .open_with(&place.name, OpenOptions::new().write(true))
         .map_err(|error| troubled(&error))?;
     let digest = content_hash(&bytes);
-    Ok(Some(Existing { bytes, digest, permissions: metadata.permissions() }))
+    Ok(Some(ExistingFile { bytes, digest, permissions: metadata.permissions() }))
 }
 
 /// New content beside its place, ready to be put there. Removed again unless it is.
 #[derive(Debug)]
-pub(super) struct Staged<'a> {
-    place: &'a Place,
+pub(super) struct StagedFile<'a> {
+    place: &'a FileLocation,
     temporary: Option<OsString>,
     /// The old file under a second name, once it had to make way.
     backup: Option<OsString>,
@@ -74,13 +74,13 @@ pub(super) struct Staged<'a> {
 
 /// Writes new content beside its place and syncs it.
 pub(super) fn stage<'a>(
-    place: &'a Place,
+    place: &'a FileLocation,
     bytes: &[u8],
-    existing: Option<&Existing>,
+    existing: Option<&ExistingFile>,
     nonce: u64,
-) -> io::Result<Staged<'a>> {
+) -> io::Result<StagedFile<'a>> {
     let (name, mut file) = create(&place.dir, nonce)?;
-    let staged = Staged { place, temporary: Some(name), backup: None };
+    let staged = StagedFile { place, temporary: Some(name), backup: None };
     file.write_all(bytes)?;
     if let Some(existing) = existing {
         file.set_permissions(existing.permissions.clone())?;
@@ -110,10 +110,10 @@ fn temporary_name(nonce: u64) -> OsString {
     format!(".budao-{:x}-{nonce:016x}-{count:x}.tmp", std::process::id()).into()
 }
 
-impl Staged<'_> {
+impl StagedFile<'_> {
     /// Puts the content into its place.
     fn put(&mut self) -> io::Result<()> {
-        let Place { dir, name, .. } = self.place;
+        let FileLocation { dir, name, .. } = self.place;
         if let Some(temporary) = &self.temporary {
             dir.rename(temporary, dir, name)?;
             self.temporary = None;
@@ -123,7 +123,7 @@ impl Staged<'_> {
 
     /// Gives the old file a second name, so that it can come back.
     fn keep_old(&mut self, nonce: u64) -> io::Result<()> {
-        let Place { dir, name, .. } = self.place;
+        let FileLocation { dir, name, .. } = self.place;
         let backup = temporary_name(nonce);
         if dir.hard_link(name, dir, &backup).is_err() {
             // Not every file system has links.
@@ -135,7 +135,7 @@ impl Staged<'_> {
 
     /// Brings the old file back.
     fn undo(&mut self) -> io::Result<()> {
-        let Place { dir, name, .. } = self.place;
+        let FileLocation { dir, name, .. } = self.place;
         if let Some(backup) = &self.backup {
             dir.rename(backup, dir, name)?;
             self.backup = None;
@@ -154,7 +154,7 @@ impl Staged<'_> {
     }
 }
 
-impl Drop for Staged<'_> {
+impl Drop for StagedFile<'_> {
     fn drop(&mut self) {
         for name in [self.temporary.take(), self.backup.take()].into_iter().flatten() {
             // Already gone, or left to whoever cleans up: it is a hidden file with a telling name.
@@ -164,7 +164,7 @@ impl Drop for Staged<'_> {
 }
 
 /// Puts one staged file into its place.
-pub(super) fn commit(mut staged: Staged<'_>) -> io::Result<()> {
+pub(super) fn commit(mut staged: StagedFile<'_>) -> io::Result<()> {
     staged.put()?;
     staged.sync();
     Ok(())
@@ -172,7 +172,7 @@ pub(super) fn commit(mut staged: Staged<'_>) -> io::Result<()> {
 
 /// Why several files could not be put into their places.
 #[derive(Debug)]
-pub(super) struct Undone {
+pub(super) struct CommitFailure {
     /// Which one failed.
     pub(super) index: usize,
     pub(super) error: io::Error,
@@ -181,25 +181,25 @@ pub(super) struct Undone {
 }
 
 /// Puts all staged files into their places, or none.
-pub(super) fn commit_all(staged: Vec<Staged<'_>>, nonce: u64) -> Result<(), Undone> {
+pub(super) fn commit_all(staged: Vec<StagedFile<'_>>, nonce: u64) -> Result<(), CommitFailure> {
     commit_each(staged, nonce, |_| {})
 }
 
 /// `before` is called before each rename; a test uses it to get in the way.
 fn commit_each(
-    mut staged: Vec<Staged<'_>>,
+    mut staged: Vec<StagedFile<'_>>,
     nonce: u64,
     mut before: impl FnMut(usize),
-) -> Result<(), Undone> {
+) -> Result<(), CommitFailure> {
     for index in 0..staged.len() {
         before(index);
         let next = &mut staged[index];
         if let Err(error) = next.keep_old(nonce).and_then(|()| next.put()) {
             let stuck = (0..index).rev().filter(|at| staged[*at].undo().is_err()).collect();
-            return Err(Undone { index, error, stuck });
+            return Err(CommitFailure { index, error, stuck });
         }
     }
-    staged.iter().for_each(Staged::sync);
+    staged.iter().for_each(StagedFile::sync);
     Ok(())
 }
 
@@ -220,8 +220,8 @@ mod tests {
 
     use super::*;
 
-    fn place(dir: &Dir, name: &str) -> Place {
-        Place { dir: dir.try_clone().unwrap(), name: name.into(), key: name.to_owned() }
+    fn place(dir: &Dir, name: &str) -> FileLocation {
+        FileLocation { dir: dir.try_clone().unwrap(), name: name.into(), key: name.to_owned() }
     }
 
     fn names(dir: &Dir) -> Vec<String> {

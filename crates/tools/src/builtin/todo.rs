@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{
     define::{Builtin, failure},
-    trouble::invalid,
+    io_errors::invalid,
 };
 use crate::contract::{CallContext, Note, ToolResult};
 
@@ -93,7 +93,7 @@ impl Builtin for TodoWrite {
         check(&args.todos).map_err(failure)?;
         let todos: Vec<Todo> = args.todos.into_iter().map(Todo::from).collect();
         let count = todos.len();
-        context.notes.say(Note::Todos(todos)).await;
+        context.notes.record(Note::Todos(todos)).await;
         Ok(json!({ "ok": true, "count": count }))
     }
 }

@@ -29,7 +29,7 @@ const IGNORE_BYTES_MAX: u64 = 256 * 1024;
 
 /// Something met on the way, by its path from the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum WalkEntry {
     /// A regular file.
     File(PathBuf),
     /// A directory; what is in it comes next.
@@ -42,7 +42,7 @@ pub(super) enum Entry {
 #[derive(Debug)]
 pub(super) struct Walk {
     levels: Vec<Level>,
-    rules: Vec<Rules>,
+    rules: Vec<IgnoreRules>,
     hidden: bool,
     left: usize,
     cut: bool,
@@ -52,13 +52,13 @@ pub(super) struct Walk {
 struct Level {
     dir: Dir,
     path: PathBuf,
-    names: vec::IntoIter<(OsString, Sort)>,
+    names: vec::IntoIter<(OsString, EntryType)>,
     /// How many rules there were before this directory's own.
     rules_above: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sort {
+enum EntryType {
     File,
     Directory,
     Other,
@@ -66,7 +66,7 @@ enum Sort {
 
 /// The rules of one directory, which hold below it.
 #[derive(Debug)]
-struct Rules {
+struct IgnoreRules {
     base: PathBuf,
     matcher: Gitignore,
 }
@@ -122,7 +122,7 @@ impl Walk {
             }
         }
         if found && let Ok(matcher) = builder.build() {
-            self.rules.push(Rules { base: base.to_path_buf(), matcher });
+            self.rules.push(IgnoreRules { base: base.to_path_buf(), matcher });
         }
     }
 
@@ -153,9 +153,9 @@ impl Walk {
 }
 
 impl Iterator for Walk {
-    type Item = Entry;
+    type Item = WalkEntry;
 
-    fn next(&mut self) -> Option<Entry> {
+    fn next(&mut self) -> Option<WalkEntry> {
         loop {
             let level = self.levels.last_mut()?;
             let Some((name, sort)) = level.names.next() else {
@@ -174,15 +174,15 @@ impl Iterator for Walk {
                 return None;
             };
             self.left = left;
-            if self.is_ignored(&path, sort == Sort::Directory) {
+            if self.is_ignored(&path, sort == EntryType::Directory) {
                 continue;
             }
             match sort {
-                Sort::File => return Some(Entry::File(path)),
-                Sort::Other => return Some(Entry::Other(path)),
-                Sort::Directory => {
+                EntryType::File => return Some(WalkEntry::File(path)),
+                EntryType::Other => return Some(WalkEntry::Other(path)),
+                EntryType::Directory => {
                     self.descend(&name, &path);
-                    return Some(Entry::Directory(path));
+                    return Some(WalkEntry::Directory(path));
                 }
             }
         }
@@ -206,11 +206,11 @@ fn open(root: &Dir, path: &Path) -> io::Result<Dir> {
     if path.as_os_str().is_empty() { root.try_clone() } else { root.open_dir(path) }
 }
 
-fn sort(entry: &DirEntry) -> Sort {
+fn sort(entry: &DirEntry) -> EntryType {
     match entry.file_type() {
-        Ok(sort) if sort.is_file() => Sort::File,
-        Ok(sort) if sort.is_dir() => Sort::Directory,
-        _ => Sort::Other,
+        Ok(sort) if sort.is_file() => EntryType::File,
+        Ok(sort) if sort.is_dir() => EntryType::Directory,
+        _ => EntryType::Other,
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
             for _ in 0..10_000 {
                 let files: Vec<_> = Walk::new(&root, Path::new(""))
                     .unwrap()
-                    .filter(|entry| matches!(entry, Entry::File(_)))
+                    .filter(|entry| matches!(entry, WalkEntry::File(_)))
                     .collect();
                 for entry in &files {
                     assert!(!format!("{entry:?}").contains("outside"), "{entry:?}");

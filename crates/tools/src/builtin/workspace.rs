@@ -24,8 +24,8 @@ use cap_std::{
 use rustix::fs::OFlags;
 
 use super::{
+    io_errors::{from_io, outside},
     nearest,
-    trouble::{from_io, outside},
 };
 use crate::contract::CallContext;
 
@@ -34,9 +34,9 @@ const WRITTEN_MAX: usize = 4096;
 
 /// A directory, and nothing outside it. Cheap to clone.
 #[derive(Clone)]
-pub struct Workspace(Arc<Inner>);
+pub struct Workspace(Arc<WorkspaceInner>);
 
-struct Inner {
+struct WorkspaceInner {
     /// As it was named.
     given: PathBuf,
     /// As the kernel names it.
@@ -50,7 +50,7 @@ struct Inner {
 
 /// A file's place: the directory it is in, as a handle, and its name there.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct FileLocation {
     pub(super) dir: Dir,
     pub(super) name: OsString,
     /// Its path inside the workspace with all links resolved: the same file has the same key.
@@ -70,11 +70,17 @@ impl Workspace {
     /// When it is no directory or cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Fault> {
         let given = path.as_ref().to_path_buf();
-        let open = || -> io::Result<Inner> {
+        let open = || -> io::Result<WorkspaceInner> {
             let dir = Dir::open_ambient_dir(&given, ambient_authority())?;
             let real = std::fs::canonicalize(&given)?;
             let given = std::path::absolute(&given)?;
-            Ok(Inner { given, real, dir, writing: Mutex::default(), written: Mutex::default() })
+            Ok(WorkspaceInner {
+                given,
+                real,
+                dir,
+                writing: Mutex::default(),
+                written: Mutex::default(),
+            })
         };
         match open() {
             Ok(inner) => Ok(Self(Arc::new(inner))),
@@ -126,7 +132,7 @@ impl Workspace {
     }
 
     /// Where a file is, or would be. Its directory must exist.
-    pub(super) fn place(&self, path: &str, operation: Operation) -> Result<Place, Fault> {
+    pub(super) fn place(&self, path: &str, operation: Operation) -> Result<FileLocation, Fault> {
         let inside = self.relative(path, operation)?;
         let resolved = match self.0.dir.canonicalize(&inside) {
             Ok(resolved) => resolved,
@@ -145,7 +151,7 @@ impl Workspace {
             _ => self.0.dir.try_clone(),
         };
         let dir = parent.map_err(|error| self.explain(&error, path, operation))?;
-        Ok(Place { dir, name, key: resolved.to_string_lossy().into_owned() })
+        Ok(FileLocation { dir, name, key: resolved.to_string_lossy().into_owned() })
     }
 
     fn place_of_new(&self, inside: &Path) -> io::Result<PathBuf> {
@@ -160,7 +166,11 @@ impl Workspace {
     }
 
     /// Like [`Workspace::place`], making the directories on the way.
-    pub(super) fn make_place(&self, path: &str, operation: Operation) -> Result<Place, Fault> {
+    pub(super) fn make_place(
+        &self,
+        path: &str,
+        operation: Operation,
+    ) -> Result<FileLocation, Fault> {
         let first = self.place(path, operation);
         match &first {
             Err(fault) if fault.kind() == Kind::FileNotFound => {

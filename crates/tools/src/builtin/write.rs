@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::{
     define::{Builtin, blocking, failure},
     diff,
-    encoding::{Form, Text, Unwritable},
-    store::{self, Existing},
-    trouble::invalid,
+    encoding::{DecodedText, TextFormat, UnencodableChar},
+    io_errors::invalid,
+    store::{self, ExistingFile},
     workspace::Workspace,
 };
 use crate::contract::{CallContext, Note, ToolResult, content_hash};
@@ -48,7 +48,7 @@ impl Builtin for FsWrite {
         let (workspace, inner) = (self.0.clone(), context.clone());
         let (answer, seen) =
             blocking(context, OPERATION, move |_| write(&workspace, &args, &inner)).await?;
-        context.notes.say(seen).await;
+        context.notes.record(seen).await;
         Ok(answer)
     }
 }
@@ -63,8 +63,8 @@ fn write(
     let place = workspace.make_place(path, OPERATION).map_err(failure)?;
     let kept = context.limits.output_bytes_kept;
     let existing = store::load(&place, path, kept, OPERATION).map_err(failure)?;
-    let before = existing.as_ref().and_then(|existing| Text::decode(&existing.bytes).ok());
-    let form = before.as_ref().map_or_else(Form::default, |text| text.form);
+    let before = existing.as_ref().and_then(|existing| DecodedText::decode(&existing.bytes).ok());
+    let form = before.as_ref().map_or_else(TextFormat::default, |text| text.form);
     let bytes = form
         .encode(&args.content)
         .map_err(|no| failure(unwritable(OPERATION, "/content", form, no)))?;
@@ -99,7 +99,7 @@ fn check_known(
     context: &CallContext,
     key: &str,
     path: &str,
-    existing: &Existing,
+    existing: &ExistingFile,
     operation: Operation,
 ) -> Result<(), Fault> {
     let kind = match workspace.knows(context, key, &existing.digest) {
@@ -111,7 +111,12 @@ fn check_known(
 }
 
 /// A text with a character its file cannot hold.
-pub(super) fn unwritable(operation: Operation, pointer: &str, form: Form, no: Unwritable) -> Fault {
+pub(super) fn unwritable(
+    operation: Operation,
+    pointer: &str,
+    form: TextFormat,
+    no: UnencodableChar,
+) -> Fault {
     let charset = form.name().unwrap_or("utf-8");
     let expected = format!("must be text the file's encoding ({charset}) can hold");
     invalid(operation, pointer, "encoding", expected, Some(no.0.to_string()))

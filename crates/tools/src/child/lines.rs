@@ -10,17 +10,17 @@ const END_BYTES: usize = 256;
 
 /// Reads lines. Loses nothing when a read is dropped half way.
 #[derive(Debug)]
-pub struct Lines<R> {
+pub struct BoundedLines<R> {
     read: BufReader<R>,
     line: Vec<u8>,
     /// Set while the rest of a line that is too long goes by.
-    skipped: Option<Skipped>,
+    skipped: Option<LongLine>,
     bytes_max: usize,
 }
 
 /// What is kept of a line that is too long.
 #[derive(Debug, Default)]
-pub struct Skipped {
+pub struct LongLine {
     /// Its first bytes.
     pub head: Vec<u8>,
     /// Its last bytes.
@@ -31,14 +31,14 @@ pub struct Skipped {
 
 /// What was read.
 #[derive(Debug)]
-pub enum Line {
+pub enum BoundedLine {
     /// A line.
     Whole(Vec<u8>),
     /// A line that was too long.
-    TooLong(Skipped),
+    TooLong(LongLine),
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> BoundedLines<R> {
     /// Reads from here; a line of more than `bytes_max` bytes is not kept.
     pub fn new(read: R, bytes_max: usize) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// The next line that is not empty; none at the end, or when reading fails.
-    pub async fn next(&mut self) -> Option<Line> {
+    pub async fn next(&mut self) -> Option<BoundedLine> {
         loop {
             let chunk = match self.read.fill_buf().await {
                 Ok([]) | Err(_) => return self.rest(),
@@ -62,7 +62,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             match &mut self.skipped {
                 Some(skipped) => skipped.more(part),
                 None if self.line.len() + part.len() > self.bytes_max => {
-                    let mut skipped = Skipped::default();
+                    let mut skipped = LongLine::default();
                     skipped.more(&std::mem::take(&mut self.line));
                     skipped.more(part);
                     self.skipped = Some(skipped);
@@ -78,16 +78,16 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    fn rest(&mut self) -> Option<Line> {
+    fn rest(&mut self) -> Option<BoundedLine> {
         if let Some(skipped) = self.skipped.take() {
-            return Some(Line::TooLong(skipped));
+            return Some(BoundedLine::TooLong(skipped));
         }
         let line = std::mem::take(&mut self.line);
-        (!line.trim_ascii().is_empty()).then_some(Line::Whole(line))
+        (!line.trim_ascii().is_empty()).then_some(BoundedLine::Whole(line))
     }
 }
 
-impl Skipped {
+impl LongLine {
     fn more(&mut self, part: &[u8]) {
         self.bytes += part.len();
         let room = END_BYTES.saturating_sub(self.head.len()).min(part.len());
@@ -106,17 +106,19 @@ mod tests {
     #[tokio::test]
     async fn a_line_that_is_too_long_costs_no_other_line() {
         let text = format!("short\n{}\r\n\n  \nlast", "x".repeat(1_000));
-        let mut lines = Lines::new(text.as_bytes(), 100);
-        assert!(matches!(lines.next().await, Some(Line::Whole(line)) if line == b"short"));
-        assert!(matches!(lines.next().await, Some(Line::TooLong(it)) if it.bytes == 1_001));
-        assert!(matches!(lines.next().await, Some(Line::Whole(line)) if line == b"last"));
+        let mut lines = BoundedLines::new(text.as_bytes(), 100);
+        assert!(matches!(lines.next().await, Some(BoundedLine::Whole(line)) if line == b"short"));
+        assert!(matches!(lines.next().await, Some(BoundedLine::TooLong(it)) if it.bytes == 1_001));
+        assert!(matches!(lines.next().await, Some(BoundedLine::Whole(line)) if line == b"last"));
         assert!(lines.next().await.is_none());
     }
 
     #[tokio::test]
     async fn of_a_line_that_is_too_long_both_ends_are_kept() {
         let text = format!("a{}z", "x".repeat(1_000));
-        let Some(Line::TooLong(skipped)) = Lines::new(text.as_bytes(), 100).next().await else {
+        let Some(BoundedLine::TooLong(skipped)) =
+            BoundedLines::new(text.as_bytes(), 100).next().await
+        else {
             panic!("it was taken for a line that is not too long");
         };
         assert_eq!((skipped.head[0], skipped.head.len()), (b'a', END_BYTES));

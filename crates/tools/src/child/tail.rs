@@ -11,12 +11,12 @@ use budao_core::{
     Timestamp,
     fault::{Fact, Fault},
     scrub::Scrubber,
-    seams::Clock,
+    world::Clock,
 };
 use tokio::io::AsyncRead;
 use tokio_util::sync::CancellationToken;
 
-use super::lines::{Line, Lines};
+use super::lines::{BoundedLine, BoundedLines};
 
 /// Last lines that are kept.
 const KEPT: usize = 20;
@@ -28,7 +28,7 @@ const CHARS_MAX: usize = 400;
 const BYTES_MAX: usize = 8 * 1024;
 
 /// Lines that are told per window; the rest are counted.
-const TOLD_MAX: usize = 200;
+const LOGGED_MAX: usize = 200;
 
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -75,22 +75,22 @@ impl Tail {
 pub async fn drain(
     output: impl AsyncRead + Unpin + Send,
     tail: Arc<Tail>,
-    who: Arc<str>,
+    program: Arc<str>,
     scrubber: Scrubber,
     clock: Arc<dyn Clock>,
 ) {
     let _closed = tail.closed.clone().drop_guard();
-    let mut lines = Lines::new(output, BYTES_MAX);
-    let mut pace = Pace { since: clock.now(), told: 0, held: 0 };
+    let mut lines = BoundedLines::new(output, BYTES_MAX);
+    let mut pace = LogLimiter { since: clock.now(), told: 0, held: 0 };
     while let Some(line) = lines.next().await {
         let line = match line {
-            Line::Whole(line) => shown(&line, &scrubber),
-            Line::TooLong(skipped) => format!("(a line of {} bytes)", skipped.bytes),
+            BoundedLine::Whole(line) => shown(&line, &scrubber),
+            BoundedLine::TooLong(skipped) => format!("(a line of {} bytes)", skipped.bytes),
         };
-        match pace.may_tell(clock.now()) {
-            Tell::Line { held: 0 } => tracing::info!(%who, line, "stderr"),
-            Tell::Line { held } => tracing::info!(%who, line, held, "stderr"),
-            Tell::Nothing => {}
+        match pace.may_log(clock.now()) {
+            LogDecision::Line { held: 0 } => tracing::info!(%program, line, "stderr"),
+            LogDecision::Line { held } => tracing::info!(%program, line, held, "stderr"),
+            LogDecision::Nothing => {}
         }
         tail.push(line);
     }
@@ -109,13 +109,13 @@ fn shown(line: &[u8], scrubber: &Scrubber) -> String {
 }
 
 /// Keeps a program that talks without end from filling the log.
-struct Pace {
+struct LogLimiter {
     since: Timestamp,
     told: usize,
     held: usize,
 }
 
-enum Tell {
+enum LogDecision {
     /// Tell it, and how many were held back before it.
     Line {
         held: usize,
@@ -123,19 +123,19 @@ enum Tell {
     Nothing,
 }
 
-impl Pace {
-    fn may_tell(&mut self, now: Timestamp) -> Tell {
+impl LogLimiter {
+    fn may_log(&mut self, now: Timestamp) -> LogDecision {
         let mut held = 0;
         if now.since(self.since) >= WINDOW {
             held = std::mem::take(&mut self.held);
             (self.since, self.told) = (now, 0);
         }
-        if self.told == TOLD_MAX {
+        if self.told == LOGGED_MAX {
             self.held += 1;
-            return Tell::Nothing;
+            return LogDecision::Nothing;
         }
         self.told += 1;
-        Tell::Line { held }
+        LogDecision::Line { held }
     }
 }
 
@@ -171,10 +171,13 @@ mod tests {
     #[test]
     fn a_program_that_talks_without_end_is_held_back_and_counted() {
         let start = Timestamp::from_micros(0);
-        let mut pace = Pace { since: start, told: 0, held: 0 };
-        let told = (0..1_000).filter(|_| matches!(pace.may_tell(start), Tell::Line { .. })).count();
-        assert_eq!(told, TOLD_MAX);
+        let mut pace = LogLimiter { since: start, told: 0, held: 0 };
+        let told =
+            (0..1_000).filter(|_| matches!(pace.may_log(start), LogDecision::Line { .. })).count();
+        assert_eq!(told, LOGGED_MAX);
         let later = start.after(WINDOW);
-        assert!(matches!(pace.may_tell(later), Tell::Line { held } if held == 1_000 - TOLD_MAX));
+        assert!(
+            matches!(pace.may_log(later), LogDecision::Line { held } if held == 1_000 - LOGGED_MAX)
+        );
     }
 }

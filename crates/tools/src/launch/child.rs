@@ -27,8 +27,8 @@ use tokio::{
 };
 
 use super::{
-    Confine, Ended, KILL, Launcher, Order, TERMINATE, Word, checked_length, milliseconds, registry,
-    streams, tree, write_message,
+    CommandExit, Confinement, KILL, LaunchRequest, Launcher, LauncherMessage, TERMINATE,
+    checked_length, milliseconds, registry, streams, tree, write_message,
 };
 
 /// Set in the environment of every program, so that the processes of a killed supervisor can be found.
@@ -100,7 +100,7 @@ pub struct Start {
     /// How its processes are ended.
     pub graces: Graces,
     /// What it may read and write; needs a launcher.
-    pub confine: Option<Confine>,
+    pub confine: Option<Confinement>,
     /// A random number that no other start has.
     pub mark: u128,
 }
@@ -111,7 +111,7 @@ pub(crate) enum StartError {
     /// It cannot be confined as ordered.
     Refused(String),
     /// The supervisor ended before it answered; how it ended.
-    Lost(Ended),
+    Lost(CommandExit),
     /// The system's error for the program itself.
     Program(io::Error),
     /// The system's error for the supervisor, or for a pipe.
@@ -193,7 +193,7 @@ impl Start {
         let (mut supervisor, pipes) =
             self.start_supervisor(launcher).map_err(StartError::Supervisor)?;
         let ours = pipes.into_async().map_err(StartError::Supervisor)?;
-        let order = Order {
+        let order = LaunchRequest {
             programs: self.programs,
             args: self.args,
             graces: self.graces,
@@ -204,15 +204,15 @@ impl Start {
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         };
         match answer {
-            Ok(Word::Started { pid }) => {
+            Ok(LauncherMessage::Started { pid }) => {
                 supervisor.pid = pid;
                 Ok(ours.into_child(pid, Keeper::Supervisor(Box::new(supervisor))))
             }
-            Ok(Word::Refused { reason }) => Err(StartError::Refused(reason)),
-            Ok(Word::NotStarted { errno, reason }) => Err(StartError::Program(
+            Ok(LauncherMessage::Refused { reason }) => Err(StartError::Refused(reason)),
+            Ok(LauncherMessage::NotStarted { errno, reason }) => Err(StartError::Program(
                 errno.map_or_else(|| io::Error::other(reason), io::Error::from_raw_os_error),
             )),
-            Ok(Word::Ended(_)) => Err(StartError::Lost(Ended::default())),
+            Ok(LauncherMessage::Ended(_)) => Err(StartError::Lost(CommandExit::default())),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 // A program that is no supervisor, or one that hangs.
                 drop(supervisor.process.start_kill());
@@ -370,7 +370,7 @@ impl Child {
 
     /// Completes when the program and, under a supervisor, everything it started is gone. Can be broken off and
     /// called again.
-    pub async fn wait(&mut self) -> Ended {
+    pub async fn wait(&mut self) -> CommandExit {
         match &mut self.keeper {
             Keeper::Supervisor(supervisor) => supervisor.ended().await,
             Keeper::Group(group) => {
@@ -383,7 +383,7 @@ impl Child {
     }
 
     /// Kills a program that does not end, and its supervisor, and waits no longer.
-    pub(crate) async fn give_up(&mut self) -> Ended {
+    pub(crate) async fn give_up(&mut self) -> CommandExit {
         match &mut self.keeper {
             Keeper::Supervisor(supervisor) => {
                 drop(supervisor.process.start_kill());
@@ -391,7 +391,7 @@ impl Child {
             }
             Keeper::Group(group) => group.kill(),
         }
-        Ended { signal: Some(SIGKILL), ..Ended::default() }
+        CommandExit { signal: Some(SIGKILL), ..CommandExit::default() }
     }
 }
 
@@ -425,7 +425,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    async fn order(&mut self, order: &Order) -> io::Result<Word> {
+    async fn order(&mut self, order: &LaunchRequest) -> io::Result<LauncherMessage> {
         let mut frame = Vec::new();
         write_message(&mut frame, order)?;
         self.words.control.write_all(&frame).await?;
@@ -437,9 +437,9 @@ impl Supervisor {
         drop((&*self.signals).write(&[signal]));
     }
 
-    async fn ended(&mut self) -> Ended {
+    async fn ended(&mut self) -> CommandExit {
         match self.words.next().await {
-            Ok(Word::Ended(ended)) => ended,
+            Ok(LauncherMessage::Ended(ended)) => ended,
             // The supervisor was killed: by the program, by a person, or for want of memory.
             Ok(_) | Err(_) => {
                 self.sweep().await;
@@ -465,7 +465,7 @@ struct Words {
 }
 
 impl Words {
-    async fn next(&mut self) -> io::Result<Word> {
+    async fn next(&mut self) -> io::Result<LauncherMessage> {
         loop {
             if let Some((length, rest)) = self.received.split_first_chunk::<4>() {
                 let length = checked_length(*length)?;
@@ -482,10 +482,10 @@ impl Words {
     }
 }
 
-fn of_status(status: Option<ExitStatus>) -> Ended {
+fn of_status(status: Option<ExitStatus>) -> CommandExit {
     use std::os::unix::process::ExitStatusExt;
     let Some(status) = status else {
-        return Ended { signal: Some(SIGKILL), ..Ended::default() };
+        return CommandExit { signal: Some(SIGKILL), ..CommandExit::default() };
     };
-    Ended { code: status.code(), signal: status.signal(), ..Ended::default() }
+    CommandExit { code: status.code(), signal: status.signal(), ..CommandExit::default() }
 }

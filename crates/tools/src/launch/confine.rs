@@ -5,14 +5,14 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, path_beneath_rules,
 };
 
-use super::Confine;
+use super::Confinement;
 
 /// What the kernel must be able to do: the first version that also guards truncation and moving files
 /// between directories (Linux 6.2).
 const REQUIRED: ABI = ABI::V3;
 
 /// Restricts the calling thread and everything it starts from now on.
-pub(super) fn restrict_thread(confine: &Confine) -> Result<(), String> {
+pub(super) fn restrict_thread(confine: &Confinement) -> Result<(), String> {
     let status = ruleset(confine)?.restrict_self().map_err(|error| error.to_string())?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),
@@ -22,7 +22,7 @@ pub(super) fn restrict_thread(confine: &Confine) -> Result<(), String> {
     }
 }
 
-fn ruleset(confine: &Confine) -> Result<RulesetCreated, String> {
+fn ruleset(confine: &Confinement) -> Result<RulesetCreated, String> {
     let said = |error: RulesetError| error.to_string();
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)

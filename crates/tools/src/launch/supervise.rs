@@ -17,7 +17,8 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, setsid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
-    Ended, Graces, KILL, Order, Processes, Word, read_message, streams, tree, write_message,
+    CommandExit, Graces, KILL, LaunchRequest, LauncherMessage, Processes, read_message, streams,
+    tree, write_message,
 };
 
 /// How long to go on killing what does not die before leaving it to the operator.
@@ -30,13 +31,13 @@ const GRACE_MAX: Duration = Duration::from_secs(3_600);
 const PROGRAMS_MAX: usize = 8;
 
 /// What the main loop hears of.
-enum Heard {
+enum SupervisorEvent {
     /// The program is to end.
     Stop(Urgency),
     /// A child was reaped.
     Reaped { pid: i32, code: Option<i32>, signal: Option<i32> },
     /// There are no children any more.
-    Alone,
+    NoChildren,
 }
 
 /// How soon KILL follows TERM.
@@ -51,16 +52,16 @@ enum Urgency {
 }
 
 /// Why the program did not start.
-enum Unstarted {
+enum StartError {
     Refused(String),
     NotStarted(io::Error),
 }
 
-impl From<Unstarted> for Word {
-    fn from(unstarted: Unstarted) -> Self {
+impl From<StartError> for LauncherMessage {
+    fn from(unstarted: StartError) -> Self {
         match unstarted {
-            Unstarted::Refused(reason) => Self::Refused { reason },
-            Unstarted::NotStarted(error) => {
+            StartError::Refused(reason) => Self::Refused { reason },
+            StartError::NotStarted(error) => {
                 Self::NotStarted { errno: error.raw_os_error(), reason: error.to_string() }
             }
         }
@@ -78,10 +79,10 @@ pub(super) fn run() -> ExitCode {
     }
 }
 
-fn supervise() -> io::Result<Ended> {
+fn supervise() -> io::Result<CommandExit> {
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let streams = streams::receive(&control)?;
-    let order: Order = read_message(&control)?;
+    let order: LaunchRequest = read_message(&control)?;
     // Fails only for a process that leads a group already, which serves as well.
     let _ = setsid();
     #[cfg(target_os = "linux")]
@@ -98,33 +99,33 @@ fn supervise() -> io::Result<Ended> {
     let program = match start(&order, streams) {
         Ok(pid) => pid,
         Err(unstarted) => {
-            let word = Word::from(unstarted);
+            let word = LauncherMessage::from(unstarted);
             write_message(&control, &word)?;
-            let code = if matches!(word, Word::Refused { .. }) { 126 } else { 127 };
-            return Ok(Ended { code: Some(code), ..Ended::default() });
+            let code = if matches!(word, LauncherMessage::Refused { .. }) { 126 } else { 127 };
+            return Ok(CommandExit { code: Some(code), ..CommandExit::default() });
         }
     };
     thread::spawn(move || reap(&tell));
     // A parent that is gone is heard of by its own thread.
-    drop(write_message(&control, &Word::Started { pid: program }));
-    let ended = Vigil::new(program, order.graces, heard).keep();
-    drop(write_message(&control, &Word::Ended(ended.clone())));
+    drop(write_message(&control, &LauncherMessage::Started { pid: program }));
+    let ended = ProcessSupervisor::new(program, order.graces, heard).keep();
+    drop(write_message(&control, &LauncherMessage::Ended(ended.clone())));
     Ok(ended)
 }
 
 /// Starts the program, confined if ordered, from a thread of its own: Landlock restricts a thread and what
 /// it starts, and the supervisor has to stay free. No copy of the streams is kept: their readers and writers see the
 /// program close them.
-fn start(order: &Order, streams: [OwnedFd; 3]) -> Result<u32, Unstarted> {
-    let Order { programs, args, confine, .. } = order.clone();
+fn start(order: &LaunchRequest, streams: [OwnedFd; 3]) -> Result<u32, StartError> {
+    let LaunchRequest { programs, args, confine, .. } = order.clone();
     let starter = thread::spawn(move || {
         if let Some(confine) = confine {
             #[cfg(target_os = "linux")]
-            super::confine::restrict_thread(&confine).map_err(Unstarted::Refused)?;
+            super::confine::restrict_thread(&confine).map_err(StartError::Refused)?;
             #[cfg(not(target_os = "linux"))]
             {
                 drop(confine);
-                return Err(Unstarted::Refused("this system has no Landlock".to_owned()));
+                return Err(StartError::Refused("this system has no Landlock".to_owned()));
             }
         }
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -132,12 +133,12 @@ fn start(order: &Order, streams: [OwnedFd; 3]) -> Result<u32, Unstarted> {
             match spawn(program, &args, &streams) {
                 Ok(pid) => return Ok(pid),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => last = error,
-                Err(error) => return Err(Unstarted::NotStarted(error)),
+                Err(error) => return Err(StartError::NotStarted(error)),
             }
         }
-        Err(Unstarted::NotStarted(last))
+        Err(StartError::NotStarted(last))
     });
-    let panicked = || Unstarted::NotStarted(io::Error::other("the supervisor panicked"));
+    let panicked = || StartError::NotStarted(io::Error::other("the supervisor panicked"));
     starter.join().unwrap_or_else(|_| Err(panicked()))
 }
 
@@ -151,7 +152,7 @@ fn spawn(program: &OsStr, args: &[impl AsRef<OsStr>], streams: &[OwnedFd; 3]) ->
     Ok(command.spawn()?.id())
 }
 
-fn listen_for_signals(tell: Sender<Heard>) -> io::Result<()> {
+fn listen_for_signals(tell: Sender<SupervisorEvent>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -168,12 +169,12 @@ fn listen_for_signals(tell: Sender<Heard>) -> io::Result<()> {
             }
         });
         // Nobody listens when it is over already.
-        drop(tell.send(Heard::Stop(Urgency::Asked)));
+        drop(tell.send(SupervisorEvent::Stop(Urgency::Asked)));
     });
     Ok(())
 }
 
-fn listen_to_parent(mut control: UnixStream, tell: Sender<Heard>) {
+fn listen_to_parent(mut control: UnixStream, tell: Sender<SupervisorEvent>) {
     thread::spawn(move || {
         loop {
             let mut byte = [0];
@@ -183,7 +184,7 @@ fn listen_to_parent(mut control: UnixStream, tell: Sender<Heard>) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Ok(0) | Err(_) => Urgency::Orphaned,
             };
-            if tell.send(Heard::Stop(urgency)).is_err() || urgency == Urgency::Orphaned {
+            if tell.send(SupervisorEvent::Stop(urgency)).is_err() || urgency == Urgency::Orphaned {
                 return;
             }
         }
@@ -192,30 +193,30 @@ fn listen_to_parent(mut control: UnixStream, tell: Sender<Heard>) {
 
 /// A second look at the parent, where a concurrent start may have inherited its end of the socket.
 #[cfg(not(target_os = "linux"))]
-fn watch_parent(tell: Sender<Heard>) {
+fn watch_parent(tell: Sender<SupervisorEvent>) {
     const LOOK_STEP: Duration = Duration::from_millis(100);
     let parent = rustix::process::getppid();
     thread::spawn(move || {
         while rustix::process::getppid() == parent {
             thread::sleep(LOOK_STEP);
         }
-        drop(tell.send(Heard::Stop(Urgency::Orphaned)));
+        drop(tell.send(SupervisorEvent::Stop(Urgency::Orphaned)));
     });
 }
 
 /// Reaps every child, our own and those that were handed to us, until there is none.
-fn reap(tell: &Sender<Heard>) {
+fn reap(tell: &Sender<SupervisorEvent>) {
     loop {
         let heard = match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) => Heard::Reaped {
+            Ok(Some((pid, status))) => SupervisorEvent::Reaped {
                 pid: Pid::as_raw(Some(pid)),
                 code: status.exit_status(),
                 signal: status.terminating_signal(),
             },
             Ok(None) | Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => Heard::Alone,
+            Err(_) => SupervisorEvent::NoChildren,
         };
-        let alone = matches!(heard, Heard::Alone);
+        let alone = matches!(heard, SupervisorEvent::NoChildren);
         if tell.send(heard).is_err() || alone {
             return;
         }
@@ -223,26 +224,26 @@ fn reap(tell: &Sender<Heard>) {
 }
 
 /// Waiting for the program's end, and then for the end of all its processes.
-struct Vigil {
+struct ProcessSupervisor {
     program: i32,
     processes: Processes,
     graces: Graces,
-    heard: Receiver<Heard>,
-    ended: Ended,
+    heard: Receiver<SupervisorEvent>,
+    ended: CommandExit,
     alone: bool,
     /// When KILL follows; set by the first stop, and only ever brought forward.
     kill_at: Option<Instant>,
 }
 
-impl Vigil {
-    fn new(program: u32, graces: Graces, heard: Receiver<Heard>) -> Self {
+impl ProcessSupervisor {
+    fn new(program: u32, graces: Graces, heard: Receiver<SupervisorEvent>) -> Self {
         let program = i32::try_from(program).unwrap_or(i32::MAX);
         let processes = Processes { root: Pid::as_raw(Some(getpid())), group: program };
-        let ended = Ended::default();
+        let ended = CommandExit::default();
         Self { program, processes, graces, heard, ended, alone: false, kill_at: None }
     }
 
-    fn keep(mut self) -> Ended {
+    fn keep(mut self) -> CommandExit {
         self.wait_for_the_program();
         if self.kill_at.is_none() {
             self.ended.left = self.running();
@@ -321,18 +322,18 @@ impl Vigil {
     }
 
     /// Takes a fact in. True when the program is over.
-    fn note(&mut self, heard: &Heard) -> bool {
+    fn note(&mut self, heard: &SupervisorEvent) -> bool {
         match *heard {
-            Heard::Reaped { pid, code, signal } if pid == self.program => {
+            SupervisorEvent::Reaped { pid, code, signal } if pid == self.program => {
                 self.ended.code = code;
                 self.ended.signal = signal;
                 true
             }
-            Heard::Alone => {
+            SupervisorEvent::NoChildren => {
                 self.alone = true;
                 true
             }
-            Heard::Stop(urgency) => {
+            SupervisorEvent::Stop(urgency) => {
                 self.bring_forward(match urgency {
                     Urgency::Asked => self.graces.stop,
                     Urgency::Orphaned => self.graces.orphan,
@@ -340,7 +341,7 @@ impl Vigil {
                 });
                 false
             }
-            Heard::Reaped { .. } => false,
+            SupervisorEvent::Reaped { .. } => false,
         }
     }
 

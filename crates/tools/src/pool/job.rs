@@ -19,14 +19,14 @@ const POLLED_AND_WOKEN: u8 = 3;
 const OVER: u8 = 4;
 
 /// A future that is polled on the pool's threads: queued when woken, off the thread while it waits.
-pub(super) struct Job {
+pub(super) struct PoolJob {
     future: Mutex<Option<BoxFuture<'static, ()>>>,
     state: AtomicU8,
     stopped: AtomicBool,
     threads: tokio::runtime::Handle,
 }
 
-impl Job {
+impl PoolJob {
     pub(super) fn start(runtime: &Runtime, future: BoxFuture<'static, ()>) -> Arc<Self> {
         let job = Arc::new(Self {
             future: Mutex::new(Some(future)),
@@ -77,7 +77,7 @@ impl Job {
     }
 }
 
-impl Wake for Job {
+impl Wake for PoolJob {
     fn wake(self: Arc<Self>) {
         let next = |state| match state {
             WAITING => Some(QUEUED),

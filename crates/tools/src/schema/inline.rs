@@ -36,12 +36,12 @@ pub(super) fn inline(schema: Value) -> Result<Value, String> {
     if anchored {
         return Ok(schema);
     }
-    let mut work = Work { root: &schema, open: Vec::new(), nodes_left: SCHEMA_BYTES_MAX / 16 };
+    let mut work = Inliner { root: &schema, open: Vec::new(), nodes_left: SCHEMA_BYTES_MAX / 16 };
     match work.copy(&schema) {
         Ok(flat) if still_refers(&flat) => Ok(schema),
         Ok(flat) => Ok(without_parts(flat)),
-        Err(Stop::Kept) => Ok(schema),
-        Err(Stop::Unknown(target)) => Err(format!("`$ref` leads nowhere: {target}")),
+        Err(InlineError::Kept) => Ok(schema),
+        Err(InlineError::Unknown(target)) => Err(format!("`$ref` leads nowhere: {target}")),
     }
 }
 
@@ -90,22 +90,22 @@ pub(super) fn percent_decoded(pointer: &str) -> Cow<'_, str> {
     Cow::Owned(decoded)
 }
 
-enum Stop {
+enum InlineError {
     /// It refers to itself or grows too large: keep the references.
     Kept,
     Unknown(String),
 }
 
-struct Work<'a> {
+struct Inliner<'a> {
     root: &'a Value,
     /// The references being put in place right now.
     open: Vec<&'a str>,
     nodes_left: usize,
 }
 
-impl<'a> Work<'a> {
-    fn copy(&mut self, value: &'a Value) -> Result<Value, Stop> {
-        self.nodes_left = self.nodes_left.checked_sub(1).ok_or(Stop::Kept)?;
+impl<'a> Inliner<'a> {
+    fn copy(&mut self, value: &'a Value) -> Result<Value, InlineError> {
+        self.nodes_left = self.nodes_left.checked_sub(1).ok_or(InlineError::Kept)?;
         match value {
             Value::Object(map) => match map.get("$ref") {
                 Some(Value::String(target)) => self.follow(target, map),
@@ -118,7 +118,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn copy_map(&mut self, map: &'a Map<String, Value>) -> Result<Map<String, Value>, Stop> {
+    fn copy_map(&mut self, map: &'a Map<String, Value>) -> Result<Map<String, Value>, InlineError> {
         let mut copy = Map::new();
         for (key, value) in map {
             let value = if is_value(key) { value.clone() } else { self.copy(value)? };
@@ -127,13 +127,17 @@ impl<'a> Work<'a> {
         Ok(copy)
     }
 
-    fn follow(&mut self, target: &'a str, map: &'a Map<String, Value>) -> Result<Value, Stop> {
+    fn follow(
+        &mut self,
+        target: &'a str,
+        map: &'a Map<String, Value>,
+    ) -> Result<Value, InlineError> {
         if self.open.contains(&target) {
-            return Err(Stop::Kept);
+            return Err(InlineError::Kept);
         }
         let pointer = target.strip_prefix('#').unwrap_or(target);
         let found = self.root.pointer(&percent_decoded(pointer));
-        let found = found.ok_or_else(|| Stop::Unknown(target.to_owned()))?;
+        let found = found.ok_or_else(|| InlineError::Unknown(target.to_owned()))?;
         self.open.push(target);
         let part = self.copy(found)?;
         self.open.pop();

@@ -48,9 +48,9 @@ fn what_loses_something_or_can_be_read_twice_is_not() {
         (r"{'a': '\bword\b'}", Backslash),
         ("{\"a\": [1, 2, ...]}", Ellipsis),
         ("{'a': 1, …}", Ellipsis),
-        ("{\"a\": NaN}", Word),
-        ("{\"a\": undefined}", Word),
-        ("{\"a\": file_name}", Word),
+        ("{\"a\": NaN}", LauncherMessage),
+        ("{\"a\": undefined}", LauncherMessage),
+        ("{\"a\": file_name}", LauncherMessage),
         ("{\"a\": 0x1F}", Number),
         ("{\"a\": 007}", Number),
         ("{\"a\": 1_000}", Number),
@@ -101,8 +101,8 @@ fn a_schema_tells_what_can_only_be_meant() {
         ("{\"limit\": 1, \"path\": \"a\" \"limit\": 5}", Reason::Quote),
         ("{\"other\" 5}", Reason::Separator),
         ("{\"path\" = \"a\"}", Reason::Separator),
-        ("{\"path\": fast}", Reason::Word),
-        ("{\"mode\": medium}", Reason::Word),
+        ("{\"path\": fast}", Reason::LauncherMessage),
+        ("{\"mode\": medium}", Reason::LauncherMessage),
         ("{\"limit\": 1.2.3}", Reason::Number),
         ("{\"path\": 10px}", Reason::Number),
     ] {
@@ -131,7 +131,16 @@ fn depth_is_bounded_whatever_is_asked() {
 fn every_reason_has_its_words_in_every_language() {
     use Reason::*;
     let all = [
-        Backslash, Number, Word, Ellipsis, Comment, Quote, Separator, Outside, Duplicate, Ends,
+        Backslash,
+        Number,
+        LauncherMessage,
+        Ellipsis,
+        Comment,
+        Quote,
+        Separator,
+        Outside,
+        Duplicate,
+        Ends,
         Depth,
     ];
     for reason in all {

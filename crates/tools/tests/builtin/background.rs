@@ -3,30 +3,33 @@
 use std::time::Duration;
 
 use budao_core::{Kind, limits::Limits};
-use budao_tools::builtin::{Options, Shells};
+use budao_tools::builtin::{BuiltinOptions, Shells};
 use serde_json::{Value, json};
 
 use crate::{
     commands::until,
-    support::{Desk, kind, launcher, processes_with},
+    support::{Fixture, kind, launcher, processes_with},
 };
 
-fn desk() -> Desk {
+fn desk() -> Fixture {
     desk_with(Shells::default())
 }
 
-fn desk_with(shells: Shells) -> Desk {
+fn desk_with(shells: Shells) -> Fixture {
     let limits = Limits { kill_grace: Duration::from_millis(1_000), ..Limits::default() };
-    Desk::with_limits(Options { launcher: Some(launcher()), shells, ..Options::default() }, limits)
+    Fixture::with_limits(
+        BuiltinOptions { launcher: Some(launcher()), shells, ..BuiltinOptions::default() },
+        limits,
+    )
 }
 
-async fn start(desk: &Desk, cmd: &str) -> Value {
+async fn start(desk: &Fixture, cmd: &str) -> Value {
     let started = desk.done("bash_run", json!({ "cmd": cmd, "background": true })).await;
     json!({ "shell_id": started["shell_id"] })
 }
 
 /// Waits until the output has come, and returns the report.
-async fn wait_for(desk: &Desk, shell: &Value, has: impl Fn(&Value) -> bool) -> Value {
+async fn wait_for(desk: &Fixture, shell: &Value, has: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..1_000 {
         let logs = desk.done("bash_logs", shell.clone()).await;
         if has(&logs) {

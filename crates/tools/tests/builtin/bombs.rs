@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use budao_core::limits::Limits;
-use budao_tools::builtin::Options;
+use budao_tools::builtin::BuiltinOptions;
 use serde_json::json;
 
-use crate::support::{Desk, launcher, processes_with, told};
+use crate::support::{Fixture, launcher, processes_with, told};
 
 /// In a usual run, and with `BUDAO_FULL`.
 const SOME: usize = 14;
@@ -61,8 +61,8 @@ const BOMBS: [fn(&str, usize) -> String; 14] = [
 #[tokio::test]
 async fn a_bomb_ends_with_everything_it_started_and_the_next_command_works() {
     let limits = Limits { kill_grace: Duration::from_millis(200), ..Limits::default() };
-    let options = Options { launcher: Some(launcher()), ..Options::default() };
-    let desk = Desk::with_limits(options, limits.clone());
+    let options = BuiltinOptions { launcher: Some(launcher()), ..BuiltinOptions::default() };
+    let desk = Fixture::with_limits(options, limits.clone());
     let count = if std::env::var_os("BUDAO_FULL").is_some() { ALL } else { SOME };
     for index in 0..count {
         let mark = format!("5{:04}{index:04}", std::process::id() % 10_000);

@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 use budao_core::{Kind, limits::Limits, tool::Outcome};
 use budao_tools::{
-    builtin::{Environment, Options},
-    launch::Confine,
+    builtin::{BuiltinOptions, Environment},
+    launch::Confinement,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Desk, data, kind, launcher, processes_with, told};
+use crate::support::{Fixture, data, kind, launcher, processes_with, told};
 
 /// A desk where ending things does not take long.
-fn desk() -> Desk {
-    desk_with(Options { launcher: Some(launcher()), ..Options::default() })
+fn desk() -> Fixture {
+    desk_with(BuiltinOptions { launcher: Some(launcher()), ..BuiltinOptions::default() })
 }
 
-fn desk_with(options: Options) -> Desk {
-    Desk::with_limits(options, limits())
+fn desk_with(options: BuiltinOptions) -> Fixture {
+    Fixture::with_limits(options, limits())
 }
 
 fn limits() -> Limits {
@@ -63,7 +63,8 @@ async fn standard_input_is_empty_and_the_environment_is_ours() {
     let given = [("PATH", "/usr/bin:/bin"), ("MY_API_KEY", "hush"), ("COLOUR", "blue")];
     let given = given.map(|(name, value)| (name.into(), value.into()));
     let environment = Environment::filtered(given, &[]);
-    let options = Options { launcher: Some(launcher()), environment, ..Options::default() };
+    let options =
+        BuiltinOptions { launcher: Some(launcher()), environment, ..BuiltinOptions::default() };
     let desk = desk_with(options);
     let run = desk.done("bash_run", json!({ "cmd": "cat; echo $MY_API_KEY-$COLOUR; env" })).await;
     let output = run["output"].as_str().unwrap();
@@ -226,9 +227,12 @@ async fn a_command_line_nobody_can_run_is_told() {
 #[tokio::test]
 async fn a_confined_command_writes_only_inside() {
     let outside = tempfile::tempdir().unwrap();
-    let confine = Confine::read_anywhere();
-    let options =
-        Options { launcher: Some(launcher()), confine: Some(confine), ..Options::default() };
+    let confine = Confinement::read_anywhere();
+    let options = BuiltinOptions {
+        launcher: Some(launcher()),
+        confine: Some(confine),
+        ..BuiltinOptions::default()
+    };
     let desk = desk_with(options);
     let cmd = format!(
         "echo in > in.txt; mkdir d; echo x > /dev/null; echo out > {0}/out.txt; mkdir {0}/dir; \
@@ -248,9 +252,10 @@ async fn a_confined_command_writes_only_inside() {
 
 #[tokio::test]
 async fn a_command_that_cannot_be_confined_does_not_run() {
-    let gone = Confine { read: vec!["/".into()], write: vec!["/no/such/place".into()] };
+    let gone = Confinement { read: vec!["/".into()], write: vec!["/no/such/place".into()] };
     for launcher in [Some(launcher()), None] {
-        let options = Options { launcher, confine: Some(gone.clone()), ..Options::default() };
+        let options =
+            BuiltinOptions { launcher, confine: Some(gone.clone()), ..BuiltinOptions::default() };
         let desk = desk_with(options);
         let outcome = desk.call("bash_run", json!({ "cmd": "touch ran" })).await;
         assert_eq!(kind(&outcome), Kind::SandboxUnavailable);
@@ -260,7 +265,7 @@ async fn a_command_that_cannot_be_confined_does_not_run() {
 
 #[tokio::test]
 async fn without_a_launcher_the_group_is_ended() {
-    let desk = desk_with(Options::default());
+    let desk = desk_with(BuiltinOptions::default());
     let ok = desk.done("bash_run", json!({ "cmd": "echo hello" })).await;
     assert_eq!(ok["output"], "hello\n");
     assert_eq!(desk.fails("bash_run", json!({ "cmd": "exit 4" })).await, Kind::ExitStatus);
@@ -276,12 +281,12 @@ async fn without_a_launcher_the_group_is_ended() {
 #[tokio::test]
 async fn a_launcher_that_is_not_there_is_told() {
     let launcher = budao_tools::launch::Launcher::new("/no/such/program");
-    let desk = desk_with(Options { launcher: Some(launcher), ..Options::default() });
+    let desk = desk_with(BuiltinOptions { launcher: Some(launcher), ..BuiltinOptions::default() });
     assert_eq!(desk.fails("bash_run", json!({ "cmd": "true" })).await, Kind::CommandNotStarted);
     // A program that is no launcher ends or says nothing of use; that is an answer too.
     let mut other = budao_tools::launch::Launcher::new("/bin/true");
     other.args.clear();
-    let desk = desk_with(Options { launcher: Some(other), ..Options::default() });
+    let desk = desk_with(BuiltinOptions { launcher: Some(other), ..BuiltinOptions::default() });
     assert_eq!(desk.fails("bash_run", json!({ "cmd": "true" })).await, Kind::CommandNotStarted);
 }
 

@@ -12,7 +12,7 @@ use std::{
 use budao_core::tool::Outcome;
 use serde_json::json;
 
-use crate::support::Desk;
+use crate::support::Fixture;
 
 const SECRET: &str = "the-secret-outside";
 
@@ -143,7 +143,7 @@ async fn no_spelling_of_a_path_leads_out() {
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("secret.txt"), SECRET).unwrap();
     let room = tempfile::Builder::new().tempdir_in(around.path()).unwrap();
-    let desk = Desk::at(room, Default::default(), Default::default());
+    let desk = Fixture::at(room, Default::default(), Default::default());
     desk.write("sub/a.txt", "inside");
     let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, desk.path(name)).unwrap();
     link(&outside, "out");
@@ -207,7 +207,7 @@ async fn no_swap_of_a_component_leads_out() {
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("secret.txt"), SECRET).unwrap();
     let room = tempfile::Builder::new().tempdir_in(around.path()).unwrap();
-    let desk = Desk::at(room, Default::default(), Default::default());
+    let desk = Fixture::at(room, Default::default(), Default::default());
     desk.write("inside/secret.txt", "inside");
     std::os::unix::fs::symlink(&outside, desk.path("leads_out")).unwrap();
     std::os::unix::fs::symlink("inside", desk.path("leads_in")).unwrap();

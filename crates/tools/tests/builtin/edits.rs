@@ -3,13 +3,13 @@
 use budao_core::Kind;
 use serde_json::json;
 
-use crate::support::Desk;
+use crate::support::Fixture;
 
 const TEXT: &str = "fn main() {\n    let total = 1;\n    print(total);\n    print(total);\n}\n";
 
 #[tokio::test]
 async fn one_text_is_replaced_and_the_diff_is_shown() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("main.rs", TEXT);
     let edit = json!({ "path": "main.rs", "old_string": "total = 1", "new_string": "total = 2" });
     insta::assert_json_snapshot!("edit", desk.told("fs_edit", edit).await);
@@ -22,7 +22,7 @@ async fn one_text_is_replaced_and_the_diff_is_shown() {
 
 #[tokio::test]
 async fn the_new_text_is_taken_literally() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("a.js", "const price = PRICE;\n");
     let tricky = r"'$& $$ $1 $` \0 \n ${x}'";
     let edit = json!({ "path": "a.js", "old_string": "PRICE", "new_string": tricky });
@@ -32,7 +32,7 @@ async fn the_new_text_is_taken_literally() {
 
 #[tokio::test]
 async fn a_text_that_is_not_there_is_answered_with_the_closest_lines() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("main.rs", TEXT);
     let edit = |old: &str| json!({ "path": "main.rs", "old_string": old, "new_string": "x" });
     let spaces = desk.told("fs_edit", edit("  print(total);\n  print(total);")).await;
@@ -46,7 +46,7 @@ async fn a_text_that_is_not_there_is_answered_with_the_closest_lines() {
 
 #[tokio::test]
 async fn a_text_found_several_times_is_not_replaced_somewhere() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("main.rs", TEXT);
     let edit = json!({ "path": "main.rs", "old_string": "print(total);", "new_string": "x" });
     insta::assert_json_snapshot!("several_matches", desk.told("fs_edit", edit).await);
@@ -57,7 +57,7 @@ async fn a_text_found_several_times_is_not_replaced_somewhere() {
 
 #[tokio::test]
 async fn a_file_that_is_not_there_is_not_made_by_an_edit() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     let edit = json!({ "path": "no.rs", "old_string": "a", "new_string": "b" });
     assert_eq!(desk.fails("fs_edit", edit).await, Kind::FileNotFound);
     assert!(!desk.path("no.rs").exists());
@@ -65,7 +65,7 @@ async fn a_file_that_is_not_there_is_not_made_by_an_edit() {
 
 #[tokio::test]
 async fn many_edits_are_made_together() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("a.txt", "one two\n");
     desk.write("b.txt", "three\n");
     let edits = json!({ "edits": [
@@ -79,7 +79,7 @@ async fn many_edits_are_made_together() {
 
 #[tokio::test]
 async fn one_bad_edit_of_many_means_none_is_made() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("a.txt", "one\n");
     desk.write("b.txt", "two two\n");
     let edits = json!({ "edits": [

@@ -3,14 +3,14 @@
 use std::os::unix::fs::PermissionsExt;
 
 use budao_core::Kind;
-use budao_tools::builtin::Options;
+use budao_tools::builtin::BuiltinOptions;
 use serde_json::json;
 
-use crate::support::{Desk, kind};
+use crate::support::{Fixture, kind};
 
 #[tokio::test]
 async fn a_file_is_read_whole_or_in_part() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("src/a.txt", "one\ntwo\nthree\nfour");
     insta::assert_json_snapshot!(
         "read_whole",
@@ -28,7 +28,7 @@ async fn a_file_is_read_whole_or_in_part() {
 
 #[tokio::test]
 async fn a_missing_file_is_answered_with_the_nearest_path() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("src/parser/lexer.rs", "x");
     desk.write("docs/guide.md", "x");
     let near = desk.told("fs_read", json!({ "path": "src/parser/lexr.rs" })).await;
@@ -50,7 +50,7 @@ async fn a_missing_file_is_answered_with_the_nearest_path() {
 
 #[tokio::test]
 async fn what_is_no_text_file_is_told_not_dumped() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("image.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
     desk.write("latin", b"caf\xe9");
     std::fs::create_dir(desk.path("dir")).unwrap();
@@ -71,7 +71,7 @@ async fn what_is_no_text_file_is_told_not_dumped() {
 
 #[tokio::test]
 async fn a_huge_file_is_not_loaded() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     let file = std::fs::File::create(desk.path("huge")).unwrap();
     use std::io::{Seek, Write};
     (&file).write_all(b"first\n").unwrap();
@@ -93,7 +93,7 @@ async fn a_huge_file_is_not_loaded() {
 
 #[tokio::test]
 async fn a_file_too_large_to_hold_is_read_in_pages_all_the_same() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("large", b"0123456789abcde\n".repeat(2 << 20));
     let before = resident_kib();
     let late = json!({ "path": "large", "offset": 2_097_151, "limit": 5 });
@@ -112,7 +112,7 @@ fn resident_kib() -> u64 {
 
 #[tokio::test]
 async fn a_long_file_is_given_in_pages() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     let text: String = (1..=20_000).map(|line| format!("line {line}\n")).collect();
     desk.write("long", &text);
     let (mut offset, mut all, mut pages) = (1, String::new(), 0);
@@ -133,7 +133,7 @@ async fn a_long_file_is_given_in_pages() {
 
 #[tokio::test]
 async fn a_file_keeps_its_encoding_and_its_line_ends() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     let (gbk, ..) = encoding_rs::GBK.encode("第一行\r\n第二行\r\n");
     desk.write("gbk.txt", &gbk);
     let read = desk.told("fs_read", json!({ "path": "gbk.txt" })).await;
@@ -149,7 +149,7 @@ async fn a_file_keeps_its_encoding_and_its_line_ends() {
 
 #[tokio::test]
 async fn a_new_file_needs_no_read_and_an_old_one_does() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     let new =
         desk.told("fs_write", json!({ "path": "a/b/new.txt", "content": "one\ntwo\n" })).await;
     insta::assert_json_snapshot!("write_new", new);
@@ -167,7 +167,7 @@ async fn a_new_file_needs_no_read_and_an_old_one_does() {
 
 #[tokio::test]
 async fn a_file_that_changed_since_it_was_read_is_not_written() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("a.txt", "one");
     desk.done("fs_read", json!({ "path": "a.txt" })).await;
     desk.write("a.txt", "two");
@@ -183,7 +183,7 @@ async fn a_file_that_changed_since_it_was_read_is_not_written() {
 
 #[tokio::test]
 async fn permissions_are_kept_and_no_temporary_file_stays() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("run.sh", "#!/bin/sh\n");
     std::fs::set_permissions(desk.path("run.sh"), PermissionsExt::from_mode(0o750)).unwrap();
     desk.done("fs_read", json!({ "path": "run.sh" })).await;
@@ -196,7 +196,7 @@ async fn permissions_are_kept_and_no_temporary_file_stays() {
 
 #[tokio::test]
 async fn a_link_inside_is_written_through_and_stays_a_link() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("real/a.txt", "one");
     std::os::unix::fs::symlink("real/a.txt", desk.path("link.txt")).unwrap();
     desk.done("fs_read", json!({ "path": "link.txt" })).await;
@@ -208,7 +208,7 @@ async fn a_link_inside_is_written_through_and_stays_a_link() {
 
 #[tokio::test]
 async fn two_writers_of_one_step_do_not_lose_each_others_work() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("a.txt", "1 2 3 4 5 6 7 8");
     desk.done("fs_read", json!({ "path": "a.txt" })).await;
     let edits = (1..=8).map(|n| {
@@ -235,7 +235,7 @@ async fn a_full_disk_is_told_and_leaves_the_old_file() {
         return;
     }
     let place = room.path().to_path_buf();
-    let desk = Desk::at(room, Options::default(), Default::default());
+    let desk = Fixture::at(room, BuiltinOptions::default(), Default::default());
     desk.done("fs_write", json!({ "path": "a.txt", "content": "small" })).await;
     let told =
         desk.told("fs_write", json!({ "path": "a.txt", "content": "x".repeat(200_000) })).await;
@@ -253,7 +253,7 @@ async fn a_read_only_file_stays_as_it_is() {
         // Root may write anything; then a read-only directory tree is all there is to test, and it is not ours.
         return;
     }
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("fixed.txt", "one");
     std::fs::set_permissions(desk.path("fixed.txt"), PermissionsExt::from_mode(0o444)).unwrap();
     desk.done("fs_read", json!({ "path": "fixed.txt" })).await;

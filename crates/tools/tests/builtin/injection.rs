@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Desk, processes_with};
+use crate::support::{Fixture, processes_with};
 
 /// What would leave a trace if anything ran it: ways to run a command, ways to get there, and commands.
 fn payloads(mark: &str) -> Vec<String> {
@@ -60,7 +60,7 @@ fn payloads(mark: &str) -> Vec<String> {
 /// of the mark's name or a process with it would be a trace.
 #[tokio::test]
 async fn only_a_shell_acts_on_what_looks_like_a_command() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("a.txt", "some text\n");
     let mark = "traceofrunning";
     let all = payloads(mark);

@@ -3,10 +3,10 @@
 use budao_core::Kind;
 use serde_json::{Value, json};
 
-use crate::support::Desk;
+use crate::support::Fixture;
 
-fn tree() -> Desk {
-    let desk = Desk::new();
+fn tree() -> Fixture {
+    let desk = Fixture::new();
     desk.write(".gitignore", "target/\n*.log\n!keep.log\n");
     desk.write("src/main.rs", "fn main() {\n    hello();\n}\n");
     desk.write("src/deep/er/lib.rs", "// Hello (there)\n");
@@ -85,7 +85,7 @@ async fn lines_are_found_with_their_place() {
 
 #[tokio::test]
 async fn results_are_bounded() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("many", "hit\n".repeat(5_000));
     desk.write("wide", format!("{}hit{}", "x".repeat(100_000), "y".repeat(100_000)));
     let found = desk.done("fs_grep", json!({ "pattern": "hit", "path": "many" })).await;
@@ -104,7 +104,7 @@ async fn results_are_bounded() {
 #[tokio::test]
 async fn a_search_that_would_never_end_elsewhere_ends() {
     // A pattern that takes a backtracking engine 2^28 steps, on text made for it.
-    let desk = Desk::new();
+    let desk = Fixture::new();
     desk.write("a.txt", format!("{}!\n", "a".repeat(28)).repeat(1_000));
     let search = json!({ "pattern": "^(a+)+$", "path": "a.txt", "regex": true });
     let began = std::time::Instant::now();
@@ -116,7 +116,7 @@ async fn a_search_that_would_never_end_elsewhere_ends() {
 async fn a_link_that_leads_out_is_not_followed() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("secret.txt"), "hello secret").unwrap();
-    let desk = Desk::new();
+    let desk = Fixture::new();
     std::os::unix::fs::symlink(outside.path(), desk.path("out")).unwrap();
     std::os::unix::fs::symlink(outside.path().join("secret.txt"), desk.path("file")).unwrap();
     std::os::unix::fs::symlink(".", desk.path("loop")).unwrap();

@@ -3,11 +3,11 @@
 use budao_core::tool::Effect;
 use serde_json::{Value, json};
 
-use crate::support::Desk;
+use crate::support::Fixture;
 
 #[test]
 fn the_model_reads_these_specs() {
-    let specs: Vec<Value> = Desk::new()
+    let specs: Vec<Value> = Fixture::new()
         .toolbox
         .specs()
         .iter()
@@ -20,7 +20,7 @@ fn the_model_reads_these_specs() {
 
 #[test]
 fn only_what_can_do_no_harm_is_repaired_or_repeated() {
-    let specs = Desk::new().toolbox.specs();
+    let specs = Fixture::new().toolbox.specs();
     let table: Vec<_> =
         specs.iter().map(|spec| (&*spec.name, spec.effect, spec.idempotent, spec.repair)).collect();
     assert_eq!(

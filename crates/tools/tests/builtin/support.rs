@@ -12,14 +12,15 @@ use budao_core::{
     tool::{Outcome, Todo},
 };
 use budao_tools::{
-    CallContext, Memory, Note, Notes, Toolbox, alone,
-    builtin::{self, Options, Workspace},
+    CallContext, Memory, Note, NoteSender, Toolbox,
+    builtin::{self, BuiltinOptions, Workspace},
+    isolation,
     launch::Launcher,
 };
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub(crate) struct Desk {
+pub(crate) struct Fixture {
     pub(crate) room: TempDir,
     pub(crate) toolbox: Toolbox,
     pub(crate) memory: Arc<Remembered>,
@@ -62,27 +63,27 @@ pub(crate) fn launcher() -> Launcher {
     Launcher::new(env!("CARGO_BIN_EXE_budao-launch-test"))
 }
 
-impl Desk {
+impl Fixture {
     pub(crate) fn new() -> Self {
-        Self::with(Options { launcher: Some(launcher()), ..Options::default() })
+        Self::with(BuiltinOptions { launcher: Some(launcher()), ..BuiltinOptions::default() })
     }
 
-    pub(crate) fn with(options: Options) -> Self {
+    pub(crate) fn with(options: BuiltinOptions) -> Self {
         Self::with_limits(options, Limits::default())
     }
 
-    pub(crate) fn with_limits(options: Options, limits: Limits) -> Self {
+    pub(crate) fn with_limits(options: BuiltinOptions, limits: Limits) -> Self {
         let room = tempfile::Builder::new().prefix("desk").tempdir().unwrap();
         Self::at(room, options, limits)
     }
 
-    pub(crate) fn at(room: TempDir, options: Options, limits: Limits) -> Self {
+    pub(crate) fn at(room: TempDir, options: BuiltinOptions, limits: Limits) -> Self {
         let workspace = Workspace::open(room.path()).unwrap();
         let tools = builtin::tools(&workspace, &options);
         drop(options);
         let toolbox = Toolbox::builder().build().with_all(tools).unwrap();
         let memory = Arc::new(Remembered::default());
-        let mut context = alone::context_with(limits);
+        let mut context = isolation::context_with(limits);
         context.memory = memory.clone();
         Self { room, toolbox, memory, context }
     }
@@ -116,7 +117,7 @@ impl Desk {
             Ok(ready) => ready,
             Err(fault) => return fault.into(),
         };
-        let (notes, mut heard) = Notes::channel(1024);
+        let (notes, mut heard) = NoteSender::channel(1024);
         context.notes = notes;
         let memory = self.memory.clone();
         let listening = tokio::spawn(async move {
@@ -154,7 +155,7 @@ pub(crate) fn kind(outcome: &Outcome) -> Kind {
 
 /// What the model reads, without what every answer of its kind says.
 pub(crate) fn told(outcome: &Outcome) -> Value {
-    let (text, is_error) = outcome.told_to_model(Lang::En);
+    let (text, is_error) = outcome.render_for_model(Lang::En);
     let told: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(is_error, !outcome.is_done());
     told

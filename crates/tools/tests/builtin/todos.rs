@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::support::Desk;
+use crate::support::Fixture;
 
 #[tokio::test]
 async fn a_list_is_replaced_and_read_back() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     let todos = json!([
         { "id": "1", "title": "read", "status": "completed" },
         { "id": "2", "title": "write", "status": "in_progress", "notes": "soon" },
@@ -20,7 +20,7 @@ async fn a_list_is_replaced_and_read_back() {
 
 #[tokio::test]
 async fn a_list_that_breaks_a_rule_changes_nothing_and_names_the_place() {
-    let desk = Desk::new();
+    let desk = Fixture::new();
     let kept = json!([{ "id": "1", "title": "read", "status": "pending" }]);
     desk.done("todo_write", json!({ "todos": kept })).await;
     let twice = json!({ "todos": [

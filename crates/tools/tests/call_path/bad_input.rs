@@ -5,7 +5,7 @@ use budao_core::{
     limits::Limits,
     tool::Outcome,
 };
-use budao_tools::{Options, RawTool, Toolbox};
+use budao_tools::{RawTool, ToolOptions, Toolbox};
 use serde_json::{Value, json};
 
 use crate::support::{self, call, read, refused, toolbox};
@@ -180,7 +180,7 @@ fn a_default_of_the_wrong_sort_does_not_spoil_arguments_that_fit() {
     let schema = json!({"properties": {"n": {"type": "integer", "default": {}}}});
     let tool = |name: &str, repair: bool| {
         RawTool::new(name, "", schema.clone(), |arguments, _| async move { Ok(arguments) })
-            .options(Options::read_only().repair(repair))
+            .options(ToolOptions::read_only().repair(repair))
     };
     let builder = Toolbox::builder().add(tool("plain", false)).unwrap();
     let toolbox = builder.add(tool("mended", true)).unwrap().build();

@@ -10,8 +10,9 @@ use budao_core::{
     tool::{Failure, Outcome},
 };
 use budao_tools::{
-    CallContext, Note, RawTool, Ready, ToolError, ToolResult, Toolbox, TypedTool, alone,
-    hooks::{Hook, Hooks, Verdict},
+    CallContext, CheckedCall, Note, RawTool, ToolError, ToolResult, Toolbox, TypedTool,
+    hooks::{Hook, HookVerdict, Hooks},
+    isolation,
 };
 use serde_json::{Value, json};
 
@@ -94,7 +95,9 @@ async fn play(case: &str, levels: usize) {
         "late" => late(levels).await,
         "topic" => topic(levels).await,
         "typed value" => ran(&Toolbox::builder().add(Tree(levels)).unwrap().build(), "tree").await,
-        "typed struct" => ran(&Toolbox::builder().add(Leaf(levels)).unwrap().build(), "leaf").await,
+        "typed struct" => {
+            ran(&Toolbox::builder().add(SchemaViolation(levels)).unwrap().build(), "leaf").await
+        }
         "schema" => {
             let schema = holding("properties", nested(levels));
             let tool = RawTool::new("t", "", schema, |_, _| async { Ok(json!(1)) });
@@ -126,7 +129,7 @@ fn answer(case: &str, levels: usize) -> ToolResult {
                 .with(Fact::ProvidedValue, FactValue::Json(deep));
             return Err(Failure { fault, data: None, note: None });
         }
-        "tool error" => return Err(ToolError::no("no").data(deep).into_failure("t")),
+        "tool error" => return Err(ToolError::new("no").data(deep).into_failure("t")),
         key => (key, deep, false),
     };
     let mut answer = holding(key, deep);
@@ -144,7 +147,7 @@ where
 /// Runs a call to its end and reads it as a model and a journal would.
 async fn ran(toolbox: &Toolbox, tool: &str) {
     let ready = toolbox.check_text(tool, b"{}", &Limits::default()).unwrap();
-    let outcome = ready.run(alone::context()).await;
+    let outcome = ready.run(isolation::context()).await;
     read(&outcome);
 }
 
@@ -167,10 +170,10 @@ impl Hook for Decides {
         "decides"
     }
 
-    async fn before(&self, _: &Ready, _: &CallContext) -> Verdict {
+    async fn before(&self, _: &CheckedCall, _: &CallContext) -> HookVerdict {
         let mut answer = holding("error", nested(self.levels));
         answer.as_object_mut().unwrap().insert("ok".into(), json!(false));
-        if self.replaces { Verdict::Replace(answer) } else { Verdict::Supply(answer) }
+        if self.replaces { HookVerdict::Replace(answer) } else { HookVerdict::Supply(answer) }
     }
 }
 
@@ -178,7 +181,7 @@ async fn hooked(levels: usize, replaces: bool) {
     let toolbox = offering(|_, _| async { Ok(json!(1)) });
     let ready = toolbox.check_text("t", b"{}", &Limits::default()).unwrap();
     let hooks = Hooks::new().hook(Decides { levels, replaces });
-    let (decision, _) = hooks.before(ready, &alone::context()).await;
+    let (decision, _) = hooks.before(ready, &isolation::context()).await;
     let text = format!("{decision:?}");
     assert!(text.len() < 1 << 20);
 }
@@ -207,7 +210,7 @@ async fn late(levels: usize) {
         ..Limits::default()
     };
     let ready = toolbox.check_text("t", b"{}", &limits).unwrap();
-    read(&ready.run(alone::context_with(limits)).await);
+    read(&ready.run(isolation::context_with(limits)).await);
     let late = tokio::time::timeout(Duration::from_secs(20), async {
         while toolbox.counts().late == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -219,7 +222,7 @@ async fn late(levels: usize) {
 /// What a call has to say while it runs, with nobody left to hear it.
 async fn topic(levels: usize) {
     let toolbox = offering(move |_, context: CallContext| async move {
-        context.notes.say(Note::Topic { topic: "t".into(), data: nested(levels) }).await;
+        context.notes.record(Note::Topic { topic: "t".into(), data: nested(levels) }).await;
         Ok(json!(1))
     });
     ran(&toolbox, "t").await;
@@ -240,14 +243,14 @@ impl TypedTool for Tree {
 }
 
 #[derive(Debug)]
-struct Leaf(usize);
+struct SchemaViolation(usize);
 
 #[derive(serde::Serialize)]
 struct Answer {
     tree: Value,
 }
 
-impl TypedTool for Leaf {
+impl TypedTool for SchemaViolation {
     type Args = ();
     type Output = Answer;
 

@@ -7,7 +7,7 @@ use budao_core::{
     limits::Limits,
     tool::{Effect, Outcome},
 };
-use budao_tools::{CallContext, Options, ToolError, Toolbox, TypedTool, alone, tool};
+use budao_tools::{CallContext, ToolError, ToolOptions, Toolbox, TypedTool, isolation, tool};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ async fn send(
     context: &CallContext,
 ) -> Result<Value, ToolError> {
     if to.is_empty() {
-        return Err(ToolError::no("nobody to send to").advise("name at least one person"));
+        return Err(ToolError::new("nobody to send to").advise("name at least one person"));
     }
     Ok(json!({ "to": to, "urgent": priority.is_some(), "attempt": context.attempt }))
 }
@@ -96,8 +96,8 @@ impl TypedTool for CountWords {
 
     const NAME: &'static str = "count_words";
 
-    fn options(&self) -> Options {
-        Options::read_only().deadline(Duration::from_secs(5))
+    fn options(&self) -> ToolOptions {
+        ToolOptions::read_only().deadline(Duration::from_secs(5))
     }
 
     async fn call(&self, args: Words, _: &CallContext) -> Result<Counted, ToolError> {
@@ -121,7 +121,7 @@ fn toolbox() -> Toolbox {
 
 async fn call(name: &str, arguments: Value) -> Outcome {
     let ready = toolbox().check_value(name, arguments, &Limits::default()).expect("fits");
-    ready.run(alone::context()).await
+    ready.run(isolation::context()).await
 }
 
 #[test]

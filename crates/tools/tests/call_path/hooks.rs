@@ -5,8 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use budao_core::{fault::Kind, tool::Outcome};
 use budao_tools::{
-    CallContext, Ready, alone,
-    hooks::{Decision, Hook, Hooks, Verdict},
+    CallContext, CheckedCall,
+    hooks::{Hook, HookDecision, HookVerdict, Hooks},
+    isolation,
 };
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use crate::support::{any, call, done, of, quick, quietly, ready, search, toolbox
 
 /// Says one thing before and one thing after.
 #[derive(Debug)]
-struct Says(Verdict, Option<&'static str>);
+struct Says(HookVerdict, Option<&'static str>);
 
 #[async_trait]
 impl Hook for Says {
@@ -22,11 +23,11 @@ impl Hook for Says {
         "says"
     }
 
-    async fn before(&self, _: &Ready, _: &CallContext) -> Verdict {
+    async fn before(&self, _: &CheckedCall, _: &CallContext) -> HookVerdict {
         self.0.clone()
     }
 
-    async fn after(&self, _: &Ready, _: &Outcome, _: &CallContext) -> Option<String> {
+    async fn after(&self, _: &CheckedCall, _: &Outcome, _: &CallContext) -> Option<String> {
         self.1.map(str::to_owned)
     }
 }
@@ -44,12 +45,12 @@ impl Hook for Breaks {
         "breaks"
     }
 
-    async fn before(&self, _: &Ready, _: &CallContext) -> Verdict {
+    async fn before(&self, _: &CheckedCall, _: &CallContext) -> HookVerdict {
         self.fall().await;
-        Verdict::Pass
+        HookVerdict::Pass
     }
 
-    async fn after(&self, _: &Ready, _: &Outcome, _: &CallContext) -> Option<String> {
+    async fn after(&self, _: &CheckedCall, _: &Outcome, _: &CallContext) -> Option<String> {
         self.fall().await;
         None
     }
@@ -65,17 +66,17 @@ impl Breaks {
     }
 }
 
-fn a_call() -> Ready {
+fn a_call() -> CheckedCall {
     toolbox().check(&call("search", r#"{"query": "x"}"#), &quick()).unwrap()
 }
 
-async fn decide(hooks: &Hooks) -> (Decision, Vec<budao_core::Fault>) {
-    hooks.before(a_call(), &alone::context_with(quick())).await
+async fn decide(hooks: &Hooks) -> (HookDecision, Vec<budao_core::Fault>) {
+    hooks.before(a_call(), &isolation::context_with(quick())).await
 }
 
-fn ended(decision: Decision) -> Outcome {
+fn ended(decision: HookDecision) -> Outcome {
     match decision {
-        Decision::Ended(outcome) => *outcome,
+        HookDecision::Ended(outcome) => *outcome,
         other => panic!("{other:?}"),
     }
 }
@@ -83,26 +84,27 @@ fn ended(decision: Decision) -> Outcome {
 #[tokio::test]
 async fn each_verdict_has_its_effect() {
     let one = |verdict| Hooks::new().hook(Says(verdict, None));
-    assert!(matches!(decide(&one(Verdict::Pass)).await.0, Decision::Pass(_)));
-    assert!(matches!(decide(&one(Verdict::Allow)).await.0, Decision::Allow(_)));
-    let (asked, _) = decide(&one(Verdict::Ask("costs money".into()))).await;
-    assert!(matches!(asked, Decision::Ask { reason, .. } if reason == "costs money"));
-    let denied = ended(decide(&one(Verdict::Deny("not on Sundays".into()))).await.0);
+    assert!(matches!(decide(&one(HookVerdict::Pass)).await.0, HookDecision::Pass(_)));
+    assert!(matches!(decide(&one(HookVerdict::Allow)).await.0, HookDecision::Allow(_)));
+    let (asked, _) = decide(&one(HookVerdict::Ask("costs money".into()))).await;
+    assert!(matches!(asked, HookDecision::Ask { reason, .. } if reason == "costs money"));
+    let denied = ended(decide(&one(HookVerdict::Deny("not on Sundays".into()))).await.0);
     assert_eq!(denied.fault().unwrap().kind(), Kind::DeniedByHook);
-    let supplied = ended(decide(&one(Verdict::Supply(json!({ "hits": 0 })))).await.0);
+    let supplied = ended(decide(&one(HookVerdict::Supply(json!({ "hits": 0 })))).await.0);
     assert_eq!(done(supplied).data, json!({ "hits": 0 }));
-    let no = ended(decide(&one(Verdict::Supply(json!({ "ok": false, "error": "no" })))).await.0);
+    let no =
+        ended(decide(&one(HookVerdict::Supply(json!({ "ok": false, "error": "no" })))).await.0);
     assert_eq!(no.fault().unwrap().kind(), Kind::ToolSaidNo);
 }
 
 #[tokio::test]
 async fn replaced_arguments_are_checked_again_and_shown_to_the_next() {
     let fits = Hooks::new()
-        .hook(Says(Verdict::Replace(json!({ "query": "y" })), None))
-        .hook(Says(Verdict::Allow, None));
-    let Decision::Allow(call) = decide(&fits).await.0 else { panic!("not allowed") };
+        .hook(Says(HookVerdict::Replace(json!({ "query": "y" })), None))
+        .hook(Says(HookVerdict::Allow, None));
+    let HookDecision::Allow(call) = decide(&fits).await.0 else { panic!("not allowed") };
     assert_eq!(call.arguments()["query"], "y");
-    let wrong = Hooks::new().hook(Says(Verdict::Replace(json!({ "query": 7 })), None));
+    let wrong = Hooks::new().hook(Says(HookVerdict::Replace(json!({ "query": 7 })), None));
     let outcome = ended(decide(&wrong).await.0);
     assert_eq!(outcome.fault().unwrap().kind(), Kind::InvalidArguments);
 }
@@ -110,15 +112,16 @@ async fn replaced_arguments_are_checked_again_and_shown_to_the_next() {
 #[tokio::test]
 async fn the_first_decision_stands() {
     let hooks = Hooks::new()
-        .hook(Says(Verdict::Pass, None))
-        .hook(Says(Verdict::Deny("first".into()), None))
-        .hook(Says(Verdict::Supply(json!(1)), None));
+        .hook(Says(HookVerdict::Pass, None))
+        .hook(Says(HookVerdict::Deny("first".into()), None))
+        .hook(Says(HookVerdict::Supply(json!(1)), None));
     let outcome = ended(decide(&hooks).await.0);
     assert_eq!(outcome.fault().unwrap().kind(), Kind::DeniedByHook);
     // An allowance is not the last word: a later guard may still deny.
-    let hooks =
-        Hooks::new().hook(Says(Verdict::Allow, None)).guard(Says(Verdict::Deny("no".into()), None));
-    assert!(matches!(decide(&hooks).await.0, Decision::Ended(_)));
+    let hooks = Hooks::new()
+        .hook(Says(HookVerdict::Allow, None))
+        .guard(Says(HookVerdict::Deny("no".into()), None));
+    assert!(matches!(decide(&hooks).await.0, HookDecision::Ended(_)));
 }
 
 #[tokio::test]
@@ -127,7 +130,7 @@ async fn a_hook_that_fails_is_reported_and_the_flow_goes_on() {
     for breaks in [Breaks::Panics, Breaks::Hangs, Breaks::Blocks] {
         let hooks = Hooks::new().hook(breaks);
         let (decision, faults) = decide(&hooks).await;
-        assert!(matches!(decision, Decision::Pass(_)), "{breaks:?}");
+        assert!(matches!(decision, HookDecision::Pass(_)), "{breaks:?}");
         assert_eq!(faults.len(), 1);
         assert_eq!(faults[0].kind(), Kind::HookFailed);
     }
@@ -147,13 +150,13 @@ async fn a_guard_that_fails_denies_the_call() {
 async fn a_finished_outcome_stands_whatever_hooks_do() {
     quietly();
     let toolbox = of(any("works", |_, _| async { Ok(json!({ "written": 3 })) }));
-    let context = alone::context_with(quick());
+    let context = isolation::context_with(quick());
     let call = ready(&toolbox, "works");
     let outcome = call.clone().run(context.clone()).await;
     let hooks = Hooks::new()
         .hook(Breaks::Panics)
         .guard(Breaks::Hangs)
-        .hook(Says(Verdict::Pass, Some("seen by the auditor")));
+        .hook(Says(HookVerdict::Pass, Some("seen by the auditor")));
     let (told, faults) = hooks.after(&call, outcome, &context).await;
     let output = done(told);
     assert_eq!(output.data, json!({ "written": 3 }));
@@ -173,6 +176,6 @@ async fn hooks_are_counted_like_calls() {
     let toolbox = of(search());
     let call = toolbox.check(&call("search", r#"{"query": "x"}"#), &quick()).unwrap();
     let hooks = Hooks::new().hook(Breaks::Panics);
-    drop(hooks.before(call, &alone::context_with(quick())).await);
+    drop(hooks.before(call, &isolation::context_with(quick())).await);
     assert_eq!(toolbox.counts().panics, 1);
 }

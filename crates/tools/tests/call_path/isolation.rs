@@ -11,10 +11,10 @@ use std::{
 use budao_core::{
     fault::{ErrorType, Fact, Kind},
     limits::Limits,
-    seams::Clock,
     tool::Outcome,
+    world::Clock,
 };
-use budao_tools::{Options, Toolbox, alone, pool::Pool, run::run_all};
+use budao_tools::{ToolOptions, Toolbox, isolation, pool::Pool, run::run_all};
 use futures::future::BoxFuture;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,7 @@ async fn a_tool_that_panics_with_any_payload_is_an_exception() {
     for how in ["text", "value", "nasty"] {
         let arguments = json!({ "how": how });
         let ready = toolbox.check_value("panics", arguments, &Limits::default()).unwrap();
-        let outcome = ready.run(alone::context()).await;
+        let outcome = ready.run(isolation::context()).await;
         assert_eq!(kind(&outcome), Some(Kind::ToolPanicked), "{how}");
         let failure = failed(outcome);
         assert_eq!(failure.fault.row().error_type, ErrorType::Exception);
@@ -83,7 +83,7 @@ async fn a_tool_that_never_returns_is_stopped_at_its_deadline() {
         std::future::pending::<()>().await;
         Ok(json!(null))
     }));
-    let failure = failed(run_in(&toolbox, alone::context_with(quick())).await);
+    let failure = failed(run_in(&toolbox, isolation::context_with(quick())).await);
     assert_eq!(failure.fault.kind(), Kind::DeadlinePassed);
     assert_eq!(failure.fault.row().error_type, ErrorType::Aborted);
     assert!(!failure.fault.row().retryable);
@@ -99,7 +99,7 @@ async fn the_deadline_of_the_tool_counts_not_the_general_one() {
         tokio::time::sleep(Duration::from_millis(120)).await;
         Ok(json!("in time"))
     })
-    .options(Options::default().deadline(Duration::from_secs(20)));
+    .options(ToolOptions::default().deadline(Duration::from_secs(20)));
     assert_eq!(done(run(own).await).data, json!("in time"));
 }
 
@@ -136,7 +136,7 @@ async fn a_tool_that_blocks_a_thread_is_abandoned_and_counted() {
     }));
     // One thread for everything else: were the tool on it, nothing below would run.
     let before = Instant::now();
-    let outcome = run_in(&toolbox, alone::context_with(quick())).await;
+    let outcome = run_in(&toolbox, isolation::context_with(quick())).await;
     assert_eq!(kind(&outcome), Some(Kind::ToolAbandoned));
     assert!(before.elapsed() < Duration::from_secs(5));
     assert_eq!(toolbox.counts().abandoned, 1);
@@ -160,10 +160,11 @@ async fn abandoned_calls_are_bounded() {
         }
     }));
     let limits = Limits { abandoned_calls: 3, ..quick() };
-    let calls = (0..3).map(|_| (ready(&toolbox, "blocks"), alone::context_with(limits.clone())));
+    let calls =
+        (0..3).map(|_| (ready(&toolbox, "blocks"), isolation::context_with(limits.clone())));
     let outcomes = run_all(calls.collect::<Vec<_>>(), 8).await;
     assert!(outcomes.iter().all(|outcome| kind(outcome) == Some(Kind::ToolAbandoned)));
-    let refused = run_in(&toolbox, alone::context_with(limits.clone())).await;
+    let refused = run_in(&toolbox, isolation::context_with(limits.clone())).await;
     assert_eq!(kind(&refused), Some(Kind::LimitReached));
     let told = support::read(&refused);
     assert!(told["error"].as_str().unwrap().contains("abandoned_calls"), "{told}");
@@ -177,7 +178,7 @@ async fn cancelling_reaches_the_tool_and_ends_the_call() {
         context.cancel.cancelled().await;
         Ok(json!({ "ok": false, "error": "stopped" }))
     }));
-    let mut context = alone::context();
+    let mut context = isolation::context();
     context.cancel = CancellationToken::new();
     let cancel = context.cancel.clone();
     let running = tokio::spawn({
@@ -193,7 +194,7 @@ async fn cancelling_reaches_the_tool_and_ends_the_call() {
 async fn a_call_that_ends_the_moment_it_is_cancelled_was_cancelled() {
     // Method: the tool fails in the same breath as the cancel, so that its end is seen first.
     let cancel = CancellationToken::new();
-    let mut context = alone::context();
+    let mut context = isolation::context();
     context.cancel = cancel.clone();
     let toolbox = of(any("quick", move |_, _| {
         cancel.cancel();
@@ -204,7 +205,7 @@ async fn a_call_that_ends_the_moment_it_is_cancelled_was_cancelled() {
 
 #[tokio::test]
 async fn a_call_cancelled_before_it_starts_still_ends_once() {
-    let mut context = alone::context_with(quick());
+    let mut context = isolation::context_with(quick());
     context.cancel = CancellationToken::new();
     context.cancel.cancel();
     let outcome = run_in(&of(any("never", |_, _| std::future::pending())), context).await;
@@ -214,7 +215,7 @@ async fn a_call_cancelled_before_it_starts_still_ends_once() {
 #[tokio::test]
 async fn a_tool_that_returns_50_mb_is_cut_and_says_so() {
     let toolbox = of(any("large", |_, _| async { Ok(json!("不倒".repeat(50_000_000 / 6))) }));
-    let output = done(run_in(&toolbox, alone::context()).await);
+    let output = done(run_in(&toolbox, isolation::context()).await);
     let shown = output.data.as_str().unwrap();
     assert!(shown.len() <= 64 * 1024);
     assert!(shown.starts_with("不倒") && shown.ends_with("不倒"));
@@ -233,7 +234,7 @@ async fn what_was_cut_can_be_fetched_whole() {
         let log = log.clone();
         async move { Ok(json!({ "code": 0, "output": log, "tags": ["a", "b"] })) }
     }));
-    let context = alone::context();
+    let context = isolation::context();
     let output = done(run_in(&toolbox, context.clone()).await);
     assert_eq!(output.data["code"], 0);
     assert_eq!(output.data["tags"], json!(["a", "b"]), "the structure stays readable");
@@ -267,8 +268,8 @@ async fn any_output_fits_its_cap() {
                 let copy = copy.clone();
                 async move { Ok(copy) }
             })
-            .options(Options::default().output_bytes(cap));
-            let output = done(run_in(&of(tool), alone::context()).await);
+            .options(ToolOptions::default().output_bytes(cap));
+            let output = done(run_in(&of(tool), isolation::context()).await);
             assert!(
                 output.data.to_string().len() <= cap,
                 "{cap}: {}",
@@ -299,7 +300,7 @@ async fn siblings_keep_their_results_and_their_order() {
         .build();
     let calls: Vec<_> = ["slow", "bad", "quick", "slow"]
         .iter()
-        .map(|name| (ready(&toolbox, name), alone::context()))
+        .map(|name| (ready(&toolbox, name), isolation::context()))
         .collect();
     let outcomes = run_all(calls, 8).await;
     let seen: Vec<_> = outcomes
@@ -333,7 +334,8 @@ async fn calls_of_one_step_run_together_up_to_a_limit() {
             Ok(json!(null))
         }
     }));
-    let calls: Vec<_> = (0..12).map(|_| (ready(&toolbox, "counts"), alone::context())).collect();
+    let calls: Vec<_> =
+        (0..12).map(|_| (ready(&toolbox, "counts"), isolation::context())).collect();
     assert_eq!(run_all(calls, 3).await.len(), 12);
     assert_eq!(*most.lock().unwrap(), 3);
 }
@@ -346,11 +348,12 @@ async fn many_blocking_calls_do_not_keep_a_quick_one_waiting() {
     }))
     .with(any("quick", |_, _| async { Ok(json!("quick")) }))
     .unwrap();
-    let blocked: Vec<_> =
-        (0..16).map(|_| tokio::spawn(ready(&toolbox, "blocks").run(alone::context()))).collect();
+    let blocked: Vec<_> = (0..16)
+        .map(|_| tokio::spawn(ready(&toolbox, "blocks").run(isolation::context())))
+        .collect();
     until(|| toolbox.counts().running == 16).await;
     let before = Instant::now();
-    let outcome = ready(&toolbox, "quick").run(alone::context()).await;
+    let outcome = ready(&toolbox, "quick").run(isolation::context()).await;
     assert_eq!(done(outcome).data, json!("quick"));
     assert!(before.elapsed() < Duration::from_millis(1_000), "{:?}", before.elapsed());
     for call in blocked {
@@ -365,7 +368,8 @@ async fn thousands_of_waiting_calls_need_no_thread_each() {
         Ok(json!(1))
     }));
     let before = Instant::now();
-    let calls: Vec<_> = (0..3_000).map(|_| (ready(&toolbox, "waits"), alone::context())).collect();
+    let calls: Vec<_> =
+        (0..3_000).map(|_| (ready(&toolbox, "waits"), isolation::context())).collect();
     let outcomes = run_all(calls, 3_000).await;
     assert!(outcomes.iter().all(Outcome::is_done));
     assert!(before.elapsed() < Duration::from_secs(20), "{:?}", before.elapsed());
@@ -398,7 +402,7 @@ async fn in_a_simulation_time_is_the_worlds_and_nothing_leaves_the_thread() {
         .unwrap()
         .build();
     let clock = Arc::new(Leaps::default());
-    let mut context = alone::context();
+    let mut context = isolation::context();
     context.world.clock = clock.clone();
     let outcome = run_in(&toolbox, context).await;
     assert_eq!(kind(&outcome), Some(Kind::DeadlinePassed));
@@ -416,14 +420,14 @@ async fn a_quick_tool_runs_beside_the_session_and_is_caught_all_the_same() {
     }
     support::quietly();
     let toolbox = Toolbox::builder().add(falls).unwrap().build();
-    assert_eq!(kind(&run_in(&toolbox, alone::context()).await), Some(Kind::ToolPanicked));
+    assert_eq!(kind(&run_in(&toolbox, isolation::context()).await), Some(Kind::ToolPanicked));
     support::still_works(&toolbox).await;
 }
 
 #[tokio::test]
 async fn dropping_the_caller_stops_the_call() {
     let toolbox = of(any("never", |_, _| std::future::pending()));
-    let running = tokio::spawn(ready(&toolbox, "never").run(alone::context()));
+    let running = tokio::spawn(ready(&toolbox, "never").run(isolation::context()));
     until(|| toolbox.counts().running == 1).await;
     running.abort();
     until(|| toolbox.counts().running == 0 && toolbox.counts().abandoned == 0).await;

@@ -8,5 +8,5 @@ mod define;
 mod hooks;
 mod isolation;
 mod register;
+mod rendering;
 mod support;
-mod told;

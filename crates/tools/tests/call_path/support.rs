@@ -8,7 +8,7 @@ use budao_core::{
     message::ToolUse,
     tool::{Failure, Outcome, Output},
 };
-use budao_tools::{CallContext, Options, RawTool, Ready, ToolResult, Toolbox, alone};
+use budao_tools::{CallContext, CheckedCall, RawTool, ToolOptions, ToolResult, Toolbox, isolation};
 use serde_json::{Value, json};
 
 /// Panics without words: printing a backtrace takes longer than the waits of these tests.
@@ -80,7 +80,7 @@ pub(crate) fn search() -> RawTool {
         "additionalProperties": false,
     });
     RawTool::new("search", "Searches.", schema, |arguments, _| async move { Ok(arguments) })
-        .options(Options::read_only())
+        .options(ToolOptions::read_only())
 }
 
 pub(crate) fn toolbox() -> Toolbox {
@@ -100,13 +100,13 @@ pub(crate) fn refused(toolbox: &Toolbox, name: &str, arguments: impl Into<String
     toolbox.check(&call(name, arguments), &Limits::default()).expect_err("does not fit")
 }
 
-pub(crate) fn ready(toolbox: &Toolbox, name: &str) -> Ready {
+pub(crate) fn ready(toolbox: &Toolbox, name: &str) -> CheckedCall {
     toolbox.check(&call(name, "{}"), &Limits::default()).expect("fits")
 }
 
 /// Runs the only tool of a toolbox with short limits.
 pub(crate) async fn run(tool: RawTool) -> Outcome {
-    run_in(&of(tool), alone::context_with(quick())).await
+    run_in(&of(tool), isolation::context_with(quick())).await
 }
 
 pub(crate) async fn run_in(toolbox: &Toolbox, context: CallContext) -> Outcome {
@@ -134,13 +134,13 @@ pub(crate) fn kind(outcome: &Outcome) -> Option<Kind> {
 
 /// What the model reads, as a value.
 pub(crate) fn read(outcome: &Outcome) -> Value {
-    serde_json::from_str(&outcome.told_to_model(budao_core::Lang::En).0).expect("JSON")
+    serde_json::from_str(&outcome.render_for_model(budao_core::Lang::En).0).expect("JSON")
 }
 
 /// Proves that a toolbox still answers.
 pub(crate) async fn still_works(toolbox: &Toolbox) {
     let more = toolbox.with(any("fine", |_, _| async { Ok(json!("fine")) })).expect("registers");
-    let outcome = ready(&more, "fine").run(alone::context()).await;
+    let outcome = ready(&more, "fine").run(isolation::context()).await;
     assert_eq!(done(outcome).data, json!("fine"));
 }
 

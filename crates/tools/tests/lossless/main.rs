@@ -14,10 +14,10 @@ mod support;
 use std::collections::BTreeMap;
 
 use budao_core::{Lang, limits::Limits, tool::Outcome};
-use budao_tools::{Options, RawTool, Toolbox};
+use budao_tools::{RawTool, ToolOptions, Toolbox};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use support::{Broken, Dice};
+use support::{Dice, ParseError};
 
 const CALLS: usize = 20_000;
 const SEED: u64 = 0x0b0d_a0e5;
@@ -76,7 +76,7 @@ fn toolbox(samples: &[Sample]) -> Toolbox {
             let name = format!("{}{suffix}", sample.name);
             let answer = |arguments, _| async move { Ok(arguments) };
             let tool = RawTool::new(&name, "", sample.schema.clone(), answer)
-                .options(Options::read_only().repair(repair));
+                .options(ToolOptions::read_only().repair(repair));
             builder = builder.add(tool).unwrap_or_else(|fault| panic!("{fault}"));
         }
     }
@@ -103,7 +103,7 @@ impl Tally {
     }
 }
 
-fn broken(sample: &Sample, class: usize, dice: &mut Dice) -> Option<(&'static str, Broken)> {
+fn broken(sample: &Sample, class: usize, dice: &mut Dice) -> Option<(&'static str, ParseError)> {
     let call = dice.pick(&sample.calls)?.clone();
     let call = spelled::enriched(&sample.schema, call, dice);
     let spelled = spelled::CLASSES.len();
@@ -136,7 +136,7 @@ fn is_same(one: &Value, other: &Value) -> bool {
 }
 
 /// The arguments as sent: what was filled in as a default is no meaning of the model's.
-fn as_sent(ready: &budao_tools::Ready) -> Value {
+fn as_sent(ready: &budao_tools::CheckedCall) -> Value {
     let mut arguments = ready.arguments().clone();
     for repair in ready.repairs() {
         let kind: &'static str = repair.kind.into();
@@ -150,7 +150,7 @@ fn as_sent(ready: &budao_tools::Ready) -> Value {
 }
 
 /// Does a refusal name the place and what is allowed there?
-fn is_named(told: &Value, broken: &Broken) -> bool {
+fn is_named(told: &Value, broken: &ParseError) -> bool {
     let mismatches = told["mismatches"].as_array().cloned().unwrap_or_default();
     let near = |place: &str| {
         broken
@@ -217,7 +217,7 @@ fn no_repair_changes_what_a_call_means() {
             }
             Err(fault) => {
                 tally.refused += 1;
-                let told = Outcome::from(fault).told_to_model(Lang::En).0;
+                let told = Outcome::from(fault).render_for_model(Lang::En).0;
                 let told: Value = serde_json::from_str(&told).expect("a model reads JSON");
                 if !is_named(&told, &broken) {
                     tally.unnamed += 1;

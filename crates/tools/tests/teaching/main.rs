@@ -59,7 +59,7 @@ fn toolbox(corpus: &[Sample]) -> Toolbox {
 /// What a model would read about a call that does not fit; nothing if it fits.
 fn refusal(toolbox: &Toolbox, name: &str, call: &Value) -> Option<Value> {
     let fault = toolbox.check_value(name, call.clone(), &Limits::default()).err()?;
-    let told = Outcome::from(fault).told_to_model(Lang::En).0;
+    let told = Outcome::from(fault).render_for_model(Lang::En).0;
     Some(serde_json::from_str(&told).expect("a model reads JSON"))
 }
 

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use budao_claude::Launch;
 use budao_core::engine::Engine as _;
-use budao_testkit::claude::Age;
+use budao_testkit::claude::CliVersion;
 
-use super::{AGES, Stage};
-use crate::editor::Mood;
+use super::{AGES, Fixture};
+use crate::editor::UserBehaviour;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_cli_killed_while_idle_is_started_again_on_the_same_conversation() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         stage.runs_well("P1").await;
         stage.played.kill();
         stage.editor.read_for(SECOND).await;
@@ -33,8 +33,8 @@ async fn a_cli_killed_in_the_middle_fails_its_prompt_at_once_and_the_next_one_wo
             ("@free", "tool_call_update"),
             ("@tool", "tool_call"),
         ] {
-            let mut stage = Stage::open(age).await;
-            stage.editor.mood = Mood::Silent;
+            let mut stage = Fixture::open(age).await;
+            stage.editor.mood = UserBehaviour::Silent;
             stage.runs_well("P1").await;
             let id = stage.prompt(&format!("P2 {word}")).await;
             stage.editor.until(|it| it["params"]["update"]["sessionUpdate"] == sign).await;
@@ -55,7 +55,7 @@ async fn a_cli_killed_in_the_middle_fails_its_prompt_at_once_and_the_next_one_wo
 async fn a_cli_that_dies_by_itself_fails_its_prompt_alone() {
     for age in AGES {
         for word in ["@die", "@die-mid", "@die-tool"] {
-            let mut stage = Stage::open(age).await;
+            let mut stage = Fixture::open(age).await;
             stage.runs_well("P1").await;
             let second = stage.prompt(&format!("P2 {word}")).await;
             let third = stage.prompt("P3").await;
@@ -69,7 +69,7 @@ async fn a_cli_that_dies_by_itself_fails_its_prompt_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_cli_is_judged_and_one_that_does_not_stop_is_stopped() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         let began = tokio::time::Instant::now();
         let (stop, _) = stage.run("P1 @dead").await;
         assert_eq!(stop, "-32603");
@@ -90,12 +90,12 @@ async fn a_silent_cli_is_judged_and_one_that_does_not_stop_is_stopped() {
 #[tokio::test(start_paused = true)]
 async fn an_editor_that_hangs_up_is_gone_within_a_second_and_no_cli_is_left() {
     for word in ["", "@slow", "@tool", "@free", "@silent", "@dead", "@slow @deaf"] {
-        let mut stage = Stage::open(Age::Current).await;
-        stage.editor.mood = Mood::Silent;
+        let mut stage = Fixture::open(CliVersion::Current).await;
+        stage.editor.mood = UserBehaviour::Silent;
         stage.prompt(&format!("P1 {word}")).await;
         stage.prompt("P2").await;
         stage.editor.read_for(Duration::from_millis(300)).await;
-        let Stage { editor, engine, played, .. } = stage;
+        let Fixture { editor, engine, played, .. } = stage;
         let began = tokio::time::Instant::now();
         editor.vanish().await;
         engine.shutdown(Duration::ZERO).await;

@@ -1,9 +1,9 @@
 //! How a prompt is answered when its turn did not end well: truly, and never as if it had.
 
 use budao_acp::ExecutionError;
-use budao_testkit::claude::Age;
+use budao_testkit::claude::CliVersion;
 
-use super::{AGES, Stage};
+use super::{AGES, Fixture};
 
 #[tokio::test(start_paused = true)]
 async fn every_failure_of_the_service_is_told_as_what_it_is() {
@@ -19,7 +19,7 @@ async fn every_failure_of_the_service_is_told_as_what_it_is() {
         (413, "-32603", "context_too_long"),
     ];
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         for (status, code, kind) in failures {
             let id = stage.prompt(&format!("P1 @api-{status}")).await;
             assert_eq!(stage.editor.stop(id).await, code, "{status}");
@@ -38,7 +38,7 @@ async fn every_failure_of_the_service_is_told_as_what_it_is() {
 #[tokio::test(start_paused = true)]
 async fn execution_errors_and_unknown_results_never_look_like_a_normal_end() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         for word in ["@broke", "@broke-quietly", "@odd"] {
             let (stop, _) = stage.run(&format!("P1 {word}")).await;
             assert_eq!(stop, "-32603", "{word} {age:?}");
@@ -50,7 +50,8 @@ async fn execution_errors_and_unknown_results_never_look_like_a_normal_end() {
 
 #[tokio::test(start_paused = true)]
 async fn the_seeds_literal_mapping_tells_them_as_refusals() {
-    let mut stage = Stage::with(Age::Current, 1, ExecutionError::Refusal, 1024 * 1024).await;
+    let mut stage =
+        Fixture::with(CliVersion::Current, 1, ExecutionError::Refusal, 1024 * 1024).await;
     for word in ["@broke", "@broke-quietly", "@odd"] {
         let (stop, shown) = stage.run(&format!("P1 {word}")).await;
         assert_eq!(stop, "refusal", "{word}");

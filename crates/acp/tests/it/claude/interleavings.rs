@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use budao_core::seams::World;
-use budao_testkit::{claude::Age, world};
+use budao_core::world::World;
+use budao_testkit::{claude::CliVersion, world};
 use serde_json::json;
 
-use super::Stage;
-use crate::{editor::Mood, storm::each_storm};
+use super::Fixture;
+use crate::{editor::UserBehaviour, storm::each_storm};
 
 const WORDS: &[&str] = &[
     "",
@@ -51,9 +51,9 @@ fn whatever_happens_to_the_cli_the_conversation_stays_right() {
     each_storm(storm);
 }
 
-struct Dice(World);
+struct SeededRng(World);
 
-impl Dice {
+impl SeededRng {
     fn below(&self, most: u64) -> u64 {
         self.0.entropy.bits() % most
     }
@@ -64,9 +64,9 @@ impl Dice {
 }
 
 async fn storm(seed: u64) {
-    let dice = Dice(world::seeded(seed ^ 0x00C1_A0DE));
-    let age = if dice.below(4) == 0 { Age::Old } else { Age::Current };
-    let mut stage = Stage::seeded(age, seed).await;
+    let dice = SeededRng(world::seeded(seed ^ 0x00C1_A0DE));
+    let age = if dice.below(4) == 0 { CliVersion::Old } else { CliVersion::Current };
+    let mut stage = Fixture::seeded(age, seed).await;
     let mut prompts = Vec::new();
     for step in 0..dice.below(12) + 3 {
         match dice.below(14) {
@@ -83,7 +83,11 @@ async fn storm(seed: u64) {
             }
             9 => stage.played.kill(),
             10 => {
-                let moods = [Mood::Option("allow"), Mood::Option("reject"), Mood::Silent];
+                let moods = [
+                    UserBehaviour::Option("allow"),
+                    UserBehaviour::Option("reject"),
+                    UserBehaviour::Silent,
+                ];
                 stage.editor.mood = dice.pick(&moods).clone();
             }
             11 => {

@@ -2,30 +2,30 @@
 
 use budao_claude::Launch;
 use budao_core::engine::Engine as _;
-use budao_testkit::claude::{Age, answer};
+use budao_testkit::claude::{CliVersion, answer};
 use serde_json::json;
 
-use super::{AGES, Stage};
-use crate::{check::Voice, editor::Editor};
+use super::{AGES, Fixture};
+use crate::{check::AgentKind, editor::Editor};
 
 #[tokio::test(start_paused = true)]
 async fn a_session_is_loaded_with_its_history_and_goes_on_with_its_conversation() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         stage.runs_well("P1 @tool").await;
         stage.runs_well("P2 @cut").await;
-        let Stage { editor, session, bridge, engine, played, journal } = stage;
+        let Fixture { editor, session, bridge, engine, played, journal } = stage;
         editor.hang_up().await;
         engine.shutdown(std::time::Duration::ZERO).await;
 
         let mut editor = Editor::connect(bridge.clone());
-        editor.voice = Voice::Claude;
+        editor.voice = AgentKind::Claude;
         editor.initialize().await;
         let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
         let loaded = editor.ask("session/load", params).await;
         assert!(loaded["error"].is_null(), "{loaded}");
         assert_eq!(editor.text(), answer("P1") + &answer("P2"));
-        let mut stage = Stage { editor, session, bridge, engine, played, journal };
+        let mut stage = Fixture { editor, session, bridge, engine, played, journal };
         stage.runs_well("P3").await;
         assert_eq!(stage.played.launches(), [Launch::Fresh, Launch::Resume], "{age:?}");
         stage.close().await;
@@ -34,7 +34,7 @@ async fn a_session_is_loaded_with_its_history_and_goes_on_with_its_conversation(
 
 #[tokio::test(start_paused = true)]
 async fn a_session_is_resumed_listed_closed_and_deleted() {
-    let mut stage = Stage::open(Age::Current).await;
+    let mut stage = Fixture::open(CliVersion::Current).await;
     stage.runs_well("P1").await;
     let params = json!({"sessionId": stage.session, "cwd": "/tmp", "mcpServers": []});
     stage.editor.ask("session/close", json!({"sessionId": stage.session})).await;
@@ -52,7 +52,7 @@ async fn a_session_is_resumed_listed_closed_and_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn unknown_sessions_are_said_to_be_unknown() {
-    let mut stage = Stage::open(Age::Current).await;
+    let mut stage = Fixture::open(CliVersion::Current).await;
     let nobody = "00000000-0000-4000-8000-000000000000";
     for method in ["session/load", "session/resume"] {
         for session in [nobody, "no id at all"] {

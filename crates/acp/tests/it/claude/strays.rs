@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use budao_core::event::Event;
 use budao_journal::PageLimits;
-use budao_testkit::claude::{Age, BY_ITSELF};
+use budao_testkit::claude::{BY_ITSELF, CliVersion};
 use serde_json::json;
 
-use super::{AGES, Stage};
-use crate::editor::Mood;
+use super::{AGES, Fixture};
+use crate::editor::UserBehaviour;
 
 /// The log of the seed: A completes, an error result with A's numbers is left over, then B, then C.
 #[tokio::test(start_paused = true)]
@@ -18,7 +18,7 @@ async fn the_seeds_log_ends_with_bs_answer_in_b_and_cs_in_c() {
         for (a, b) in
             [("Pa @stray-after", "Pb"), ("Pa", "Pb @stray-before"), ("Pa", "Pb @stray-mid")]
         {
-            let mut stage = Stage::open(age).await;
+            let mut stage = Fixture::open(age).await;
             stage.runs_well(a).await;
             stage.runs_well(b).await;
             stage.runs_well("Pc").await;
@@ -28,7 +28,7 @@ async fn the_seeds_log_ends_with_bs_answer_in_b_and_cs_in_c() {
     }
 }
 
-async fn dropped(stage: &Stage) -> usize {
+async fn dropped(stage: &Fixture) -> usize {
     let id = stage.session.parse().unwrap();
     let page = stage.journal.read(id, 0, PageLimits::default()).await.unwrap();
     let is_late = |event: &Event| matches!(event, Event::LateArrivalDropped { .. });
@@ -38,7 +38,7 @@ async fn dropped(stage: &Stage) -> usize {
 #[tokio::test(start_paused = true)]
 async fn no_stray_result_ends_feeds_or_colours_a_prompt() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         for place in ["before", "mid", "after"] {
             for kind in ["", "-stamped", "-foreign"] {
                 for fine in ["", " @fine"] {
@@ -58,7 +58,7 @@ async fn no_stray_result_ends_feeds_or_colours_a_prompt() {
 #[tokio::test(start_paused = true)]
 async fn text_and_results_that_come_after_a_turn_are_not_the_next_ones() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         stage.runs_well("P1 @late").await;
         stage.runs_well("P2 @slow @late").await;
         let slow = stage.prompt("P3 @slow @late").await;
@@ -75,7 +75,7 @@ async fn a_cancel_never_reaches_the_prompt_behind_it() {
     for age in AGES {
         for gap in [0, 1, 5, 20, 100] {
             for is_busy in [true, false] {
-                let mut stage = Stage::open(age).await;
+                let mut stage = Fixture::open(age).await;
                 let first = stage.prompt("P1 @slow").await;
                 if is_busy {
                     stage.editor.read_for(Duration::from_millis(60)).await;
@@ -102,7 +102,7 @@ async fn a_cancel_never_reaches_the_prompt_behind_it() {
 #[tokio::test(start_paused = true)]
 async fn a_prompt_is_cancelled_before_it_began_and_twice() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         let first = stage.prompt("P1 @slow").await;
         stage.cancel().await;
         stage.cancel().await;
@@ -116,8 +116,8 @@ async fn a_prompt_is_cancelled_before_it_began_and_twice() {
 #[tokio::test(start_paused = true)]
 async fn a_cancel_while_a_silent_person_is_asked_takes_the_question_back() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
-        stage.editor.mood = Mood::Silent;
+        let mut stage = Fixture::open(age).await;
+        stage.editor.mood = UserBehaviour::Silent;
         let first = stage.prompt("P1 @tool").await;
         stage.editor.until(|value| value["method"] == "session/request_permission").await;
         stage.cancel().await;
@@ -127,7 +127,7 @@ async fn a_cancel_while_a_silent_person_is_asked_takes_the_question_back() {
             line.value["method"] == "$/cancel_request" && line.value["params"]["requestId"] == asked
         });
         assert!(withdrawn, "{age:?}");
-        stage.editor.mood = Mood::Option("allow");
+        stage.editor.mood = UserBehaviour::Option("allow");
         stage.runs_well("P2 @tool").await;
         stage.close().await;
     }
@@ -136,7 +136,7 @@ async fn a_cancel_while_a_silent_person_is_asked_takes_the_question_back() {
 #[tokio::test(start_paused = true)]
 async fn of_three_queued_prompts_the_middle_one_is_taken_back() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         let first = stage.prompt("P1 @slow").await;
         let second = stage.prompt("P2 @slow").await;
         let third = stage.prompt("P3").await;
@@ -153,7 +153,7 @@ async fn of_three_queued_prompts_the_middle_one_is_taken_back() {
 async fn a_background_turn_between_prompts_is_shown_and_is_nobodys_answer() {
     // It begins a tenth of a second after the first prompt's end; the second comes before, at and after that.
     for wait in [0, 50, 99, 100, 101, 150, 1_000] {
-        let mut stage = Stage::open(Age::Current).await;
+        let mut stage = Fixture::open(CliVersion::Current).await;
         stage.runs_well("P1 @background").await;
         stage.editor.read_for(Duration::from_millis(wait)).await;
         let second = stage.prompt("P2").await;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use budao_acp::ExecutionError;
-use budao_testkit::claude::{Age, answer};
+use budao_testkit::claude::{CliVersion, answer};
 
-use super::{AGES, Stage};
+use super::{AGES, Fixture};
 
 #[tokio::test(start_paused = true)]
 async fn each_character_is_shown_once_whatever_happens_to_the_stream() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         for word in
             ["@cut", "@whole", "@unstreamed", "@quiet", "@junk", "@early @cut", "@slow @cut"]
         {
@@ -23,7 +23,7 @@ async fn each_character_is_shown_once_whatever_happens_to_the_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn the_clis_own_tries_are_told() {
-    let mut stage = Stage::open(Age::Current).await;
+    let mut stage = Fixture::open(CliVersion::Current).await;
     stage.runs_well("P1 @cut").await;
     let asides = stage.editor.updates("agent_thought_chunk");
     let told = asides[0]["content"]["text"].as_str().unwrap();
@@ -35,7 +35,7 @@ async fn the_clis_own_tries_are_told() {
 /// waits for it is joined instead of queued.
 #[tokio::test(start_paused = true)]
 async fn twenty_thousand_deltas_reach_a_slow_reader_whole_and_in_order() {
-    let mut stage = Stage::with(Age::Current, 1, ExecutionError::Error, 4 * 1024).await;
+    let mut stage = Fixture::with(CliVersion::Current, 1, ExecutionError::Error, 4 * 1024).await;
     let id = stage.prompt("P1 @many").await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(stage.editor.stop(id).await, "end_turn");
@@ -49,11 +49,11 @@ async fn twenty_thousand_deltas_reach_a_slow_reader_whole_and_in_order() {
 #[tokio::test(start_paused = true)]
 async fn tools_are_shown_to_their_end_however_it_comes() {
     for age in AGES {
-        let mut stage = Stage::open(age).await;
+        let mut stage = Fixture::open(age).await;
         for word in ["@tool", "@free", "@early", "@withdraw", "@tool @cut", "@tool @slow"] {
             stage.runs_well(&format!("P1 {word}")).await;
         }
-        stage.editor.mood = crate::editor::Mood::Option("reject");
+        stage.editor.mood = crate::editor::UserBehaviour::Option("reject");
         stage.runs_well("P2 @tool").await;
         let calls = stage.editor.updates("tool_call_update");
         let last = calls.iter().rev().find_map(|call| call["status"].as_str());

@@ -59,7 +59,7 @@ fn of_a_stream_thrown_away_from_a_block_on_the_blocks_before_it_stand() {
     let events = talk.line(thrown_away(1));
     assert_eq!(
         names(&events),
-        ["text_came", "answer_abandoned", "step_started", "text_came", "model_answered"]
+        ["text_delta", "answer_abandoned", "step_started", "text_delta", "model_answered"]
     );
     talk.line(whole("m2", json!([words("and on")])));
     talk.line(result(&prompt));
@@ -71,7 +71,7 @@ fn a_stream_thrown_away_whole_is_another_try_of_the_same_step() {
     let (mut talk, prompt) = Talk::begun();
     talk.line(stream_begins("m1"));
     talk.line(piece(0, "void"));
-    assert_eq!(names(&talk.line(thrown_away(0))), ["text_came", "answer_abandoned"]);
+    assert_eq!(names(&talk.line(thrown_away(0))), ["text_delta", "answer_abandoned"]);
     // One of which nothing was shown is given up without a word.
     talk.line(stream_begins("m2"));
     assert_eq!(talk.line(thrown_away(0)), []);
@@ -90,7 +90,7 @@ fn a_thrown_away_end_of_which_nothing_was_shown_voids_nothing() {
     let (mut talk, _) = Talk::begun();
     talk.line(stream_begins("m1"));
     talk.line(piece(0, "kept"));
-    assert_eq!(names(&talk.line(thrown_away(1))), ["text_came", "model_answered"]);
+    assert_eq!(names(&talk.line(thrown_away(1))), ["text_delta", "model_answered"]);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_retry_voids_what_was_shown_of_the_try_and_its_success_is_told() {
     let events = talk.line(retry.clone());
     assert_eq!(
         names(&events),
-        ["text_came", "answer_abandoned", "fault_raised", "retry_scheduled"]
+        ["text_delta", "answer_abandoned", "fault_raised", "retry_scheduled"]
     );
     assert_eq!(
         names(&talk.line(retry)),
@@ -142,7 +142,7 @@ fn what_a_command_of_the_clis_own_prints_is_an_answer() {
     assert_eq!(talk.line(printed("a plain note")), []);
     assert_eq!(talk.line(printed("<local-command-stdout> </local-command-stdout>")), []);
     let output = printed("<local-command-stdout>3 files</local-command-stdout>");
-    assert_eq!(names(&talk.line(output)), ["step_started", "text_came", "model_answered"]);
+    assert_eq!(names(&talk.line(output)), ["step_started", "text_delta", "model_answered"]);
     let ended = talk.line(result(&prompt));
     assert_eq!(names(&ended), ["turn_ended"]);
     assert_eq!(talk.shown(), "3 files");
@@ -154,7 +154,7 @@ fn words_of_a_result_are_shown_when_no_others_came() {
     let mut line = result(&prompt);
     line["result"] = json!("said at the end");
     let events = talk.line(line);
-    assert_eq!(names(&events), ["step_started", "text_came", "model_answered", "turn_ended"]);
+    assert_eq!(names(&events), ["step_started", "text_delta", "model_answered", "turn_ended"]);
     assert_eq!(talk.shown(), "said at the end");
 }
 
@@ -170,7 +170,7 @@ fn what_the_cli_says_by_itself_while_our_prompt_waits_is_kept_beside_it_and_is_b
     talk.line(whole("own", json!([words("by the way ")])));
     talk.line(whole("own", json!([words(&long)])));
     let events = talk.line(json!({"type": "result", "subtype": "success"}));
-    let [Event::Noted { topic, data }] = &*events else { panic!("{events:?}") };
+    let [Event::Annotated { topic, data }] = &*events else { panic!("{events:?}") };
     assert_eq!(topic, "claude.aside");
     let text = data["text"].as_str().unwrap();
     assert!(text.starts_with("by the way xxx"), "{text}");

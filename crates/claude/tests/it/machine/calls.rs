@@ -12,7 +12,7 @@ use super::*;
 /// The outcome in the last of these events that has one.
 fn outcome(events: &[Event]) -> Outcome {
     let mut ended = events.iter().rev().filter_map(|event| match event {
-        Event::CallEnded { outcome, .. } => Some(outcome.clone()),
+        Event::ToolCallEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,
     });
     ended.next().unwrap_or_else(|| panic!("no call ended: {events:?}"))
@@ -144,7 +144,10 @@ fn a_question_withdrawn_when_no_turn_runs_is_nobodys() {
 fn a_question_about_a_whole_answer_completes_it() {
     let (mut talk, _) = Talk::begun();
     talk.line(whole("m1", json!([call("t1", "Bash", json!({}))])));
-    assert_eq!(names(&talk.line(may_use("r1", "t1", "Bash"))), ["model_answered", "call_started"]);
+    assert_eq!(
+        names(&talk.line(may_use("r1", "t1", "Bash"))),
+        ["model_answered", "tool_call_started"]
+    );
     assert_eq!(talk.permitted().as_deref(), Some("allow"));
     assert_eq!(talk.line(may_use("r2", "t1", "Bash")), [], "it runs already");
     assert_eq!(talk.permitted().as_deref(), Some("allow"));
@@ -157,7 +160,7 @@ fn what_a_tool_gave_before_its_answer_was_complete_is_not_lost() {
     talk.line(whole("m1", json!([call("t1", "Read", json!({}))])));
     assert_eq!(talk.line(gave("t1", json!("early"))), []);
     let events = talk.line(stream_ends());
-    assert_eq!(names(&events), ["model_answered", "call_started", "call_ended"]);
+    assert_eq!(names(&events), ["model_answered", "tool_call_started", "tool_call_ended"]);
     assert_eq!(data(&events), json!("early"));
     assert_eq!(talk.line(gave("t1", json!("again"))), [], "one outcome is enough");
     assert_eq!(talk.line(gave("t9", json!("whose?"))), [], "a call nobody made has none");
@@ -170,14 +173,14 @@ fn a_result_of_an_unknown_call_does_not_complete_an_answer() {
     assert_eq!(talk.line(gave("t9", json!("whose?"))), []);
     assert_eq!(
         names(&talk.line(gave("t1", json!("mine")))),
-        ["model_answered", "call_started", "call_ended"]
+        ["model_answered", "tool_call_started", "tool_call_ended"]
     );
 }
 
 #[test]
 fn a_turn_that_is_being_cancelled_asks_nobody_and_denies_at_once() {
     let (mut talk, _) = calling(Mode::Approval, "Bash");
-    talk.ask(Ask::Cancel { reason: None });
+    talk.ask(CommandBody::Cancel { reason: None });
     assert_eq!(talk.line(may_use("r1", "t1", "Bash")), []);
     assert_eq!(talk.permitted().as_deref(), Some("deny"));
     let mut failed = gave("t1", json!("stopped"));
@@ -193,7 +196,7 @@ fn a_call_of_a_sub_agent_is_asked_about_under_a_name_of_its_own() {
     assert_eq!((first.len(), second.len()), (1, 1));
     assert_ne!(first[0].0, second[0].0);
     let question = QuestionId(first[0].0.as_str().into());
-    talk.ask(Ask::Decide {
+    talk.ask(CommandBody::Decide {
         question,
         decision: Decision::Allow,
         note: None,
@@ -222,7 +225,7 @@ fn the_person_reads_why_the_cli_asks_and_asked_twice_is_two_questions() {
 fn a_call_denied_by_policy_or_by_the_clis_own_rules_ends_denied() {
     let (mut talk, _) = calling(Mode::Readonly, "Bash");
     let events = talk.line(may_use("r1", "t1", "Bash"));
-    assert_eq!(names(&events), ["call_ended"]);
+    assert_eq!(names(&events), ["tool_call_ended"]);
     assert_eq!(fault(&events), Kind::DeniedByPolicy);
     assert_eq!(talk.permitted().as_deref(), Some("deny"));
 
@@ -232,7 +235,7 @@ fn a_call_denied_by_policy_or_by_the_clis_own_rules_ends_denied() {
     let mut failed = gave("t1", json!("no"));
     failed["message"]["content"][0]["is_error"] = json!(true);
     let events = talk.line(failed);
-    assert_eq!(names(&events), ["call_ended"], "it never ran");
+    assert_eq!(names(&events), ["tool_call_ended"], "it never ran");
     assert_eq!(fault(&events), Kind::DeniedByPolicy);
 }
 
@@ -250,7 +253,7 @@ fn a_result_for_a_call_that_is_asked_about_closes_its_question() {
     let (mut talk, _) = calling(Mode::Approval, "Bash");
     talk.line(may_use("r1", "t1", "Bash"));
     let events = talk.line(gave("t1", json!("whatever")));
-    assert_eq!(names(&events), ["question_answered", "call_ended"]);
+    assert_eq!(names(&events), ["question_answered", "tool_call_ended"]);
     assert_eq!(fault(&events), Kind::Cancelled);
 }
 
@@ -259,19 +262,21 @@ fn a_question_that_is_open_when_the_next_answer_begins_is_closed() {
     let (mut talk, _) = calling(Mode::Approval, "Bash");
     talk.line(may_use("r1", "t1", "Bash"));
     let events = talk.line(stream_begins("m2"));
-    assert_eq!(names(&events), ["question_answered", "call_ended", "step_started"]);
+    assert_eq!(names(&events), ["question_answered", "tool_call_ended", "step_started"]);
 }
 
 #[test]
 fn a_call_the_cli_runs_without_asking_counts_as_running_after_a_while() {
     let (mut talk, _) = calling(Mode::Approval, "Read");
-    let wake = talk.machine.wake(&Patience::default()).unwrap();
+    let wake = talk.machine.wake(&CliTimeouts::default()).unwrap();
     assert_eq!(wake.since(talk.now), Duration::from_millis(200));
     assert_eq!(talk.later(Duration::from_millis(199)), []);
-    assert_eq!(names(&talk.later(Duration::from_millis(1))), ["call_started"]);
+    assert_eq!(names(&talk.later(Duration::from_millis(1))), ["tool_call_started"]);
     assert_eq!(talk.later(Duration::from_millis(200)), []);
     let events = talk.line(gave("t1", json!("read")));
-    let Some(Event::CallEnded { duration_ms, .. }) = events.last() else { panic!("{events:?}") };
+    let Some(Event::ToolCallEnded { duration_ms, .. }) = events.last() else {
+        panic!("{events:?}")
+    };
     assert_eq!(*duration_ms, 200);
 }
 
@@ -286,7 +291,7 @@ fn a_call_that_waits_for_a_person_is_not_counted_as_running() {
 fn an_open_call_whose_turn_goes_on_has_an_unknown_outcome() {
     let (mut talk, _) = calling(Mode::Auto, "Bash");
     let events = talk.line(stream_begins("m2"));
-    assert_eq!(names(&events), ["call_ended", "step_started"]);
+    assert_eq!(names(&events), ["tool_call_ended", "step_started"]);
     assert_eq!(fault(&events), Kind::OutcomeUnknown);
 }
 
@@ -302,7 +307,7 @@ fn requests_we_do_not_know_are_refused_and_answers_to_none_of_ours_are_dropped()
         "request_id": id, "subtype": subtype, "error": "no"}})
     };
     assert_eq!(talk.line(answered("r9", "error")), []);
-    talk.ask(Ask::Settings {
+    talk.ask(CommandBody::Settings {
         settings: Box::new(Settings { model: "other".into(), ..Settings::default() }),
     });
     let ids: Vec<String> =

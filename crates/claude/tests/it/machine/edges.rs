@@ -12,7 +12,7 @@ fn a_turn_carries_the_trace_that_its_own_message_brought() {
     let mut talk = Talk::open();
     let traces = [Trace::from_random(21), Trace::from_random(22)];
     for (index, trace) in traces.into_iter().enumerate() {
-        let ask = Ask::Message { content: vec![Block::Text("go".to_owned())] };
+        let ask = CommandBody::Message { content: vec![Block::Text("go".to_owned())] };
         let id = format!("m{index}").into();
         talk.input(Input::Command(Command { id, by: "ada".into(), trace, ask }));
     }
@@ -145,14 +145,14 @@ fn each_of_our_requests_has_a_name_of_its_own() {
     let mut requests = BTreeSet::new();
     let mut count = 0;
     for _ in 0..2 {
-        talk.later(Patience::default().silence);
+        talk.later(CliTimeouts::default().silence);
         for line in talk.sent().iter().filter(|line| line["type"] == "control_request") {
             requests.insert(line["request_id"].to_string());
             count += 1;
         }
         talk.line(stream_begins("m1"));
     }
-    talk.ask(Ask::Cancel { reason: None });
+    talk.ask(CommandBody::Cancel { reason: None });
     for line in talk.sent().iter().filter(|line| line["type"] == "control_request") {
         requests.insert(line["request_id"].to_string());
         count += 1;
@@ -180,14 +180,14 @@ fn what_the_cli_understands_is_told_when_it_has_said_so_and_not_when_it_refuses(
     talk.say("hello");
     let id = requested(&talk, "initialize").unwrap();
     let events = talk.line(told(&id, "success", commands.clone()));
-    let [Event::Noted { topic, data }] = &events[..] else { panic!("{events:?}") };
+    let [Event::Annotated { topic, data }] = &events[..] else { panic!("{events:?}") };
     assert_eq!(topic, "claude.commands");
     assert_eq!(data["commands"][0]["name"], "compact");
     let mut talk = Talk::open();
     talk.say("hello");
     let id = requested(&talk, "initialize").unwrap();
     assert_eq!(talk.line(told(&id, "error", commands.clone())), []);
-    talk.ask(Ask::Cancel { reason: None });
+    talk.ask(CommandBody::Cancel { reason: None });
     let id = requested(&talk, "interrupt").unwrap();
     assert_eq!(talk.line(told(&id, "success", commands)), [], "that is no list of commands");
 }
@@ -206,7 +206,7 @@ fn a_turn_of_the_clis_own_is_named_after_its_number() {
 fn a_cancel_is_repeated_when_the_state_of_the_prompt_says_that_it_has_begun() {
     let mut talk = Talk::open();
     let prompt = talk.say("hello");
-    talk.ask(Ask::Cancel { reason: None });
+    talk.ask(CommandBody::Cancel { reason: None });
     talk.line(json!({"type": "command_lifecycle", "command_uuid": prompt, "state": "started"}));
     assert!(requested(&talk, "interrupt").is_some());
 }
@@ -231,7 +231,7 @@ fn a_conversation_is_begun_anew_only_if_the_cli_has_none_and_told_only_if_someth
     let other = gone().with(Fact::StderrTail, "no space left on device");
     assert!(is_over(&talk.input(Input::Exited { life: 2, fault: other })));
     let mut talk = resuming();
-    talk.ask(Ask::Cancel { reason: None });
+    talk.ask(CommandBody::Cancel { reason: None });
     assert!(is_over(&talk.input(Input::Exited { life: 2, fault: lost() })), "nobody wants it");
 }
 
@@ -255,15 +255,15 @@ fn a_silence_is_told_with_the_limit_it_broke_and_how_long_it_was() {
         let limit = fault.detail().text(Fact::LimitName).unwrap_or_default().to_owned();
         (limit, fault.detail().number(Fact::TimeoutMs))
     };
-    let patience = Patience::default();
+    let timeouts = CliTimeouts::default();
     let mut talk = Talk::open();
     talk.say("hello");
-    let events = talk.later(patience.start);
+    let events = talk.later(timeouts.start);
     assert_eq!(silence(&events).0, "start");
     let (mut talk, _) = Talk::begun();
-    assert_eq!(talk.later(patience.silence), [], "it is asked for a sign of life");
-    let (limit, took) = silence(&talk.later(patience.probe));
-    let all = i64::try_from((patience.silence + patience.probe).as_millis()).unwrap();
+    assert_eq!(talk.later(timeouts.silence), [], "it is asked for a sign of life");
+    let (limit, took) = silence(&talk.later(timeouts.probe));
+    let all = i64::try_from((timeouts.silence + timeouts.probe).as_millis()).unwrap();
     assert_eq!((limit.as_str(), took), ("probe", Some(all)));
 }
 
@@ -292,5 +292,5 @@ fn a_result_that_is_said_again_is_no_echo_of_our_prompt() {
     let mut line = gave("t1", json!("1"));
     (line["isReplay"], line["uuid"]) = (json!(true), json!("another"));
     let events = talk.line(line);
-    assert!(names(&events).iter().any(|name| name == "call_ended"), "{events:?}");
+    assert!(names(&events).iter().any(|name| name == "tool_call_ended"), "{events:?}");
 }

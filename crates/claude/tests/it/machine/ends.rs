@@ -168,7 +168,7 @@ fn a_turn_of_the_clis_own_takes_no_stamped_line_and_ends_with_an_unstamped_resul
 fn a_cancel_that_came_too_early_is_repeated_when_the_turn_begins() {
     let mut talk = Talk::open();
     let prompt = talk.say("hello");
-    talk.ask(Ask::Cancel { reason: None });
+    talk.ask(CommandBody::Cancel { reason: None });
     assert_eq!(talk.sent().len(), 1);
     talk.line(init(&[&prompt]));
     assert_eq!(talk.sent()[0]["request"]["subtype"], "interrupt");
@@ -182,13 +182,13 @@ fn a_cancel_that_came_too_early_is_repeated_when_the_turn_begins() {
 #[test]
 fn a_cli_that_lives_but_does_nothing_for_the_turn_is_given_up() {
     let (mut talk, _) = Talk::begun();
-    let patience = Patience::default();
+    let timeouts = CliTimeouts::default();
     let mut ended = Vec::new();
     let mut waited = Duration::ZERO;
     while ended.is_empty() {
-        assert!(waited <= patience.quiet, "it is never given up");
-        ended = talk.later(patience.probe);
-        waited += patience.probe;
+        assert!(waited <= timeouts.quiet, "it is never given up");
+        ended = talk.later(timeouts.probe);
+        waited += timeouts.probe;
         // Every sign of life it is asked for, it gives.
         for line in talk.sent() {
             let id = line["request_id"].clone();
@@ -197,14 +197,14 @@ fn a_cli_that_lives_but_does_nothing_for_the_turn_is_given_up() {
         }
     }
     assert_eq!(end(&ended), (StopReason::Failed, Some(Kind::CliSilent)));
-    assert_eq!(waited, patience.quiet);
+    assert_eq!(waited, timeouts.quiet);
 }
 
 #[test]
 fn nothing_is_waited_for_while_nothing_is_asked_of_the_cli() {
     let (mut talk, prompt) = Talk::begun();
     talk.line(result(&prompt));
-    assert_eq!(talk.machine.wake(&Patience::default()), None);
+    assert_eq!(talk.machine.wake(&CliTimeouts::default()), None);
     assert!(talk.machine.is_idle());
     assert_eq!(talk.later(Duration::from_secs(86_400)), []);
     assert_eq!(talk.input(Input::Exited { life: 1, fault: gone() }), []);
@@ -224,7 +224,7 @@ fn a_turn_whose_writer_died_is_sealed_and_its_question_closed() {
     let Event::SessionResumed { sealed } = &events[0] else { panic!("{events:?}") };
     assert_eq!(sealed.len(), 1, "of three one ran");
     assert_eq!(end(&events), (StopReason::Failed, Some(Kind::CliExited)));
-    let ended = events.iter().filter(|event| matches!(event, Event::CallEnded { .. })).count();
+    let ended = events.iter().filter(|event| matches!(event, Event::ToolCallEnded { .. })).count();
     assert_eq!(ended, 3);
     assert!(next.machine.is_idle());
 }
@@ -248,7 +248,7 @@ fn a_turn_of_which_nothing_was_answered_is_asked_again_unless_it_was_cancelled()
     let mut next = talk.taken_up();
     assert_eq!(names(&next.input(Input::Resumed)), ["session_resumed"]);
     assert!(next.sent().iter().any(|line| line["type"] == "user"));
-    talk.ask(Ask::Cancel { reason: None });
+    talk.ask(CommandBody::Cancel { reason: None });
     let mut next = talk.taken_up();
     assert_eq!(end(&next.input(Input::Resumed)), (StopReason::Cancelled, None));
     assert_eq!(next.actions, []);
@@ -306,7 +306,7 @@ fn a_message_that_waits_when_the_engine_stops_is_left_as_a_turn_that_has_begun()
 fn a_session_that_cannot_go_on_ends_its_turn_and_its_process() {
     let (mut talk, _) = Talk::begun();
     let full = Fault::new(Kind::JournalFull, Operation::AppendRecords);
-    let events = talk.input(Input::Halted { fault: full });
+    let events = talk.input(Input::Aborted { fault: full });
     assert_eq!(end(&events).0, StopReason::Failed);
     assert_eq!(talk.actions[0], Action::Kill { life: 1 });
 }

@@ -1,6 +1,6 @@
 //! Permission modes: the one a session is set to is the one in force, whoever changed it.
 
-use budao_claude::{arguments, gate};
+use budao_claude::{arguments, permissions};
 use budao_core::event::{Decision, QuestionId};
 use serde_json::json;
 
@@ -14,10 +14,10 @@ fn recorded(events: &[Event]) -> Option<Mode> {
     })
 }
 
-fn set(mode: Mode) -> Ask {
+fn set(mode: Mode) -> CommandBody {
     let permissions = Permissions { mode, ..Permissions::default() };
     let settings = Box::new(Settings { permissions, ..Settings::default() });
-    Ask::Settings { settings }
+    CommandBody::Settings { settings }
 }
 
 fn status(mode: &str) -> Value {
@@ -56,7 +56,7 @@ fn planned() -> Talk {
 fn decide(talk: &mut Talk, decision: Decision) {
     let question = QuestionId("ask_call_1_1_1".into());
     let (note, arguments, digest) = (None, None, None);
-    talk.ask(Ask::Decide { question, decision, note, arguments, digest });
+    talk.ask(CommandBody::Decide { question, decision, note, arguments, digest });
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_cli_is_always_told_the_mode_it_starts_in() {
         for launch in [budao_claude::Launch::Fresh, budao_claude::Launch::Resume] {
             let session = SessionId(Uuid::from_u128(7));
             let settings = settings.clone();
-            let start = budao_claude::Start { session, launch, settings, mcp_servers: None };
+            let start = budao_claude::LaunchSpec { session, launch, settings, mcp_servers: None };
             let args = arguments(&start);
             let at = args.iter().position(|arg| arg == "--permission-mode").expect("it is passed");
             assert_eq!(args[at + 1], word, "{launch:?}");
@@ -84,7 +84,7 @@ fn a_mode_the_cli_reports_is_the_sessions_mode() {
     assert_eq!(recorded(&talk.line(status("plan"))), None, "said again");
     let events = talk.line(status("acceptEdits"));
     assert_eq!(recorded(&events), Some(Mode::Approval));
-    assert_eq!(talk.machine.session().settings.extra[gate::MODE], "acceptEdits");
+    assert_eq!(talk.machine.session().settings.extra[permissions::MODE], "acceptEdits");
     talk.line(result(&prompt));
     // An older CLI says it only when a turn begins.
     let prompt = talk.say("again");

@@ -6,12 +6,12 @@ use budao_core::{
     Fault, Lang,
     fault::{Fact, Kind, Operation},
 };
-use budao_mcp::State;
-use budao_smcp::computer::{Computer, Record, Values};
+use budao_mcp::ServerState;
+use budao_smcp::computer::{CallRecord, Computer, ValueSource};
 use serde_json::{Value, json};
 
-use super::super::show::{Show, record_object, state_object};
-use crate::words::say;
+use super::super::show::{Printer, record_object, state_object};
+use crate::texts::localize;
 
 /// How long a call from here may take.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
@@ -19,29 +19,29 @@ const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// Whether the computer goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    On,
-    End,
+    Continue,
+    Stop,
 }
 
 /// A computer and whoever talks to it.
-pub(super) struct Desk<'a> {
+pub(super) struct CommandHandler<'a> {
     pub(super) computer: &'a Computer,
-    pub(super) values: &'a dyn Values,
-    pub(super) show: Show<'a>,
+    pub(super) values: &'a dyn ValueSource,
+    pub(super) show: Printer<'a>,
 }
 
-impl Desk<'_> {
+impl CommandHandler<'_> {
     /// Does what a line says. What fails is told, and the computer goes on.
     pub(super) async fn perform(&self, line: &str) -> Flow {
         let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let rest = rest.trim();
         let done = match word {
             "" => Ok(()),
-            "quit" | "exit" => return Flow::End,
+            "quit" | "exit" => return Flow::Stop,
             "help" | "?" => self.help(),
-            "status" => self.told(&self.status()),
-            "tools" => self.told(&self.tools()),
-            "history" => self.told(&self.history()),
+            "status" => self.print_text(&self.status()),
+            "tools" => self.print_text(&self.tools()),
+            "history" => self.print_text(&self.history()),
             "call" => self.call(rest).await,
             "add" => self.add(rest).await,
             "remove" => self.named(rest, self.computer.remove(rest)).await,
@@ -51,17 +51,21 @@ impl Desk<'_> {
             "leave" => self.computer.leave().await.map(|()| self.fine()),
             other => self.usage(&format!(
                 "{other}: {}",
-                say(self.show.lang, "no such command; see `help`", "没有这个命令；请看 `help`")
+                localize(
+                    self.show.lang,
+                    "no such command; see `help`",
+                    "没有这个命令；请看 `help`"
+                )
             )),
         };
         if let Err(fault) = done {
             self.show.fault(fault);
         }
-        Flow::On
+        Flow::Continue
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "it stands among commands that can fail")]
-    fn told(&self, text: &str) -> Result<(), Fault> {
+    fn print_text(&self, text: &str) -> Result<(), Fault> {
         self.show.terminal.data(text);
         Ok(())
     }
@@ -84,7 +88,7 @@ impl Desk<'_> {
     }
 
     fn fine(&self) {
-        self.show.remark(say(self.show.lang, "done", "完成"), &json!({ "done": true }));
+        self.show.remark(localize(self.show.lang, "done", "完成"), &json!({ "done": true }));
     }
 
     /// Something that wants a name.
@@ -94,7 +98,7 @@ impl Desk<'_> {
         action: impl Future<Output = Result<(), Fault>>,
     ) -> Result<(), Fault> {
         if name.is_empty() {
-            return self.usage(say(
+            return self.usage(localize(
                 self.show.lang,
                 "a name is missing; see `help`",
                 "缺少名称；请看 `help`",
@@ -104,7 +108,7 @@ impl Desk<'_> {
     }
 
     fn status(&self) -> String {
-        let word = |en, zh| say(self.show.lang, en, zh);
+        let word = |en, zh| localize(self.show.lang, en, zh);
         let room = self.computer.room();
         if self.show.as_json {
             let states = self.computer.states();
@@ -116,12 +120,12 @@ impl Desk<'_> {
         let mut text = format!("{} {room}\n", word("room", "房间"));
         for (id, state) in self.computer.states() {
             let words = match state {
-                State::Starting => word("starting", "正在启动").to_owned(),
-                State::Ready { tools } => {
+                ServerState::Starting => word("starting", "正在启动").to_owned(),
+                ServerState::Ready { tools } => {
                     format!("{} ({tools} {})", word("ready", "就绪"), word("tools", "个工具"))
                 }
-                State::Stopped => word("stopped", "已停止").to_owned(),
-                State::Down { fault, again_in } => {
+                ServerState::Stopped => word("stopped", "已停止").to_owned(),
+                ServerState::Down { fault, again_in } => {
                     let again = |wait: Duration| {
                         format!(", {} {:.0} s", word("again in", "重试于"), wait.as_secs_f64())
                     };
@@ -148,11 +152,11 @@ impl Desk<'_> {
     }
 
     fn history(&self) -> String {
-        let line = |record: &Record| {
+        let line = |record: &CallRecord| {
             if self.show.as_json {
                 return format!("{}\n", record_object(record));
             }
-            let Record { at, server, tool, parameters, .. } = record;
+            let CallRecord { at, server, tool, parameters, .. } = record;
             let ended = record.error.map_or_else(|| "ok".to_owned(), |code| code.to_string());
             let took = record.took.as_millis();
             format!("{at}  {ended}  {took} ms  {server} {tool} {parameters}\n")
@@ -186,7 +190,7 @@ impl Desk<'_> {
             })?
         };
         let id = self.computer.add(&json(&text)?, self.values).await?;
-        let words = format!("{} {id}", say(self.show.lang, "added", "已添加"));
+        let words = format!("{} {id}", localize(self.show.lang, "added", "已添加"));
         self.show.remark(&words, &json!({ "added": id }));
         Ok(())
     }
@@ -199,7 +203,7 @@ fn json(text: &str) -> Result<Value, Fault> {
 }
 
 fn help(lang: Lang) -> &'static str {
-    say(
+    localize(
         lang,
         "status               the room, and what each server is up to
 tools                the tools that are offered

@@ -9,13 +9,13 @@ use budao_core::{
     Fault, Lang,
     fault::{Fact, Kind, Operation},
 };
-use budao_smcp::computer::{Answer, Confirm, Question};
+use budao_smcp::computer::{Confirmation, Confirmer, Question};
 use serde_json::Value;
 
 use super::console::Console;
 use crate::{
-    program::{self, Trouble},
-    words::say,
+    program::{self, ProgramError},
+    texts::localize,
 };
 
 /// Bytes of an answer that are read.
@@ -24,8 +24,8 @@ const ANSWER_MAX: usize = 16 * 1024;
 /// Letters of a reason that are told.
 const REASON_MAX: usize = 300;
 
-fn unanswered(why: impl Into<String>) -> Answer {
-    Answer::Unanswered(why.into())
+fn unanswered(why: impl Into<String>) -> Confirmation {
+    Confirmation::Unanswered(why.into())
 }
 
 /// A reason that is not empty and not long.
@@ -36,20 +36,22 @@ fn reason(text: &str) -> Option<String> {
 
 /// Asks whoever is at the terminal.
 #[derive(Debug)]
-pub(super) struct AtTerminal {
+pub(super) struct TerminalConfirmer {
     pub(super) console: Console,
     pub(super) lang: Lang,
 }
 
 #[async_trait]
-impl Confirm for AtTerminal {
-    async fn confirm(&self, question: &Question<'_>) -> Answer {
+impl Confirmer for TerminalConfirmer {
+    async fn confirm(&self, question: &Question<'_>) -> Confirmation {
         let Question { bundle_id, tool, params, .. } = question;
-        let may = say(self.lang, "may it run?", "是否允许执行？");
+        let may = localize(self.lang, "may it run?", "是否允许执行？");
         let words = format!("{bundle_id} {tool} {params}\n{may} [y/N] ");
         match self.console.ask(words, false).await {
-            Some(answer) if matches!(answer.as_str(), "y" | "Y" | "yes" | "是") => Answer::Yes,
-            Some(_) => Answer::No(None),
+            Some(answer) if matches!(answer.as_str(), "y" | "Y" | "yes" | "是") => {
+                Confirmation::Yes
+            }
+            Some(_) => Confirmation::No(None),
             None => unanswered("nobody at the computer could be asked"),
         }
     }
@@ -57,12 +59,12 @@ impl Confirm for AtTerminal {
 
 /// Asks a program: the question on its input, its end is the answer.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct ProgramConfirmer {
     pub(super) words: Vec<String>,
     pub(super) limit: Duration,
 }
 
-impl Program {
+impl ProgramConfirmer {
     /// # Errors
     /// If it is no command.
     pub(super) fn new(command: &str, limit: Duration) -> Result<Self, Fault> {
@@ -73,17 +75,17 @@ impl Program {
 }
 
 #[async_trait]
-impl Confirm for Program {
-    async fn confirm(&self, question: &Question<'_>) -> Answer {
+impl Confirmer for ProgramConfirmer {
+    async fn confirm(&self, question: &Question<'_>) -> Confirmation {
         let input = format!("{}\n", question.to_json());
         let (program, args) = (&self.words[0], &self.words[1..]);
         let ended = program::run(program, args, input.as_bytes(), self.limit).await;
         let ended = match ended {
             Ok(ended) => ended,
-            Err(Trouble::NotRun(why)) => {
+            Err(ProgramError::NotStarted(why)) => {
                 return unanswered(format!("the program that decides could not be run: {why}"));
             }
-            Err(Trouble::TooSlow) => {
+            Err(ProgramError::TimedOut) => {
                 let seconds = self.limit.as_secs();
                 return unanswered(format!(
                     "the program that decides said nothing for {seconds} s"
@@ -91,8 +93,8 @@ impl Confirm for Program {
             }
         };
         match ended.code {
-            Some(0) => Answer::Yes,
-            Some(1) => Answer::No(reason(ended.said.lines().next().unwrap_or_default())),
+            Some(0) => Confirmation::Yes,
+            Some(1) => Confirmation::No(reason(ended.said.lines().next().unwrap_or_default())),
             Some(code) => unanswered(format!("the program that decides ended with status {code}")),
             None => unanswered("the program that decides was killed"),
         }
@@ -101,13 +103,13 @@ impl Confirm for Program {
 
 /// Asks a service: the question by post, `{"allow": true}` is a yes.
 #[derive(Debug)]
-pub(super) struct Service {
+pub(super) struct ServiceConfirmer {
     client: reqwest::Client,
     url: reqwest::Url,
     limit: Duration,
 }
 
-impl Service {
+impl ServiceConfirmer {
     /// # Errors
     /// If it is no address.
     pub(super) fn new(url: &str, limit: Duration) -> Result<Self, Fault> {
@@ -126,7 +128,7 @@ impl Service {
         Ok(Self { client: client.map_err(|_| wrong())?, url, limit })
     }
 
-    async fn ask(&self, question: &Question<'_>) -> Result<Answer, reqwest::Error> {
+    async fn ask(&self, question: &Question<'_>) -> Result<Confirmation, reqwest::Error> {
         let request = self.client.post(self.url.clone()).json(&question.to_json());
         let mut response = request.send().await?;
         let status = response.status();
@@ -145,9 +147,9 @@ impl Service {
         }
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         Ok(match answer.get("allow").and_then(Value::as_bool) {
-            Some(true) => Answer::Yes,
+            Some(true) => Confirmation::Yes,
             Some(false) => {
-                Answer::No(answer.get("reason").and_then(Value::as_str).and_then(reason))
+                Confirmation::No(answer.get("reason").and_then(Value::as_str).and_then(reason))
             }
             None => unanswered("what the service that decides answered is no decision"),
         })
@@ -155,8 +157,8 @@ impl Service {
 }
 
 #[async_trait]
-impl Confirm for Service {
-    async fn confirm(&self, question: &Question<'_>) -> Answer {
+impl Confirmer for ServiceConfirmer {
+    async fn confirm(&self, question: &Question<'_>) -> Confirmation {
         match tokio::time::timeout(self.limit, self.ask(question)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) if error.is_connect() => {
@@ -190,14 +192,14 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(300);
     const LONG: Duration = Duration::from_secs(30);
 
-    async fn asked(confirm: &dyn Confirm) -> Option<String> {
+    async fn asked(confirm: &dyn Confirmer) -> Option<String> {
         let params = json!({ "path": "/" });
         let question = Question { req_id: "r", bundle_id: "s", tool: "t", params: &params };
         confirm.confirm(&question).await.refusal()
     }
 
     async fn program(command: &str, limit: Duration) -> Option<String> {
-        asked(&Program::new(command, limit).unwrap()).await
+        asked(&ProgramConfirmer::new(command, limit).unwrap()).await
     }
 
     #[tokio::test]
@@ -218,7 +220,9 @@ mod tests {
         }
         let hangs = program("sleep 1000", SHORT).await.unwrap();
         assert!(hangs.contains("said nothing"), "{hangs}");
-        assert!(Program::new("", LONG).is_err() && Program::new("'", LONG).is_err());
+        assert!(
+            ProgramConfirmer::new("", LONG).is_err() && ProgramConfirmer::new("'", LONG).is_err()
+        );
     }
 
     /// Answers one request with these bytes, or not at all.
@@ -238,7 +242,7 @@ mod tests {
             }
             std::future::pending::<()>().await;
         };
-        let service = Service::new(&url, limit).unwrap();
+        let service = ServiceConfirmer::new(&url, limit).unwrap();
         tokio::select! {
             answer = asked(&service) => answer,
             () = serving => unreachable!("it serves for ever"),
@@ -266,8 +270,12 @@ mod tests {
         }
         let hangs = service(None, SHORT).await.unwrap();
         assert!(hangs.contains("said nothing"), "{hangs}");
-        let nobody = asked(&Service::new("http://127.0.0.1:1/", LONG).unwrap()).await.unwrap();
+        let nobody =
+            asked(&ServiceConfirmer::new("http://127.0.0.1:1/", LONG).unwrap()).await.unwrap();
         assert!(nobody.contains("cannot be reached"), "{nobody}");
-        assert!(Service::new("ftp://x", LONG).is_err() && Service::new("x", LONG).is_err());
+        assert!(
+            ServiceConfirmer::new("ftp://x", LONG).is_err()
+                && ServiceConfirmer::new("x", LONG).is_err()
+        );
     }
 }

@@ -18,13 +18,13 @@ pub struct Input {
     pub description: String,
     /// How it is found out.
     #[serde(flatten)]
-    pub sort: Sort,
+    pub sort: InputKind,
 }
 
 /// How an input is found out.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
-pub enum Sort {
+pub enum InputKind {
     /// Somebody writes it.
     PromptString {
         /// If nobody does.
@@ -37,7 +37,7 @@ pub enum Sort {
     /// Somebody chooses it.
     PickString {
         /// From these.
-        options: Vec<Choice>,
+        options: Vec<PickOption>,
         /// If nobody does.
         #[serde(default)]
         default: Option<String>,
@@ -54,7 +54,7 @@ pub enum Sort {
 
 /// One of several values.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Choice {
+pub struct PickOption {
     /// What is shown.
     pub label: String,
     /// What is meant.
@@ -64,8 +64,8 @@ pub struct Choice {
 pub(super) fn read_input(key: &str, raw: &Value) -> Result<Input, Fault> {
     let input: Input = serde_json::from_value(raw.clone())
         .map_err(|error| because(wrong(key, "an input"), &error))?;
-    if let Sort::PickString { options, default } = &input.sort {
-        let is_whole = |choice: &Choice| !choice.label.is_empty() && !choice.value.is_empty();
+    if let InputKind::PickString { options, default } = &input.sort {
+        let is_whole = |choice: &PickOption| !choice.label.is_empty() && !choice.value.is_empty();
         if !options.iter().all(is_whole) {
             return Err(wrong(&format!("{key}.options"), "labels and values that are not empty"));
         }
@@ -125,7 +125,7 @@ pub fn variable(id: &str, bundle_id: Option<&str>) -> String {
     format!("A2C_SMCP_{}{server}", segment(id))
 }
 
-impl Sort {
+impl InputKind {
     /// Is what comes of it nobody else's business?
     pub(in super::super) fn is_secret(&self) -> bool {
         match self {

@@ -10,7 +10,7 @@ use std::{
 use cap_std::{ambient_authority, fs::Dir};
 use sha2::{Digest as _, Sha256};
 
-use super::{ENTRY, front};
+use super::{ENTRY, front_matter};
 
 /// Never given, whether it is there or not.
 const SECRET: &str = ".skillenv";
@@ -37,14 +37,14 @@ enum Content {
 
 /// Why a file is not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum FileError {
     Traversal,
     Forbidden,
     NotFound,
     TooLarge(u64),
 }
 
-impl Refused {
+impl FileError {
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Traversal => "traversal",
@@ -56,18 +56,18 @@ impl Refused {
 }
 
 /// A file as it was when its digest was made.
-type Known = (PathBuf, Option<SystemTime>, u64, String);
+type DigestEntry = (PathBuf, Option<SystemTime>, u64, String);
 
 /// Digests of files, so that a file that is read in pieces is not digested for each of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Digests(Arc<Mutex<Vec<Known>>>);
+pub(super) struct Digests(Arc<Mutex<Vec<DigestEntry>>>);
 
 impl Digests {
     fn of(&self, path: &Path, file: &mut std::fs::File) -> io::Result<String> {
         let meta = file.metadata()?;
         let (changed, bytes) = (meta.modified().ok(), meta.len());
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |it: &&Known| it.0 == path && it.1 == changed && it.2 == bytes;
+        let same = |it: &&DigestEntry| it.0 == path && it.1 == changed && it.2 == bytes;
         if let Some((_, _, _, digest)) = known.iter().find(same) {
             return Ok(digest.clone());
         }
@@ -136,37 +136,38 @@ pub(super) fn open(
     rel_path: &str,
     bytes_max: u64,
     digests: &Digests,
-) -> Result<File, Refused> {
+) -> Result<File, FileError> {
     let inside = lexical(rel_path)?;
     let is_secret = |path: &Path| {
         path.file_name().is_some_and(|name| name.to_string_lossy().eq_ignore_ascii_case(SECRET))
     };
     // Before anything is looked at, so that nobody learns whether it is there.
     if is_secret(&inside) {
-        return Err(Refused::Forbidden);
+        return Err(FileError::Forbidden);
     }
-    let root = Dir::open_ambient_dir(folder, ambient_authority()).map_err(|_| Refused::NotFound)?;
+    let root =
+        Dir::open_ambient_dir(folder, ambient_authority()).map_err(|_| FileError::NotFound)?;
     let refused = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Refused::NotFound,
-        _ => Refused::Traversal,
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FileError::NotFound,
+        _ => FileError::Traversal,
     };
     // A link may have another name than what it leads to.
     let real = root.canonicalize(&inside).map_err(refused)?;
     if is_secret(&real) {
-        return Err(Refused::Forbidden);
+        return Err(FileError::Forbidden);
     }
     let file = root.open(&real).map_err(refused)?;
     let meta = file.metadata().map_err(refused)?;
     if !meta.is_file() {
-        return Err(Refused::NotFound);
+        return Err(FileError::NotFound);
     }
     if meta.len() > bytes_max {
-        return Err(Refused::TooLarge(meta.len()));
+        return Err(FileError::TooLarge(meta.len()));
     }
     let mut file = file.into_std();
     if real.file_name().is_some_and(|name| name == ENTRY) {
-        let text = lossy(file).ok_or(Refused::NotFound)?;
-        let body = front::split(&text).1.to_owned();
+        let text = lossy(file).ok_or(FileError::NotFound)?;
+        let body = front_matter::split(&text).1.to_owned();
         return Ok(File {
             rel_path: rel_path.to_owned(),
             mime: "text/markdown",
@@ -182,7 +183,7 @@ pub(super) fn open(
 }
 
 /// A path that stays inside by its words alone.
-fn lexical(rel_path: &str) -> Result<PathBuf, Refused> {
+fn lexical(rel_path: &str) -> Result<PathBuf, FileError> {
     let path = PathBuf::from(rel_path);
     let is_plain = |part: Component<'_>| match part {
         Component::Normal(name) => !name.to_string_lossy().contains(':'),
@@ -191,7 +192,7 @@ fn lexical(rel_path: &str) -> Result<PathBuf, Refused> {
     };
     let is_odd = rel_path.contains('\\') || rel_path.contains('\0');
     if is_odd || !path.components().all(is_plain) {
-        return Err(Refused::Traversal);
+        return Err(FileError::Traversal);
     }
     Ok(path)
 }
@@ -264,16 +265,16 @@ mod tests {
         for out in
             ["../outside.txt", "/etc/passwd", "sub/../../outside.txt", "escape.txt", "etc/passwd"]
         {
-            assert_eq!(refused(out), Err(Refused::Traversal), "{out}");
+            assert_eq!(refused(out), Err(FileError::Traversal), "{out}");
         }
         for odd in ["..\\outside.txt", "C:/x", "a:b", "a\0"] {
-            assert_eq!(refused(odd), Err(Refused::Traversal), "{odd}");
+            assert_eq!(refused(odd), Err(FileError::Traversal), "{odd}");
         }
         for secret in [".skillenv", ".SKILLENV", "sub/.skillenv", "innocent.txt"] {
-            assert_eq!(refused(secret), Err(Refused::Forbidden), "{secret}");
+            assert_eq!(refused(secret), Err(FileError::Forbidden), "{secret}");
         }
         for missing in ["none", "sub", "sub/a.txt/b"] {
-            assert_eq!(refused(missing), Err(Refused::NotFound), "{missing}");
+            assert_eq!(refused(missing), Err(FileError::NotFound), "{missing}");
         }
     }
 
@@ -291,7 +292,7 @@ mod tests {
         let mut entry = read("SKILL.md", 1000).unwrap();
         assert_eq!((entry.read(0, 100).unwrap(), entry.mime), (b"body".to_vec(), "text/markdown"));
         assert_eq!(entry.read(1, 2).unwrap(), b"od");
-        assert_eq!(read("sub/a.txt", 4).map(drop), Err(Refused::TooLarge(5)));
+        assert_eq!(read("sub/a.txt", 4).map(drop), Err(FileError::TooLarge(5)));
     }
 
     #[test]

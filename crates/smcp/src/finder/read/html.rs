@@ -63,20 +63,20 @@ struct Reader {
     /// Words that belong to no element yet.
     words: String,
     /// What is being gathered.
-    gathering: Option<Gathering>,
+    gathering: Option<OpenElement>,
     /// The tag whose inside is not seen, and how often it is open.
     unseen: Option<(String, usize)>,
     is_title: bool,
 }
 
 /// An element of which more is to come, the tag that ends it, and how often that is open.
-struct Gathering {
+struct OpenElement {
     tag: String,
     open: usize,
-    sort: Sort,
+    sort: ElementKind,
 }
 
-enum Sort {
+enum ElementKind {
     Heading(u8),
     List(bool, Vec<String>),
     Code,
@@ -119,13 +119,13 @@ impl Reader {
         let Some(gathering) = &mut self.gathering else { return };
         gathering.open += usize::from(gathering.tag == name);
         match (&mut gathering.sort, name) {
-            (Sort::List(_, items), "li") if gathering.open == 1 => {
+            (ElementKind::List(_, items), "li") if gathering.open == 1 => {
                 self.words.clear();
                 if !said.is_empty() {
                     items.push(said);
                 }
             }
-            (Sort::Table(_, _, row), "td" | "th") => {
+            (ElementKind::Table(_, _, row), "td" | "th") => {
                 self.words.clear();
                 let row = row.get_or_insert_with(Row::default);
                 if !said.is_empty() {
@@ -133,11 +133,11 @@ impl Reader {
                 }
                 row.is_head |= name == "th";
             }
-            (Sort::Table(head, rows, row), "tr") => {
+            (ElementKind::Table(head, rows, row), "tr") => {
                 self.words.clear();
                 end_row(head, rows, row.take(), said);
             }
-            (Sort::Code, _) => {}
+            (ElementKind::Code, _) => {}
             _ => self.words.push(' '),
         }
     }
@@ -148,13 +148,15 @@ impl Reader {
             value.map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
         };
         let sort = match name.as_str() {
-            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => Sort::Heading(name.as_bytes()[1] - b'0'),
-            "ul" | "ol" => Sort::List(name == "ol", Vec::new()),
-            "pre" => Sort::Code,
-            "table" => Sort::Table(Vec::new(), Vec::new(), None),
-            "form" => Sort::Other(Category::Form),
-            "header" => Sort::Other(Category::Header),
-            "footer" => Sort::Other(Category::Footer),
+            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
+                ElementKind::Heading(name.as_bytes()[1] - b'0')
+            }
+            "ul" | "ol" => ElementKind::List(name == "ol", Vec::new()),
+            "pre" => ElementKind::Code,
+            "table" => ElementKind::Table(Vec::new(), Vec::new(), None),
+            "form" => ElementKind::Other(Category::Form),
+            "header" => ElementKind::Other(Category::Header),
+            "footer" => ElementKind::Other(Category::Footer),
             "img" => return self.single(Content::Image(attr("alt"), attr("src"))),
             "hr" => return self.single(Content::Separator),
             "audio" => return self.single(Content::Other(Category::Audio, attr("src"))),
@@ -164,7 +166,7 @@ impl Reader {
             _ => return,
         };
         self.flush();
-        self.gathering = Some(Gathering { tag: name, open: 1, sort });
+        self.gathering = Some(OpenElement { tag: name, open: 1, sort });
     }
 
     fn end(&mut self, name: &str) {
@@ -228,20 +230,22 @@ impl Reader {
         let raw = std::mem::take(&mut self.words);
         let said = one_line(&raw);
         self.contents.push(match gathering.sort {
-            Sort::Heading(level) => Content::Heading(level, said),
-            Sort::List(ordered, mut items) => {
+            ElementKind::Heading(level) => Content::Heading(level, said),
+            ElementKind::List(ordered, mut items) => {
                 items.extend(Some(said).filter(|said| !said.is_empty()));
                 Content::List(ordered, items)
             }
-            Sort::Code => Content::Code(None, raw.strip_prefix('\n').unwrap_or(&raw).to_owned()),
-            Sort::Table(mut head, mut rows, row) => {
+            ElementKind::Code => {
+                Content::Code(None, raw.strip_prefix('\n').unwrap_or(&raw).to_owned())
+            }
+            ElementKind::Table(mut head, mut rows, row) => {
                 end_row(&mut head, &mut rows, row, said);
                 if head.is_empty() {
                     head = vec![String::new(); rows.iter().map(Vec::len).max().unwrap_or_default()];
                 }
                 Content::Table(head, rows)
             }
-            Sort::Other(category) => Content::Other(category, said),
+            ElementKind::Other(category) => Content::Other(category, said),
         });
     }
 

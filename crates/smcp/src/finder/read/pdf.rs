@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use lopdf::{Document, LoadOptions};
 
-use super::{Said, number, paragraphs};
+use super::{ParsedDocument, number, paragraphs};
 
 /// Bytes that a compressed part of a file may come to. A small file can be made to fill any memory.
 const UNPACKED_MAX: usize = 32 << 20;
@@ -15,7 +15,7 @@ const PAGES_MAX: usize = 10_000;
 /// Characters of a page.
 const PAGE_CHARS_MAX: usize = 1 << 20;
 
-pub(super) fn read(bytes: &[u8]) -> Result<Said, &'static str> {
+pub(super) fn read(bytes: &[u8]) -> Result<ParsedDocument, &'static str> {
     if !bytes.starts_with(b"%PDF-") {
         return Err("it does not begin as a PDF does");
     }
@@ -25,7 +25,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Said, &'static str> {
 
 const DAMAGED: &str = "it is damaged";
 
-fn extract(bytes: &[u8]) -> Result<Said, &'static str> {
+fn extract(bytes: &[u8]) -> Result<ParsedDocument, &'static str> {
     let options = LoadOptions::with_max_decompressed_size(UNPACKED_MAX);
     let document = Document::load_mem_with_options(bytes, options).map_err(|_| DAMAGED)?;
     if document.is_encrypted() {
@@ -44,7 +44,11 @@ fn extract(bytes: &[u8]) -> Result<Said, &'static str> {
         paragraphs(&text.lines().collect::<Vec<_>>())
     });
     let pages = number(pages.collect());
-    if is_any_read { Ok(Said { pages, ..Said::default() }) } else { Err(DAMAGED) }
+    if is_any_read {
+        Ok(ParsedDocument { pages, ..ParsedDocument::default() })
+    } else {
+        Err(DAMAGED)
+    }
 }
 
 #[cfg(test)]

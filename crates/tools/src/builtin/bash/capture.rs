@@ -6,7 +6,7 @@ use bytes::Bytes;
 use encoding_rs::{Decoder, UTF_8};
 
 use super::super::budget;
-use crate::contract::Notes;
+use crate::contract::NoteSender;
 
 /// Output so far. Holds no more than it was made for, however much comes.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Capture {
 
 /// What is shown of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct Excerpt {
     pub(super) text: String,
     /// Something was left out.
     pub(super) cut: bool,
@@ -58,11 +58,11 @@ impl Capture {
     }
 
     /// Head and tail in this many JSON bytes. Bytes that are no text show as replacement characters.
-    pub(super) fn shown(&self, room: usize) -> Shown {
+    pub(super) fn shown(&self, room: usize) -> Excerpt {
         if let Some(whole) = self.whole() {
             let text = String::from_utf8_lossy(&whole);
             if budget::json_bytes(&text) <= room {
-                return Shown { text: text.into_owned(), cut: false };
+                return Excerpt { text: text.into_owned(), cut: false };
             }
             return cut(&text, &text, self.total, room);
         }
@@ -79,21 +79,21 @@ impl Capture {
     }
 }
 
-fn cut(from: &str, to: &str, total: u64, room: usize) -> Shown {
+fn cut(from: &str, to: &str, total: u64, room: usize) -> Excerpt {
     let (head, tail) = (budget::head(from, room / 2), budget::tail(to, room / 2));
     let left_out = total.saturating_sub((head.len() + tail.len()) as u64);
-    Shown { text: format!("{head}\n… {left_out} bytes left out …\n{tail}"), cut: true }
+    Excerpt { text: format!("{head}\n… {left_out} bytes left out …\n{tail}"), cut: true }
 }
 
 /// Shows output while it comes, up to a bound: a view, not a record.
-pub(super) struct Live {
-    notes: Notes,
+pub(super) struct LiveOutput {
+    notes: NoteSender,
     decoder: Decoder,
     left: usize,
 }
 
-impl Live {
-    pub(super) fn new(notes: Notes, bytes: usize) -> Self {
+impl LiveOutput {
+    pub(super) fn new(notes: NoteSender, bytes: usize) -> Self {
         Self { notes, decoder: UTF_8.new_decoder_without_bom_handling(), left: bytes }
     }
 
@@ -132,14 +132,14 @@ mod tests {
     fn what_fits_is_shown_as_it_is() {
         let mut capture = Capture::new(64);
         capture.push(b"ok \xff\n");
-        assert_eq!(capture.shown(64), Shown { text: "ok \u{fffd}\n".into(), cut: false });
+        assert_eq!(capture.shown(64), Excerpt { text: "ok \u{fffd}\n".into(), cut: false });
         assert_eq!(capture.whole().unwrap().as_ref(), b"ok \xff\n");
     }
 
     #[test]
     fn a_character_in_two_pieces_is_shown_once_and_whole() {
-        let (notes, mut seen) = Notes::channel(8);
-        let mut live = Live::new(notes, 100);
+        let (notes, mut seen) = NoteSender::channel(8);
+        let mut live = LiveOutput::new(notes, 100);
         let bytes = "不倒".as_bytes();
         live.push(&bytes[..2]);
         live.push(&bytes[2..]);

@@ -7,7 +7,7 @@ use std::{io, time::Duration};
 use budao_core::{
     Timestamp,
     fault::{Fact, Fault, Kind, Operation},
-    seams::World,
+    world::World,
 };
 use futures::future::BoxFuture;
 use tokio::{
@@ -16,10 +16,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Options, Workspace, budget};
+use super::super::{BuiltinOptions, Workspace, budget};
 use crate::{
     contract::CallContext,
-    launch::{Child, Confine, Ended, Graces, Start, StartError},
+    launch::{Child, CommandExit, Confinement, Graces, Start, StartError},
 };
 
 /// Beyond its grace, how long a command may take to be gone before it is given up.
@@ -33,40 +33,40 @@ const COMMAND_BYTES_MAX: usize = 128 * 1024 - 1;
 
 /// What a command is started from.
 #[derive(Debug)]
-pub(super) struct Setup<'a> {
+pub(super) struct CommandSpec<'a> {
     pub(super) workspace: &'a Workspace,
-    pub(super) options: &'a Options,
+    pub(super) options: &'a BuiltinOptions,
     pub(super) command: &'a str,
     pub(super) context: &'a CallContext,
 }
 
 /// Which of the two outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(super) enum OutputStream {
     Out,
     Err,
 }
 
 /// Why it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum EndReason {
     /// By itself.
-    Ended,
+    Exited,
     Deadline,
     Cancelled,
 }
 
 /// How it ended.
 #[derive(Debug)]
-pub(super) struct Finish {
-    pub(super) why: Why,
-    pub(super) ended: Ended,
+pub(super) struct CommandResult {
+    pub(super) why: EndReason,
+    pub(super) ended: CommandExit,
     pub(super) elapsed: Duration,
 }
 
 /// A command that runs.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningCommand {
     child: Child,
     out: Option<Receiver>,
     err: Option<Receiver>,
@@ -76,7 +76,7 @@ pub(super) struct Running {
 }
 
 /// Starts a command.
-pub(super) async fn start(setup: &Setup<'_>) -> Result<Running, Fault> {
+pub(super) async fn start(setup: &CommandSpec<'_>) -> Result<RunningCommand, Fault> {
     if setup.command.len() > COMMAND_BYTES_MAX {
         return Err(not_started(setup, "the command line is too long; put it into a file"));
     }
@@ -99,7 +99,7 @@ pub(super) async fn start(setup: &Setup<'_>) -> Result<Running, Fault> {
     start.graces = Graces { stop: grace, orphan: Duration::ZERO, left: grace };
     start.confine = setup.options.confine.as_ref().map(|confine| with_workspace(confine, setup));
     match start.start(setup.options.launcher.as_ref()).await {
-        Ok(child) => Ok(Running::new(child, grace, setup.context)),
+        Ok(child) => Ok(RunningCommand::new(child, grace, setup.context)),
         Err(StartError::Refused(reason)) => Err(refused(&reason)),
         Err(StartError::Program(error) | StartError::Supervisor(error)) => {
             Err(spawn_fault(setup, &error))
@@ -109,7 +109,7 @@ pub(super) async fn start(setup: &Setup<'_>) -> Result<Running, Fault> {
 }
 
 /// The supervisor was gone before it said that the command runs. It was ended all the same if it ran.
-fn lost(setup: &Setup<'_>, ended: &Ended) -> Fault {
+fn lost(setup: &CommandSpec<'_>, ended: &CommandExit) -> Fault {
     match ended.signal {
         Some(signal) => Fault::new(Kind::KilledBySignal, Operation::RunCommand)
             .with(Fact::Signal, super::signal_name(signal))
@@ -119,7 +119,7 @@ fn lost(setup: &Setup<'_>, ended: &Ended) -> Fault {
 }
 
 /// The workspace is always in; so are the devices every program takes for granted.
-fn with_workspace(confine: &Confine, setup: &Setup<'_>) -> Confine {
+fn with_workspace(confine: &Confinement, setup: &CommandSpec<'_>) -> Confinement {
     let mut confine = confine.clone();
     confine.write.push(setup.workspace.path().to_path_buf());
     let devices =
@@ -130,7 +130,7 @@ fn with_workspace(confine: &Confine, setup: &Setup<'_>) -> Confine {
     confine
 }
 
-impl Running {
+impl RunningCommand {
     fn new(mut child: Child, grace: Duration, context: &CallContext) -> Self {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (world, since) = (context.world.clone(), context.world.clock.now());
@@ -142,18 +142,18 @@ impl Running {
         mut self,
         timeout: Option<Duration>,
         cancel: &CancellationToken,
-        mut take: impl FnMut(Stream, &[u8]),
-    ) -> Finish {
+        mut take: impl FnMut(OutputStream, &[u8]),
+    ) -> CommandResult {
         let clock = self.world.clock.clone();
         let mut deadline = timeout.map_or_else(never, |timeout| clock.sleep(timeout));
         let (mut kill_at, mut give_up_at) = (never(), never());
-        let mut why = Why::Ended;
+        let mut why = EndReason::Exited;
         let mut buffers = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
         let ended = loop {
             let stop = tokio::select! {
                 biased;
-                () = cancel.cancelled(), if why == Why::Ended => Why::Cancelled,
-                () = &mut deadline => Why::Deadline,
+                () = cancel.cancelled(), if why == EndReason::Exited => EndReason::Cancelled,
+                () = &mut deadline => EndReason::Deadline,
                 () = &mut kill_at => {
                     self.child.kill();
                     kill_at = never();
@@ -163,11 +163,11 @@ impl Running {
                 ended = self.child.wait() => break ended,
                 // What went wrong is mostly said last.
                 read = read(&mut self.out, &mut buffers.1) => {
-                    take(Stream::Out, &buffers.1[..read]);
+                    take(OutputStream::Out, &buffers.1[..read]);
                     continue;
                 }
                 read = read(&mut self.err, &mut buffers.0) => {
-                    take(Stream::Err, &buffers.0[..read]);
+                    take(OutputStream::Err, &buffers.0[..read]);
                     continue;
                 }
             };
@@ -179,22 +179,22 @@ impl Running {
         };
         let elapsed = clock.now().since(self.since);
         self.drain(&mut buffers, &mut take).await;
-        Finish { why, ended, elapsed }
+        CommandResult { why, ended, elapsed }
     }
 
     /// Takes what is still in the pipes; somebody who holds one open is not waited for.
     async fn drain(
         &mut self,
         buffers: &mut (Vec<u8>, Vec<u8>),
-        take: &mut impl FnMut(Stream, &[u8]),
+        take: &mut impl FnMut(OutputStream, &[u8]),
     ) {
         let mut enough = self.world.clock.sleep(DRAIN_MAX);
         while self.out.is_some() || self.err.is_some() {
             tokio::select! {
                 biased;
                 () = &mut enough => return,
-                read = read(&mut self.out, &mut buffers.1) => take(Stream::Out, &buffers.1[..read]),
-                read = read(&mut self.err, &mut buffers.0) => take(Stream::Err, &buffers.0[..read]),
+                read = read(&mut self.out, &mut buffers.1) => take(OutputStream::Out, &buffers.1[..read]),
+                read = read(&mut self.err, &mut buffers.0) => take(OutputStream::Err, &buffers.0[..read]),
             }
         }
     }
@@ -222,7 +222,7 @@ fn never() -> BoxFuture<'static, ()> {
     Box::pin(std::future::pending())
 }
 
-fn spawn_fault(setup: &Setup<'_>, error: &io::Error) -> Fault {
+fn spawn_fault(setup: &CommandSpec<'_>, error: &io::Error) -> Fault {
     let reason = match error.kind() {
         io::ErrorKind::NotFound if !setup.workspace.path().is_dir() => {
             "the workspace directory is gone"
@@ -236,7 +236,7 @@ fn spawn_fault(setup: &Setup<'_>, error: &io::Error) -> Fault {
     not_started(setup, reason).caused_by(error)
 }
 
-fn not_started(setup: &Setup<'_>, reason: &str) -> Fault {
+fn not_started(setup: &CommandSpec<'_>, reason: &str) -> Fault {
     Fault::new(Kind::CommandNotStarted, Operation::RunCommand)
         .with(Fact::Command, budget::head(setup.command, 300).to_owned())
         .with(Fact::Reason, reason.to_owned())

@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BACKGROUND_BYTES,
-    capture::{Capture, Shown},
-    child::{Finish, Running, Why},
+    capture::{Capture, Excerpt},
+    child::{CommandResult, EndReason, RunningCommand},
     too_many,
 };
 use crate::contract::{CallContext, ToolResult, content_hash};
@@ -40,11 +40,11 @@ pub struct Shells(Arc<Registry>);
 
 #[derive(Default)]
 struct Registry {
-    inner: Mutex<Inner>,
+    inner: Mutex<ShellTable>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct ShellTable {
     nonce: Option<u32>,
     issued: u32,
     shells: BTreeMap<u32, Arc<Shell>>,
@@ -72,25 +72,25 @@ pub(super) struct Shell {
     session: SessionId,
     cancel: CancellationToken,
     output: Mutex<Capture>,
-    state: watch::Sender<State>,
+    state: watch::Sender<ShellState>,
 }
 
 /// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ShellState {
     Running,
     Exited { code: i32 },
     Killed { signal: Option<i32> },
-    Stopped(Why),
+    Stopped(EndReason),
 }
 
-impl State {
+impl ShellState {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Exited { .. } => "exited",
             Self::Killed { .. } => "killed",
-            Self::Stopped(Why::Deadline) => "timed_out",
+            Self::Stopped(EndReason::Deadline) => "timed_out",
             Self::Stopped(_) => "stopped",
         }
     }
@@ -109,10 +109,10 @@ impl State {
         }
     }
 
-    fn of(finish: &Finish) -> Self {
+    fn of(finish: &CommandResult) -> Self {
         match (finish.why, finish.ended.code) {
-            (Why::Ended, Some(code)) => Self::Exited { code },
-            (Why::Ended, None) => Self::Killed { signal: finish.ended.signal },
+            (EndReason::Exited, Some(code)) => Self::Exited { code },
+            (EndReason::Exited, None) => Self::Killed { signal: finish.ended.signal },
             (why, _) => Self::Stopped(why),
         }
     }
@@ -124,7 +124,7 @@ impl Shell {
     }
 
     /// State, output in so many JSON bytes, and how much output there was.
-    pub(super) fn look(&self, room: usize) -> (State, Shown, u64) {
+    pub(super) fn look(&self, room: usize) -> (ShellState, Excerpt, u64) {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         (self.state.borrow().clone(), output.shown(room), output.total())
     }
@@ -134,20 +134,20 @@ impl Shell {
         self.cancel.cancel();
         let mut state = self.state.subscribe();
         // The sender lives as long as we do.
-        drop(state.wait_for(|state| *state != State::Running).await);
+        drop(state.wait_for(|state| *state != ShellState::Running).await);
     }
 
     fn is_running(&self) -> bool {
-        *self.state.borrow() == State::Running
+        *self.state.borrow() == ShellState::Running
     }
 
-    async fn watch(self: Arc<Self>, running: Running, timeout: Option<Duration>) {
+    async fn watch(self: Arc<Self>, running: RunningCommand, timeout: Option<Duration>) {
         let finish = running
             .finish(timeout, &self.cancel, |_, bytes| {
                 self.output.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
             })
             .await;
-        self.state.send_replace(State::of(&finish));
+        self.state.send_replace(ShellState::of(&finish));
     }
 }
 
@@ -173,7 +173,7 @@ impl Shells {
         operation: Operation,
     ) -> Result<Arc<Shell>, Fault> {
         let inner = self.lock();
-        let known = Id::parse(id).filter(|known| known.check == check(known, session));
+        let known = ShellId::parse(id).filter(|known| known.check == check(known, session));
         let fault = |kind| Fault::new(kind, operation).with(Fact::ShellId, id.to_owned());
         match known {
             Some(known) if inner.nonce == Some(known.nonce) => {
@@ -188,7 +188,7 @@ impl Shells {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ShellTable> {
         self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -204,21 +204,21 @@ impl Shells {
         inner.forget_oldest_finished(session);
         let nonce = *inner.nonce.get_or_insert((context.world.entropy.bits() >> 32) as u32);
         inner.issued += 1;
-        let mut id = Id { nonce, count: inner.issued, check: 0 };
+        let mut id = ShellId { nonce, count: inner.issued, check: 0 };
         id.check = check(&id, session);
         let shell = Arc::new(Shell {
             id: id.to_string(),
             session,
             cancel: CancellationToken::new(),
             output: Mutex::new(Capture::new(BACKGROUND_BYTES)),
-            state: watch::Sender::new(State::Running),
+            state: watch::Sender::new(ShellState::Running),
         });
         inner.shells.insert(id.count, shell.clone());
         Ok(shell)
     }
 }
 
-impl Inner {
+impl ShellTable {
     fn running_of(&self, session: SessionId) -> Vec<String> {
         let own = self.shells.values().filter(|shell| shell.session == session);
         own.filter(|shell| shell.is_running()).map(|shell| shell.id.clone()).collect()
@@ -240,7 +240,7 @@ impl Inner {
 /// Lets a command run on by itself.
 pub(super) fn keep(
     shells: &Shells,
-    running: Running,
+    running: RunningCommand,
     command: &str,
     timeout: Option<Duration>,
     context: &CallContext,
@@ -256,19 +256,19 @@ pub(super) fn keep(
 
 /// `sh_<nonce>_<count>_<check>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Id {
+struct ShellId {
     nonce: u32,
     count: u32,
     check: u16,
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for ShellId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sh_{:08x}_{}_{:04x}", self.nonce, self.count, self.check)
     }
 }
 
-impl Id {
+impl ShellId {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.strip_prefix("sh_")?.split('_');
         let nonce = u32::from_str_radix(parts.next()?, 16).ok()?;
@@ -280,7 +280,7 @@ impl Id {
 }
 
 /// Binds an id to its session: no other session's id, and none that was made up, passes for one of ours.
-fn check(id: &Id, session: SessionId) -> u16 {
+fn check(id: &ShellId, session: SessionId) -> u16 {
     let hash = content_hash(format!("{:08x}/{}/{session}", id.nonce, id.count).as_bytes());
     u16::from_str_radix(&hash[..4], 16).unwrap_or(0)
 }
@@ -293,12 +293,12 @@ mod tests {
     fn an_id_says_who_gave_it_out() {
         let session: SessionId = "0190c9c5-0000-7000-8000-000000000001".parse().unwrap();
         let other: SessionId = "0190c9c5-0000-7000-8000-000000000002".parse().unwrap();
-        let mut id = Id { nonce: 0xfeed, count: 3, check: 0 };
+        let mut id = ShellId { nonce: 0xfeed, count: 3, check: 0 };
         id.check = check(&id, session);
         let shells = Shells::default();
         let kind =
             |id: &str, session| shells.find(id, session, Operation::ReadShell).unwrap_err().kind();
-        assert_eq!(Id::parse(&id.to_string()), Some(id));
+        assert_eq!(ShellId::parse(&id.to_string()), Some(id));
         assert_eq!(
             kind(&id.to_string(), session),
             Kind::ShellLost,

@@ -1,0 +1,379 @@
+//! What an editor may choose from, and what a choice does to a session's settings.
+//!
+//! A mode that is shown is a mode that is enforced: each is one of the engine's own permission modes.
+
+use std::collections::BTreeMap;
+
+use agent_client_protocol::v1::schema::{
+    AvailableCommand, AvailableCommandInput, SessionConfigOption, SessionConfigOptionCategory,
+    SessionConfigSelectOption, SessionMode, SessionModeState, UnstructuredCommandInput,
+};
+use budao_core::{
+    Lang,
+    event::{Settings, Thinking},
+    tool::Mode,
+};
+
+use serde_json::Value;
+
+use crate::texts::localize;
+
+/// What an editor may choose from.
+#[derive(Clone, Debug, Default)]
+pub struct EditorOptions {
+    /// The engine's name, for the editor's list.
+    pub engine: String,
+    /// The models; the first is the default.
+    pub models: Vec<ModelChoice>,
+    /// May the depth of thought be chosen?
+    pub thinking: bool,
+    /// Tokens a model can read; what usage is held against.
+    pub context_tokens: u64,
+    /// Slash commands the engine understands.
+    pub commands: Vec<SlashCommand>,
+    /// Ways to sign in.
+    pub sign_ins: Vec<SignIn>,
+    /// Modes of the engine's own, besides those that every engine has.
+    pub modes: Vec<EngineMode>,
+    /// Where, among a session's extra settings, the engine finds further directories to work in. None: it
+    /// works in one.
+    pub directories: Option<String>,
+}
+
+/// A mode of an engine's own, kept among a session's extra settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineMode {
+    /// What is set.
+    pub id: String,
+    /// What is shown.
+    pub name: String,
+    /// What it does.
+    pub about: String,
+    /// What the session's permissions are in it.
+    pub permissions: Mode,
+    /// The extra setting the engine knows it by, and its value.
+    pub setting: (String, String),
+}
+
+/// One of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelChoice {
+    /// What is set.
+    pub id: String,
+    /// What is shown.
+    pub name: String,
+}
+
+/// Something a person may type with a slash before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlashCommand {
+    /// Without its slash.
+    pub name: String,
+    /// What it does.
+    pub about: String,
+    /// What may follow it.
+    pub hint: Option<String>,
+}
+
+/// A way to sign in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignIn {
+    /// Names it.
+    pub id: String,
+    /// What is shown.
+    pub name: String,
+    /// What a person has to do.
+    pub about: String,
+}
+
+/// The ids of the options.
+const MODE: &str = "mode";
+const MODEL: &str = "model";
+const THOUGHT: &str = "thought_level";
+
+/// The modes, in the order they are shown: id, mode.
+const MODES: [(&str, Mode); 3] =
+    [("default", Mode::Approval), ("plan", Mode::Readonly), ("auto", Mode::Auto)];
+/// The depths of thought: id, depth.
+const LEVELS: [(&str, Option<Thinking>); 4] = [
+    ("off", None),
+    ("low", Some(Thinking::Low)),
+    ("medium", Some(Thinking::Medium)),
+    ("high", Some(Thinking::High)),
+];
+
+/// A change somebody wants made to a session's settings.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum SettingsChange {
+    Mode(Mode, BTreeMap<String, Option<String>>),
+    Model(String),
+    Thinking(Option<Thinking>),
+    Title(String),
+    /// The directory it works in, and further ones under this key.
+    Workspace(String, Option<(String, Vec<String>)>),
+    /// This tool runs without a question from now on.
+    AllowTool(String),
+    /// This tool never runs from now on.
+    DenyTool(String),
+}
+
+impl SettingsChange {
+    /// The settings with the change made.
+    pub(crate) fn made(&self, settings: &Settings) -> Settings {
+        let mut settings = settings.clone();
+        match self {
+            Self::Mode(mode, own) => {
+                settings.permissions.mode = *mode;
+                for (key, value) in own {
+                    set(&mut settings, key, value.clone().map(Value::from));
+                }
+            }
+            Self::Model(model) => settings.model.clone_from(model),
+            Self::Thinking(depth) => settings.thinking = *depth,
+            Self::Title(title) => settings.title = Some(title.clone()),
+            Self::Workspace(place, others) => {
+                settings.workspace = Some(place.clone());
+                settings.labels.insert(CWD.to_owned(), place.clone());
+                if let Some((key, others)) = others {
+                    let others = Some(others).filter(|others| !others.is_empty());
+                    set(&mut settings, key, others.cloned().map(Value::from));
+                }
+            }
+            Self::AllowTool(tool) => {
+                settings.permissions.deny.retain(|name| name != tool);
+                add(&mut settings.permissions.allow, tool);
+            }
+            Self::DenyTool(tool) => {
+                settings.permissions.allow.retain(|name| name != tool);
+                add(&mut settings.permissions.deny, tool);
+            }
+        }
+        settings
+    }
+}
+
+/// Sets one of a session's extra settings, or takes it away.
+fn set(settings: &mut Settings, key: &str, value: Option<Value>) {
+    match value {
+        Some(value) => settings.extra.insert(key.to_owned(), value),
+        None => settings.extra.remove(key),
+    };
+}
+
+fn add(list: &mut Vec<String>, tool: &str) {
+    if !list.iter().any(|name| name == tool) {
+        list.push(tool.to_owned());
+    }
+}
+
+/// The label a session's directory is found by.
+pub(crate) const CWD: &str = "cwd";
+
+/// Where a session works.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkingDirectories {
+    pub(crate) cwd: String,
+    /// Further directories.
+    pub(crate) others: Vec<String>,
+}
+
+impl EditorOptions {
+    /// The change that makes a session work there.
+    pub(crate) fn workspace(&self, place: WorkingDirectories) -> SettingsChange {
+        let others = self.directories.clone().map(|key| (key, place.others));
+        SettingsChange::Workspace(place.cwd, others)
+    }
+}
+
+/// What a new session of an editor is set to, before it is told where to work.
+pub(crate) fn settings_for(base: &Settings) -> Settings {
+    let mut settings = base.clone();
+    settings.labels.insert("gateway".to_owned(), "acp".to_owned());
+    settings
+}
+
+impl EditorOptions {
+    /// The change an option stands for; none if there is no such option or value.
+    pub(crate) fn change(
+        &self,
+        option: &str,
+        value: &str,
+        now: &Settings,
+    ) -> Option<SettingsChange> {
+        match option {
+            MODE => self.mode(value),
+            MODEL => self
+                .models_with(&now.model)
+                .into_iter()
+                .find(|choice| choice.id == value)
+                .map(|choice| SettingsChange::Model(choice.id)),
+            THOUGHT if self.thinking => LEVELS
+                .iter()
+                .find(|(id, _)| *id == value)
+                .map(|(_, depth)| SettingsChange::Thinking(*depth)),
+            _ => None,
+        }
+    }
+
+    /// The models, with the one that is set even if nobody offers it any more.
+    fn models_with(&self, current: &str) -> Vec<ModelChoice> {
+        let mut models = self.models.clone();
+        if !models.iter().any(|choice| choice.id == current) {
+            models.push(ModelChoice { id: current.to_owned(), name: current.to_owned() });
+        }
+        models
+    }
+
+    /// Every option with its value, as the editor shows them.
+    pub(crate) fn options(&self, settings: &Settings, lang: Lang) -> Vec<SessionConfigOption> {
+        let modes: Vec<_> = self
+            .all_modes(lang)
+            .into_iter()
+            .map(|(id, name, about)| SessionConfigSelectOption::new(id, name).description(about))
+            .collect();
+        let models: Vec<_> = self
+            .models_with(&settings.model)
+            .into_iter()
+            .map(|choice| SessionConfigSelectOption::new(choice.id, choice.name))
+            .collect();
+        let mut options = vec![
+            SessionConfigOption::select(
+                MODE,
+                localize(lang, "Mode", "模式"),
+                self.mode_id(settings).to_owned(),
+                modes,
+            )
+            .category(SessionConfigOptionCategory::Mode),
+            SessionConfigOption::select(
+                MODEL,
+                localize(lang, "Model", "模型"),
+                settings.model.clone(),
+                models,
+            )
+            .category(SessionConfigOptionCategory::Model),
+        ];
+        if self.thinking {
+            let levels: Vec<_> = LEVELS
+                .iter()
+                .map(|(id, depth)| SessionConfigSelectOption::new(*id, level_name(*depth, lang)))
+                .collect();
+            let current = LEVELS.iter().find(|(_, depth)| *depth == settings.thinking);
+            let current = current.map_or("off", |(id, _)| *id);
+            options.push(
+                SessionConfigOption::select(
+                    THOUGHT,
+                    localize(lang, "Thinking", "思考"),
+                    current,
+                    levels,
+                )
+                .category(SessionConfigOptionCategory::ThoughtLevel),
+            );
+        }
+        options
+    }
+
+    /// The slash commands, as the editor shows them.
+    pub(crate) fn commands(&self) -> Vec<AvailableCommand> {
+        let command = |command: &SlashCommand| {
+            let input = command.hint.as_ref().map(|hint| {
+                AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint.clone()))
+            });
+            AvailableCommand::new(command.name.clone(), command.about.clone()).input(input)
+        };
+        self.commands.iter().map(command).collect()
+    }
+}
+
+/// A command as an engine noted it: `{name, about, hint}`.
+pub(crate) fn noted_command(noted: &Value) -> Option<AvailableCommand> {
+    let text = |key: &str| noted[key].as_str().filter(|text| !text.is_empty());
+    let input = text("hint")
+        .map(|hint| AvailableCommandInput::Unstructured(UnstructuredCommandInput::new(hint)));
+    let about = text("about").unwrap_or_default();
+    Some(AvailableCommand::new(text("name")?, about).input(input))
+}
+
+impl EditorOptions {
+    /// The change that a mode of that id stands for.
+    pub(crate) fn mode(&self, id: &str) -> Option<SettingsChange> {
+        let own = self.modes.iter().find(|mode| mode.id == id);
+        let permissions = match own {
+            Some(own) => own.permissions,
+            None => MODES.iter().find(|(name, _)| *name == id)?.1,
+        };
+        // Whatever was set by another mode goes.
+        let mut settings: BTreeMap<String, Option<String>> =
+            self.modes.iter().map(|mode| (mode.setting.0.clone(), None)).collect();
+        settings.extend(own.map(|own| (own.setting.0.clone(), Some(own.setting.1.clone()))));
+        Some(SettingsChange::Mode(permissions, settings))
+    }
+
+    /// The id of the mode a session is in.
+    pub(crate) fn mode_id(&self, settings: &Settings) -> &str {
+        let permissions = settings.permissions.mode;
+        let is_set = |mode: &&EngineMode| {
+            let (key, value) = &mode.setting;
+            mode.permissions == permissions
+                && settings.extra.get(key).and_then(Value::as_str) == Some(value)
+        };
+        let standard = || MODES.iter().find(|(_, other)| *other == permissions);
+        match self.modes.iter().find(is_set) {
+            Some(own) => &own.id,
+            None => standard().map_or("default", |(id, _)| *id),
+        }
+    }
+
+    /// The modes and which one is set.
+    pub(crate) fn modes(&self, settings: &Settings, lang: Lang) -> SessionModeState {
+        let mode = |(id, name, about): (String, String, String)| {
+            SessionMode::new(id, name).description(about)
+        };
+        let current = self.mode_id(settings).to_owned();
+        SessionModeState::new(current, self.all_modes(lang).into_iter().map(mode).collect())
+    }
+
+    /// Id, name and meaning of every mode: those of all engines, then the engine's own.
+    fn all_modes(&self, lang: Lang) -> Vec<(String, String, String)> {
+        let standard = MODES.iter().map(|(id, mode)| {
+            let (name, about) = mode_words(*mode, lang);
+            ((*id).to_owned(), name.to_owned(), about.to_owned())
+        });
+        let own =
+            self.modes.iter().map(|mode| (mode.id.clone(), mode.name.clone(), mode.about.clone()));
+        standard.chain(own).collect()
+    }
+}
+
+fn mode_words(mode: Mode, lang: Lang) -> (&'static str, &'static str) {
+    match mode {
+        Mode::Approval => (
+            localize(lang, "Ask", "询问"),
+            localize(
+                lang,
+                "What only reads runs; everything else is asked about",
+                "只读操作直接执行，其余操作先询问",
+            ),
+        ),
+        Mode::Readonly => (
+            localize(lang, "Plan", "计划"),
+            localize(
+                lang,
+                "Only what reads runs; nothing is written or executed",
+                "只执行读取操作，不写入也不运行任何东西",
+            ),
+        ),
+        Mode::Auto => (
+            localize(lang, "Auto", "自动"),
+            localize(lang, "Everything runs without a question", "所有操作都不经询问直接执行"),
+        ),
+    }
+}
+
+fn level_name(depth: Option<Thinking>, lang: Lang) -> &'static str {
+    match depth {
+        None => localize(lang, "Off", "关闭"),
+        Some(Thinking::Low) => localize(lang, "Low", "低"),
+        Some(Thinking::Medium) => localize(lang, "Medium", "中"),
+        Some(Thinking::High) => localize(lang, "High", "高"),
+    }
+}

@@ -1,0 +1,137 @@
+//! One stream of text in a model's answer, and what of it a reader has seen.
+//!
+//! When a try breaks off and the model begins again, most of what comes was shown before. What repeats is
+//! not shown twice; what differs is shown anew, from its start.
+
+/// What to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TextChange {
+    /// Nothing that was not shown.
+    None,
+    /// This, behind what was shown.
+    Append(String),
+    /// This, as a text of its own: it differs from what was shown.
+    Replace(String),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct TextDeduplicator {
+    /// What the reader has of the answer.
+    shown: String,
+    /// What has come again, as long as it is a part of `shown`.
+    again: Option<String>,
+}
+
+impl TextDeduplicator {
+    /// More came.
+    pub(super) fn came(&mut self, text: &str) -> TextChange {
+        let Some(again) = &mut self.again else {
+            self.shown.push_str(text);
+            return TextChange::Append(text.to_owned());
+        };
+        again.push_str(text);
+        if self.shown.starts_with(again.as_str()) {
+            return TextChange::None;
+        }
+        let again = std::mem::take(again);
+        self.again = None;
+        match again.strip_prefix(self.shown.as_str()) {
+            Some(rest) => {
+                let rest = rest.to_owned();
+                self.shown = again;
+                TextChange::Append(rest)
+            }
+            None => {
+                self.shown.clone_from(&again);
+                TextChange::Replace(again)
+            }
+        }
+    }
+
+    /// What came is void; the answer may begin again.
+    pub(super) fn abandon(&mut self) {
+        self.again = (!self.shown.is_empty()).then(String::new);
+    }
+
+    /// The answer is complete, and this is it.
+    pub(super) fn complete(&mut self, text: &str) -> TextChange {
+        let shown = std::mem::take(&mut self.shown);
+        self.again = None;
+        if text.is_empty() || text == shown {
+            return TextChange::None;
+        }
+        match text.strip_prefix(shown.as_str()) {
+            Some(rest) => TextChange::Append(rest.to_owned()),
+            None => TextChange::Replace(text.to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn more(text: &str) -> TextChange {
+        TextChange::Append(text.to_owned())
+    }
+
+    #[test]
+    fn what_comes_again_is_not_shown_again() {
+        // Goal: however the repeat is cut into pieces, each character is shown once.
+        let answer = "héllo wörld, again";
+        for cut in (0..answer.len()).filter(|at| answer.is_char_boundary(*at)) {
+            for size in 1..=7 {
+                let mut strand = TextDeduplicator::default();
+                let mut seen = String::new();
+                strand.came(&answer[..cut]);
+                seen.push_str(&answer[..cut]);
+                strand.abandon();
+                let characters: Vec<char> = answer.chars().collect();
+                for piece in characters.chunks(size) {
+                    match strand.came(&piece.iter().collect::<String>()) {
+                        TextChange::None => {}
+                        TextChange::Append(text) => seen.push_str(&text),
+                        TextChange::Replace(text) => panic!("nothing differs, yet {text}"),
+                    }
+                }
+                assert_eq!(strand.complete(answer), TextChange::None);
+                assert_eq!(seen, answer, "cut at {cut}, pieces of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_differs_is_shown_from_its_start() {
+        let mut strand = TextDeduplicator::default();
+        strand.came("The answer is 4");
+        strand.abandon();
+        assert_eq!(strand.came("The ans"), TextChange::None);
+        assert_eq!(strand.came("wer was 5"), TextChange::Replace("The answer was 5".into()));
+        assert_eq!(strand.came("."), more("."));
+        assert_eq!(strand.complete("The answer was 5."), TextChange::None);
+    }
+
+    #[test]
+    fn an_answer_that_never_streamed_is_shown_whole() {
+        assert_eq!(TextDeduplicator::default().complete("all of it"), more("all of it"));
+    }
+
+    #[test]
+    fn a_shorter_repeat_replaces_what_was_shown() {
+        let mut strand = TextDeduplicator::default();
+        strand.came("one two three");
+        strand.abandon();
+        strand.came("one");
+        assert_eq!(strand.complete("one"), TextChange::Replace("one".into()));
+    }
+
+    #[test]
+    fn two_breaks_in_a_row_show_nothing_twice() {
+        let mut strand = TextDeduplicator::default();
+        strand.came("abc");
+        strand.abandon();
+        assert_eq!(strand.came("ab"), TextChange::None);
+        strand.abandon();
+        assert_eq!(strand.came("abcd"), more("d"));
+    }
+}

@@ -1,0 +1,571 @@
+//! The attendant of one session: the only one who speaks to the editor about it.
+//!
+//! It takes what the editor wants, hands it to the engine in that order, follows the session's records and
+//! shows what they say. A prompt is answered when the end of its own turn was read, and everything of that
+//! turn was told before. No result is ever matched to a prompt by time or by being the next one: only by
+//! the command that the turn says it answers.
+
+mod begin;
+mod settle;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use agent_client_protocol::{
+    Error, RequestCancellationHandle,
+    v1::{
+        Responder,
+        schema::{
+            AvailableCommandsUpdate, RequestPermissionResponse, SessionUpdate,
+            SetSessionConfigOptionResponse, SetSessionModeResponse,
+        },
+    },
+};
+use budao_core::{
+    event::{
+        Answer, Command, CommandBody as EngineCommand, CommandId, Decision, Event, QuestionId,
+        Record, Seq, SessionId, Settings, TurnNumber,
+    },
+    fault::{Fact, Fault, Kind, Operation},
+    message::Block,
+    span::{Span, SpanOperation, code_of},
+    trace::{SpanId, Trace},
+};
+use futures::{
+    StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use tokio::sync::mpsc;
+
+use self::begin::Replay;
+pub(crate) use self::begin::{OpenResponder, SessionStart};
+use crate::{
+    bridge::Bridge,
+    content, editor_options, faults,
+    jobs::{Job, JobQueue, LeaveResponder, SettingsResponder},
+    outbox::Outbox,
+    permission,
+    project::{EditorAction, EditorCapabilities, PermissionRequest, Projector},
+    prompts::{Prompt, Prompts},
+};
+
+/// How long a stopped turn may take to end before the editor is answered anyway.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Questions that may be open at once.
+const QUESTIONS: usize = 256;
+
+/// Everything the editor can want of a session.
+#[derive(Debug)]
+pub(crate) enum EditorCommand {
+    Begin(Box<SessionStart>),
+    Prompt(Box<Prompt>),
+    Cancel,
+    SetMode { mode: String, reply: Responder<SetSessionModeResponse> },
+    SetOption { option: String, value: String, reply: Responder<SetSessionConfigOptionResponse> },
+    Leave(LeaveResponder),
+}
+
+impl std::fmt::Debug for Prompt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prompt").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// An answer to a permission question.
+type PermissionReply = (QuestionId, Result<RequestPermissionResponse, Error>);
+
+/// A question that is open; asked once the session is live.
+struct Question {
+    ask: PermissionRequest,
+    handle: Option<RequestCancellationHandle>,
+}
+
+/// Prompts of which nothing is shown any more that are remembered.
+const MUTED_MAX: usize = 64;
+
+/// A turn whose prompt was answered before the turn ended: nothing of it is shown.
+struct MutedTurn {
+    command: CommandId,
+    turn: Option<TurnNumber>,
+}
+
+pub(crate) struct SessionTask {
+    bridge: Arc<Bridge>,
+    session: SessionId,
+    outbox: Outbox,
+    inbox: mpsc::Receiver<EditorCommand>,
+    answers: mpsc::Receiver<PermissionReply>,
+    answering: mpsc::Sender<PermissionReply>,
+    editor_capabilities: EditorCapabilities,
+    projector: Projector,
+    /// Settings the engine accepted and whose record was not read yet.
+    accepted: Option<Settings>,
+    /// None before the session was opened, and after following it failed.
+    records: Option<BoxStream<'static, Result<Record, Fault>>>,
+    seen: Seq,
+    replay: Option<Replay>,
+    is_open: bool,
+    prompts: Prompts,
+    jobs: JobQueue,
+    questions: BTreeMap<QuestionId, Question>,
+    patience: Option<BoxFuture<'static, ()>>,
+    muted: Vec<MutedTurn>,
+    leaving: Option<LeaveResponder>,
+    /// The session was ended or deleted; nothing more is expected of it.
+    is_over: bool,
+}
+
+/// What woke it.
+enum LoopEvent {
+    Command(Option<EditorCommand>),
+    PermissionAnswered(PermissionReply),
+    JobDone(Job, Result<Answer, Fault>),
+    PromptWithdrawn(u64),
+    TimedOut,
+    OutboxReady,
+    Record(Option<Result<Record, Fault>>),
+}
+
+impl SessionTask {
+    pub(crate) fn new(
+        bridge: Arc<Bridge>,
+        session: SessionId,
+        outbox: Outbox,
+        inbox: mpsc::Receiver<EditorCommand>,
+        editor_capabilities: EditorCapabilities,
+    ) -> Self {
+        let (answering, answers) = mpsc::channel(QUESTIONS);
+        let offer = Arc::new(bridge.offer.clone());
+        let projector = Projector::new(offer, bridge.lang, editor_capabilities);
+        Self {
+            bridge,
+            session,
+            outbox,
+            inbox,
+            answers,
+            answering,
+            editor_capabilities,
+            projector,
+            accepted: None,
+            records: None,
+            seen: 0,
+            replay: None,
+            is_open: false,
+            prompts: Prompts::default(),
+            jobs: JobQueue::default(),
+            questions: BTreeMap::new(),
+            patience: None,
+            muted: Vec::new(),
+            leaving: None,
+            is_over: false,
+        }
+    }
+
+    /// Attends until the editor leaves the session, or is gone.
+    pub(crate) async fn run(mut self) {
+        while !self.is_over {
+            self.start_job();
+            match self.wake().await {
+                LoopEvent::Command(Some(input)) => self.input(input).await,
+                LoopEvent::Command(None) => break,
+                LoopEvent::PermissionAnswered((question, answer)) => {
+                    self.answered(&question, &answer)
+                }
+                LoopEvent::JobDone(job, answer) => self.done(job, answer).await,
+                LoopEvent::PromptWithdrawn(number) => self.withdrawn(number),
+                LoopEvent::TimedOut => self.out_of_patience().await,
+                LoopEvent::OutboxReady => self.outbox.flush(),
+                LoopEvent::Record(Some(Ok(record))) => self.record(&record).await,
+                LoopEvent::Record(Some(Err(fault))) => self.lost(&fault),
+                LoopEvent::Record(None) => self.records = None,
+            }
+        }
+        self.depart().await;
+    }
+
+    /// What the editor wants goes before what it is told.
+    async fn wake(&mut self) -> LoopEvent {
+        let takes_more = self.outbox.takes_more();
+        let needs_room = self.outbox.needs_room();
+        tokio::select! {
+            biased;
+            input = self.inbox.recv() => LoopEvent::Command(input),
+            Some(answer) = self.answers.recv() => LoopEvent::PermissionAnswered(answer),
+            (job, answer) = self.jobs.done() => LoopEvent::JobDone(job, answer),
+            number = self.prompts.withdrawn() => LoopEvent::PromptWithdrawn(number),
+            () = wait(&mut self.patience) => LoopEvent::TimedOut,
+            () = self.outbox.room(), if needs_room => LoopEvent::OutboxReady,
+            record = next(&mut self.records), if takes_more => LoopEvent::Record(record),
+        }
+    }
+
+    async fn input(&mut self, input: EditorCommand) {
+        match input {
+            EditorCommand::Begin(begin) => self.begin(*begin).await,
+            EditorCommand::Prompt(prompt) => self.prompt(*prompt).await,
+            EditorCommand::Cancel => self.cancel(),
+            EditorCommand::SetMode { mode, reply } => match self.bridge.offer.mode(&mode) {
+                Some(change) => self.change(change, SettingsResponder::Mode(reply)),
+                None => {
+                    self.outbox.answer(reply, Err(faults::invalid("modeId", "a mode on offer")));
+                }
+            },
+            EditorCommand::SetOption { option, value, reply } => {
+                match self.bridge.offer.change(&option, &value, self.settings()) {
+                    Some(change) => self.change(change, SettingsResponder::Option(reply)),
+                    None => {
+                        let error = faults::invalid("configId and value", "an option on offer");
+                        self.outbox.answer(reply, Err(error));
+                    }
+                }
+            }
+            EditorCommand::Leave(leave) => self.leave(leave),
+        }
+    }
+
+    fn change(&mut self, change: editor_options::SettingsChange, reply: SettingsResponder) {
+        self.jobs.push(Job::Settings { change, reply, made: None });
+    }
+
+    async fn prompt(&mut self, prompt: Prompt) {
+        if !self.is_open && self.replay.is_none() {
+            let error = faults::unknown_session(&self.session.to_string(), self.bridge.lang);
+            return self.outbox.answer(prompt.responder, Err(error));
+        }
+        let limit = self.bridge.limits.queued_messages;
+        if self.prompts.waiting.len() >= limit {
+            let fault = Fault::new(Kind::LimitReached, Operation::TalkToEditor)
+                .with(Fact::Limit, limit)
+                .with(Fact::LimitName, "queued_messages")
+                .with_trace(prompt.trace);
+            let error = faults::error(&fault, self.bridge.lang);
+            return self.outbox.answer(prompt.responder, Err(error));
+        }
+        self.prompts.waiting.push_back(prompt);
+        self.begin_next().await;
+    }
+
+    /// Takes up the next prompt, if nothing stands before it.
+    async fn begin_next(&mut self) {
+        if self.prompts.active.is_some() || self.replay.is_some() {
+            return;
+        }
+        let Some(mut prompt) = self.prompts.waiting.pop_front() else { return };
+        if self.records.is_none()
+            && let Err(fault) = self.follow(self.seen).await
+        {
+            let error = faults::error(&fault.with_trace(prompt.trace), self.bridge.lang);
+            return self.outbox.answer(prompt.responder, Err(error));
+        }
+        tracing::info!(
+            target: "budao_acp::prompt",
+            session = %self.session,
+            prompt = prompt.number,
+            trace = %prompt.trace,
+            bytes = content::weight(&prompt.content),
+            "prompt started"
+        );
+        prompt.updates_before = self.outbox.updates;
+        let content = std::mem::take(&mut prompt.content);
+        if self.settings().title.is_none()
+            && let Some(title) = content::title(&content)
+        {
+            self.change(editor_options::SettingsChange::Title(title), SettingsResponder::None);
+        }
+        self.projector.expect(prompt.command.clone());
+        let (command, ask) = (prompt.command.clone(), self.message_command(content));
+        self.jobs.push(Job::Message { command, ask });
+        self.prompts.active = Some(prompt);
+    }
+
+    /// A prompt as a command: words for the model, or `/plan` with a question.
+    fn message_command(&self, content: Vec<Block>) -> EngineCommand {
+        let plan = match content.as_slice() {
+            [Block::Text(text)] => text.trim_start().strip_prefix("/plan "),
+            _ => None,
+        };
+        let offered = self.bridge.offer.commands.iter().any(|command| command.name == "plan");
+        match plan.map(str::trim).filter(|question| offered && !question.is_empty()) {
+            Some(question) => EngineCommand::Plan { question: question.to_owned(), confirm: true },
+            None => EngineCommand::Message { content },
+        }
+    }
+
+    /// The editor wants everything it asked for so far stopped. What it asks for from now on is not meant.
+    fn cancel(&mut self) {
+        for prompt in std::mem::take(&mut self.prompts.waiting) {
+            self.never_began(prompt);
+        }
+        if self.prompts.active.is_some() || self.projector.turn.is_some() {
+            self.stop_active();
+        }
+    }
+
+    fn withdrawn(&mut self, number: u64) {
+        if let Some(prompt) = self.prompts.remove(number) {
+            self.never_began(prompt);
+        } else if self.prompts.is_active(number) {
+            self.stop_active();
+        }
+    }
+
+    fn stop_active(&mut self) {
+        if let Some(prompt) = &mut self.prompts.active {
+            prompt.cancelled = true;
+            self.patience = Some(self.bridge.world.clock.sleep(CANCEL_TIMEOUT));
+        }
+        self.jobs.push(Job::Cancel);
+    }
+
+    /// Starts the next job, if there is one and none is being done.
+    fn start_job(&mut self) {
+        let Some(mut job) = self.jobs.ready() else { return };
+        let active = self.prompts.active.as_ref();
+        let own = || (CommandId::own(self.bridge.world.uuid()), Trace::NONE);
+        let (ask, (id, trace)) = match &mut job {
+            Job::Message { command, ask } => {
+                // One that was answered meanwhile is not asked any more.
+                let Some(prompt) = active.filter(|prompt| prompt.command == *command) else {
+                    return;
+                };
+                (ask.clone(), (prompt.command.clone(), prompt.trace))
+            }
+            Job::Withdraw { message } => {
+                (EngineCommand::Withdraw { message: message.clone() }, own())
+            }
+            Job::Cancel => (EngineCommand::Cancel { reason: None }, own()),
+            Job::Decide { ask } => (ask.clone(), own()),
+            Job::Settings { change, made, .. } => {
+                let settings = Box::new(change.made(self.settings()));
+                *made = Some(settings.clone());
+                (EngineCommand::Settings { settings }, own())
+            }
+            Job::Close => (EngineCommand::Close, own()),
+            Job::Resume => {
+                let (topic, data) = ("acp.opened".to_owned(), serde_json::Value::Null);
+                (EngineCommand::Annotate { topic, data }, own())
+            }
+        };
+        let (engine, session) = (Arc::clone(&self.bridge.engine), self.session);
+        let (world, what) = (self.bridge.world.clone(), ask.name());
+        let asking = Box::pin(async move {
+            let (began, span) = (world.clock.now(), SpanId::of_request(session, &id));
+            let command = Command { id, by: "editor".to_owned(), trace, ask };
+            let answer = engine.submit(session, command).await;
+            if trace.is_some() {
+                world.export_span(|| Span {
+                    trace,
+                    id: span,
+                    parent: SpanId::NONE,
+                    session: Some(session),
+                    began,
+                    ended: world.clock.now(),
+                    failed: answer.as_ref().err().map(code_of),
+                    about: SpanOperation::Request { what },
+                });
+            }
+            answer
+        });
+        self.jobs.start(job, asking);
+    }
+
+    async fn done(&mut self, job: Job, answer: Result<Answer, Fault>) {
+        let refused = match answer {
+            Ok(Answer::Accepted { .. }) => None,
+            Ok(Answer::Rejected { fault }) | Err(fault) => Some(fault),
+        };
+        match job {
+            Job::Message { command, .. } => self.handed_in(command, refused.as_ref()).await,
+            Job::Settings { reply, made, .. } => self.set(reply, made, refused.as_ref()),
+            Job::Close => self.closed(refused.as_ref()),
+            Job::Cancel | Job::Decide { .. } | Job::Withdraw { .. } | Job::Resume => {
+                if let Some(fault) = refused {
+                    tracing::info!(session = %self.session, %fault, "a command came too late");
+                }
+            }
+        }
+        self.leave_if_done().await;
+    }
+
+    fn set(
+        &mut self,
+        reply: SettingsResponder,
+        made: Option<Box<Settings>>,
+        refused: Option<&Fault>,
+    ) {
+        let lang = self.bridge.lang;
+        let error = refused.map(|fault| faults::error(fault, lang));
+        if let Some(made) = made.filter(|made| error.is_none() && **made != *self.settings()) {
+            self.accepted = Some(*made);
+        }
+        match reply {
+            SettingsResponder::None => {}
+            SettingsResponder::Mode(reply) => {
+                let answer = error.map_or(Ok(SetSessionModeResponse::new()), Err);
+                self.outbox.answer(reply, answer);
+            }
+            SettingsResponder::Option(reply) => {
+                let options = self.bridge.offer.options(self.settings(), lang);
+                let answer = error.map_or(Ok(SetSessionConfigOptionResponse::new(options)), Err);
+                self.outbox.answer(reply, answer);
+            }
+        }
+    }
+
+    /// What further changes are made to.
+    fn settings(&self) -> &Settings {
+        self.accepted.as_ref().unwrap_or(&self.projector.settings)
+    }
+
+    async fn record(&mut self, record: &Record) {
+        self.seen = record.seq;
+        let is_muted = self.is_muted(record);
+        for show in self.projector.project(record) {
+            self.show(show, is_muted);
+        }
+        match &record.event {
+            // Its prompt has its answer: it must not run.
+            Event::TurnStarted { .. } if is_muted => self.jobs.push(Job::Cancel),
+            Event::TurnStarted { message } => self.turn_started(message, record.turn),
+            Event::TurnEnded { .. } => self.turn_ended(record).await,
+            Event::SettingsChanged { settings } => {
+                self.accepted.take_if(|accepted| *accepted == *settings);
+            }
+            _ => {}
+        }
+        self.replayed(record.seq).await;
+    }
+
+    fn is_muted(&mut self, record: &Record) -> bool {
+        if let Event::TurnStarted { message } = &record.event
+            && let Some(muted) = self.muted.iter_mut().find(|muted| muted.command == *message)
+        {
+            muted.turn = Some(record.turn);
+        }
+        self.muted.iter().any(|muted| muted.turn == Some(record.turn))
+    }
+
+    /// Nothing of this prompt's turn is shown from now on: its answer is on its way.
+    fn mute(&mut self, prompt: &Prompt) {
+        if self.muted.len() == MUTED_MAX {
+            self.muted.remove(0);
+        }
+        self.muted.push(MutedTurn { command: prompt.command.clone(), turn: prompt.turn });
+    }
+
+    fn show(&mut self, show: EditorAction, is_muted: bool) {
+        let is_quiet = self.replay.as_ref().is_some_and(|replay| replay.is_quiet);
+        match show {
+            EditorAction::Update(update) if !is_muted && !is_quiet => self.outbox.tell(update),
+            EditorAction::Update(_) => {}
+            EditorAction::AskPermission(ask) => {
+                let question = ask.question.clone();
+                self.questions.insert(question.clone(), Question { ask: *ask, handle: None });
+                if is_muted {
+                    self.decide(&question, Decision::Deny, Some("nobody waits for it any more"));
+                } else if self.replay.is_none() {
+                    self.ask(&question);
+                }
+            }
+            EditorAction::WithdrawQuestion(question) => {
+                if let Some(Question { handle: Some(handle), .. }) =
+                    self.questions.remove(&question)
+                    && let Err(error) = handle.cancel()
+                {
+                    tracing::debug!(%error, "nobody is there to be asked");
+                }
+            }
+        }
+    }
+
+    /// Asks the editor's user. Whatever goes wrong with it is a no.
+    fn ask(&mut self, question: &QuestionId) {
+        let Some(open) = self.questions.get_mut(question) else { return };
+        self.outbox.flush();
+        let request = permission::request(self.session, &open.ask, self.bridge.lang);
+        // Room for the answer is taken now, so that it cannot be lost.
+        let Ok(room) = self.answering.clone().try_reserve_owned() else {
+            return self.decide(question, Decision::Deny, Some("too many questions are open"));
+        };
+        let prepared = self.outbox.connection().prepare_request(request);
+        open.handle = Some(prepared.cancellation_handle());
+        let id = question.clone();
+        let sent = prepared.on_receiving_result(async move |answer| {
+            room.send((id, answer));
+            Ok(())
+        });
+        if sent.is_err() {
+            self.decide(question, Decision::Deny, Some("the editor is gone"));
+        }
+    }
+
+    fn answered(
+        &mut self,
+        question: &QuestionId,
+        answer: &Result<RequestPermissionResponse, Error>,
+    ) {
+        let Some(open) = self.questions.get_mut(question) else { return };
+        open.handle = None;
+        let read = permission::read(answer, &open.ask.tool);
+        if let Some(rule) = read.rule {
+            self.change(rule, SettingsResponder::None);
+        }
+        self.decide(question, read.decision, read.note);
+    }
+
+    fn decide(&mut self, question: &QuestionId, decision: Decision, note: Option<&str>) {
+        let Some(open) = self.questions.get(question) else { return };
+        let ask = EngineCommand::Decide {
+            question: question.clone(),
+            decision,
+            note: note.map(str::to_owned),
+            arguments: None,
+            digest: Some(open.ask.digest.clone()),
+        };
+        self.jobs.push(Job::Decide { ask });
+    }
+
+    /// The session can no longer be followed: nobody is left waiting for it.
+    fn lost(&mut self, fault: &Fault) {
+        tracing::warn!(session = %self.session, %fault, "a session could not be followed");
+        self.records = None;
+        let active = self.prompts.active.take();
+        if let Some(prompt) = &active {
+            self.retract(prompt);
+        }
+        for prompt in active.into_iter().chain(std::mem::take(&mut self.prompts.waiting)) {
+            let error = faults::error(&fault.clone().with_trace(prompt.trace), self.bridge.lang);
+            self.outbox.answer(prompt.responder, Err(error));
+        }
+        self.patience = None;
+    }
+
+    async fn follow(&mut self, after: Seq) -> Result<(), Fault> {
+        self.records = Some(self.bridge.engine.follow(self.session, after).await?);
+        Ok(())
+    }
+
+    fn offer_commands(&mut self) {
+        let commands = self.bridge.offer.commands();
+        if !commands.is_empty() {
+            let update = AvailableCommandsUpdate::new(commands);
+            self.outbox.tell(SessionUpdate::AvailableCommandsUpdate(update));
+        }
+    }
+}
+
+async fn wait(patience: &mut Option<BoxFuture<'static, ()>>) {
+    match patience {
+        Some(wait) => wait.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(
+    records: &mut Option<BoxStream<'static, Result<Record, Fault>>>,
+) -> Option<Result<Record, Fault>> {
+    match records {
+        Some(records) => records.next().await,
+        None => stream::pending().next().await,
+    }
+}

@@ -1,0 +1,188 @@
+//! How an attendant begins: a new session, or one that has a history.
+
+use std::sync::Arc;
+
+use agent_client_protocol::{
+    Error,
+    v1::{
+        Responder,
+        schema::{
+            LoadSessionResponse, NewSessionResponse, ResumeSessionResponse, SessionConfigOption,
+            SessionModeState,
+        },
+    },
+};
+use budao_core::{
+    engine::{SessionOptions, wrong_engine},
+    event::{Event, Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+};
+use budao_journal::{HistoryInfo, PageLimits, StoredRecord};
+
+use super::{Job, SessionTask, SettingsResponder};
+use crate::{
+    bridge::{Bridge, ToolServer},
+    editor_options::{self, WorkingDirectories},
+    faults,
+    project::Projector,
+};
+
+/// How a session is begun with.
+#[derive(Debug)]
+pub(crate) struct SessionStart {
+    pub(crate) place: WorkingDirectories,
+    pub(crate) servers: Vec<ToolServer>,
+    pub(crate) reply: OpenResponder,
+}
+
+/// Who waits for it to have begun.
+#[derive(Debug)]
+pub(crate) enum OpenResponder {
+    New(Responder<NewSessionResponse>),
+    /// Its history is told first.
+    Load(Responder<LoadSessionResponse>),
+    /// Its history is not told.
+    Resume(Responder<ResumeSessionResponse>),
+}
+
+/// History that is read before the session is live.
+pub(super) struct Replay {
+    until: Seq,
+    pub(super) is_quiet: bool,
+    reply: OpenResponder,
+    place: WorkingDirectories,
+}
+
+impl SessionTask {
+    pub(super) async fn begin(&mut self, begin: SessionStart) {
+        let SessionStart { place, servers, reply } = begin;
+        if let Err(fault) = self.bridge.host.tool_servers(self.session, servers).await {
+            return self.not_begun(reply, faults::error(&fault, self.bridge.lang));
+        }
+        let begun = match reply {
+            OpenResponder::New(_) => self.open(place.clone()).await.map(|()| 0),
+            OpenResponder::Load(_) | OpenResponder::Resume(_) => self.look_back().await,
+        };
+        let until = match begun {
+            Ok(until) => until,
+            Err(fault) => {
+                return self.not_begun(reply, faults::error(&fault, self.bridge.lang));
+            }
+        };
+        let is_quiet = matches!(reply, OpenResponder::Resume(_));
+        self.replay = Some(Replay { until, is_quiet, reply, place });
+        self.outbox.history(true);
+        self.replayed(self.seen).await;
+    }
+
+    async fn open(&mut self, place: WorkingDirectories) -> Result<(), Fault> {
+        let base = editor_options::settings_for(&self.bridge.settings);
+        let settings = self.bridge.offer.workspace(place).made(&base);
+        let opening = SessionOptions {
+            session: Some(self.session),
+            settings: settings.clone(),
+            origin: None,
+        };
+        self.bridge.engine.open(opening).await?;
+        self.projector.settings = settings;
+        self.follow(0).await
+    }
+
+    /// Begins to read a session from its first record that is kept; the position of its last.
+    async fn look_back(&mut self) -> Result<Seq, Fault> {
+        let info = self.bridge.journal.info(self.session).await?.ok_or_else(|| {
+            Fault::new(Kind::UnknownSession, Operation::TalkToEditor)
+                .with(Fact::Session, self.session.to_string())
+        })?;
+        check_engine(Arc::clone(&self.bridge), self.session, &info).await?;
+        let offer = Arc::new(self.bridge.offer.clone());
+        self.projector = Projector::new(offer, self.bridge.lang, self.editor_capabilities);
+        self.questions.clear();
+        self.seen = info.first_available.saturating_sub(1);
+        self.follow(self.seen).await?;
+        Ok(info.head)
+    }
+
+    fn not_begun(&mut self, reply: OpenResponder, error: Error) {
+        match reply {
+            OpenResponder::New(reply) => self.outbox.answer(reply, Err(error)),
+            OpenResponder::Load(reply) => self.outbox.answer(reply, Err(error)),
+            OpenResponder::Resume(reply) => self.outbox.answer(reply, Err(error)),
+        }
+        if !self.is_open {
+            self.is_over = true;
+            while let Ok(input) = self.inbox.try_recv() {
+                if let super::EditorCommand::Prompt(prompt) = input {
+                    let session = self.session.to_string();
+                    let error = faults::unknown_session(&session, self.bridge.lang);
+                    self.outbox.answer(prompt.responder, Err(error));
+                }
+            }
+        }
+    }
+
+    /// Has all of the history been read? Then the session is live.
+    pub(super) async fn replayed(&mut self, seen: Seq) {
+        let Some(replay) = self.replay.take_if(|replay| seen >= replay.until) else { return };
+        self.is_open = true;
+        self.outbox.history(false);
+        self.projector.go_live();
+        let (modes, options) = self.choices();
+        match replay.reply {
+            OpenResponder::New(reply) => {
+                let response = NewSessionResponse::new(self.session.to_string())
+                    .modes(modes)
+                    .config_options(options);
+                self.outbox.answer(reply, Ok(response));
+            }
+            OpenResponder::Load(reply) => {
+                let response = LoadSessionResponse::new().modes(modes).config_options(options);
+                self.outbox.answer(reply, Ok(response));
+            }
+            OpenResponder::Resume(reply) => {
+                let response = ResumeSessionResponse::new().modes(modes).config_options(options);
+                self.outbox.answer(reply, Ok(response));
+            }
+        }
+        self.offer_commands();
+        let moves = self.bridge.offer.workspace(replay.place);
+        if moves.made(&self.projector.settings) != self.projector.settings {
+            self.change(moves, SettingsResponder::None);
+        }
+        if self.projector.turn.is_some() {
+            self.jobs.push(Job::Resume);
+        }
+        let open: Vec<_> = self.questions.keys().cloned().collect();
+        for question in open {
+            self.ask(&question);
+        }
+        self.begin_next().await;
+    }
+
+    fn choices(&self) -> (SessionModeState, Vec<SessionConfigOption>) {
+        let settings = &self.projector.settings;
+        let lang = self.bridge.lang;
+        (self.bridge.offer.modes(settings, lang), self.bridge.offer.options(settings, lang))
+    }
+}
+
+/// A session of another engine is refused before anything of it is shown: no prompt could be answered here.
+async fn check_engine(
+    bridge: Arc<Bridge>,
+    session: SessionId,
+    info: &HistoryInfo,
+) -> Result<(), Fault> {
+    let journal = &*bridge.journal;
+    let one = PageLimits { records: 1, ..PageLimits::default() };
+    let first = journal.read(session, info.first_available.saturating_sub(1), one).await?;
+    let first = first.records.first().map(StoredRecord::record).transpose()?;
+    let settings = match first.map(|record| record.event) {
+        Some(Event::SessionOpened { settings, .. }) => settings,
+        // Its beginning is no longer kept.
+        _ => budao_journal::fold(journal, session).await?.0.settings,
+    };
+    match settings.engine() == bridge.offer.engine {
+        true => Ok(()),
+        false => Err(wrong_engine(session, &settings)),
+    }
+}

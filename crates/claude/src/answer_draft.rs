@@ -1,0 +1,250 @@
+//! One answer of the model while it comes: what was streamed, what came whole, what is void.
+//!
+//! The CLI says everything twice: as pieces of the stream, and as whole blocks. Usually both come, in that
+//! order; after a broken stream the whole comes alone. So each piece is shown when it comes, and of a whole
+//! block only what was not shown yet.
+
+use budao_core::message::{Block, ModelStop, ToolUse, Usage};
+use serde_json::Value;
+
+use crate::wire;
+
+/// An answer in the making.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AnswerDraft {
+    /// The provider's id of it.
+    pub(crate) message: Option<String>,
+    /// Its stream is open: more may come.
+    pub(crate) streaming: bool,
+    /// What was shown, by block of the stream.
+    shown: Vec<ShownBlock>,
+    /// Shown blocks that have come whole.
+    matched: usize,
+    /// What came whole, in order.
+    blocks: Vec<Block>,
+    stop: Option<String>,
+    usage: wire::Usage,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ShownBlock {
+    index: usize,
+    is_thought: bool,
+    text: String,
+}
+
+/// What a whole block has to say beyond what was shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnseenText {
+    pub(crate) text: String,
+    pub(crate) thought: String,
+}
+
+impl AnswerDraft {
+    pub(crate) fn streamed(head: &wire::MessageHead) -> Self {
+        Self { message: head.id.clone(), streaming: true, usage: head.usage, ..Self::default() }
+    }
+
+    pub(crate) fn whole(head: &wire::MessageHead) -> Self {
+        Self { message: head.id.clone(), ..Self::default() }
+    }
+
+    /// A piece was shown.
+    pub(crate) fn piece(&mut self, index: usize, is_thought: bool, text: &str) {
+        match self.shown.last_mut() {
+            Some(last) if last.index == index && last.is_thought == is_thought => {
+                last.text.push_str(text);
+            }
+            _ => self.shown.push(ShownBlock { index, is_thought, text: text.to_owned() }),
+        }
+    }
+
+    /// Why it stopped, and what it cost.
+    pub(crate) fn ends(&mut self, stop: Option<&str>, usage: wire::Usage) {
+        if let Some(stop) = stop {
+            self.stop = Some(stop.to_owned());
+        }
+        let larger = |now: &mut u64, then: u64| *now = (*now).max(then);
+        larger(&mut self.usage.input_tokens, usage.input_tokens);
+        larger(&mut self.usage.output_tokens, usage.output_tokens);
+        larger(&mut self.usage.cache_read_input_tokens, usage.cache_read_input_tokens);
+        larger(&mut self.usage.cache_creation_input_tokens, usage.cache_creation_input_tokens);
+    }
+
+    /// Takes whole blocks; returns what of them was not shown yet.
+    pub(crate) fn take(&mut self, head: &wire::MessageHead) -> UnseenText {
+        let mut unseen = UnseenText::default();
+        for value in &head.content {
+            let block = block(value);
+            match &block {
+                Block::Text(text) => unseen.text.push_str(self.unseen(false, text)),
+                Block::Thinking { text, .. } => unseen.thought.push_str(self.unseen(true, text)),
+                _ => {}
+            }
+            self.blocks.push(block);
+        }
+        self.ends(head.stop_reason.as_deref(), head.usage);
+        unseen
+    }
+
+    /// The part of a whole text behind what was shown of it.
+    fn unseen<'a>(&mut self, is_thought: bool, whole: &'a str) -> &'a str {
+        let rest = &self.shown[self.matched..];
+        let found = rest.iter().position(|shown| {
+            shown.is_thought == is_thought
+                && !shown.text.is_empty()
+                && whole.starts_with(&shown.text)
+        });
+        match found {
+            Some(at) => {
+                let seen = rest[at].text.len();
+                self.matched += at + 1;
+                &whole[seen..]
+            }
+            None => whole,
+        }
+    }
+
+    /// Were words or thoughts shown?
+    pub(crate) fn was_shown(&self) -> bool {
+        self.shown.iter().any(|shown| !shown.text.is_empty())
+    }
+
+    /// The calls it asks for, as the CLI names them.
+    pub(crate) fn asks_for(&self, tool_use_id: &str) -> bool {
+        self.tool_uses().any(|id| id == tool_use_id)
+    }
+
+    /// The CLI's names of the calls, in order.
+    pub(crate) fn tool_uses(&self) -> impl Iterator<Item = &str> {
+        self.blocks.iter().filter_map(|block| match block {
+            Block::ToolUse(call) => Some(&*call.id.0),
+            _ => None,
+        })
+    }
+
+    /// Throws away the blocks from `first` on. Is anything of what was shown void now?
+    pub(crate) fn abandon_from(&mut self, first: usize) -> bool {
+        let void = self.shown.iter().any(|shown| shown.index >= first && !shown.text.is_empty());
+        self.shown.retain(|shown| shown.index < first);
+        self.matched = self.matched.min(self.shown.len());
+        self.blocks.truncate(first);
+        void
+    }
+
+    /// Is nothing left of it?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && !self.was_shown()
+    }
+
+    /// What of it stands and was shown.
+    pub(crate) fn shown_text(&self) -> UnseenText {
+        let of = |is_thought: bool| {
+            let parts = self.shown.iter().filter(|shown| shown.is_thought == is_thought);
+            parts.map(|shown| shown.text.as_str()).collect()
+        };
+        UnseenText { text: of(false), thought: of(true) }
+    }
+
+    /// The answer as it is kept: what came whole, and behind it what was shown and never came whole.
+    pub(crate) fn finish(self) -> (Vec<Block>, ModelStop, Usage) {
+        let mut content = self.blocks;
+        for shown in self.shown.into_iter().skip(self.matched) {
+            content.push(match shown.is_thought {
+                true => Block::Thinking { text: shown.text, signature: None },
+                false => Block::Text(shown.text),
+            });
+        }
+        content.retain(|block| !matches!(block, Block::Text(text) if text.is_empty()));
+        let calls = content.iter().any(|block| matches!(block, Block::ToolUse(_)));
+        let stop = match self.stop.as_deref() {
+            Some("end_turn") => ModelStop::EndTurn,
+            Some("tool_use") => ModelStop::ToolUse,
+            Some("max_tokens") => ModelStop::MaxTokens,
+            Some("refusal") => ModelStop::Refusal,
+            None if calls => ModelStop::ToolUse,
+            _ => ModelStop::Other,
+        };
+        (content, stop, tokens(self.usage))
+    }
+}
+
+/// Tokens in our count: what was read includes the cache.
+pub(crate) fn tokens(usage: wire::Usage) -> Usage {
+    let cached = usage.cache_read_input_tokens;
+    let written = usage.cache_creation_input_tokens;
+    Usage {
+        input_tokens: usage.input_tokens.saturating_add(cached).saturating_add(written),
+        output_tokens: usage.output_tokens,
+        cached_tokens: cached,
+    }
+}
+
+/// A block of the provider's in our words.
+fn block(value: &Value) -> Block {
+    let text = |key: &str| value[key].as_str().map(str::to_owned);
+    match value["type"].as_str() {
+        Some("text") => Block::Text(text("text").unwrap_or_default()),
+        Some("thinking") => Block::Thinking {
+            text: text("thinking").unwrap_or_default(),
+            signature: text("signature"),
+        },
+        Some("tool_use") => Block::ToolUse(ToolUse {
+            id: text("id").unwrap_or_default().as_str().into(),
+            name: text("name").unwrap_or_default(),
+            arguments: value["input"].to_string(),
+        }),
+        _ => Block::Opaque(value.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn head(content: &Value) -> wire::MessageHead {
+        serde_json::from_value(json!({"id": "m", "content": content})).unwrap()
+    }
+
+    #[test]
+    fn of_a_whole_block_only_the_rest_is_new() {
+        let mut draft = AnswerDraft::streamed(&head(&json!([])));
+        draft.piece(0, true, "hm");
+        draft.piece(1, false, "hello ");
+        let thought = draft.take(&head(&json!([{"type": "thinking", "thinking": "hm"}])));
+        assert_eq!(thought, UnseenText::default());
+        let text = draft.take(&head(&json!([{"type": "text", "text": "hello world"}])));
+        assert_eq!(text.text, "world");
+        let (content, ..) = draft.finish();
+        assert_eq!(content.len(), 2);
+        assert_eq!(content[1], Block::Text("hello world".into()));
+    }
+
+    #[test]
+    fn what_was_shown_and_never_came_whole_is_kept() {
+        let mut draft = AnswerDraft::streamed(&head(&json!([])));
+        draft.piece(0, false, "half");
+        let (content, stop, _) = draft.finish();
+        assert_eq!((content, stop), (vec![Block::Text("half".into())], ModelStop::Other));
+    }
+
+    #[test]
+    fn a_block_that_was_never_streamed_is_new_from_its_beginning() {
+        let mut draft = AnswerDraft::whole(&head(&json!([])));
+        let unseen = draft.take(&head(&json!([{"type": "text", "text": "whole answer"}])));
+        assert_eq!(unseen.text, "whole answer");
+    }
+
+    #[test]
+    fn abandoned_blocks_are_gone_and_it_is_said_when_they_were_shown() {
+        let mut draft = AnswerDraft::streamed(&head(&json!([])));
+        draft.piece(0, false, "kept");
+        draft.take(&head(&json!([{"type": "text", "text": "kept"}])));
+        assert!(!draft.abandon_from(1), "nothing of block 1 was shown");
+        draft.piece(1, false, "lost");
+        assert!(draft.abandon_from(1));
+        assert_eq!(draft.finish().0, vec![Block::Text("kept".into())]);
+    }
+}

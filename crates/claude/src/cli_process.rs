@@ -1,0 +1,232 @@
+//! The line to one process of the CLI: one reader and one writer for its whole life.
+//!
+//! The reader never stops at a result: whatever comes, whenever it comes, is passed on with the number of
+//! the life it belongs to.
+
+use std::{sync::Arc, time::Duration};
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    world::World,
+};
+use budao_engine::SignalSender;
+use budao_tools::child::{BoundedLine, BoundedLines};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    PROGRAM,
+    decider::Signal,
+    launch::{LaunchSpec, Launcher, RunningCli},
+    wire,
+};
+
+/// Lines that may wait to be written.
+const OUTBOX: usize = 1_024;
+/// KiB that may wait to be written.
+const OUTBOX_KIB: usize = 64 * 1_024;
+/// How long a process may live on after its output has ended.
+const OUTLIVE: Duration = Duration::from_secs(2);
+
+/// A line that waits to be written, and its room among them.
+#[derive(Debug)]
+struct Waiting {
+    bytes: Vec<u8>,
+    _room: OwnedSemaphorePermit,
+}
+
+/// One life of the CLI. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct CliProcess {
+    pub(crate) life: u32,
+    outbox: Option<mpsc::Sender<Waiting>>,
+    /// A permit for each KiB that may wait.
+    room: Arc<Semaphore>,
+    stop: CancellationToken,
+    /// Set when nothing of it is left.
+    gone: CancellationToken,
+}
+
+impl Drop for CliProcess {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// What a life needs to know.
+#[derive(Clone, Debug)]
+pub(crate) struct ProcessContext {
+    pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) world: World,
+    pub(crate) signals: SignalSender<Signal>,
+    pub(crate) line_bytes_max: usize,
+}
+
+impl CliProcess {
+    /// Starts a life, once the one before it is gone.
+    pub(crate) fn start(
+        life: u32,
+        start: LaunchSpec,
+        around: &ProcessContext,
+        before: Option<CancellationToken>,
+    ) -> Self {
+        let (outbox, lines) = mpsc::channel(OUTBOX);
+        let link = Self {
+            life,
+            outbox: Some(outbox),
+            room: Arc::new(Semaphore::new(OUTBOX_KIB)),
+            stop: CancellationToken::new(),
+            gone: CancellationToken::new(),
+        };
+        let (stop, gone) = (link.stop.clone(), link.gone.clone());
+        let task = around.clone();
+        around.world.spawn.spawn(Box::pin(async move {
+            let _gone = gone.drop_guard();
+            if let Some(before) = before {
+                before.cancelled().await;
+            }
+            let fault = live(life, start, &task, lines, stop).await;
+            task.signals.send(Signal::Exited { life, fault }).await;
+        }));
+        link
+    }
+
+    /// Hands a line to the writer. A process that reads nothing is no use.
+    pub(crate) fn send(&self, line: &Value) -> Result<(), Fault> {
+        let Some(outbox) = &self.outbox else { return Ok(()) };
+        let full = |name: &'static str, limit: usize| {
+            Fault::new(Kind::CliSilent, Operation::WriteCli)
+                .with(Fact::Program, PROGRAM)
+                .with(Fact::TimeoutMs, Duration::ZERO)
+                .with(Fact::Limit, limit)
+                .with(Fact::LimitName, name)
+        };
+        let mut bytes = line.to_string().into_bytes();
+        bytes.push(b'\n');
+        let kib = (bytes.len() / 1_024 + 1).min(OUTBOX_KIB);
+        let room = Arc::clone(&self.room);
+        let room = room.try_acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX));
+        let room = room.map_err(|_| full("kib_to_write", OUTBOX_KIB))?;
+        match outbox.try_send(Waiting { bytes, _room: room }) {
+            // Its end is on its way to whoever wants to know.
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(_)) => Err(full("lines_to_write", OUTBOX)),
+        }
+    }
+
+    /// Ends it: its input closes, and soon everything it started.
+    pub(crate) fn end(mut self) -> CancellationToken {
+        self.outbox = None;
+        self.stop.cancel();
+        self.gone.clone()
+    }
+}
+
+/// A life from its start to its end, which it returns.
+async fn live(
+    life: u32,
+    start: LaunchSpec,
+    around: &ProcessContext,
+    lines: mpsc::Receiver<Waiting>,
+    stop: CancellationToken,
+) -> Fault {
+    let RunningCli { pid, input, output, stop: kill, mut ended } = tokio::select! {
+        biased;
+        running = around.launcher.launch(start) => match running {
+            Ok(running) => running,
+            Err(fault) => return fault,
+        },
+        () = stop.cancelled() => return stopped(),
+    };
+    tracing::info!(life, pid, "claude started");
+    let _kill = kill.clone().drop_guard();
+    {
+        let mut writer = std::pin::pin!(write(input, lines));
+        let mut reader = std::pin::pin!(read(life, output, around));
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = &mut reader => {}
+            () = &mut writer => {}
+        }
+        // Its input closes here, and it knows that nothing more will come.
+    }
+    // Nothing more is wanted, or nothing more comes: it has a moment to leave, then it is ended.
+    if !stop.is_cancelled() {
+        tokio::select! {
+            biased;
+            fault = &mut ended => return fault,
+            () = around.world.clock.sleep(OUTLIVE) => {}
+        }
+    }
+    kill.cancel();
+    ended.await
+}
+
+fn stopped() -> Fault {
+    Fault::new(Kind::CliExited, Operation::StartCli).with(Fact::Program, PROGRAM)
+}
+
+/// Reads until there is nothing more to read.
+async fn read(life: u32, output: impl AsyncRead + Unpin, around: &ProcessContext) {
+    let mut lines = BoundedLines::new(output, around.line_bytes_max);
+    while let Some(read) = lines.next().await {
+        let line = match read {
+            BoundedLine::Whole(line) => wire::read(&line),
+            BoundedLine::TooLong(skipped) => {
+                wire::CliLine::Unreadable { reason: format!("a line of {} bytes", skipped.bytes) }
+            }
+        };
+        match &line {
+            wire::CliLine::Unreadable { reason } => {
+                tracing::warn!(life, reason, "claude: a line nobody can read");
+            }
+            wire::CliLine::Other { kind } => tracing::trace!(life, kind, "claude: skipped"),
+            _ => {}
+        }
+        if !around.signals.send(Signal::Line { life, line: Box::new(line) }).await {
+            return;
+        }
+    }
+}
+
+/// Writes as long as anybody has something to write. What cannot be written is not told here: the output of
+/// such a process ends too, and that is where its end is told.
+async fn write(mut input: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Waiting>) {
+    while let Some(line) = lines.recv().await {
+        let written = async {
+            input.write_all(&line.bytes).await?;
+            input.flush().await
+        };
+        if written.await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_process_that_reads_nothing_is_bounded_in_bytes() {
+        let (outbox, lines) = mpsc::channel(OUTBOX);
+        let link = CliProcess {
+            life: 1,
+            outbox: Some(outbox),
+            room: Arc::new(Semaphore::new(OUTBOX_KIB)),
+            stop: CancellationToken::new(),
+            gone: CancellationToken::new(),
+        };
+        let line = Value::from("x".repeat(8 << 20));
+        let sent = (0..20).take_while(|_| link.send(&line).is_ok()).count();
+        assert_eq!(sent, 7, "seven lines of 8 MiB and a little more");
+        let fault = link.send(&line).unwrap_err();
+        assert_eq!(fault.detail().text(Fact::LimitName), Some("kib_to_write"));
+        drop(lines);
+    }
+}

@@ -1,0 +1,92 @@
+//! The end of a turn: exactly one, after everything the turn produced.
+
+use budao_core::{
+    event::{Event, Scope, SessionEnd, StopReason},
+    fault::{Fault, Severity},
+};
+
+use super::{PAST, Stepper};
+use crate::{answer_draft, outcome, wire::TurnReport};
+
+impl Stepper<'_> {
+    /// The turn's own result came.
+    pub(super) fn settle(&mut self, result: &TurnReport) {
+        let reported = self.live().reported.take();
+        let (stop, fault) = match self.is_cancelling() {
+            true => (StopReason::Cancelled, None),
+            false => outcome::of(result, reported.as_ref()),
+        };
+        self.close_answer(stop == StopReason::EndTurn);
+        let text = result.result.as_deref().unwrap_or_default();
+        if stop == StopReason::EndTurn && !self.live().has_spoken && !text.is_empty() {
+            self.record_whole_answer(text);
+        }
+        if self.turn().step == 0 && stop != StopReason::EndTurn {
+            // Nothing was recorded that could have counted it.
+            return self.end(stop, fault, Some(answer_draft::tokens(result.usage)));
+        }
+        self.end(stop, fault, None);
+    }
+
+    /// No result will come: the CLI is gone, or was given up, or dropped the prompt.
+    pub(super) fn lost(&mut self, fault: Fault) {
+        if self.m.session.turn.is_none() {
+            self.close_questions("claude");
+            return;
+        }
+        let stop = if self.is_cancelling() { StopReason::Cancelled } else { StopReason::Failed };
+        if self.m.live.is_some() {
+            self.close_answer(false);
+        } else {
+            self.abandon_partial();
+        }
+        self.end(stop, (stop == StopReason::Failed).then_some(fault), None);
+    }
+
+    /// An answer that is still open: complete if the turn went well or its calls have begun, else void.
+    fn close_answer(&mut self, is_complete: bool) {
+        let live = self.live();
+        if is_complete
+            || !live.held.is_empty()
+            || live.draft.as_ref().is_some_and(|it| !it.streaming)
+        {
+            return self.finish_answer();
+        }
+        live.draft = None;
+        self.abandon_partial();
+    }
+
+    fn end(
+        &mut self,
+        stop: StopReason,
+        fault: Option<Fault>,
+        used: Option<budao_core::message::Usage>,
+    ) {
+        self.seal_calls();
+        self.close_questions("claude");
+        self.m.aside = None;
+        if let Some(live) = self.m.live.take().filter(|live| !live.is_own) {
+            self.m.past.push_back((live.prompt, live.number));
+            if self.m.past.len() > PAST {
+                self.m.past.pop_front();
+            }
+        }
+        let trace = self.m.session.trace();
+        let fault = fault.map(|fault| fault.with_trace(trace));
+        let (number, steps) = (self.turn().number, self.turn().step);
+        let usage = used.unwrap_or(self.turn().usage);
+        if let (StopReason::Failed, Some(fault)) = (stop, &fault) {
+            let scope = Scope { step: Some(steps), ..Scope::default() };
+            self.emit(Event::RecoveryFailed { fault: fault.clone(), scope });
+        }
+        let fatal =
+            |fault: &Fault| fault.row().severity == Severity::Critical && !fault.row().recoverable;
+        let ends_session = stop == StopReason::Failed && fault.as_ref().is_some_and(fatal);
+        self.emit(Event::TurnEnded { stop, fault: fault.clone(), steps, usage });
+        if ends_session {
+            let end = Event::SessionEnded { end: SessionEnd::Error, fault };
+            self.record(number, trace, end);
+        }
+        self.start_next();
+    }
+}

@@ -1,0 +1,347 @@
+//! Who may use which tool of the CLI: the session's permissions, and the CLI's modes taken at their word.
+//!
+//! The CLI enforces plan mode only by asking; a host that says yes gets the file written. So we say no. The one
+//! file it may write there is its plan, without which it has none to hand in.
+
+use std::path::Path;
+
+use budao_core::{
+    event::Settings,
+    tool::{Effect, Mode, Permission, Permissions, ToolOrigin, ToolSpec},
+};
+use serde_json::Value;
+
+use crate::DEFAULT_MODEL;
+
+/// The key of the CLI's mode in a session's extra settings.
+pub const MODE: &str = "claude.mode";
+/// The key of further directories the CLI may work in, a list.
+pub const DIRECTORIES: &str = "claude.directories";
+
+/// The modes of the CLI that a session may be set to.
+pub const MODES: &[&str] = &["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"];
+
+/// Tools that change or run something; all others of the CLI's own only look.
+const WRITES: &[&str] = &["Edit", "MultiEdit", "NotebookEdit", "Write"];
+const EXECUTES: &[&str] = &["Bash", "KillBash", "KillShell"];
+const READS: &[&str] = &[
+    "AskUserQuestion",
+    "BashOutput",
+    "ExitPlanMode",
+    "Glob",
+    "Grep",
+    "LS",
+    "NotebookRead",
+    "Read",
+    "Task",
+    "TodoWrite",
+    "WebFetch",
+    "WebSearch",
+];
+
+/// The mode in which nothing but a plan is written.
+pub(crate) const PLAN: &str = "plan";
+/// The mode in which the CLI asks about what its rules do not allow, and which an approved plan leads to.
+pub(crate) const DEFAULT: &str = "default";
+
+/// The tool by which a plan is handed in. Saying yes to it ends plan mode, so a person always says it.
+pub(crate) const HAND_IN_PLAN: &str = "ExitPlanMode";
+/// The tool by which the model begins to plan.
+pub(crate) const BEGIN_PLAN: &str = "EnterPlanMode";
+/// The tool by which the model asks the person something.
+const ASK_PERSON: &str = "AskUserQuestion";
+
+/// A text among a session's extra settings.
+pub(crate) fn extra<'a>(settings: &'a Settings, key: &str) -> Option<&'a str> {
+    settings.extra.get(key).and_then(Value::as_str)
+}
+
+/// The CLI's mode for these settings: the one that is set, or the one that fits what tools may do.
+pub(crate) fn mode(settings: &Settings) -> &str {
+    extra(settings, MODE).unwrap_or(match settings.permissions.mode {
+        Mode::Readonly => PLAN,
+        Mode::Auto | Mode::Approval => DEFAULT,
+    })
+}
+
+/// These settings in another mode of the CLI. None for a mode that sessions cannot be set to.
+pub(crate) fn in_mode(settings: &Settings, mode: &str) -> Option<Settings> {
+    let mut settings = settings.clone();
+    let permissions = &mut settings.permissions.mode;
+    settings.extra.remove(MODE);
+    match mode {
+        PLAN => *permissions = Mode::Readonly,
+        DEFAULT if *permissions == Mode::Readonly => *permissions = Mode::Approval,
+        DEFAULT => {}
+        _ if !MODES.contains(&mode) => return None,
+        _ => {
+            let is_free = mode == "bypassPermissions";
+            *permissions = if is_free { Mode::Auto } else { Mode::Approval };
+            settings.extra.insert(MODE.to_owned(), mode.into());
+        }
+    }
+    Some(settings)
+}
+
+/// The model the CLI is told, unless it is to choose itself.
+pub(crate) fn model(settings: &Settings) -> Option<&str> {
+    Some(settings.model.as_str()).filter(|model| !model.is_empty() && *model != DEFAULT_MODEL)
+}
+
+/// How hard the CLI's model is to think, in the CLI's word.
+pub(crate) fn effort(settings: &Settings) -> Option<&'static str> {
+    settings.thinking.map(Into::into)
+}
+
+/// What a tool of the CLI's does. One we do not know does the worst.
+fn effect(tool: &str) -> Effect {
+    if READS.contains(&tool) {
+        Effect::Reads
+    } else if WRITES.contains(&tool) {
+        Effect::Writes
+    } else {
+        Effect::Executes
+    }
+}
+
+/// A call the CLI asks about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToolRequest<'a> {
+    pub(crate) tool: &'a str,
+    pub(crate) input: &'a Value,
+    /// Where the CLI keeps its plans, an absolute path; none if that is not known.
+    pub(crate) plan_folder: Option<&'a Path>,
+}
+
+impl ToolRequest<'_> {
+    /// Does it write a plan where the CLI keeps them? Paths are compared as they are written: one with `..` in it
+    /// is not in the folder.
+    fn writes_plan(&self) -> bool {
+        let path = self.input["file_path"].as_str().map(Path::new);
+        WRITES.contains(&self.tool)
+            && path.is_some_and(|path| {
+                path.is_absolute()
+                    && path.parent() == self.plan_folder
+                    && path.extension().is_some_and(|extension| extension == "md")
+            })
+    }
+}
+
+/// The CLI asks whether a tool may be used: what do the settings say?
+pub(crate) fn permit(settings: &Settings, request: ToolRequest<'_>) -> Permission {
+    let tool = request.tool;
+    if mode(settings) == PLAN && tool != HAND_IN_PLAN && effect(tool) != Effect::Reads {
+        return match request.writes_plan() {
+            true => Permission::Allow,
+            false => Permission::Deny("the mode is `plan`: nothing is changed or run"),
+        };
+    }
+    if mode(settings) == "dontAsk" && !is_free(&settings.permissions, tool) {
+        return Permission::Deny("the mode is `dontAsk`: nobody is asked");
+    }
+    let asks_person = tool == HAND_IN_PLAN || tool == ASK_PERSON;
+    match settings.permissions.permit(&spec(tool, asks_person)) {
+        // The CLI asks only about what its own rules do not allow, so reading alone is no reason.
+        Permission::Allow if is_free(&settings.permissions, tool) && !asks_person => {
+            Permission::Allow
+        }
+        Permission::Allow => Permission::Ask("the program asks before it does this"),
+        other => other,
+    }
+}
+
+fn is_free(permissions: &Permissions, tool: &str) -> bool {
+    let named = |pattern: &String| match pattern.strip_suffix('*') {
+        Some(prefix) => tool.starts_with(prefix),
+        None => pattern == tool,
+    };
+    permissions.mode == Mode::Auto || permissions.allow.iter().any(named)
+}
+
+fn spec(tool: &str, confirm: bool) -> ToolSpec {
+    ToolSpec {
+        name: tool.into(),
+        description: "".into(),
+        schema: Value::Null.into(),
+        effect: effect(tool),
+        idempotent: false,
+        confirm,
+        repair: false,
+        deadline: None,
+        output_bytes: None,
+        source: ToolOrigin::Registered,
+    }
+}
+
+/// Rules the CLI must know itself, because it does not ask about everything. In plan mode it asks about every
+/// change, whatever its user allowed it elsewhere: one of them is the plan, and which one is decided here.
+pub(crate) fn rules(settings: &Settings) -> Option<Value> {
+    let permissions = &settings.permissions;
+    let (mut deny, mut ask) = (permissions.deny.clone(), permissions.ask.clone());
+    let changes = || WRITES.iter().chain(EXECUTES).map(ToString::to_string);
+    let is_plan = mode(settings) == PLAN;
+    if is_plan {
+        ask.extend(changes());
+    } else if permissions.mode == Mode::Readonly {
+        deny.extend(changes());
+    }
+    if deny.is_empty() && ask.is_empty() {
+        return None;
+    }
+    let mut rules = serde_json::json!({"permissions": {"deny": deny, "ask": ask}});
+    if is_plan {
+        // Plans are kept in the CLI's own folder, not in the project, where nothing is written in this mode.
+        rules["plansDirectory"] = "".into();
+    }
+    Some(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const PLANS: &str = "/users/ada/.claude/plans";
+
+    fn decided(settings: &Settings, tool: &str) -> Permission {
+        with_path(settings, tool, "/users/ada/work/src.rs")
+    }
+
+    /// What is decided about a tool that writes there.
+    fn with_path(settings: &Settings, tool: &str, path: &str) -> Permission {
+        let input = json!({"file_path": path});
+        let plan_folder = Some(Path::new(PLANS));
+        permit(settings, ToolRequest { tool, input: &input, plan_folder })
+    }
+
+    fn settings(mode: Mode, cli: &str) -> Settings {
+        let permissions = Permissions { mode, ..Permissions::default() };
+        let extra = [(MODE.to_owned(), Value::from(cli))].into();
+        Settings { permissions, extra, ..Settings::default() }
+    }
+
+    #[test]
+    fn plan_mode_never_writes_and_a_person_hands_the_plan_in() {
+        for mode in [Mode::Auto, Mode::Approval] {
+            let plan = settings(mode, "plan");
+            for tool in ["Write", "Bash", "Edit", "mcp__files__remove", "SomethingNew"] {
+                assert!(matches!(decided(&plan, tool), Permission::Deny(_)), "{tool}");
+            }
+            assert!(matches!(decided(&plan, "ExitPlanMode"), Permission::Ask(_)));
+        }
+    }
+
+    #[test]
+    fn plan_mode_writes_its_plan_and_nothing_beside_it() {
+        for plan in [settings(Mode::Approval, "plan"), settings(Mode::Readonly, "plan")] {
+            for tool in ["Write", "Edit", "MultiEdit"] {
+                let plan_file = format!("{PLANS}/a-fine-plan.md");
+                assert_eq!(with_path(&plan, tool, &plan_file), Permission::Allow, "{tool}");
+                for path in [
+                    "/users/ada/work/plans/a.md",
+                    "/users/ada/.claude/plans/a.sh",
+                    "/users/ada/.claude/plans/deeper/a.md",
+                    "/users/ada/.claude/plans/../settings.md",
+                    "/users/ada/.claude/plans/..",
+                    ".claude/plans/a.md",
+                    "",
+                ] {
+                    let denied = with_path(&plan, tool, path);
+                    assert!(matches!(denied, Permission::Deny(_)), "{tool} {path}");
+                }
+            }
+            let run = with_path(&plan, "Bash", &format!("{PLANS}/a.md"));
+            assert!(matches!(run, Permission::Deny(_)), "only what writes files writes a plan");
+        }
+        let input = json!({"file_path": "a.md"});
+        let request = ToolRequest { tool: "Write", input: &input, plan_folder: None };
+        let denied = permit(&settings(Mode::Approval, "plan"), request);
+        assert!(matches!(denied, Permission::Deny(_)), "a folder nobody knows has no plans");
+    }
+
+    #[test]
+    fn settings_follow_every_mode_the_cli_may_be_in() {
+        for from in [Mode::Approval, Mode::Readonly, Mode::Auto] {
+            for before in MODES {
+                for after in MODES {
+                    let set = in_mode(&settings(from, before), after).unwrap();
+                    assert_eq!(mode(&set), *after, "{from:?} {before}");
+                    assert_eq!(
+                        *after == "plan",
+                        set.permissions.mode == Mode::Readonly,
+                        "{from:?} {before} {after}: only a plan is read only"
+                    );
+                }
+            }
+        }
+        assert_eq!(in_mode(&Settings::default(), "telepathy"), None);
+    }
+
+    #[test]
+    fn in_the_mode_that_does_not_ask_nobody_is_asked() {
+        let mut silent = settings(Mode::Approval, "dontAsk");
+        for tool in ["Write", "Bash", "WebFetch", "ExitPlanMode", "AskUserQuestion"] {
+            assert!(matches!(decided(&silent, tool), Permission::Deny(_)), "{tool}");
+        }
+        silent.permissions.allow = vec!["Bash".into()];
+        assert_eq!(decided(&silent, "Bash"), Permission::Allow, "somebody said so before");
+    }
+
+    #[test]
+    fn in_the_mode_that_accepts_edits_what_the_cli_still_asks_is_asked() {
+        let edits = settings(Mode::Approval, "acceptEdits");
+        for tool in ["Write", "Bash", "mcp__files__remove"] {
+            assert!(matches!(decided(&edits, tool), Permission::Ask(_)), "{tool}");
+        }
+    }
+
+    #[test]
+    fn what_the_cli_asks_about_is_asked_unless_somebody_allowed_it() {
+        let mut asks = settings(Mode::Approval, "default");
+        assert!(matches!(decided(&asks, "Bash"), Permission::Ask(_)));
+        assert!(matches!(decided(&asks, "WebFetch"), Permission::Ask(_)));
+        asks.permissions.allow = vec!["WebFetch".into(), "Bash".into()];
+        assert_eq!(decided(&asks, "WebFetch"), Permission::Allow);
+        assert_eq!(decided(&asks, "Bash"), Permission::Allow);
+        assert_eq!(decided(&settings(Mode::Auto, "default"), "Bash"), Permission::Allow);
+        let auto = settings(Mode::Auto, "default");
+        assert!(matches!(decided(&auto, "AskUserQuestion"), Permission::Ask(_)));
+        assert!(matches!(
+            decided(&settings(Mode::Readonly, "default"), "Bash"),
+            Permission::Deny(_)
+        ));
+    }
+
+    #[test]
+    fn every_reason_is_also_told_in_chinese() {
+        for (settings, tool) in [
+            (settings(Mode::Approval, "plan"), "Bash"),
+            (settings(Mode::Approval, "dontAsk"), "Bash"),
+            (settings(Mode::Approval, "default"), "Read"),
+        ] {
+            let (Permission::Ask(reason) | Permission::Deny(reason)) = decided(&settings, tool)
+            else {
+                panic!("{tool} is asked about or denied");
+            };
+            let told = budao_core::fault::text::reason(reason, budao_core::Lang::Zh);
+            assert_ne!(told, reason);
+            let about = format!("{reason}: /etc/passwd");
+            let told_about = budao_core::fault::text::reason(&about, budao_core::Lang::Zh);
+            assert_eq!(told_about, format!("{told}：/etc/passwd"));
+        }
+    }
+
+    #[test]
+    fn the_cli_is_told_what_it_would_not_ask_about() {
+        let readonly = rules(&settings(Mode::Readonly, "default")).unwrap();
+        assert!(readonly["permissions"]["deny"].as_array().unwrap().contains(&"Bash".into()));
+        assert_eq!(rules(&settings(Mode::Approval, "default")), None);
+        // A plan is written by a tool that changes files: the CLI must ask, and not refuse by itself.
+        for plan in [settings(Mode::Readonly, "plan"), settings(Mode::Approval, "plan")] {
+            let rules = rules(&plan).unwrap();
+            assert_eq!(rules["permissions"]["deny"], json!([]));
+            assert!(rules["permissions"]["ask"].as_array().unwrap().contains(&"Write".into()));
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Where the acts are played: a folder of their own, processes with an empty environment, and their records in words.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use budao_core::{
+    Event, Fault, Lang, Record,
+    event::SessionId,
+    fault::{Fact, Kind, Operation},
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+};
+
+use super::{CheckedClaims, act::Act, cut, plays};
+use crate::{terminal::Terminal, transcript::TranscriptPrinter};
+
+/// Waits between tries are short: nobody watches a demo wait.
+const CONFIG: &str = "[limits.retry]\nbase = 400\nmax = 1000\n";
+
+const README: &str = "# Lighthouse\n\n## Tides\n\n## Lamp\n\n## Keeper\n";
+
+/// The folder, and what has happened in it.
+pub(crate) struct DemoRunner<'a> {
+    folder: PathBuf,
+    program: PathBuf,
+    pub(crate) lang: Lang,
+    terminal: &'a Terminal,
+    is_shown: bool,
+    /// What processes printed as it happened.
+    pub(crate) printed: Vec<Record>,
+    sessions: Vec<(Act, SessionId)>,
+}
+
+impl<'a> DemoRunner<'a> {
+    /// Makes a new folder, which nobody else may read.
+    pub(crate) fn build(lang: Lang, terminal: &'a Terminal, is_shown: bool) -> Result<Self, Fault> {
+        let name = format!("budao-demo-{}", uuid::Uuid::now_v7());
+        let folder = std::env::temp_dir().join(name);
+        let unwritable = |error: std::io::Error| {
+            Fault::new(Kind::FilePermission, Operation::WriteFile)
+                .with(Fact::Path, folder.display().to_string())
+                .caused_by(&error)
+        };
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(unwritable)?;
+        fs::create_dir(folder.join("workspace")).map_err(unwritable)?;
+        fs::write(folder.join("config.toml"), CONFIG).map_err(unwritable)?;
+        fs::write(folder.join("workspace/README.md"), README).map_err(unwritable)?;
+        let program =
+            std::env::current_exe().map_err(|error| not_started("budao").caused_by(&error))?;
+        let (printed, sessions) = (Vec::new(), Vec::new());
+        Ok(Self { folder, program, lang, terminal, is_shown, printed, sessions })
+    }
+
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.folder.join("journal.db")
+    }
+
+    /// The directory the tools work in.
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.folder.join("workspace")
+    }
+
+    pub(crate) fn session_of(&self, act: Act) -> Option<SessionId> {
+        self.sessions.iter().find(|(of, _)| *of == act).map(|(_, session)| *session)
+    }
+
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.sessions.iter().map(|(_, session)| *session)
+    }
+
+    pub(crate) fn remember(&mut self, act: Act, session: SessionId) {
+        if self.session_of(act).is_none() {
+            self.sessions.push((act, session));
+        }
+    }
+
+    pub(crate) async fn play(&mut self, act: Act) -> Result<CheckedClaims, Fault> {
+        match act {
+            Act::Correct => plays::correct(self).await,
+            Act::Wait => plays::wait(self).await,
+            Act::Cut => cut::play(self).await,
+            Act::Kill => plays::kill(self).await,
+            Act::Replay => plays::replay(self).await,
+        }
+    }
+
+    /// A file the agent's model follows.
+    pub(crate) fn script(&self, name: &str, text: &str) -> Result<(), Fault> {
+        let path = self.workspace().join(name);
+        fs::write(&path, text).map_err(|error| {
+            Fault::new(Kind::FilePermission, Operation::WriteFile)
+                .with(Fact::Path, path.display().to_string())
+                .caused_by(&error)
+        })
+    }
+
+    /// Starts this program again. What it inherits is a path and nothing else of the user's.
+    pub(crate) fn start(&self, args: &[&str]) -> Result<Child, Fault> {
+        self.show(&self.terminal.faint(format!("$ budao {}", shell_words::join(args))));
+        let log = OpenOptions::new().create(true).append(true).open(self.folder.join("stderr.log"));
+        let kept = |name: &str| std::env::var_os(name).map(|value| (name.to_owned(), value));
+        Command::new(&self.program)
+            .args(args)
+            .current_dir(self.workspace())
+            .env_clear()
+            .envs(["PATH", "TMPDIR"].iter().filter_map(|name| kept(name)))
+            .env("HOME", &self.folder)
+            .env("BUDAO_LANG", self.lang.to_string())
+            .env("BUDAO_CONFIG", self.folder.join("config.toml"))
+            .env("BUDAO_JOURNAL", self.journal())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| not_started(&shell_words::join(args)).caused_by(&error))
+    }
+
+    /// Runs a command that prints records to its end; the records, and whether it says it went well.
+    pub(crate) async fn perform(&self, args: &[&str]) -> Result<(Vec<Record>, bool), Fault> {
+        let mut telling = self.telling();
+        let performed = self.collect(args, |record| telling.tell(record)).await;
+        telling.end_line();
+        performed
+    }
+
+    /// The same, and nothing of it is shown but the command.
+    pub(crate) async fn perform_untold(&self, args: &[&str]) -> Result<(Vec<Record>, bool), Fault> {
+        self.collect(args, |_| ()).await
+    }
+
+    async fn collect(
+        &self,
+        args: &[&str],
+        mut tell: impl FnMut(&Record),
+    ) -> Result<(Vec<Record>, bool), Fault> {
+        let mut child = self.start(args)?;
+        let mut records = RecordLines::of(&mut child)?;
+        let mut all = Vec::new();
+        while let Some(record) = records.next().await? {
+            tell(&record);
+            all.push(record);
+        }
+        let status = child.wait().await.map_err(|error| not_read().caused_by(&error))?;
+        Ok((all, status.success()))
+    }
+
+    /// A line, to whoever watches.
+    pub(crate) fn show(&self, text: &str) {
+        for line in text.lines().filter(|_| self.is_shown) {
+            self.terminal.data(&format!("  {line}\n"));
+        }
+    }
+
+    pub(crate) fn telling(&self) -> RecordPrinter<'_> {
+        let story = TranscriptPrinter { terminal: self.terminal, lang: self.lang };
+        RecordPrinter { stage: self, story, words: String::new() }
+    }
+}
+
+/// Tells records as `budao run` does, in one column: words of the model when their line is whole.
+pub(crate) struct RecordPrinter<'a> {
+    stage: &'a DemoRunner<'a>,
+    story: TranscriptPrinter<'a>,
+    words: String,
+}
+
+impl RecordPrinter<'_> {
+    pub(crate) fn tell(&mut self, record: &Record) {
+        if let Event::MessageAccepted { content, .. } = &record.event {
+            self.stage.show(&format!("> {}", budao_core::message::text_of(content)));
+        }
+        if let Event::TextDelta { text, .. } = &record.event {
+            return self.say(text);
+        }
+        let line = self.story.line(record);
+        if line.is_some() || matches!(record.event, Event::ModelAnswered { .. }) {
+            self.end_line();
+        }
+        if let Some(line) = line {
+            self.stage.show(&line);
+        }
+    }
+
+    /// Words, shown as they come.
+    pub(crate) fn say(&mut self, text: &str) {
+        if self.stage.is_shown {
+            let indent = if self.words.is_empty() { "  " } else { "" };
+            self.stage.terminal.data(&format!("{indent}{}", text.replace('\n', "\n  ")));
+        }
+        self.words.push_str(text);
+    }
+
+    pub(crate) fn end_line(&mut self) {
+        if !std::mem::take(&mut self.words).is_empty() && self.stage.is_shown {
+            self.stage.terminal.data("\n");
+        }
+    }
+}
+
+/// The records a process prints, one a line.
+pub(crate) struct RecordLines(Lines<BufReader<ChildStdout>>);
+
+impl RecordLines {
+    pub(crate) fn of(child: &mut Child) -> Result<Self, Fault> {
+        Ok(Self(lines(child)?))
+    }
+
+    /// The next, or none when the process is gone. A line it was killed in is not one.
+    pub(crate) async fn next(&mut self) -> Result<Option<Record>, Fault> {
+        let line = self.0.next_line().await.map_err(|error| not_read().caused_by(&error))?;
+        Ok(line.and_then(|line| serde_json::from_str(&line).ok()))
+    }
+}
+
+/// What a process prints, by lines.
+pub(crate) fn lines(child: &mut Child) -> Result<Lines<BufReader<ChildStdout>>, Fault> {
+    child.stdout.take().map(|out| BufReader::new(out).lines()).ok_or_else(not_read)
+}
+
+/// Lines of a file that may not be there.
+pub(crate) fn lines_in(path: &Path) -> usize {
+    let bounded = |file: File| std::io::read_to_string(std::io::Read::take(file, 64 * 1024));
+    File::open(path).and_then(bounded).map_or(0, |text| text.lines().count())
+}
+
+pub(crate) fn not_read() -> Fault {
+    Fault::new(Kind::Bug, Operation::RunCommand).with_cause("a process of ours could not be read")
+}
+
+fn not_started(command: &str) -> Fault {
+    Fault::new(Kind::CommandNotStarted, Operation::RunCommand)
+        .with(Fact::Command, command.to_owned())
+}

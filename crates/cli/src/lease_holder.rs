@@ -1,0 +1,81 @@
+//! Who we are to a journal, and whether others still are: a process, by number, birth and boot.
+
+use budao_runtime::HolderLiveness;
+
+/// The name this process takes leases under.
+pub(crate) fn name() -> String {
+    let pid = std::process::id();
+    format!("pid:{pid}:{}:{}", birth(pid).unwrap_or(0), place().unwrap_or_default())
+}
+
+/// Knows which processes of this machine are gone.
+#[derive(Debug)]
+pub(crate) struct LocalProcesses;
+
+impl HolderLiveness for LocalProcesses {
+    fn is_dead(&self, holder: &str) -> bool {
+        is_gone(holder).unwrap_or(false)
+    }
+}
+
+/// None when it cannot be told.
+fn is_gone(holder: &str) -> Option<bool> {
+    let mut parts = holder.strip_prefix("pid:")?.split(':');
+    let pid: u32 = parts.next()?.parse().ok()?;
+    let born: u64 = parts.next()?.parse().ok()?;
+    let its_place = parts.next().filter(|place| !place.is_empty())?;
+    // Another boot, another machine or another container: we cannot see its processes, and say nothing.
+    // The lease runs out by itself.
+    if place()? != its_place {
+        return None;
+    }
+    Some(birth(pid) != Some(born))
+}
+
+/// When a process was born, in ticks since boot; none if there is no such process.
+fn birth(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, so count from behind it.
+    let rest = stat.rsplit_once(')')?.1;
+    let state = rest.split_whitespace().next()?;
+    if state == "Z" {
+        return None;
+    }
+    rest.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Where process numbers mean what they mean here: this boot, and this namespace of processes.
+fn place() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    let number: String = namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    Some(format!("{}-{number}", boot.trim()))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_living_process_is_not_gone_and_a_dead_one_is() {
+        assert_eq!(is_gone(&name()), Some(false));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let born = birth(child.id()).unwrap_or(1);
+        let holder = format!("pid:{}:{born}:{}", child.id(), place().unwrap());
+        child.wait().unwrap();
+        assert_eq!(is_gone(&holder), Some(true));
+    }
+
+    #[test]
+    fn a_number_that_was_given_again_is_another_process() {
+        let holder = format!("pid:{}:1:{}", std::process::id(), place().unwrap());
+        assert_eq!(is_gone(&holder), Some(true));
+    }
+
+    #[test]
+    fn when_in_doubt_nobody_is_gone() {
+        for holder in ["", "somebody", "pid:x:1:y", "pid:1:1:", "pid:1:1:another-boot"] {
+            assert!(!LocalProcesses.is_dead(holder), "{holder}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Puts the parts together as the command line asks.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use budao_core::{
+    engine::Engine as _,
+    event::{SessionId, Settings},
+    fault::{Fact, Fault, Kind, Operation},
+    scrub::Scrubber,
+    world::World,
+};
+use budao_journal::{Journal as _, Retention, Sqlite, SqliteOptions as JournalOptions};
+use budao_mcp::ServerSet;
+use budao_models::{Keys, Model, Models};
+use budao_runtime::{Builder, CleanUp, ModelSource, Runtime, ToolSource};
+use budao_tools::{
+    Toolbox,
+    builtin::{self, Environment, Workspace},
+    launch,
+    pool::Pool,
+};
+
+use crate::{acp::EditorServers, config::Config, lease_holder, smcp::JoinedRooms, traces};
+
+/// How long a start waits for MCP servers; those that are late join when they are there.
+const SERVERS_READY: Duration = Duration::from_secs(15);
+
+/// How long a finished session is kept when room is needed.
+const SESSIONS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Models kept open at once.
+const MODELS_OPEN: usize = 64;
+
+/// Where sessions are kept.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct JournalArgs {
+    /// The journal file. Otherwise one in the user's state directory
+    #[arg(long, value_name = "FILE", env = "BUDAO_JOURNAL")]
+    pub(crate) journal: Option<PathBuf>,
+
+    #[arg(skip)]
+    access: Access,
+}
+
+/// What a command does with the journal.
+#[derive(Clone, Copy, Debug, Default)]
+enum Access {
+    /// Writes it, and creates it if it is absent.
+    #[default]
+    Create,
+    /// Writes one that exists.
+    Existing,
+    /// Reads one that exists. It is opened for writing where that is allowed, to bring the lists up to date.
+    Read,
+}
+
+impl JournalArgs {
+    /// For a command that changes what is in a journal and never creates one.
+    pub(crate) fn existing(&self) -> Self {
+        Self { access: Access::Existing, ..self.clone() }
+    }
+
+    /// For a command that reads a journal and never creates one.
+    pub(crate) fn to_read(&self) -> Self {
+        Self { access: Access::Read, ..self.clone() }
+    }
+
+    /// The file. Nothing is created.
+    pub(crate) fn path(&self) -> Result<PathBuf, Fault> {
+        if let Some(path) = &self.journal {
+            return Ok(path.clone());
+        }
+        let directory = state_directory().ok_or_else(|| {
+            Fault::new(Kind::ConfigurationWrong, Operation::OpenJournal)
+                .with(Fact::ConfigKey, "--journal")
+                .with(Fact::Expected, "a file, since there is no home directory")
+                .with(Fact::Received, "nothing")
+        })?;
+        Ok(directory.join("journal.db"))
+    }
+
+    /// The file itself behind any links, inspected: a journal is there or can be created there. Files beside the
+    /// journal may be created only after this.
+    pub(crate) async fn inspected_path(&self) -> Result<PathBuf, Fault> {
+        let path = self.path()?;
+        self.create_default_directory(&path)?;
+        Ok(Sqlite::inspect(&path).await?.0)
+    }
+
+    /// The directory of the default file is ours to create; any other is not.
+    fn create_default_directory(&self, path: &Path) -> Result<(), Fault> {
+        let directory = path.parent().filter(|_| self.journal.is_none());
+        let Some(directory) = directory else { return Ok(()) };
+        std::fs::create_dir_all(directory).map_err(|error| {
+            Fault::new(Kind::FilePermission, Operation::OpenJournal)
+                .with(Fact::Path, directory.display().to_string())
+                .caused_by(&error)
+        })
+    }
+
+    /// Opens it.
+    pub(crate) async fn open(&self, world: &World) -> Result<Arc<Sqlite>, Fault> {
+        let path = self.path()?;
+        let (world, options) = (world.clone(), JournalOptions::default());
+        let opened = match self.access {
+            Access::Create => {
+                self.create_default_directory(&path)?;
+                Sqlite::open(&path, world, options).await
+            }
+            Access::Existing => Sqlite::open_existing(&path, world, options).await,
+            Access::Read => {
+                let opened = Sqlite::open_existing(&path, world.clone(), options.clone()).await;
+                let is_barred = |fault: &Fault| {
+                    matches!(fault.kind(), Kind::JournalOfOtherUser | Kind::JournalReadOnly)
+                };
+                match opened {
+                    Err(fault) if is_barred(&fault) => {
+                        Sqlite::open_read_only(&path, world, options).await
+                    }
+                    opened => opened,
+                }
+            }
+        };
+        opened.map(Arc::new)
+    }
+}
+
+/// `$XDG_STATE_HOME/budao`, else `~/.local/state/budao`.
+pub(crate) fn state_directory() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let base = set("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| set("HOME").map(|home| Path::new(&home).join(".local/state")))?;
+    Some(base.join("budao"))
+}
+
+/// The parts of a running program.
+pub(crate) struct Application {
+    pub(crate) runtime: Runtime,
+    shells: builtin::Shells,
+    servers: Arc<ServerSet>,
+    /// Servers an editor handed over.
+    pub(crate) handed: Arc<EditorServers>,
+    /// Rooms whose computers' tools are offered.
+    pub(crate) rooms: Arc<JoinedRooms>,
+    /// MCP servers and rooms that are not there yet, and why.
+    pub(crate) missing: Vec<(String, Fault)>,
+}
+
+impl Application {
+    /// Parks what runs, ends what was started.
+    pub(crate) async fn close(&self) {
+        self.runtime.shutdown(Duration::ZERO).await;
+        self.shells.end_all().await;
+        self.servers.shutdown().await;
+        self.handed.shutdown().await;
+    }
+}
+
+/// Wires a runtime over a journal.
+pub(crate) async fn wire(journal: &JournalArgs, config: Config) -> Result<Application, Fault> {
+    wire_within(journal, config, SERVERS_READY).await
+}
+
+/// Wires a runtime over a journal, and waits this long for MCP servers.
+pub(crate) async fn wire_within(
+    journal: &JournalArgs,
+    config: Config,
+    ready: Duration,
+) -> Result<Application, Fault> {
+    let world = traces::world();
+    let Config { limits, mcp, smcp, log, .. } = config;
+    log.start("off")?;
+    let mcp_secrets: Vec<String> =
+        mcp.iter().flat_map(|server| server.secrets().map(str::to_owned)).collect();
+    let journal = journal.open(&world).await?;
+    let servers = Arc::new(ServerSet::open(mcp, &world, &Arc::new(limits.clone()))?);
+    let mut missing = servers.ready(&world, ready).await;
+    let handed = Arc::new(EditorServers::new(world.clone(), Arc::new(limits.clone())));
+    let (keys, mut secrets) = keys();
+    secrets.extend(mcp_secrets);
+    secrets.extend(JoinedRooms::secrets(&smcp));
+    let (rooms, absent) = JoinedRooms::join(smcp, &world).await;
+    missing.extend(absent);
+    let rooms = Arc::new(rooms);
+    let scrubber = Scrubber::with_secrets(secrets);
+    let models = Models::new(world.clone(), Arc::new(limits.clone()), keys);
+    let options = builtin::BuiltinOptions {
+        launcher: launch::installed(),
+        environment: Environment::filtered(std::env::vars_os(), &[]),
+        ..builtin::BuiltinOptions::default()
+    };
+    let shells = options.shells.clone();
+    let tools = SessionTools {
+        options,
+        pool: Arc::new(Pool::threads()),
+        scrubber: scrubber.clone(),
+        servers: Arc::clone(&servers),
+        handed: Arc::clone(&handed),
+        rooms: Arc::clone(&rooms),
+    };
+    let retains = SessionReclaimer { journal: Arc::clone(&journal), age: SESSIONS_KEPT };
+    let runtime = Builder::new(
+        journal,
+        Arc::new(ModelRegistry { models, open: Mutex::default() }),
+        Arc::new(tools),
+    )
+    .clean_up(Arc::new(retains))
+    .world(world)
+    .limits(limits)
+    .scrubber(scrubber)
+    .holder(lease_holder::name())
+    .liveness(Arc::new(lease_holder::LocalProcesses))
+    .build()?;
+    Ok(Application { runtime, shells, servers, handed, rooms, missing })
+}
+
+/// Makes room on a full disk: sessions that are long over go, and with them the outputs kept for them.
+#[derive(Debug)]
+struct SessionReclaimer {
+    journal: Arc<Sqlite>,
+    age: Duration,
+}
+
+#[async_trait]
+impl CleanUp for SessionReclaimer {
+    async fn clean_up(&self) {
+        let retention = Retention { session_age: Some(self.age), ..Retention::default() };
+        match self.journal.retain(retention).await {
+            Ok(gone) => tracing::info!(?gone, "old sessions were removed"),
+            Err(fault) => tracing::warn!(%fault, "old sessions could not be removed"),
+        }
+    }
+}
+
+/// The keys in the environment, and their texts for the scrubber.
+pub(crate) fn keys() -> (Keys, Vec<String>) {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (anthropic, openai) = (set("ANTHROPIC_API_KEY"), set("OPENAI_API_KEY"));
+    let secrets = [anthropic.clone(), openai.clone()].into_iter().flatten().collect();
+    let keys = Keys { anthropic: anthropic.map(Into::into), openai: openai.map(Into::into) };
+    (keys, secrets)
+}
+
+/// Models by their specification: what a session's settings name.
+#[derive(Debug)]
+struct ModelRegistry {
+    models: Models,
+    /// Opened ones: a model keeps its connections, and a script its place.
+    open: Mutex<HashMap<String, Arc<dyn Model>>>,
+}
+
+impl ModelSource for ModelRegistry {
+    fn model(&self, name: &str) -> Result<Arc<dyn Model>, Fault> {
+        let mut open = self.open.lock().expect("no code panics while holding this");
+        if let Some(model) = open.get(name) {
+            return Ok(Arc::clone(model));
+        }
+        let model = self.models.open(&Models::parse_spec(name)?)?;
+        if open.len() >= MODELS_OPEN {
+            open.clear();
+        }
+        open.insert(name.to_owned(), Arc::clone(&model));
+        Ok(model)
+    }
+}
+
+/// The built-in tools in the session's workspace, and those of MCP servers and rooms.
+#[derive(Debug)]
+struct SessionTools {
+    options: builtin::BuiltinOptions,
+    pool: Arc<Pool>,
+    scrubber: Scrubber,
+    servers: Arc<ServerSet>,
+    handed: Arc<EditorServers>,
+    rooms: Arc<JoinedRooms>,
+}
+
+#[async_trait]
+impl ToolSource for SessionTools {
+    async fn toolbox(&self, session: SessionId, settings: &Settings) -> Result<Toolbox, Fault> {
+        let mut toolbox =
+            Toolbox::builder().pool(Arc::clone(&self.pool)).scrubber(self.scrubber.clone());
+        if let Some(workspace) = &settings.workspace {
+            let workspace = Workspace::open(workspace)?;
+            for tool in builtin::tools(&workspace, &self.options) {
+                toolbox = toolbox.add_shared(tool)?;
+            }
+        }
+        let toolbox = self.handed.offer(session, &self.servers.offer(&toolbox.build())?)?;
+        Ok(self.rooms.offer(toolbox))
+    }
+
+    async fn session_ended(&self, session: SessionId) {
+        self.options.shells.end_session(session).await;
+    }
+
+    fn generation(&self) -> u64 {
+        let moved = self.servers.generation() + self.handed.generation();
+        moved.wrapping_add(self.rooms.generation())
+    }
+}

@@ -1,0 +1,138 @@
+//! The hub inside `budao serve`: rooms on the same address as the sessions, and one end for both.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use budao_core::{
+    Fault,
+    fault::{Fact, Kind, Operation},
+    world::World,
+};
+use budao_serve::CounterSource;
+use budao_smcp::{
+    server::{Access, Config, CrossRoomVisibility, Hub, Limits, Token, VersionRejection},
+    wire::{Dialect, Role},
+};
+
+use super::{RoomConfig, read_token};
+
+/// How a server is a hub, too.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HubArgs {
+    /// Be a hub as well, in which agents and computers meet (A2C-SMCP, at /socket.io/)
+    #[arg(long)]
+    smcp: bool,
+
+    /// What they must show; otherwise the server's own token. May be given more than once, as SECRET, SECRET@ROLE or
+    /// SECRET@ROLE@ROOM,ROOM
+    #[arg(long, value_name = "TOKEN", requires = "smcp")]
+    smcp_token: Vec<String>,
+
+    /// How the protocol is spoken: 0.4, or 0.2 for its first draft
+    #[arg(long, default_value = "0.4", value_name = "VERSION", requires = "smcp")]
+    smcp_dialect: Dialect,
+
+    /// Tell callers nothing about rooms and computers that are not theirs
+    #[arg(long, requires = "smcp")]
+    smcp_hide_other_rooms: bool,
+}
+
+/// Who the server lets in, as far as its hub goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HubAccess<'a> {
+    /// Everybody.
+    Open,
+    /// Whoever has this token.
+    Token(&'a str),
+    /// Somebody, by means that a hub does not know.
+    Other,
+}
+
+/// A hub that is to be mounted, and what sessions of this process show to it.
+#[derive(Debug)]
+pub(crate) struct MountedHub {
+    pub(crate) hub: Hub,
+    dialect: Dialect,
+    own: Option<String>,
+}
+
+impl HubArgs {
+    /// What must never be said.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.smcp_token.iter().filter_map(|token| token.split('@').next())
+    }
+
+    /// The hub, if one is wanted.
+    ///
+    /// # Errors
+    /// If it could let nobody in, or a token cannot be read.
+    pub(crate) fn hub(
+        &self,
+        door: HubAccess<'_>,
+        world: &World,
+    ) -> Result<Option<MountedHub>, Fault> {
+        if !self.smcp {
+            return Ok(None);
+        }
+        let mut tokens: Vec<Token> =
+            self.smcp_token.iter().map(|token| read_token(token)).collect::<Result<_, _>>()?;
+        match door {
+            _ if !tokens.is_empty() => {}
+            HubAccess::Token(token) => tokens.push(Token::shared(token)),
+            HubAccess::Open => {}
+            HubAccess::Other => {
+                return Err(Fault::new(Kind::ConfigurationWrong, Operation::LoadConfig)
+                    .with(Fact::ConfigKey, "--smcp-token")
+                    .with(Fact::Expected, "what agents and computers must show")
+                    .with(Fact::Received, "nothing"));
+            }
+        }
+        let mut own = None;
+        let access = if tokens.is_empty() {
+            Access::Any
+        } else {
+            // Sessions of this process have a token that nobody else knows.
+            let secret: String = (0..2).map(|_| format!("{:016x}", world.entropy.bits())).collect();
+            tokens.push(Token { role: Some(Role::Agent), ..Token::shared(secret.clone()) });
+            own = Some(secret);
+            Access::Tokens(tokens)
+        };
+        let elsewhere = if self.smcp_hide_other_rooms {
+            CrossRoomVisibility::Hidden
+        } else {
+            CrossRoomVisibility::Named
+        };
+        let config = Config {
+            dialect: self.smcp_dialect,
+            access,
+            elsewhere,
+            refusal: VersionRejection::Body,
+            limits: Limits::default(),
+        };
+        let hub = Hub::new(config, world.clone());
+        Ok(Some(MountedHub { hub, dialect: self.smcp_dialect, own }))
+    }
+}
+
+impl MountedHub {
+    /// What the hub counted, for the server's own numbers.
+    pub(crate) fn counters(&self) -> CounterSource {
+        let hub = self.hub.clone();
+        CounterSource::new(move || serde_json::to_value(hub.stats()).unwrap_or_default())
+    }
+
+    /// A room without an address is a room of this hub, which listens here.
+    pub(crate) fn own(&self, mut room: RoomConfig, listening: SocketAddr) -> RoomConfig {
+        let host = match listening.ip() {
+            address if !address.is_unspecified() => address,
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        room.url = Some(format!("http://{}", SocketAddr::new(host, listening.port())));
+        room.token = self.own.clone();
+        room.dialect = Some(match self.dialect {
+            Dialect::V04 => "0.4".to_owned(),
+            Dialect::V02 => "0.2".to_owned(),
+        });
+        room
+    }
+}

@@ -1,0 +1,190 @@
+//! `budao smcp skills` and `budao smcp documents`: what computers have besides tools, listed and read.
+
+use budao_core::{
+    Fault,
+    fault::{Fact, Kind, Operation},
+};
+use budao_smcp::{
+    agent::Agent,
+    wire::{Dialect, event::RequestEvent},
+};
+use serde_json::{Map, Value, json};
+
+use super::{ConnectArgs, show::Printer};
+use crate::{exit::Exit, terminal::Terminal};
+
+/// Documents that are asked for at once; as many as a computer tells.
+const PAGE: usize = 100;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct SkillsArgs {
+    #[command(flatten)]
+    way: ConnectArgs,
+    /// One JSON object per skill
+    #[arg(long)]
+    pub(super) json: bool,
+    /// The room
+    room: String,
+    /// Only this computer
+    computer: Option<String>,
+    /// Print a file of this skill
+    skill: Option<String>,
+    /// The file; without it what the skill begins with
+    #[arg(default_value = "SKILL.md")]
+    file: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct DocumentsArgs {
+    #[command(flatten)]
+    way: ConnectArgs,
+    /// One JSON object per document, and what an address leads to as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Only documents with this in title, keywords or summary; may be given more than once
+    #[arg(long, value_name = "WORD")]
+    keyword: Vec<String>,
+    /// Only documents of this type: txt, md, html, pdf
+    #[arg(long = "type", value_name = "TYPE")]
+    file_type: Option<String>,
+    /// The room
+    room: String,
+    /// Only this computer
+    computer: Option<String>,
+    /// Show what this address leads to: `dpe://HOST/DOCUMENT`, then `/pages/N` or `/elements/ID`
+    address: Option<String>,
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// The computer that was named, or all of them.
+async fn computers(agent: &Agent, named: Option<&String>) -> Result<Vec<String>, Fault> {
+    match named {
+        Some(name) => Ok(vec![name.clone()]),
+        None => agent.computers().await,
+    }
+}
+
+fn garbled(computer: &str) -> Fault {
+    Fault::new(Kind::PeerFailed, Operation::RelayCall).with(Fact::Computer, computer.to_owned())
+}
+
+/// The objects of a list in an answer.
+fn listed(mut answer: Value, list: &str, computer: &str) -> Result<Vec<Value>, Fault> {
+    match answer[list].take() {
+        Value::Array(items) => Ok(items),
+        _ => Err(garbled(computer)),
+    }
+}
+
+/// A line for people, or the object with its computer's name.
+fn line(item: &Value, computer: &str, fields: [&str; 3], terminal: &Terminal) -> String {
+    let [name, about, more] = fields.map(|field| item[field].as_str().unwrap_or_default());
+    let about = about.lines().next().unwrap_or_default();
+    let more = if more.is_empty() { String::new() } else { format!("  {}", terminal.faint(more)) };
+    format!("{computer}  {}  {about}{more}\n", terminal.name(name))
+}
+
+fn print(mut item: Value, computer: &str, as_json: bool, fields: [&str; 3], terminal: &Terminal) {
+    let text = if as_json {
+        item["computer"] = computer.into();
+        format!("{item}\n")
+    } else {
+        line(&item, computer, fields, terminal)
+    };
+    terminal.data(&text);
+}
+
+pub(super) async fn skills(args: &SkillsArgs, show: Printer<'_>) -> Result<Exit, Fault> {
+    let agent = args.way.join(&args.room).await?;
+    if let (Some(computer), Some(skill)) = (&args.computer, &args.skill) {
+        return match file(&agent, computer, skill, &args.file).await {
+            Ok(bytes) => {
+                show.terminal.bytes(&bytes);
+                Ok(Exit::Success)
+            }
+            Err(fault) => Ok(show.fault(fault)),
+        };
+    }
+    for computer in computers(&agent, args.computer.as_ref()).await? {
+        let answer = agent.ask(RequestEvent::GetSkills, &computer, Map::new()).await?;
+        for skill in listed(answer, "skills", &computer)? {
+            print(skill, &computer, args.json, ["name", "description", "version"], show.terminal);
+        }
+    }
+    Ok(Exit::Success)
+}
+
+/// A file of a skill, whichever way it comes.
+async fn file(agent: &Agent, computer: &str, skill: &str, file: &str) -> Result<Vec<u8>, Fault> {
+    let wish = object(json!({ "name": skill, "rel_path": file }));
+    let answer = agent.ask(RequestEvent::GetSkill, computer, wish).await?;
+    if let Some(body) = answer["body"].as_str() {
+        return Ok(body.as_bytes().to_vec());
+    }
+    let handle = answer["blob_handle"].as_str().ok_or_else(|| garbled(computer))?;
+    agent.fetch(computer, handle).await
+}
+
+pub(super) async fn documents(args: &DocumentsArgs, show: Printer<'_>) -> Result<Exit, Fault> {
+    // Only the first draft of the protocol has documents.
+    let agent = args.way.join_by(&args.room, Dialect::V02).await?;
+    if let (Some(computer), Some(address)) = (&args.computer, &args.address) {
+        let wish = object(json!({ "uri": address }));
+        return match agent.ask(RequestEvent::GetDpe, computer, wish).await {
+            Ok(found) => {
+                show.line(shown(&found, args.json));
+                Ok(Exit::Success)
+            }
+            Err(fault) => Ok(show.fault(fault)),
+        };
+    }
+    for computer in computers(&agent, args.computer.as_ref()).await? {
+        list(&agent, &computer, args, show.terminal).await?;
+    }
+    Ok(Exit::Success)
+}
+
+/// Lists all documents of a computer, a page after the other.
+async fn list(
+    agent: &Agent,
+    computer: &str,
+    args: &DocumentsArgs,
+    terminal: &Terminal,
+) -> Result<(), Fault> {
+    let mut offset = 0;
+    loop {
+        let mut wish = json!({ "offset": offset, "limit": PAGE });
+        if !args.keyword.is_empty() {
+            wish["keywords"] = json!(args.keyword);
+        }
+        if let Some(file_type) = &args.file_type {
+            wish["file_type"] = file_type.clone().into();
+        }
+        let answer = agent.ask(RequestEvent::GetFinder, computer, object(wish)).await?;
+        let page = listed(answer, "documents", computer)?;
+        let count = page.len();
+        for document in page {
+            print(document, computer, args.json, ["uri", "title", "file_type"], terminal);
+        }
+        offset += count;
+        if count < PAGE {
+            return Ok(());
+        }
+    }
+}
+
+/// The text of what was found, if it has one and no more is wanted; else all of it.
+fn shown(found: &Value, as_json: bool) -> String {
+    let text = found["content_markdown"].as_str().or_else(|| found["content_text"].as_str());
+    match text {
+        Some(text) if !as_json => text.to_owned(),
+        _ if as_json => found.to_string(),
+        _ => serde_json::to_string_pretty(found).unwrap_or_default(),
+    }
+}

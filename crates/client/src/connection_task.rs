@@ -1,0 +1,370 @@
+//! The task that owns the line: one connection after the other, and what has to survive between them.
+
+use std::{collections::VecDeque, time::Duration};
+
+use budao_core::fault::{Fact, Fault};
+use serde_json::{Value, json};
+use tokio::{
+    sync::{
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
+    time::Instant,
+};
+use uuid::Uuid;
+
+use crate::{
+    client::Client,
+    cursor_tracker::{CursorTracker, FrameStatus},
+    event::{Cursor, Event},
+    pending::{Pending, Reply},
+    session::Error,
+    socket::{ConnectionEnd, Socket, lost},
+};
+
+/// One command from a handle.
+#[derive(Debug)]
+pub(crate) struct OutgoingCommand {
+    pub(crate) id: String,
+    pub(crate) frame: Value,
+    pub(crate) reply: oneshot::Sender<Reply>,
+}
+
+/// What the reader gets, and where it then stands.
+pub(crate) type StreamItem = (Result<Event, Fault>, Cursor);
+
+/// What one frame may become: at most a fault, and itself.
+const ITEMS_PER_FRAME: usize = 2;
+
+/// Events that are kept for a reader who waits for an answer and does not read meanwhile.
+const OVERFLOW: usize = 16 * 1024;
+
+pub(crate) struct ConnectionTask {
+    client: Client,
+    /// None until a new session has its id.
+    thread: Option<CursorTracker>,
+    /// Who waits for the first resume.
+    opened: Option<oneshot::Sender<Reply>>,
+    pending: Pending,
+    asks: mpsc::Receiver<OutgoingCommand>,
+    out: mpsc::Sender<StreamItem>,
+    /// What the reader has no room for yet.
+    overflow: VecDeque<StreamItem>,
+    /// Where the thread was torn last; the second tear at one place is a gap.
+    torn_at: Option<u64>,
+    /// When a server that stops asked us to come back.
+    come_back: Duration,
+}
+
+/// What a connection has come to.
+#[derive(Default)]
+struct HandshakeState {
+    /// The id of the resume that waits for its answer.
+    resume: Option<String>,
+    /// The server knows us on this connection.
+    is_established: bool,
+}
+
+impl ConnectionTask {
+    pub(crate) fn new(
+        client: Client,
+        thread: Option<CursorTracker>,
+        opened: Option<oneshot::Sender<Reply>>,
+        asks: mpsc::Receiver<OutgoingCommand>,
+        out: mpsc::Sender<StreamItem>,
+    ) -> Self {
+        Self {
+            client,
+            thread,
+            opened,
+            pending: Pending::default(),
+            asks,
+            out,
+            overflow: VecDeque::new(),
+            torn_at: None,
+            come_back: Duration::ZERO,
+        }
+    }
+
+    /// Connects, serves, comes back; ends when nobody is left on this side, or coming back makes no sense.
+    pub(crate) async fn run(mut self) {
+        let mut waits = self.client.waits();
+        let mut attempt = 0;
+        loop {
+            let mut stage = HandshakeState::default();
+            let began = Instant::now();
+            let over = match Socket::open(&self.client).await {
+                Ok(socket) => self.serve(socket, &mut stage).await,
+                Err(over) => Some(over),
+            };
+            let fault = match over {
+                None => return,
+                Some(ConnectionEnd::Refused(fault)) => return self.end(fault).await,
+                Some(ConnectionEnd::Lost(fault)) => fault,
+            };
+            if stage.is_established {
+                waits = self.client.waits();
+                attempt = 0;
+                self.report_loss(&fault, began.elapsed()).await;
+            }
+            attempt += 1;
+            let Some(wait) = waits.next() else {
+                let fault = fault.attempt(attempt, self.client.retry.tries);
+                return self.end(fault).await;
+            };
+            let hint = fault.retry_hint().unwrap_or(std::mem::take(&mut self.come_back));
+            let hint = hint.min(self.client.retry.hint_ceiling);
+            if !self.wait(wait.max(hint)).await {
+                return;
+            }
+        }
+    }
+
+    /// Is there something to take from the handles, and room to keep it?
+    fn may_take(&self) -> bool {
+        self.pending.has_room() && !(self.asks.is_closed() && self.asks.is_empty())
+    }
+
+    /// Has the reader room for what a frame may become? Whoever waits for an answer may not be reading: until it is
+    /// there more is kept for them.
+    fn may_read(&self) -> bool {
+        let is_awaited = self.opened.is_some() || !self.pending.is_empty();
+        let has_room = self.overflow.is_empty() && self.out.capacity() >= ITEMS_PER_FRAME;
+        has_room || self.out.is_closed() || (is_awaited && self.overflow.len() < OVERFLOW)
+    }
+
+    /// Waits before the next try and takes commands meanwhile. False when nobody is left.
+    async fn wait(&mut self, wait: Duration) -> bool {
+        let until = Instant::now() + wait;
+        loop {
+            tokio::select! {
+                biased;
+                ask = self.asks.recv(), if self.may_take() => {
+                    if let Some(ask) = ask {
+                        self.pending.keep(ask.id, ask.frame, ask.reply);
+                    }
+                }
+                () = self.out.closed(), if self.asks.is_closed() => return false,
+                () = room(&self.out), if !self.overflow.is_empty() => self.hand_over(),
+                () = tokio::time::sleep_until(until) => return true,
+            }
+        }
+    }
+
+    /// One connection from its first word to its end; `None` when nobody is left on this side.
+    async fn serve(
+        &mut self,
+        mut socket: Socket,
+        stage: &mut HandshakeState,
+    ) -> Option<ConnectionEnd> {
+        if let Err(over) = self.greet(&mut socket, stage).await {
+            return Some(over);
+        }
+        let mut deadline = Instant::now() + self.client.silence;
+        loop {
+            let may_read = self.may_read();
+            if !may_read {
+                // A reader who takes long is no silence of the line.
+                deadline = Instant::now() + self.client.silence;
+            }
+            tokio::select! {
+                biased;
+                ask = self.asks.recv(), if self.may_take() => {
+                    let Some(ask) = ask else { continue };
+                    let sent = match stage.resume {
+                        None => socket.send(&ask.frame).await,
+                        // Goes out with the others once the answer to the resume is here.
+                        Some(_) => Ok(()),
+                    };
+                    self.pending.keep(ask.id, ask.frame, ask.reply);
+                    if let Err(over) = sent {
+                        return Some(over);
+                    }
+                }
+                () = self.out.closed(), if self.asks.is_closed() => {
+                    socket.close().await;
+                    return None;
+                }
+                () = room(&self.out), if !may_read || !self.overflow.is_empty() => self.hand_over(),
+                heard = read_event(&mut socket, deadline), if may_read => {
+                    deadline = Instant::now() + self.client.silence;
+                    let taken = match heard {
+                        Ok(event) => self.take(event, &mut socket, stage).await,
+                        Err(over) => Err(over),
+                    };
+                    if let Err(over) = taken {
+                        return Some(over);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first words: resume if there is something to resume, else what is waiting.
+    async fn greet(
+        &mut self,
+        socket: &mut Socket,
+        stage: &mut HandshakeState,
+    ) -> Result<(), ConnectionEnd> {
+        let Some(thread) = &self.thread else { return self.send_again(socket).await };
+        let id = Uuid::now_v7().to_string();
+        let cursor = thread.cursor();
+        let mut content = json!({ "last_seq": cursor.seq });
+        if !cursor.epoch.is_empty() {
+            content["epoch"] = cursor.epoch.as_str().into();
+        }
+        let frame = json!({
+            "event": "user.reconnect", "session_id": thread.session(), "command_id": id, "content": content,
+        });
+        stage.resume = Some(id);
+        socket.send(&frame).await
+    }
+
+    async fn send_again(&mut self, socket: &mut Socket) -> Result<(), ConnectionEnd> {
+        for frame in self.pending.again() {
+            socket.send(&frame).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes in one event: settles what it answers, moves the cursor, tells the reader.
+    async fn take(
+        &mut self,
+        event: Event,
+        socket: &mut Socket,
+        stage: &mut HandshakeState,
+    ) -> Result<(), ConnectionEnd> {
+        if stage.resume.is_some() && event.answers() == stage.resume.as_deref() {
+            stage.resume = None;
+            return self.resumed(event, socket, stage).await;
+        }
+        if self.thread.is_none() && event.answers().is_some() {
+            self.thread =
+                event.session_id.clone().map(|id| CursorTracker::new(id, Cursor::default()));
+            stage.is_established = self.thread.is_some();
+        }
+        let heard = self.thread.as_mut().map_or(FrameStatus::New, |thread| thread.classify(&event));
+        // Settled even if told before: the answer to a repeated command is a repeat.
+        self.pending.settle(&event);
+        if event.meta("action") == "shutdown" {
+            let wait = event.meta("retry_after_ms").as_u64().unwrap_or(0);
+            self.come_back = Duration::from_millis(wait);
+        }
+        match heard {
+            FrameStatus::New => self.deliver(Ok(event)),
+            FrameStatus::Duplicate => {}
+            FrameStatus::OtherEpoch(fault) => return Err(ConnectionEnd::Lost(fault)),
+            FrameStatus::Gap { to } => return self.torn(event, to).await,
+        }
+        Ok(())
+    }
+
+    /// A frame before this one never came. Once it is asked for again; then it is a gap.
+    async fn torn(&mut self, event: Event, to: u64) -> Result<(), ConnectionEnd> {
+        let Some(thread) = &mut self.thread else { return Ok(()) };
+        let at = thread.cursor().seq;
+        if self.torn_at.replace(at) != Some(at) {
+            return Err(ConnectionEnd::Lost(
+                lost().with_cause(format!("frames after {at} up to {to} are missing")),
+            ));
+        }
+        let gap = thread.give_up(to, "missing");
+        let _ = thread.classify(&event);
+        self.deliver(Err(gap));
+        self.deliver(Ok(event));
+        Ok(())
+    }
+
+    /// The answer to a resume: what can be had, and then everything that was not answered is asked again.
+    async fn resumed(
+        &mut self,
+        event: Event,
+        socket: &mut Socket,
+        stage: &mut HandshakeState,
+    ) -> Result<(), ConnectionEnd> {
+        if event.is_refusal() {
+            let fault =
+                lost().with_cause(format!("the session cannot be resumed: {}", event.text()));
+            if let Some(opened) = self.opened.take() {
+                let _ = opened.send(Err(Error::Rejected(Box::new(event))));
+            } else {
+                self.deliver(Ok(event));
+            }
+            return Err(ConnectionEnd::Refused(fault));
+        }
+        stage.is_established = true;
+        if let Some(fault) = self.thread.as_mut().and_then(|thread| thread.resumed(&event)) {
+            self.deliver(Err(fault));
+        }
+        if let Some(opened) = self.opened.take() {
+            let _ = opened.send(Ok(event.clone()));
+        }
+        self.deliver(Ok(event));
+        self.send_again(socket).await
+    }
+
+    /// What the server could not tell us: that it cannot.
+    async fn report_loss(&mut self, fault: &Fault, uptime: Duration) {
+        let Some(thread) = &self.thread else { return };
+        let fault = fault
+            .clone()
+            .with(Fact::LastEventSeq, thread.cursor().seq)
+            .with(Fact::UptimeMs, uptime);
+        let event = Event::local(&fault, Some(thread.session()));
+        self.deliver(Ok(event));
+    }
+
+    fn deliver(&mut self, told: Result<Event, Fault>) {
+        let cursor = self.thread.as_ref().map(|thread| thread.cursor().clone()).unwrap_or_default();
+        let item = (told, cursor);
+        if !self.overflow.is_empty() {
+            return self.overflow.push_back(item);
+        }
+        // A reader who left wants nothing more; commands may still be under way.
+        if let Err(TrySendError::Full(item)) = self.out.try_send(item) {
+            self.overflow.push_back(item);
+        }
+    }
+
+    /// Gives the reader as much of the overflow as it has room for.
+    fn hand_over(&mut self) {
+        while let Some(item) = self.overflow.pop_front() {
+            match self.out.try_send(item) {
+                Ok(()) => {}
+                Err(TrySendError::Full(item)) => return self.overflow.push_front(item),
+                Err(TrySendError::Closed(_)) => self.overflow.clear(),
+            }
+        }
+    }
+
+    /// Nothing more will come.
+    async fn end(mut self, fault: Fault) {
+        self.asks.close();
+        while let Ok(ask) = self.asks.try_recv() {
+            self.pending.keep(ask.id, ask.frame, ask.reply);
+        }
+        self.pending.fail(&fault);
+        if let Some(opened) = self.opened.take() {
+            let _ = opened.send(Err(Error::Fault(fault.clone())));
+        }
+        self.deliver(Err(fault));
+        while let Some(item) = self.overflow.pop_front() {
+            if self.out.send(item).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until the reader has room for what a frame may become, or has left. The room is not held: one task sends.
+async fn room(out: &mpsc::Sender<StreamItem>) {
+    let _ = out.reserve_many(ITEMS_PER_FRAME).await;
+}
+
+/// The next event. A line that is silent for too long is lost.
+async fn read_event(socket: &mut Socket, deadline: Instant) -> Result<Event, ConnectionEnd> {
+    match tokio::time::timeout_at(deadline, socket.next()).await {
+        Ok(heard) => heard,
+        Err(_) => Err(ConnectionEnd::Lost(lost().with_cause("the line was silent for too long"))),
+    }
+}

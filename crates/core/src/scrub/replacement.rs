@@ -1,0 +1,141 @@
+//! What is replaced, and by which words.
+
+use std::borrow::Cow;
+
+use super::text::ScanText;
+
+/// What stands where a secret stood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marker {
+    ApiKey,
+    Token,
+    Password,
+    Secret,
+    Credentials,
+    PrivateKey,
+    Cookie,
+    Signature,
+    Webhook,
+    Base64,
+    Address,
+    Home,
+    /// So many lines of a stack trace.
+    Trace(usize),
+}
+
+/// Every marker whose words never vary.
+const FIXED: [(Marker, &str); 12] = [
+    (Marker::ApiKey, "[redacted api key]"),
+    (Marker::Token, "[redacted token]"),
+    (Marker::Password, "[redacted password]"),
+    (Marker::Secret, "[redacted secret]"),
+    (Marker::Credentials, "[redacted credentials]"),
+    (Marker::PrivateKey, "[redacted private key]"),
+    (Marker::Cookie, "[redacted cookie]"),
+    (Marker::Signature, "[redacted signature]"),
+    (Marker::Webhook, "[redacted webhook]"),
+    (Marker::Base64, "[redacted base64]"),
+    (Marker::Address, "[private address]"),
+    (Marker::Home, "~"),
+];
+
+/// How a marker's bracket begins; no value that holds one is looked at again.
+const OPENINGS: [&[u8]; 3] = [b"[redacted ", b"[private address]", b"[stack trace, "];
+
+impl Marker {
+    pub(super) fn write(self, out: &mut String) {
+        match self {
+            Self::Trace(1) => out.push_str("[stack trace, 1 line]"),
+            Self::Trace(lines) => {
+                out.push_str("[stack trace, ");
+                out.push_str(&lines.to_string());
+                out.push_str(" lines]");
+            }
+            fixed => out.push_str(fixed.words()),
+        }
+    }
+
+    /// The marker of a secret of which only the beginning was seen.
+    pub(super) fn first(self) -> Self {
+        match self {
+            Self::Trace(_) => Self::Trace(1),
+            other => other,
+        }
+    }
+
+    /// The marker's words; empty for the one that counts lines.
+    pub(super) fn words(self) -> &'static str {
+        FIXED.iter().find(|(marker, _)| *marker == self).map_or("", |(_, words)| words)
+    }
+}
+
+/// Whether one of our own markers starts at `index`.
+pub(super) fn marker_at(text: &ScanText<'_>, index: usize) -> bool {
+    text.at(index) == b'[' && OPENINGS.iter().any(|opening| text.starts(index, opening))
+}
+
+/// Whether one of our own markers ends where `head` ends.
+pub(super) fn marker_ends(head: &[u8]) -> bool {
+    let fixed = FIXED.iter().any(|(_, words)| head.ends_with(words.as_bytes()));
+    fixed || head.ends_with(b" lines]") || head.ends_with(b" line]")
+}
+
+/// Whether a value (cut at its first blank, as bare values are) holds a marker's beginning.
+pub(super) fn holds_marker(value: &[u8]) -> bool {
+    memchr::memchr_iter(b'[', value).any(|at| {
+        OPENINGS.iter().any(|opening| {
+            let stem = opening.split(|&byte| byte == b' ').next().unwrap_or(opening);
+            value[at..].starts_with(stem)
+        })
+    })
+}
+
+/// A piece of the text, and what replaces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Replacement {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) marker: Marker,
+    /// Where the rule that found it began to look: a name, a scheme. Without this, it is not found.
+    pub(super) cause: usize,
+}
+
+impl Replacement {
+    pub(super) fn new(start: usize, end: usize, marker: Marker) -> Self {
+        Self { start, end, marker, cause: start }
+    }
+}
+
+/// Sorts spans and joins those that overlap; the earlier one's marker stays.
+pub(super) fn join(spans: &mut Vec<Replacement>) {
+    spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
+    spans.dedup_by(|next, last| {
+        let overlap = next.start < last.end;
+        if overlap {
+            last.end = last.end.max(next.end);
+            last.cause = last.cause.min(next.cause);
+        }
+        overlap
+    });
+}
+
+/// `text` with its spans replaced.
+pub(super) fn replaced<'a>(text: &'a str, spans: &[Replacement]) -> Cow<'a, str> {
+    if spans.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    replace(text, 0, text.len(), spans, &mut out);
+    Cow::Owned(out)
+}
+
+/// Writes `text[from..to]` with its spans replaced. The spans are sorted, disjoint and inside.
+pub(super) fn replace(text: &str, from: usize, to: usize, spans: &[Replacement], out: &mut String) {
+    let mut at = from;
+    for span in spans {
+        out.push_str(&text[at..span.start]);
+        span.marker.write(out);
+        at = span.end;
+    }
+    out.push_str(&text[at..to]);
+}

@@ -1,0 +1,214 @@
+//! What the promises are played on: a journal, a clock that is moved by hand, and short ways to say things.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use budao_core::{
+    event::{Command, CommandBody, CommandId, Event, Seq, SessionId},
+    fault::{Fault, Kind, Operation},
+    limits::Limits,
+    time::Timestamp,
+    trace::Trace,
+    world::{Clock, Entropy, NoopSpanExporter, Spawn, World},
+};
+use futures::future::BoxFuture;
+use uuid::Uuid;
+
+use crate::{
+    contract::{Append, Entry, IfMissing, Journal, Lease, LeaseRequest, PageLimits, StoredRecord},
+    memory::Memory,
+};
+
+/// How long leases run in the suite.
+pub const TTL: Duration = Duration::from_secs(15);
+
+/// A clock that stands still until it is moved.
+#[derive(Debug)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    /// Moves it.
+    pub fn advance(&self, by: Duration) {
+        let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        self.0.fetch_add(micros, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
+    }
+
+    /// A journal never sleeps by the clock it is handed.
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Counts up through a good mixer: different every time, the same in every run.
+#[derive(Debug, Default)]
+struct Mixer(AtomicU64);
+
+impl Entropy for Mixer {
+    fn bits(&self) -> u64 {
+        let step = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut z = self.0.fetch_add(step, Ordering::SeqCst).wrapping_add(step);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[derive(Debug)]
+struct TokioTasks;
+
+impl Spawn for TokioTasks {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
+}
+
+/// A world whose clock is moved by hand, and that clock.
+#[must_use]
+pub fn manual_world() -> (World, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock(AtomicI64::new(1_800_000_000_000_000)));
+    let entropy = Arc::new(Mixer::default());
+    let (spawn, spans) = (Arc::new(TokioTasks), Arc::new(NoopSpanExporter));
+    (World { clock: clock.clone(), entropy, spawn, spans }, clock)
+}
+
+/// A journal with its clock.
+#[derive(Debug)]
+pub struct Fixture {
+    /// The journal under test.
+    pub journal: Arc<dyn Journal>,
+    /// Its clock.
+    pub clock: Arc<ManualClock>,
+    /// What it was handed.
+    pub world: World,
+}
+
+impl Fixture {
+    /// A stage on which the journal is still to come.
+    #[must_use]
+    pub fn prepare() -> Self {
+        let (world, clock) = manual_world();
+        let journal = Arc::new(Memory::new(world.clone(), Limits::default()));
+        Self { journal, clock, world }
+    }
+
+    /// Puts the journal on it.
+    #[must_use]
+    pub fn with(self, journal: Arc<dyn Journal>) -> Self {
+        Self { journal, ..self }
+    }
+
+    /// A new session id.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        SessionId(self.world.uuid())
+    }
+
+    /// A request for a lease that makes the session.
+    #[must_use]
+    pub fn request(&self, session: SessionId, holder: &str) -> LeaseRequest {
+        LeaseRequest {
+            session,
+            holder: holder.into(),
+            ttl: TTL,
+            missing: IfMissing::Create,
+            instead_of: None,
+        }
+    }
+
+    /// A new session and its lease.
+    pub async fn open(&self) -> Lease {
+        self.lease(self.id(), "writer").await
+    }
+
+    /// Takes a lease that is free.
+    pub async fn lease(&self, session: SessionId, holder: &str) -> Lease {
+        self.journal.take_lease(self.request(session, holder)).await.expect("the lease is free")
+    }
+
+    /// An entry at the clock's time.
+    #[must_use]
+    pub fn entry(&self, event: Event) -> Entry {
+        Entry { at: self.world.clock.now(), trace: Trace::NONE, turn: 0, event: event.into() }
+    }
+
+    /// `count` entries that say where they belong.
+    #[must_use]
+    pub fn notes(&self, from: u64, count: u64) -> Vec<Entry> {
+        (from..from + count).map(|number| self.entry(note(number))).collect()
+    }
+
+    /// Appends `count` notes behind `expected` and returns the new head.
+    pub async fn append(&self, lease: &Lease, expected: Seq, count: u64) -> Seq {
+        let append = Append::new(lease, expected, self.notes(expected + 1, count));
+        self.journal.append(append).await.expect("the append is in order")
+    }
+
+    /// Appends these events behind `expected`.
+    pub async fn append_events(&self, lease: &Lease, expected: Seq, events: Vec<Event>) -> Seq {
+        let entries = events.into_iter().map(|event| self.entry(event)).collect();
+        self.journal.append(Append::new(lease, expected, entries)).await.expect("in order")
+    }
+
+    /// Everything after a position, page by page.
+    pub async fn read_all(&self, session: SessionId, mut after: Seq) -> Vec<StoredRecord> {
+        let mut all = Vec::new();
+        loop {
+            let limits = PageLimits::default();
+            let page = self.journal.read(session, after, limits).await.expect("readable");
+            let Some(last) = page.records.last() else { return all };
+            after = last.seq;
+            all.extend(page.records);
+        }
+    }
+}
+
+/// An event that says its number.
+#[must_use]
+pub fn note(number: u64) -> Event {
+    Event::Annotated { topic: "test.number".into(), data: number.into() }
+}
+
+/// The number a note says.
+#[must_use]
+pub fn number(record: &StoredRecord) -> u64 {
+    match record.event() {
+        Ok(Event::Annotated { data, .. }) => data.as_u64().unwrap_or(u64::MAX),
+        _ => u64::MAX,
+    }
+}
+
+/// A message.
+#[must_use]
+pub fn message(id: &str, topic: &str) -> Command {
+    let ask = CommandBody::Annotate { topic: topic.into(), data: 1.into() };
+    Command { id: id.into(), by: "test".into(), trace: Trace::NONE, ask }
+}
+
+/// A session id from a number.
+#[must_use]
+pub fn session(number: u128) -> SessionId {
+    SessionId(Uuid::from_u128(number))
+}
+
+/// A fault to record.
+#[must_use]
+pub fn fault(kind: Kind) -> Fault {
+    Fault::new(kind, Operation::ToolCall)
+}
+
+/// The ids of commands.
+#[must_use]
+pub fn ids(commands: &[Command]) -> Vec<CommandId> {
+    commands.iter().map(|command| command.id.clone()).collect()
+}

@@ -1,0 +1,261 @@
+//! What goes, and what is said about it.
+
+use std::time::Duration;
+
+use budao_core::{
+    event::{Event, Seq, StopReason},
+    fault::Kind,
+    limits::Limits,
+    message::{Block, Usage},
+    session::Session,
+};
+use bytes::Bytes;
+
+use super::{
+    Fixture,
+    fixture::{TTL, message, number},
+};
+use crate::{
+    contract::{
+        Append, AppendError, Digest, Gap, GapReason, Lease, PageLimits, Retention, RetentionReport,
+    },
+    fold, fold_at,
+};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// `count` records in appends of three, then a snapshot that covers all of them.
+async fn covered(stage: &Fixture, count: u64) -> Lease {
+    let lease = stage.open().await;
+    let mut head = 0;
+    while head < count {
+        head = stage.append(&lease, head, 3.min(count - head)).await;
+    }
+    let append = Append { snapshot: Some(vec![7]), ..Append::new(&lease, head, vec![]) };
+    stage.journal.append(append).await.unwrap();
+    lease
+}
+
+async fn check_gap(stage: &Fixture, lease: &Lease, to: Seq, head: Seq, reason: GapReason) {
+    for after in 0..=head {
+        let limits = PageLimits::default();
+        let page = stage.journal.read(lease.session, after, limits).await.unwrap();
+        let gap = (after < to).then_some(Gap { from: after + 1, to, reason });
+        assert_eq!(page.gap, gap, "after {after}");
+        assert_eq!((page.first_available, page.head), (to + 1, head));
+        let seqs: Vec<Seq> = page.records.iter().map(|record| record.seq).collect();
+        assert_eq!(seqs, (after.max(to) + 1..=head).collect::<Vec<Seq>>());
+        assert!(page.records.iter().all(|record| number(record) == record.seq));
+    }
+}
+
+/// State must stay foldable.
+pub async fn retention_removes_only_what_a_snapshot_covers(stage: &Fixture) {
+    let lease = stage.open().await;
+    let head = stage.append(&lease, 0, 10).await;
+    let retention = Retention { records: Some(1), ..Retention::default() };
+    let retained = stage.journal.retain(retention.clone()).await.unwrap();
+    assert_eq!(retained, RetentionReport::default(), "there is no snapshot");
+    let append =
+        Append { snapshot: Some(vec![1]), ..Append::new(&lease, head, stage.notes(11, 2)) };
+    stage.journal.append(append).await.unwrap();
+    stage.append(&lease, 12, 8).await;
+    let retained = stage.journal.retain(retention.clone()).await.unwrap();
+    assert_eq!(retained.records, 12);
+    check_gap(stage, &lease, 12, 20, GapReason::Count).await;
+    let again = stage.journal.retain(retention).await.unwrap();
+    assert_eq!(again, RetentionReport::default(), "there is nothing more to remove");
+}
+
+/// Wherever the appends began and ended.
+pub async fn retention_by_count_leaves_an_exact_gap(stage: &Fixture) {
+    let lease = covered(stage, 20).await;
+    for keep in [19, 12, 11, 3, 1] {
+        let retention = Retention { records: Some(keep), ..Retention::default() };
+        stage.journal.retain(retention).await.unwrap();
+        check_gap(stage, &lease, 20 - keep, 20, GapReason::Count).await;
+    }
+    assert_eq!(stage.append(&lease, 20, 2).await, 22);
+    check_gap(stage, &lease, 19, 22, GapReason::Count).await;
+}
+
+/// A session's messages in appends of one, its state snapshot after the fourth, and what all of them fold to.
+async fn folded(stage: &Fixture, body: impl Fn(&Session) -> Vec<u8>) -> (Lease, Session) {
+    let lease = stage.open().await;
+    let mut state = Session::default();
+    for number in 1..=6_u64 {
+        let (command, content) = (format!("m{number}"), vec![Block::Text(number.to_string())]);
+        let event = Event::MessageAccepted { command: command.into(), content };
+        let entry = stage.entry(event);
+        state.apply(&entry.event, entry.at, entry.trace);
+        let snapshot = (number == 4).then(|| body(&state));
+        let append = Append { snapshot, ..Append::new(&lease, number - 1, vec![entry]) };
+        stage.journal.append(append).await.unwrap();
+    }
+    let retention = Retention { records: Some(1), ..Retention::default() };
+    assert_eq!(stage.journal.retain(retention).await.unwrap().records, 4);
+    (lease, state)
+}
+
+/// Gateways read sessions whose beginning is long gone.
+pub async fn a_fold_needs_nothing_from_before_its_snapshot(stage: &Fixture) {
+    let (lease, state) = folded(stage, |state| serde_json::to_vec(state).unwrap()).await;
+    let read = fold(&*stage.journal, lease.session).await.unwrap();
+    assert_eq!(read, (state.clone(), 4));
+    assert_eq!(fold_at(&*stage.journal, lease.session, 6).await.unwrap(), state);
+    assert_eq!(fold_at(&*stage.journal, lease.session, 5).await.unwrap().queue.len(), 5);
+    let before = fold_at(&*stage.journal, lease.session, 3).await.unwrap_err();
+    assert_eq!(before.kind(), Kind::HistoryGap, "what a snapshot swallowed cannot be told apart");
+    let beyond = fold_at(&*stage.journal, lease.session, 7).await.unwrap_err();
+    assert_eq!(beyond.kind(), Kind::EpochMismatch);
+}
+
+/// Half a history is not told as a whole one.
+pub async fn a_fold_without_a_snapshot_or_its_records_is_a_gap(stage: &Fixture) {
+    let (lease, _) = folded(stage, |_| b"of another version".to_vec()).await;
+    let fault = fold(&*stage.journal, lease.session).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::HistoryGap);
+    let unknown = fold(&*stage.journal, stage.id()).await.unwrap_err();
+    assert_eq!(unknown.kind(), Kind::UnknownSession);
+}
+
+/// What is kept fits.
+pub async fn retention_by_bytes_leaves_an_exact_gap(stage: &Fixture) {
+    let lease = covered(stage, 20).await;
+    let all = stage.read_all(lease.session, 0).await;
+    let bytes = all[14..].iter().map(|record| record.body.len() as u64).sum::<u64>();
+    let retention = Retention { bytes: Some(bytes), ..Retention::default() };
+    assert_eq!(stage.journal.retain(retention).await.unwrap().records, 14);
+    check_gap(stage, &lease, 14, 20, GapReason::Bytes).await;
+}
+
+/// By the time each record was made.
+pub async fn retention_by_age_leaves_an_exact_gap(stage: &Fixture) {
+    let lease = stage.open().await;
+    let head = stage.append(&lease, 0, 4).await;
+    stage.clock.advance(DAY);
+    let append = Append { snapshot: Some(vec![1]), ..Append::new(&lease, head, stage.notes(5, 4)) };
+    stage.journal.append(append).await.unwrap();
+    stage.clock.advance(Duration::from_secs(10));
+    let retention = Retention { record_age: Some(DAY), ..Retention::default() };
+    assert_eq!(stage.journal.retain(retention).await.unwrap().records, 4);
+    check_gap(stage, &lease, 4, 8, GapReason::Age).await;
+}
+
+/// The head is never forgotten.
+pub async fn appending_goes_on_after_everything_was_removed(stage: &Fixture) {
+    let lease = covered(stage, 7).await;
+    stage.clock.advance(DAY);
+    let retention = Retention { record_age: Some(Duration::ZERO), ..Retention::default() };
+    assert_eq!(stage.journal.retain(retention).await.unwrap().records, 7);
+    check_gap(stage, &lease, 7, 7, GapReason::Age).await;
+    stage.journal.release(&lease).await.unwrap();
+    let next = stage.lease(lease.session, "next").await;
+    assert_eq!(next.head, 7);
+    assert_eq!(stage.append(&next, 7, 2).await, 9);
+    check_gap(stage, &next, 7, 9, GapReason::Age).await;
+}
+
+/// So do those with a writer or with commands that wait.
+pub async fn old_finished_sessions_go_and_unfinished_ones_stay(stage: &Fixture) {
+    let started = Event::TurnStarted { message: "m".into() };
+    let ended = Event::TurnEnded {
+        stop: StopReason::EndTurn,
+        fault: None,
+        steps: 1,
+        usage: Usage::default(),
+    };
+    let finished = stage.open().await;
+    stage.append_events(&finished, 0, vec![started.clone(), ended.clone()]).await;
+    let running = stage.open().await;
+    stage.append_events(&running, 0, vec![started]).await;
+    let waiting = stage.open().await;
+    stage.append_events(&waiting, 0, vec![ended.clone()]).await;
+    stage.journal.submit(waiting.session, message("m", "x")).await.unwrap();
+    let empty = stage.open().await;
+    stage.clock.advance(DAY * 31);
+    let leased = stage.open().await;
+    stage.clock.advance(DAY * 31);
+    stage.journal.renew(&leased, TTL).await.unwrap();
+    let fresh = stage.open().await;
+    stage.append_events(&fresh, 0, vec![ended]).await;
+    let retention = Retention { session_age: Some(DAY * 30), ..Retention::default() };
+    let retained = stage.journal.retain(retention).await.unwrap();
+    assert_eq!((retained.sessions, retained.records), (2, 0));
+    for (lease, is_there) in [
+        (&finished, false),
+        (&empty, false),
+        (&running, true),
+        (&waiting, true),
+        (&leased, true),
+        (&fresh, true),
+    ] {
+        let info = stage.journal.info(lease.session).await.unwrap();
+        assert_eq!(info.is_some(), is_there, "{lease:?}");
+    }
+}
+
+/// Readers, writers, senders, views.
+pub async fn a_deleted_session_is_gone_for_everybody(stage: &Fixture) {
+    let lease = covered(stage, 5).await;
+    stage.journal.submit(lease.session, message("m", "x")).await.unwrap();
+    let digest = stage.journal.put_blob(lease.session, "output".into()).await.unwrap();
+    let kept = stage.open().await;
+    stage.append(&kept, 0, 2).await;
+    assert!(stage.journal.delete(lease.session).await.unwrap());
+    assert!(!stage.journal.delete(lease.session).await.unwrap());
+    let append = Append::new(&lease, 5, stage.notes(6, 1));
+    assert_eq!(stage.journal.append(append).await, Err(AppendError::Fenced));
+    let fault = stage.journal.renew(&lease, TTL).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::Fenced);
+    let fault = stage.journal.read(lease.session, 0, PageLimits::default()).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::UnknownSession);
+    assert_eq!(stage.journal.blob(digest).await.unwrap(), None);
+    let listed = stage.journal.sessions(crate::Filter::default()).await.unwrap();
+    assert_eq!(listed.iter().map(|s| s.session).collect::<Vec<_>>(), [kept.session]);
+    assert_eq!(stage.append(&kept, 2, 1).await, 3);
+    assert_eq!(stage.read_all(kept.session, 0).await.len(), 3);
+}
+
+/// Another epoch, from position one, and the old writer stays out.
+pub async fn a_session_made_again_is_another_incarnation(stage: &Fixture) {
+    let old = covered(stage, 5).await;
+    stage.journal.delete(old.session).await.unwrap();
+    let new = stage.lease(old.session, "writer").await;
+    assert_ne!(new.epoch, old.epoch);
+    assert_eq!(new.head, 0);
+    let append = Append::new(&old, 0, stage.notes(1, 1));
+    assert_eq!(stage.journal.append(append).await, Err(AppendError::Fenced));
+    assert_eq!(stage.append(&new, 0, 1).await, 1);
+    let records = stage.read_all(new.session, 0).await;
+    assert_eq!((records.len(), records[0].epoch), (1, new.epoch));
+    assert_eq!(stage.journal.snapshot(new.session).await.unwrap(), None);
+    assert_eq!(stage.journal.inbox(new.session).await.unwrap(), []);
+}
+
+/// Of any session, the last one counts.
+pub async fn outputs_are_kept_by_content_as_long_as_a_session_uses_them(stage: &Fixture) {
+    let (first, second) = (stage.open().await, stage.open().await);
+    let output = Bytes::from(vec![b'x'; 300_000]);
+    let digest = stage.journal.put_blob(first.session, output.clone()).await.unwrap();
+    assert_eq!(digest, Digest::of(&output));
+    assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
+    for lease in [&first, &second, &second] {
+        let again = stage.journal.put_blob(lease.session, output.clone()).await.unwrap();
+        assert_eq!(again, digest);
+    }
+    stage.journal.delete(first.session).await.unwrap();
+    stage.journal.retain(Retention::default()).await.unwrap();
+    assert_eq!(stage.journal.blob(digest).await.unwrap(), Some(output));
+    stage.journal.delete(second.session).await.unwrap();
+    stage.journal.retain(Retention::default()).await.unwrap();
+    assert_eq!(stage.journal.blob(digest).await.unwrap(), None);
+}
+
+/// Saying the limit.
+pub async fn an_output_above_the_limit_is_refused(stage: &Fixture) {
+    let lease = stage.open().await;
+    let output = Bytes::from(vec![0; Limits::default().output_bytes_kept + 1]);
+    let fault = stage.journal.put_blob(lease.session, output).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::LimitReached);
+}

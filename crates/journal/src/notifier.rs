@@ -1,0 +1,496 @@
+//! Wakes followers, writers and waiters inside this process.
+//!
+//! A slot exists only while somebody listens to its session, so idle sessions cost nothing. It keeps the
+//! last few batches: a follower that keeps up never asks the disk for what was just written.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use budao_core::event::{Seq, SessionId};
+use tokio::sync::Notify;
+
+use crate::contract::{CachedEvent, StoredRecord};
+
+/// Kept for each session somebody listens to: enough for whoever keeps up, little beside the session itself.
+const RECENT: Bound = Bound { records: 64, bytes: 64 * 1024 };
+/// Kept while somebody follows and has not caught up: several rounds of a busy session, so that being late for
+/// a moment does not mean to read from the disk.
+const BEHIND: Bound = Bound { records: 1024, bytes: 1024 * 1024 };
+
+/// Kept for a session that one follows, who has everything.
+const NOTHING: Bound = Bound { records: 0, bytes: 0 };
+
+/// How much is kept.
+#[derive(Clone, Copy)]
+struct Bound {
+    records: usize,
+    bytes: usize,
+}
+
+/// All slots of a journal.
+#[derive(Default)]
+pub(crate) struct Notifier {
+    slots: Mutex<HashMap<SessionId, Weak<Slot>>>,
+    on_subscribe: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bell").field("slots", &lock(&self.slots).len()).finish()
+    }
+}
+
+/// What is known of a session somebody listens to.
+struct Slot {
+    session: SessionId,
+    notifier: Weak<Notifier>,
+    records: ChangeSignal,
+    inbox: ChangeSignal,
+    answers: ChangeSignal,
+    recent: Mutex<RecentRecords>,
+}
+
+/// Something that happens again and again. Much smaller than a watch channel; every observed session has three.
+#[derive(Default)]
+struct ChangeSignal {
+    times: AtomicU64,
+    rung: Notify,
+}
+
+impl ChangeSignal {
+    fn times(&self) -> u64 {
+        self.times.load(Ordering::Acquire)
+    }
+
+    fn ring(&self) {
+        self.times.fetch_add(1, Ordering::AcqRel);
+        self.rung.notify_waiters();
+    }
+
+    /// Waits until it has rung more often than `seen`.
+    async fn changed(&self, seen: &mut u64) {
+        loop {
+            // From here on every ring is heard, so the count is looked at afterwards.
+            let rung = self.rung.notified();
+            let times = self.times();
+            if times != *seen {
+                *seen = times;
+                return;
+            }
+            rung.await;
+        }
+    }
+}
+
+/// Listens to one session.
+pub(crate) struct Subscription {
+    slot: Arc<Slot>,
+    /// How often each had rung when this one last looked.
+    records: u64,
+    inbox: u64,
+    answers: u64,
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ear").field("session", &self.slot.session).finish_non_exhaustive()
+    }
+}
+
+impl Notifier {
+    /// Has `wake` called whenever somebody begins to listen.
+    pub(crate) fn on_subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        // A second call would be a mistake of ours; the first one stays.
+        let _ = self.on_subscribe.set(wake);
+    }
+
+    /// Begins to listen. Everything announced from now on is heard.
+    pub(crate) fn subscribe(self: &Arc<Self>, session: SessionId) -> Subscription {
+        let slot = {
+            let mut slots = lock(&self.slots);
+            let known = slots.get(&session).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let slot = Arc::new(Slot {
+                    session,
+                    notifier: Arc::downgrade(self),
+                    records: ChangeSignal::default(),
+                    inbox: ChangeSignal::default(),
+                    answers: ChangeSignal::default(),
+                    recent: Mutex::default(),
+                });
+                slots.insert(session, Arc::downgrade(&slot));
+                slot
+            })
+        };
+        if let Some(wake) = self.on_subscribe.get() {
+            wake();
+        }
+        Subscription {
+            records: slot.records.times(),
+            inbox: slot.inbox.times(),
+            answers: slot.answers.times(),
+            slot,
+        }
+    }
+
+    /// Is anybody listening to anything?
+    pub(crate) fn is_idle(&self) -> bool {
+        lock(&self.slots).is_empty()
+    }
+
+    /// Does anybody listen to this session?
+    pub(crate) fn has_subscribers(&self, session: SessionId) -> bool {
+        lock(&self.slots).contains_key(&session)
+    }
+
+    /// The sessions somebody listens to.
+    pub(crate) fn subscribed_sessions(&self) -> Vec<SessionId> {
+        lock(&self.slots).keys().copied().collect()
+    }
+
+    /// Tells of records that became durable; `batch` may be empty when only the head is known.
+    pub(crate) fn records(&self, session: SessionId, head: Seq, batch: Vec<StoredRecord>) {
+        if let Some(slot) = self.slot(session) {
+            let is_news = lock(&slot.recent).push(head, batch);
+            if is_news {
+                slot.records.ring();
+            }
+        }
+    }
+
+    /// Tells that the history is not what it was: records removed, replaced or deleted.
+    pub(crate) fn history_changed(&self, session: SessionId) {
+        if let Some(slot) = self.slot(session) {
+            lock(&slot.recent).forget();
+            slot.records.ring();
+            slot.answers.ring();
+            slot.inbox.ring();
+        }
+    }
+
+    /// Has everybody look again, whatever they know.
+    pub(crate) fn wake_all(&self, session: SessionId) {
+        if let Some(slot) = self.slot(session) {
+            lock(&slot.recent).pokes += 1;
+            slot.records.ring();
+            slot.inbox.ring();
+            slot.answers.ring();
+        }
+    }
+
+    /// Tells of a command.
+    pub(crate) fn command(&self, session: SessionId) {
+        if let Some(slot) = self.slot(session) {
+            slot.inbox.ring();
+        }
+    }
+
+    /// Tells of an answer.
+    pub(crate) fn answered(&self, session: SessionId) {
+        if let Some(slot) = self.slot(session) {
+            slot.answers.ring();
+        }
+    }
+
+    /// Has everybody look for their answers.
+    pub(crate) fn all_answered(&self) {
+        // Taken out first: a slot that is dropped while we hold the lock would want it too.
+        let slots: Vec<Arc<Slot>> = lock(&self.slots).values().filter_map(Weak::upgrade).collect();
+        for slot in slots {
+            slot.answers.ring();
+        }
+    }
+
+    fn slot(&self, session: SessionId) -> Option<Arc<Slot>> {
+        lock(&self.slots).get(&session).and_then(Weak::upgrade)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Some(notifier) = self.notifier.upgrade() else { return };
+        let mut slots = lock(&notifier.slots);
+        // Somebody may have begun to listen anew between our last ear and now.
+        if slots.get(&self.session).is_some_and(|slot| slot.strong_count() == 0) {
+            slots.remove(&self.session);
+        }
+    }
+}
+
+impl Subscription {
+    pub(crate) async fn records_changed(&mut self) {
+        self.slot.records.changed(&mut self.records).await;
+    }
+
+    /// Whatever is read from now on is at least as new as this moment.
+    pub(crate) fn mark_records_seen(&mut self) {
+        self.records = self.slot.records.times();
+    }
+
+    pub(crate) async fn inbox_changed(&mut self) {
+        self.slot.inbox.changed(&mut self.inbox).await;
+    }
+
+    pub(crate) async fn answers_changed(&mut self) {
+        self.slot.answers.changed(&mut self.answers).await;
+    }
+
+    /// The records after a position, if they are among the last few.
+    pub(crate) fn recent(&self, after: Seq) -> Option<Vec<StoredRecord>> {
+        lock(&self.slot.recent).after(after)
+    }
+
+    /// Somebody follows from now on: what it has not got yet is kept for it.
+    pub(crate) fn begin_to_follow(&self) {
+        lock(&self.slot.recent).followers += 1;
+    }
+
+    /// One less follows.
+    pub(crate) fn end_following(&self) {
+        let mut recent = lock(&self.slot.recent);
+        recent.followers = recent.followers.saturating_sub(1);
+        recent.keep_only(RECENT);
+    }
+
+    /// Is this the last record, as far as this process was told? What comes later is heard. Then whoever follows has
+    /// everything, and what was kept for it is let go: in one step, or what comes just now would go too.
+    pub(crate) fn has_caught_up(&self, after: Seq) -> bool {
+        let mut recent = lock(&self.slot.recent);
+        let is_at_head = recent.is_at_head(after);
+        if is_at_head {
+            let is_alone = recent.followers <= 1;
+            recent.keep_only(if is_alone { NOTHING } else { RECENT });
+        }
+        is_at_head
+    }
+
+    /// To be asked before the journal is read, for [`Subscription::looked`].
+    pub(crate) fn pokes(&self) -> u64 {
+        lock(&self.slot.recent).pokes
+    }
+
+    /// The journal was read, so whoever was poked before needs not.
+    pub(crate) fn looked(&self, pokes: u64, head: Seq) {
+        let mut recent = lock(&self.slot.recent);
+        recent.told = recent.told.max(head);
+        if recent.pokes == pokes {
+            recent.looked = pokes;
+        }
+    }
+}
+
+/// The last batches of a session, consecutive.
+#[derive(Default)]
+struct RecentRecords {
+    batches: VecDeque<Vec<StoredRecord>>,
+    records: usize,
+    bytes: usize,
+    /// The last record that was told of, kept or not.
+    last: Option<Seq>,
+    followers: usize,
+    /// The highest head everybody was rung for.
+    announced: Seq,
+    /// The highest head anyone told of; beyond our records when another process writes.
+    told: Seq,
+    /// Times everybody was to look again, and how many of those somebody has looked after.
+    pokes: u64,
+    looked: u64,
+}
+
+impl RecentRecords {
+    fn is_at_head(&self, after: Seq) -> bool {
+        self.looked == self.pokes && self.told == after && self.last == Some(after)
+    }
+
+    /// Nothing that is known holds any more; somebody must look.
+    fn forget(&mut self) {
+        self.clear();
+        self.told = 0;
+        self.announced = 0;
+        self.pokes += 1;
+    }
+
+    fn clear(&mut self) {
+        self.batches.clear();
+        self.last = None;
+        self.records = 0;
+        self.bytes = 0;
+    }
+
+    /// Was its head news?
+    fn push(&mut self, head: Seq, batch: Vec<StoredRecord>) -> bool {
+        let is_news = head > self.announced;
+        self.announced = self.announced.max(head);
+        self.told = self.told.max(head);
+        self.keep(batch);
+        is_news
+    }
+
+    fn keep(&mut self, batch: Vec<StoredRecord>) {
+        let Some(first) = batch.first() else { return };
+        let before = self.batches.back().and_then(|batch| batch.last());
+        if before.is_some_and(|last| last.seq + 1 != first.seq || last.epoch != first.epoch) {
+            self.clear();
+        }
+        self.add(batch);
+        self.keep_only(if self.followers > 0 { BEHIND } else { RECENT });
+    }
+
+    fn keep_only(&mut self, bound: Bound) {
+        while self.records > bound.records || self.bytes > bound.bytes {
+            let Some(oldest) = self.batches.pop_front() else { break };
+            self.records -= oldest.len();
+            self.bytes -= size(&oldest);
+        }
+    }
+
+    fn add(&mut self, batch: Vec<StoredRecord>) {
+        // Whoever keeps up needs the last batch only; what is kept for others is bytes.
+        if let Some(before) = self.batches.back_mut() {
+            before.iter_mut().for_each(|record| record.fresh = CachedEvent::default());
+        }
+        self.last = batch.last().map(|last| last.seq);
+        self.records += batch.len();
+        self.bytes += size(&batch);
+        self.batches.push_back(batch);
+    }
+
+    fn after(&self, after: Seq) -> Option<Vec<StoredRecord>> {
+        let first = self.batches.front()?.first()?.seq;
+        let last = self.batches.back()?.last()?.seq;
+        if after + 1 < first || after >= last {
+            return None;
+        }
+        let known = |batch: &Vec<StoredRecord>| batch.last().is_some_and(|last| last.seq <= after);
+        let from = self.batches.partition_point(known);
+        let wanted = self.batches.range(from..).flatten().filter(|record| record.seq > after);
+        Some(wanted.cloned().collect())
+    }
+}
+
+fn size(batch: &[StoredRecord]) -> usize {
+    batch.iter().map(|record| record.body.len()).sum()
+}
+
+/// A poisoned lock guards plain data that is whole after every statement.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::{event::Epoch, time::Timestamp, trace::Trace};
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    const ID: SessionId = SessionId(uuid::Uuid::nil());
+
+    fn stored(seq: Seq) -> StoredRecord {
+        let (at, trace, body) = (Timestamp::default(), Trace::NONE, Vec::new().into());
+        let fresh = CachedEvent::default();
+        StoredRecord { session: ID, epoch: Epoch(1), seq, at, trace, turn: 0, body, fresh }
+    }
+
+    /// The same seed must give the same bytes: a `watch` leaves this order to chance.
+    #[tokio::test]
+    async fn who_waits_is_woken_in_the_order_they_began_to() {
+        let notifier = Arc::new(Notifier::default());
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        let waiting: Vec<_> = (0..20)
+            .map(|number| {
+                let (mut subscription, woken) = (notifier.subscribe(ID), Arc::clone(&woken));
+                tokio::spawn(async move {
+                    subscription.answers_changed().await;
+                    lock(&woken).push(number);
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        notifier.answered(ID);
+        for one in waiting {
+            one.await.unwrap();
+        }
+        assert_eq!(*lock(&woken), (0..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_was_told_everything_need_not_look() {
+        let notifier = Arc::new(Notifier::default());
+        let subscription = notifier.subscribe(ID);
+        assert!(!subscription.has_caught_up(0), "nobody has looked yet");
+        notifier.records(ID, 2, vec![stored(1), stored(2)]);
+        assert!(subscription.has_caught_up(2));
+        assert!(!subscription.has_caught_up(1), "one record behind");
+    }
+
+    #[test]
+    fn who_is_late_finds_what_it_missed_until_it_has_caught_up() {
+        let notifier = Arc::new(Notifier::default());
+        let subscription = notifier.subscribe(ID);
+        let many = |from: Seq| (from..from + 200).map(stored).collect::<Vec<_>>();
+        subscription.begin_to_follow();
+        notifier.records(ID, 200, many(1));
+        notifier.records(ID, 400, many(201));
+        assert_eq!(subscription.recent(0).map(|batch| batch.len()), Some(400));
+        assert_eq!(subscription.recent(250).map(|batch| batch.len()), Some(150));
+        assert!(
+            !subscription.has_caught_up(399) && subscription.recent(399).is_some(),
+            "not yet, and nothing is let go"
+        );
+        assert!(
+            subscription.has_caught_up(400) && subscription.recent(399).is_none(),
+            "it has them and need not look"
+        );
+        subscription.end_following();
+        notifier.records(ID, 600, many(401));
+        assert!(subscription.recent(400).is_none(), "nobody follows: nothing is kept for anybody");
+    }
+
+    #[tokio::test]
+    async fn what_one_has_read_for_itself_is_still_told_to_the_others() {
+        let notifier = Arc::new(Notifier::default());
+        let (early, mut late) = (notifier.subscribe(ID), notifier.subscribe(ID));
+        early.looked(early.pokes(), 2);
+        notifier.records(ID, 2, vec![stored(1), stored(2)]);
+        assert!(late.records_changed().now_or_never().is_some());
+        assert!(late.records_changed().now_or_never().is_none(), "it is told once");
+        notifier.records(ID, 2, Vec::new());
+        assert!(late.records_changed().now_or_never().is_none(), "that is no news");
+        late.mark_records_seen();
+        notifier.history_changed(ID);
+        assert!(late.records_changed().now_or_never().is_some());
+    }
+
+    #[test]
+    fn records_of_another_writer_are_looked_for() {
+        let notifier = Arc::new(Notifier::default());
+        let subscription = notifier.subscribe(ID);
+        notifier.records(ID, 4, Vec::new());
+        // Our own writer tells of an older batch late.
+        notifier.records(ID, 2, vec![stored(1), stored(2)]);
+        assert!(!subscription.has_caught_up(2));
+    }
+
+    #[test]
+    fn who_is_poked_looks_again_once() {
+        let notifier = Arc::new(Notifier::default());
+        let subscription = notifier.subscribe(ID);
+        notifier.records(ID, 2, vec![stored(1), stored(2)]);
+        let before = subscription.pokes();
+        notifier.wake_all(ID);
+        subscription.looked(before, 2);
+        assert!(!subscription.has_caught_up(2), "that look was begun before the poke");
+        subscription.looked(subscription.pokes(), 2);
+        assert!(subscription.has_caught_up(2));
+        notifier.history_changed(ID);
+        notifier.records(ID, 2, vec![stored(1), stored(2)]);
+        assert!(!subscription.has_caught_up(2), "what was told before the change does not hold");
+    }
+}

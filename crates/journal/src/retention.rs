@@ -1,0 +1,44 @@
+//! Retention as a pure function: how far a session's records may go.
+
+use budao_core::{event::Seq, time::Timestamp};
+
+use crate::contract::{GapReason, Retention};
+
+/// What retention needs to know of a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetainedSize {
+    pub(crate) seq: Seq,
+    pub(crate) at: Timestamp,
+    pub(crate) bytes: u64,
+}
+
+/// The last record that goes, and the bound that says so. `weights` are oldest first; nothing that the
+/// newest snapshot does not cover may go, because state could not be folded again.
+pub(crate) fn cut(
+    weights: &[RetainedSize],
+    covered: Seq,
+    retention: &Retention,
+    now: Timestamp,
+) -> Option<(Seq, GapReason)> {
+    let last = weights.last()?;
+    let by_age = retention.record_age.and_then(|age| {
+        let old = weights.iter().take_while(|weight| now.since(weight.at) > age);
+        old.last().map(|weight| (weight.seq, GapReason::Age))
+    });
+    let by_count = retention.records.and_then(|count| {
+        let to = last.seq.saturating_sub(count);
+        (to >= weights[0].seq).then_some((to, GapReason::Count))
+    });
+    let by_bytes = retention.bytes.and_then(|bytes| {
+        let mut kept = 0;
+        let heavy = weights.iter().rev().find(|weight| {
+            kept += weight.bytes;
+            kept > bytes
+        });
+        heavy.map(|weight| (weight.seq, GapReason::Bytes))
+    });
+    let (to, reason) =
+        by_age.into_iter().chain(by_count).chain(by_bytes).max_by_key(|cut| cut.0)?;
+    let to = to.min(covered);
+    (to >= weights[0].seq).then_some((to, reason))
+}

@@ -1,0 +1,212 @@
+//! The pen: whoever holds it writes to the file. Mostly the writer's thread; a session that is alone takes it
+//! itself, because a trip to another thread and back costs more than all of SQLite.
+//!
+//! Nobody is answered before COMMIT has returned. When anything about a transaction fails, everything that was
+//! believed about the file is forgotten; after an I/O error the file is opened and checked anew before more is
+//! accepted, because a failed sync says nothing about what is on disk.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+
+use super::{
+    errors::SqliteError,
+    reserve::Reserve,
+    write_request::{WriteReply, WriteRequest},
+    writer_connection::WriterConnection,
+    writer_thread::{CommitNotice, QueuedWrite, WriterContext},
+};
+use crate::contract::AppendError;
+
+/// Frames in the write-ahead log before it is carried over into the file.
+const CHECKPOINT_FRAMES: u64 = 1000;
+/// Batches the views may be behind while there is work to do.
+const VIEW_LAG: i64 = 16 * 1024;
+/// A disk that takes longer for a commit is waited for on the writer's thread alone.
+const QUICK: Duration = Duration::from_millis(5);
+
+type WriteResult = Result<WriteReply, AppendError>;
+
+pub(super) struct SqliteWriter {
+    outside: WriterContext,
+    pub(super) hold: WriterConnection,
+    reserve: Reserve,
+    /// When the last transaction ended, and how long it took.
+    last: Instant,
+    took: Duration,
+    /// The thread knows that there is something to do beside requests.
+    pub(super) is_called: bool,
+    is_closed: bool,
+}
+
+impl SqliteWriter {
+    pub(super) fn new(outside: WriterContext, hold: WriterConnection, reserve: Reserve) -> Self {
+        let (last, took) = (Instant::now(), Duration::ZERO);
+        Self { outside, hold, reserve, last, took, is_called: false, is_closed: false }
+    }
+
+    /// Writes one request on its caller's thread. None if that may take long: then nothing was written.
+    pub(super) fn write_alone(&mut self, ask: &WriteRequest) -> Option<WriteResult> {
+        if self.is_closed || self.took > QUICK || !self.hold.is_trusted() {
+            // The next one that the thread writes shows whether the disk is quick again.
+            return None;
+        }
+        self.hold.waits_for_others(false);
+        match self.transact(&[ask]) {
+            Ok(mut outcomes) => {
+                if !ask.is_closing() {
+                    self.reserve.restore();
+                }
+                self.notify();
+                outcomes.pop()
+            }
+            // Another process writes, or there is no room: the thread waits, or makes some.
+            Err(trouble) if trouble.is_busy() || trouble.is_full() => None,
+            Err(trouble) => {
+                Some(Err(trouble.into_fault(&self.outside.path, ask.operation()).into()))
+            }
+        }
+    }
+
+    /// Writes what has gathered and answers.
+    pub(super) fn write(&mut self, jobs: Vec<QueuedWrite>) {
+        self.hold.waits_for_others(true);
+        let asks: Vec<&WriteRequest> = jobs.iter().map(|job| &job.ask).collect();
+        match self.transact(&asks) {
+            Ok(outcomes) => {
+                if jobs.iter().any(|job| !job.ask.is_closing()) {
+                    self.reserve.restore();
+                }
+                self.answer(jobs, outcomes);
+                self.run_maintenance();
+            }
+            // On a full disk the small and the urgent may still fit, one by one.
+            Err(trouble) if trouble.is_full() => {
+                for job in jobs {
+                    self.write_from_reserve(job);
+                }
+            }
+            Err(trouble) => {
+                for job in jobs {
+                    let fault = trouble.as_fault(&self.outside.path, job.ask.operation());
+                    // Whoever asked may be gone; then nobody is waiting.
+                    let _ = job.reply.send(Err(AppendError::Failed(fault)));
+                }
+            }
+        }
+    }
+
+    fn write_from_reserve(&mut self, job: QueuedWrite) {
+        let mut done = self.transact(&[&job.ask]);
+        if done.as_ref().is_err_and(SqliteError::is_full)
+            && job.ask.is_closing()
+            && self.reserve.release()
+        {
+            done = self.transact(&[&job.ask]);
+        }
+        match done {
+            Ok(outcomes) => self.answer(vec![job], outcomes),
+            Err(trouble) => {
+                let fault = trouble.into_fault(&self.outside.path, job.ask.operation());
+                let _ = job.reply.send(Err(AppendError::Failed(fault)));
+            }
+        }
+    }
+
+    /// One transaction. A panic in it is our own mistake; it costs these requests, not the journal.
+    fn transact(&mut self, asks: &[&WriteRequest]) -> Result<Vec<WriteResult>, SqliteError> {
+        let began = Instant::now();
+        let hold = &mut self.hold;
+        let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            hold.transact(|hold| asks.iter().map(|ask| hold.apply(ask)).collect())
+        }));
+        self.last = Instant::now();
+        self.took = self.last - began;
+        let done = done.unwrap_or_else(|_| {
+            self.hold.distrust();
+            Err(Fault::new(Kind::Bug, Operation::AppendRecords)
+                .with(Fact::Path, self.outside.path.display().to_string())
+                .with_cause("the writer panicked")
+                .into())
+        });
+        let tally = &self.outside.tally;
+        match &done {
+            Ok(_) => {
+                metrics::histogram!("budao_journal_sync_seconds").record(self.took);
+                tally.transactions.fetch_add(1, Ordering::Relaxed);
+                tally.requests.fetch_add(asks.len() as u64, Ordering::Relaxed);
+            }
+            Err(_) => {
+                metrics::counter!("budao_journal_failures_total").increment(1);
+                tally.failures.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        done
+    }
+
+    fn answer(&mut self, jobs: Vec<QueuedWrite>, outcomes: Vec<WriteResult>) {
+        for (job, outcome) in jobs.into_iter().zip(outcomes) {
+            let _ = job.reply.send(outcome);
+        }
+        self.notify();
+    }
+
+    /// Tells this process what became durable.
+    fn notify(&mut self) {
+        for effect in self.hold.take_effects() {
+            let notifier = &self.outside.notifier;
+            match effect {
+                CommitNotice::Records { session, head, batch } => {
+                    notifier.records(session, head, batch)
+                }
+                CommitNotice::Command(session) => notifier.command(session),
+                CommitNotice::Answered(session) => notifier.answered(session),
+                CommitNotice::History(session) => notifier.history_changed(session),
+            }
+        }
+    }
+
+    /// Is there something to do that no caller should wait for?
+    pub(super) fn has_maintenance(&self) -> bool {
+        self.hold.frames_since_checkpoint() >= CHECKPOINT_FRAMES || self.hold.view_lag() > 0
+    }
+
+    pub(super) fn run_maintenance(&mut self) {
+        if self.hold.frames_since_checkpoint() >= CHECKPOINT_FRAMES {
+            let began = Instant::now();
+            self.hold.checkpoint();
+            let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let tally = &self.outside.tally;
+            metrics::histogram!("budao_journal_checkpoint_seconds").record(began.elapsed());
+            tally.checkpoints.fetch_add(1, Ordering::Relaxed);
+            tally.longest_checkpoint_micros.fetch_max(micros, Ordering::Relaxed);
+        }
+        if self.hold.view_lag() > VIEW_LAG {
+            self.catch_up();
+        }
+    }
+
+    /// Has nobody written for so long?
+    pub(super) fn is_quiet(&self, since: Duration) -> bool {
+        self.last.elapsed() >= since
+    }
+
+    /// Brings index and views a piece further. Nobody waits for it, so a failure is told to the log.
+    pub(super) fn catch_up(&mut self) {
+        self.hold.waits_for_others(true);
+        if let Err(trouble) = self.hold.transact(WriterConnection::tidy_some) {
+            let fault = trouble.into_fault(&self.outside.path, Operation::AppendRecords);
+            tracing::warn!(%fault, "the views stay behind");
+            self.hold.postpone_views();
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+        self.hold.close();
+    }
+}

@@ -1,0 +1,194 @@
+//! Remembers beside the file how far it had come, so that a lost end is noticed.
+//!
+//! After a commit is durable, its numbers are written here, unsynced. The witness can therefore be behind
+//! the file but never ahead of it, unless the file has lost something it had acknowledged: a damaged
+//! write-ahead log, a disk that lied, an old copy put in place. A missing or unreadable witness says nothing.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{Error, ErrorKind, Read as _},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::files::{open_regular, open_regular_with};
+
+const MAGIC: [u8; 8] = *b"budaowmk";
+const SIZE: usize = 60;
+
+/// No journal comes further: what claims to have is not believed, since there would be no number after it.
+const NUMBER_MAX: i64 = 1 << 53;
+
+/// How far a journal had come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Watermark {
+    /// The last batch.
+    pub(crate) batch_id: i64,
+    /// The last command.
+    pub(crate) inbox: i64,
+    /// The last lease token.
+    pub(crate) token: i64,
+    /// The last kept output.
+    pub(crate) blob: i64,
+}
+
+impl Watermark {
+    /// Is any number behind `other`'s?
+    pub(crate) fn is_behind(self, other: Self) -> bool {
+        self.batch_id < other.batch_id
+            || self.inbox < other.inbox
+            || self.token < other.token
+            || self.blob < other.blob
+    }
+}
+
+/// The file beside the journal.
+#[derive(Debug)]
+pub(super) struct WatermarkFile {
+    file: Option<File>,
+    journal: [u8; 16],
+    last: Watermark,
+}
+
+pub(super) fn path_of(journal: &Path) -> PathBuf {
+    with_suffix(journal, "-watermark")
+}
+
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// What the witness of this journal says.
+pub(super) fn read(journal: &Path, id: [u8; 16]) -> Option<Watermark> {
+    // No more than it can have: whatever lies there under its name may have no end.
+    let mut bytes = Vec::new();
+    let file = open_regular(&path_of(journal)).ok()?;
+    file.take(SIZE as u64 + 1).read_to_end(&mut bytes).ok()?;
+    decode(&bytes, id)
+}
+
+/// Is there a file beside the journal that begins like a witness?
+pub(super) fn is_beside(journal: &Path) -> bool {
+    open_regular(&path_of(journal)).is_ok_and(|file| begins_well(&file).is_ok_and(|it| it))
+}
+
+fn begins_well(file: &File) -> std::io::Result<bool> {
+    let mut magic = [0; MAGIC.len()];
+    Ok(file.read_at(&mut magic, 0)? == MAGIC.len() && magic == MAGIC)
+}
+
+/// What these bytes say, if they are a witness of this journal.
+pub(crate) fn decode(bytes: &[u8], id: [u8; 16]) -> Option<Watermark> {
+    let bytes: &[u8; SIZE] = bytes.try_into().ok()?;
+    let (content, checksum) = bytes.split_last_chunk::<4>()?;
+    if crc32fast::hash(content) != u32::from_le_bytes(*checksum)
+        || content[..8] != MAGIC
+        || content[8..24] != id
+    {
+        return None;
+    }
+    let number = |at: usize| {
+        let number = i64::from_le_bytes(content.get(at..at + 8)?.try_into().ok()?);
+        (0..=NUMBER_MAX).contains(&number).then_some(number)
+    };
+    Some(Watermark {
+        batch_id: number(24)?,
+        inbox: number(32)?,
+        token: number(40)?,
+        blob: number(48)?,
+    })
+}
+
+/// A witness of this journal, as it lies in the file.
+pub(crate) fn encode(mark: Watermark, id: [u8; 16]) -> [u8; SIZE] {
+    let mut bytes = [0; SIZE];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..24].copy_from_slice(&id);
+    bytes[24..32].copy_from_slice(&mark.batch_id.to_le_bytes());
+    bytes[32..40].copy_from_slice(&mark.inbox.to_le_bytes());
+    bytes[40..48].copy_from_slice(&mark.token.to_le_bytes());
+    bytes[48..56].copy_from_slice(&mark.blob.to_le_bytes());
+    let checksum = crc32fast::hash(&bytes[..56]);
+    bytes[56..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+impl WatermarkFile {
+    /// Opens it for writing. Without it the journal works, only less suspiciously. A file under its name that is
+    /// neither empty nor a witness is left as it is.
+    pub(super) fn open(journal: &Path, id: [u8; 16]) -> Self {
+        let path = path_of(journal);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = open_regular_with(&path, &mut options).and_then(|file| {
+            if file.metadata()?.len() == 0 || begins_well(&file)? {
+                return Ok(file);
+            }
+            Err(Error::new(ErrorKind::AlreadyExists, "a file of another program"))
+        });
+        if let Err(error) = &file {
+            tracing::warn!(%error, path = %path.display(), "no witness: a lost end would go unnoticed");
+        }
+        Self { file: file.ok(), journal: id, last: Watermark::default() }
+    }
+
+    /// Writes how far the journal has come.
+    pub(super) fn record(&mut self, mark: Watermark) {
+        let Some(file) = self.file.as_ref().filter(|_| mark != self.last) else { return };
+        if let Err(error) = file.write_all_at(&encode(mark, self.journal), 0) {
+            tracing::debug!(%error, "the witness was not written");
+        }
+        self.last = mark;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_is_behind_if_any_of_its_numbers_is() {
+        let seen = Watermark { batch_id: 5, inbox: 5, token: 5, blob: 5 };
+        assert!(!seen.is_behind(seen));
+        for behind in [
+            Watermark { batch_id: 4, ..seen },
+            Watermark { inbox: 4, ..seen },
+            Watermark { token: 4, ..seen },
+            Watermark { blob: 4, ..seen },
+        ] {
+            assert!(behind.is_behind(seen), "{behind:?}");
+            assert!(!seen.is_behind(behind), "{behind:?}");
+        }
+    }
+
+    #[test]
+    fn a_witness_is_believed_only_whole_and_of_its_own_journal() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let journal = directory.path().join("journal.db");
+        let mark = Watermark { batch_id: 1, inbox: 2, token: 3, blob: 4 };
+        WatermarkFile::open(&journal, [7; 16]).record(mark);
+        assert_eq!(read(&journal, [7; 16]), Some(mark));
+        assert_eq!(read(&journal, [8; 16]), None, "of another journal");
+        let whole = std::fs::read(path_of(&journal)).expect("it was written");
+        // Altered with its checksum made anew, and without.
+        for (at, is_resealed) in [(0, true), (30, false)] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            if is_resealed {
+                let checksum = crc32fast::hash(&bytes[..56]);
+                bytes[56..].copy_from_slice(&checksum.to_le_bytes());
+            }
+            std::fs::write(path_of(&journal), &bytes).expect("it can be written");
+            assert_eq!(read(&journal, [7; 16]), None, "byte {at}");
+        }
+        for number in [i64::MAX, NUMBER_MAX + 1, -1] {
+            let bytes = encode(Watermark { token: number, ..mark }, [7; 16]);
+            std::fs::write(path_of(&journal), bytes).expect("it can be written");
+            assert_eq!(read(&journal, [7; 16]), None, "nothing comes after {number}");
+        }
+        std::fs::write(path_of(&journal), [&whole[..], b"x"].concat()).expect("it can be written");
+        assert_eq!(read(&journal, [7; 16]), None, "longer than it can be");
+    }
+}

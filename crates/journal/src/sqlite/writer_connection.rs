@@ -1,0 +1,444 @@
+//! The writer's hold on the file: a connection, and what it knows about what is in there.
+//!
+//! What is known is only a cache. It is valid while no other process has written (SQLite's `data_version`
+//! tells), and is forgotten after every failure.
+
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+
+use budao_core::{
+    event::{Epoch, Seq, SessionId},
+    fault::{Fact, Fault, Kind, Operation},
+};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::{
+    errors::{SqliteError, damaged, io_fault},
+    files::{self, Identity, OpenFile},
+    rows::{self, SessionRow},
+    schema::{self, Meta, Purpose},
+    watermark::{self, Watermark, WatermarkFile},
+    writer_thread::{CommitNotice, WriterContext},
+};
+use crate::contract::LeaseToken;
+
+/// Sessions the writer remembers; more are read anew when needed.
+const KNOWN_SESSIONS: usize = 16 * 1024;
+/// Batches that may wait for their index entries.
+const INDEX_LAG: i64 = 1024;
+
+/// What the writer knows of a session it writes.
+#[derive(Clone, Debug)]
+pub(super) struct CachedSession {
+    pub(super) key: i64,
+    pub(super) epoch: Epoch,
+    pub(super) token: Option<LeaseToken>,
+    pub(super) head: Seq,
+    pub(super) chain: u32,
+    /// When this was last compared with the file.
+    generation: u64,
+}
+
+pub(super) struct WriterConnection {
+    pub(super) outside: WriterContext,
+    /// None after a failure, until the file was opened and checked anew.
+    connection: Option<Connection>,
+    pub(super) meta: Meta,
+    /// How far the open transaction has come, and how far the last durable one had.
+    pub(super) mark: Watermark,
+    acknowledged: Watermark,
+    known: HashMap<SessionId, CachedSession>,
+    /// Grows when another process has written.
+    generation: u64,
+    data_version: i64,
+    identity: Identity,
+    witness: WatermarkFile,
+    pub(super) effects: Vec<CommitNotice>,
+    pub(super) frames: u64,
+    views_postponed: bool,
+    /// The first batch from which on all are ours, and the last one before the open transaction.
+    own_from: Option<i64>,
+    before: i64,
+    is_patient: bool,
+    /// Last, so that it outlives the connection.
+    _file: Arc<OpenFile>,
+}
+
+impl WriterConnection {
+    /// Takes hold of a file that [`super::open::prepare`] has made ready.
+    pub(super) fn new(
+        outside: WriterContext,
+        connection: Connection,
+        meta: Meta,
+        mark: Watermark,
+        file: Arc<OpenFile>,
+    ) -> Self {
+        let identity = file.identity;
+        let mut witness = WatermarkFile::open(&outside.path, meta.journal);
+        witness.record(mark);
+        Self {
+            outside,
+            connection: Some(connection),
+            meta,
+            mark,
+            acknowledged: mark,
+            known: HashMap::new(),
+            generation: 0,
+            data_version: 0,
+            identity,
+            witness,
+            effects: Vec::new(),
+            frames: 0,
+            views_postponed: false,
+            own_from: None,
+            before: 0,
+            is_patient: true,
+            _file: file,
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.outside.path
+    }
+
+    /// The connection, inside a transaction.
+    pub(super) fn connection(&self) -> Result<&Connection, SqliteError> {
+        self.connection.as_ref().ok_or_else(|| {
+            Fault::new(Kind::Bug, Operation::AppendRecords).with_cause("no connection").into()
+        })
+    }
+
+    /// Is there a connection that has seen no trouble?
+    pub(super) fn is_trusted(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Whether a transaction waits while another process writes, or fails at once.
+    pub(super) fn waits_for_others(&mut self, is_patient: bool) {
+        if let Some(connection) = self.connection.as_ref().filter(|_| self.is_patient != is_patient)
+        {
+            let wait = if is_patient { self.outside.setup.busy } else { Duration::ZERO };
+            // It only sets a number; if even that fails, the next statement will tell.
+            let _ = connection.busy_timeout(wait);
+            self.is_patient = is_patient;
+        }
+    }
+
+    /// Runs `work` in one durable transaction, or changes nothing.
+    pub(super) fn transact<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, SqliteError>,
+    ) -> Result<T, SqliteError> {
+        self.effects.clear();
+        let done = self.try_transact(work);
+        if let Err(trouble) = &done {
+            self.forget();
+            if !trouble.spares_the_connection() {
+                self.distrust();
+            }
+        }
+        done
+    }
+
+    fn try_transact<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, SqliteError>,
+    ) -> Result<T, SqliteError> {
+        self.make_sure()?;
+        self.connection()?.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let done = self.refresh().and_then(|()| work(self)).and_then(|value| {
+            self.index_if_due()?;
+            Ok(value)
+        });
+        let done = done.and_then(|value| {
+            self.connection()?.prepare_cached("COMMIT")?.execute([])?;
+            Ok(value)
+        });
+        match done {
+            Ok(value) => {
+                self.acknowledged = self.mark;
+                self.claim();
+                self.witness.record(self.mark);
+                Ok(value)
+            }
+            Err(trouble) => {
+                // SQLite may have rolled back by itself; the first error is the one to tell.
+                if let Ok(connection) = self.connection()
+                    && !connection.is_autocommit()
+                {
+                    let _ = connection.execute_batch("ROLLBACK");
+                }
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Says which batches are ours, so that nobody looks for them.
+    fn claim(&mut self) {
+        if self.mark.batch_id > self.before {
+            let from = *self.own_from.get_or_insert(self.before + 1);
+            self.outside.ours.claim(from, self.mark.batch_id);
+        }
+    }
+
+    /// Drops all beliefs; they are read anew.
+    fn forget(&mut self) {
+        self.known.clear();
+        self.effects.clear();
+        self.generation += 1;
+        self.data_version = -1;
+        self.mark = self.acknowledged;
+    }
+
+    /// The connection is not to be used again.
+    pub(super) fn distrust(&mut self) {
+        self.forget();
+        self.connection = None;
+    }
+
+    /// The file is still the one we know, and after a failure it was opened and checked anew.
+    fn make_sure(&mut self) -> Result<(), SqliteError> {
+        let gone = |why: String| {
+            Fault::new(Kind::JournalGone, Operation::AppendRecords)
+                .with(Fact::Path, self.outside.path.display().to_string())
+                .with_cause(why)
+        };
+        match identity(&self.outside.path) {
+            Ok(found) if found == self.identity => {}
+            Ok(_) => return Err(gone("another file is in its place".into()).into()),
+            Err(trouble) => {
+                let fault = trouble.into_fault(&self.outside.path, Operation::AppendRecords);
+                return Err(gone(fault.to_string()).into());
+            }
+        }
+        if self.connection.is_none() {
+            self.connection = Some(self.reopen()?);
+            self.is_patient = true;
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<Connection, SqliteError> {
+        let connection = schema::connect(self.path(), Purpose::Write, self.outside.setup)?;
+        let meta = Meta::must_load(&connection, self.path())?;
+        if meta.journal != self.meta.journal {
+            return Err(Fault::new(Kind::JournalGone, Operation::OpenJournal)
+                .with(Fact::Path, self.path().display().to_string())
+                .with_cause("another journal is in its place")
+                .into());
+        }
+        let found = mark_of(&connection, &meta)?;
+        if found.is_behind(self.acknowledged) {
+            let what = format!("acknowledged up to {:?}, found {found:?}", self.acknowledged);
+            return Err(damaged(self.path(), Operation::OpenJournal, what).into());
+        }
+        check_last_batch(&connection, self.path(), found.batch_id)?;
+        tracing::info!(path = %self.path().display(), "the journal was opened and checked anew");
+        Ok(connection)
+    }
+
+    /// Compares what we believe with what other processes may have done.
+    fn refresh(&mut self) -> Result<(), SqliteError> {
+        let connection = self.connection()?;
+        let version: i64 =
+            connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        if version != self.data_version {
+            let meta = Meta::must_load(connection, self.path())?;
+            let mark = mark_of(connection, &meta)?;
+            self.meta = meta;
+            self.mark = mark;
+            self.data_version = version;
+            self.generation += 1;
+            self.own_from = None;
+        }
+        self.before = self.mark.batch_id;
+        Ok(())
+    }
+
+    /// What is known of a session, read from the file if need be. None if it does not exist.
+    pub(super) fn known(
+        &mut self,
+        session: SessionId,
+    ) -> Result<Option<CachedSession>, SqliteError> {
+        if let Some(known) = self.known.get(&session)
+            && known.generation == self.generation
+        {
+            return Ok(Some(known.clone()));
+        }
+        let connection = self.connection()?;
+        let Some(row) = SessionRow::load(connection, self.path(), session)? else {
+            self.known.remove(&session);
+            return Ok(None);
+        };
+        // Only the holder of a token appends, so while the token stands, so does the head.
+        if let Some(known) = self.known.get_mut(&session)
+            && known.key == row.key
+            && known.epoch == row.epoch
+            && known.token.is_some()
+            && known.token == row.token
+        {
+            known.generation = self.generation;
+            return Ok(Some(known.clone()));
+        }
+        let known = self.look_up(&row)?;
+        self.remember(session, known.clone());
+        Ok(Some(known))
+    }
+
+    pub(super) fn look_up(&self, row: &SessionRow) -> Result<CachedSession, SqliteError> {
+        let connection = self.connection()?;
+        let end = rows::end(connection, row, self.meta.indexed)?;
+        let chain = rows::chain(connection, self.path(), row, end)?;
+        Ok(CachedSession {
+            key: row.key,
+            epoch: row.epoch,
+            token: row.token,
+            head: end.head,
+            chain,
+            generation: self.generation,
+        })
+    }
+
+    pub(super) fn remember(&mut self, session: SessionId, known: CachedSession) {
+        if self.known.len() >= KNOWN_SESSIONS {
+            self.known.clear();
+        }
+        self.known.insert(session, known);
+    }
+
+    pub(super) fn forget_session(&mut self, session: SessionId) {
+        self.known.remove(&session);
+    }
+
+    /// The number of the next batch.
+    pub(super) fn next_gid(&mut self) -> i64 {
+        self.mark.batch_id += 1;
+        self.mark.batch_id
+    }
+
+    /// Index entries are made in bulk: one by one, each session would dirty a page of its own.
+    fn index_if_due(&mut self) -> Result<(), SqliteError> {
+        if self.mark.batch_id - self.meta.indexed < INDEX_LAG {
+            return Ok(());
+        }
+        self.index_now()
+    }
+
+    /// What is done when there is nothing else to do: views first, then the index, which spares readers
+    /// the search through what is not in it.
+    pub(super) fn tidy_some(&mut self) -> Result<bool, SqliteError> {
+        let has_more = self.project_some()?;
+        if !has_more && self.mark.batch_id > self.meta.indexed {
+            self.index_now()?;
+        }
+        Ok(has_more)
+    }
+
+    pub(super) fn index_now(&mut self) -> Result<(), SqliteError> {
+        let connection = self.connection()?;
+        connection
+            .prepare_cached(
+                "INSERT INTO batch_index(session, first, batch_id) SELECT session, first, batch_id FROM batch \
+                 WHERE batch_id > ?1 ORDER BY session, first",
+            )?
+            .execute([self.meta.indexed])?;
+        let meta = Meta { indexed: self.mark.batch_id, ..self.meta.clone() };
+        meta.store(connection)?;
+        self.meta = meta;
+        self.frames += 16;
+        Ok(())
+    }
+
+    pub(super) fn take_effects(&mut self) -> Vec<CommitNotice> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Batches that are not in the views yet.
+    pub(super) fn view_lag(&self) -> i64 {
+        if self.views_postponed { 0 } else { self.acknowledged.batch_id - self.meta.viewed }
+    }
+
+    /// After a failure the views wait for the next question.
+    pub(super) fn postpone_views(&mut self) {
+        self.views_postponed = true;
+    }
+
+    pub(super) fn views_work(&mut self) {
+        self.views_postponed = false;
+    }
+
+    pub(super) fn frames_since_checkpoint(&self) -> u64 {
+        self.frames
+    }
+
+    /// Carries the write-ahead log over into the file. The answers are already given.
+    pub(super) fn checkpoint(&mut self) {
+        self.frames = 0;
+        let Some(connection) = &self.connection else { return };
+        let done = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        if let Err(error) = done {
+            let fault = SqliteError::Sql(error).into_fault(self.path(), Operation::AppendRecords);
+            tracing::warn!(%fault, "the checkpoint failed; the journal is opened anew");
+            self.distrust();
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        if let Some(connection) = self.connection.take()
+            && let Err((_, error)) = connection.close()
+        {
+            tracing::debug!(%error, "closing the journal");
+        }
+    }
+}
+
+fn identity(path: &Path) -> Result<Identity, SqliteError> {
+    files::identity(path).map_err(|error| io_fault(&error, path, Operation::AppendRecords).into())
+}
+
+/// How far the file has come.
+pub(super) fn mark_of(connection: &Connection, meta: &Meta) -> Result<Watermark, SqliteError> {
+    let last: Option<i64> = connection
+        .prepare_cached("SELECT max(batch_id) FROM batch")?
+        .query_row([], |row| row.get(0))?;
+    let counted = |table: &str| -> Result<i64, rusqlite::Error> {
+        let last: Option<i64> = connection
+            .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = ?1")?
+            .query_row([table], |row| row.get(0))
+            .optional()?;
+        Ok(last.unwrap_or(0))
+    };
+    Ok(Watermark {
+        batch_id: last.unwrap_or(0).max(meta.floor),
+        inbox: counted("inbox")?,
+        token: meta.last_token,
+        blob: counted("blob")?,
+    })
+}
+
+/// The last batch, where a failed write would show.
+fn check_last_batch(
+    connection: &Connection,
+    path: &Path,
+    batch_id: i64,
+) -> Result<(), SqliteError> {
+    let uuid: Option<[u8; 16]> = connection
+        .query_row(
+            "SELECT s.uuid FROM batch b JOIN session s ON s.id = b.session WHERE b.batch_id = ?1",
+            [batch_id],
+            |row| row.get(0),
+        )
+        .optional()?;
+    let Some(uuid) = uuid else { return Ok(()) };
+    let session = SessionId(uuid::Uuid::from_bytes(uuid));
+    if let Some(row) = SessionRow::load(connection, path, session)? {
+        let meta = Meta::must_load(connection, path)?;
+        let end = rows::end(connection, &row, meta.indexed)?;
+        rows::chain(connection, path, &row, end)?;
+    }
+    Ok(())
+}
+
+/// What the witness says the file had come to.
+pub(super) fn read_watermark(path: &Path, meta: &Meta) -> Option<Watermark> {
+    watermark::read(path, meta.journal)
+}

@@ -1,0 +1,191 @@
+//! The writer's thread: takes what has gathered, has it made durable in one transaction, and looks after the
+//! file while nobody asks for anything.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, TryRecvError},
+    },
+    time::Duration,
+};
+
+use budao_core::{event::SessionId, limits::Limits, world::World};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::{
+    poll::OwnBatches,
+    schema::ConnectionOptions,
+    sqlite_writer::SqliteWriter,
+    write_request::{WriteReply, WriteRequest},
+};
+use crate::{
+    contract::{AppendError, StoredRecord},
+    notifier::{Notifier, lock},
+};
+
+/// Requests taken into one transaction.
+const DRAIN_REQUESTS: usize = 1024;
+/// Bytes of events taken into one transaction.
+const DRAIN_BYTES: usize = 16 << 20;
+/// Quiet after which the views are brought up to date.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// A request and where its answer goes.
+#[derive(Debug)]
+pub(super) struct QueuedWrite {
+    pub(super) ask: WriteRequest,
+    pub(super) reply: oneshot::Sender<Result<WriteReply, AppendError>>,
+    /// Bounds how many wait; given back when the job is dropped.
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+/// What the thread is told.
+#[derive(Debug)]
+pub(super) enum WriterMessage {
+    Job(Box<QueuedWrite>),
+    /// Somebody wrote without it, and there is something to look after.
+    Maintenance,
+}
+
+/// What happens inside this process once a transaction is durable.
+#[derive(Debug)]
+pub(super) enum CommitNotice {
+    Records { session: SessionId, head: u64, batch: Vec<StoredRecord> },
+    Command(SessionId),
+    Answered(SessionId),
+    History(SessionId),
+}
+
+/// What the writer has done since it began, for metrics.
+#[derive(Debug, Default)]
+pub(super) struct WriterCounters {
+    pub(super) transactions: AtomicU64,
+    pub(super) requests: AtomicU64,
+    /// Requests written on their callers' own threads.
+    pub(super) alone: AtomicU64,
+    pub(super) failures: AtomicU64,
+    pub(super) checkpoints: AtomicU64,
+    pub(super) longest_checkpoint_micros: AtomicU64,
+}
+
+/// What the writer needs from outside.
+#[derive(Debug, Clone)]
+pub(super) struct WriterContext {
+    pub(super) path: PathBuf,
+    pub(super) setup: ConnectionOptions,
+    pub(super) world: World,
+    pub(super) limits: Limits,
+    pub(super) notifier: Arc<Notifier>,
+    pub(super) tally: Arc<WriterCounters>,
+    pub(super) ours: Arc<OwnBatches>,
+}
+
+/// The pen, and a sign that the thread wants it.
+pub(super) struct WriterLock {
+    pen: Mutex<SqliteWriter>,
+    is_wanted: AtomicBool,
+}
+
+impl std::fmt::Debug for WriterLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shelf")
+    }
+}
+
+impl WriterLock {
+    pub(super) fn new(pen: SqliteWriter) -> Arc<Self> {
+        Arc::new(Self { pen: Mutex::new(pen), is_wanted: AtomicBool::new(false) })
+    }
+
+    /// The pen, if nobody has it and nobody waits for it.
+    pub(super) fn try_take(&self) -> Option<MutexGuard<'_, SqliteWriter>> {
+        if self.is_wanted.load(Ordering::Acquire) {
+            return None;
+        }
+        self.pen.try_lock().ok()
+    }
+
+    /// The pen. A caller that writes alone, again and again, cannot keep it from us.
+    fn take(&self) -> MutexGuard<'_, SqliteWriter> {
+        self.is_wanted.store(true, Ordering::Release);
+        let pen = lock(&self.pen);
+        self.is_wanted.store(false, Ordering::Release);
+        pen
+    }
+}
+
+pub(super) struct WriterThread {
+    jobs: Receiver<WriterMessage>,
+    writer_lock: Arc<WriterLock>,
+}
+
+enum NextInput {
+    Message(WriterMessage),
+    Quiet,
+    Closed,
+}
+
+impl WriterThread {
+    pub(super) fn new(jobs: Receiver<WriterMessage>, writer_lock: Arc<WriterLock>) -> Self {
+        Self { jobs, writer_lock }
+    }
+
+    /// Runs until every handle is gone.
+    pub(super) fn run(self) {
+        loop {
+            match self.next() {
+                NextInput::Message(WriterMessage::Job(first)) => {
+                    let jobs = self.drain(*first);
+                    self.writer_lock.take().write(jobs);
+                }
+                NextInput::Message(WriterMessage::Maintenance) => {
+                    self.writer_lock.take().run_maintenance()
+                }
+                NextInput::Quiet => {
+                    let mut pen = self.writer_lock.take();
+                    pen.run_maintenance();
+                    if pen.is_quiet(QUIET) {
+                        pen.catch_up();
+                    }
+                }
+                NextInput::Closed => break,
+            }
+        }
+        self.writer_lock.take().close();
+    }
+
+    fn next(&self) -> NextInput {
+        let has_views_to_write = {
+            let mut pen = self.writer_lock.take();
+            pen.is_called = pen.hold.view_lag() > 0;
+            pen.is_called
+        };
+        if !has_views_to_write {
+            return self.jobs.recv().map_or(NextInput::Closed, NextInput::Message);
+        }
+        match self.jobs.recv_timeout(QUIET) {
+            Ok(note) => NextInput::Message(note),
+            Err(RecvTimeoutError::Timeout) => NextInput::Quiet,
+            Err(RecvTimeoutError::Disconnected) => NextInput::Closed,
+        }
+    }
+
+    fn drain(&self, first: QueuedWrite) -> Vec<QueuedWrite> {
+        let mut bytes = first.ask.bytes();
+        let mut jobs = vec![first];
+        while jobs.len() < DRAIN_REQUESTS && bytes < DRAIN_BYTES {
+            match self.jobs.try_recv() {
+                Ok(WriterMessage::Job(job)) => {
+                    bytes += job.ask.bytes();
+                    jobs.push(*job);
+                }
+                // It is seen to after every transaction anyway.
+                Ok(WriterMessage::Maintenance) => {}
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        jobs
+    }
+}

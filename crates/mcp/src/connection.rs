@@ -1,0 +1,465 @@
+//! One connection to a server, from its beginning to its end: start, handshake, list, call, close.
+
+use std::{sync::Arc, time::Duration};
+
+use budao_core::{
+    fault::{Fact, Fault, Operation},
+    limits::Limits,
+    world::World,
+};
+use budao_tools::{CallContext, NoteSender};
+use rmcp::{
+    RoleClient,
+    model::{
+        CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam,
+        ClientJsonRpcMessage, ClientRequest, JsonObject, PaginatedRequestParams, RequestId,
+        RequestMetaObject, ServerJsonRpcMessage, ServerResult, Tool,
+    },
+    service::{Peer, PeerRequestOptions, RunningService, ServiceExt},
+    transport::{
+        StreamableHttpClientTransport, Transport as Rmcp, common::client_side_sse::FixedInterval,
+        streamable_http_client::StreamableHttpClientTransportConfig,
+    },
+};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{Address, McpServerConfig, Stdio, Transport, shown_url},
+    error::{FaultContext, ServerError},
+    host::{Host, ProgressGuard, ProgressRouter},
+    process::{ConnectionContext, ProcessExit, ServerProcess},
+    sse, stdio,
+    web::{self, BoundedHttpClient},
+};
+
+/// Tools and pages of one server, at most.
+const TOOLS_MAX: usize = 1_000;
+const PAGES_MAX: usize = 200;
+
+/// How long a server on the net may take to forget us.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct ServerConnection {
+    pub(crate) peer: Peer<RoleClient>,
+    service: Mutex<Option<RunningService<RoleClient, Host>>>,
+    process: Option<Arc<ServerProcess>>,
+    /// Set when nothing more will come.
+    pub(crate) gone: CancellationToken,
+    /// Rung when the server says its tools have changed.
+    pub(crate) changed: Arc<Notify>,
+    /// Rung when a call failed in a way that makes us doubt the connection.
+    pub(crate) doubt: Notify,
+    progress: Arc<ProgressRouter>,
+    room: Arc<Semaphore>,
+    calls: usize,
+    unwanted: mpsc::Sender<AbandonedCall>,
+}
+
+/// A call whose answer nobody waits for any more. The server is told so; until then it takes its room.
+#[derive(Debug)]
+struct AbandonedCall {
+    id: RequestId,
+    _room: OwnedSemaphorePermit,
+}
+
+impl ServerConnection {
+    /// Connects and shakes hands. The fault says what was tried, and what the server said last.
+    pub(crate) async fn open(
+        config: &McpServerConfig,
+        around: &ConnectionContext,
+    ) -> Result<Self, Fault> {
+        let opened = match &config.transport {
+            Transport::Stdio(stdio) => return Self::of_program(config, stdio, around).await,
+            Transport::Http(address) => Self::of_address(config, address, around).await,
+            Transport::Sse(address) => Self::of_events(config, address, around).await,
+        };
+        opened.map_err(|trouble| {
+            let fault = trouble.fault(&starting(config, &around.limits));
+            match &config.transport {
+                Transport::Http(address) | Transport::Sse(address) => {
+                    fault.with(Fact::Endpoint, shown_url(&address.url))
+                }
+                Transport::Stdio(_) => fault,
+            }
+        })
+    }
+
+    async fn of_program(
+        config: &McpServerConfig,
+        stdio: &Stdio,
+        around: &ConnectionContext,
+    ) -> Result<Self, Fault> {
+        let about = starting(config, &around.limits);
+        let command = command_line(stdio, around);
+        let (process, pipes) = ServerProcess::start(stdio, around).await.map_err(|error| {
+            let fault = ServerError::Wire(Box::new(error)).fault(&about);
+            fault
+                .with(Fact::Reason, format!("its command `{command}` could not be started"))
+                .with(Fact::Command, command.clone())
+        })?;
+        let process = Arc::new(process);
+        let bytes_max = around.limits.frame_bytes_hard;
+        let clock = around.world.clock.clone();
+        let wire = stdio::StdioTransport::new(
+            around.server.clone(),
+            pipes,
+            process.clone(),
+            bytes_max,
+            clock,
+        );
+        match Self::shake_hands(config, around, wire, Some(process.clone())).await {
+            Ok(link) => Ok(link),
+            Err(trouble) => {
+                let fault = match trouble {
+                    ServerError::Lost | ServerError::Wire(_) => {
+                        process.silent_soon(&around.world).await;
+                        let why = format!("its command `{command}` ended before it was ready");
+                        trouble.fault(&about).with(Fact::Reason, why)
+                    }
+                    other => other.fault(&about),
+                };
+                let fault = last_words(fault.with(Fact::Command, command), &process);
+                process.end().await;
+                Err(fault)
+            }
+        }
+    }
+
+    async fn of_address(
+        config: &McpServerConfig,
+        address: &Address,
+        around: &ConnectionContext,
+    ) -> Result<Self, ServerError> {
+        let (web, url, headers) = reach(config, address, around)?;
+        let mut options = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+            .custom_headers(headers.into_iter().filter_map(|(k, v)| Some((k?, v))).collect())
+            .max_sse_event_size(around.limits.frame_bytes_hard);
+        // A lost answer is asked for a few times; then the call must hear of it.
+        let mut again = FixedInterval::default();
+        (again.max_times, again.duration) = (Some(3), Duration::from_millis(250));
+        options.retry_config = Arc::new(again);
+        let wire = StreamableHttpClientTransport::with_client(web, options);
+        Self::shake_hands(config, around, wire, None).await
+    }
+
+    async fn of_events(
+        config: &McpServerConfig,
+        address: &Address,
+        around: &ConnectionContext,
+    ) -> Result<Self, ServerError> {
+        let (web, url, headers) = reach(config, address, around)?;
+        let opening = sse::SseTransport::open(web.client, url, headers, web.bytes_max);
+        let wire = in_time(config, around, opening).await?;
+        let wire = wire.map_err(|error| ServerError::Wire(Box::new(error)))?;
+        Self::shake_hands(config, around, wire, None).await
+    }
+
+    async fn shake_hands<T: Rmcp<RoleClient> + 'static>(
+        config: &McpServerConfig,
+        around: &ConnectionContext,
+        wire: T,
+        process: Option<Arc<ServerProcess>>,
+    ) -> Result<Self, ServerError> {
+        let host = Host::new(config, around.scrubber.clone(), around.news.clone());
+        let (changed, progress) = (host.changed.clone(), host.progress.clone());
+        let gone = CancellationToken::new();
+        let watched = WatchedTransport { wire, gone: gone.clone() };
+        let service = in_time(config, around, host.serve(watched)).await??;
+        let peer = service.peer().clone();
+        let (unwanted, list) = mpsc::channel(config.calls);
+        around.world.spawn.spawn(Box::pin(forget(peer.clone(), list, gone.clone())));
+        Ok(Self {
+            peer,
+            service: Mutex::new(Some(service)),
+            process,
+            gone,
+            changed,
+            doubt: Notify::new(),
+            progress,
+            room: Arc::new(Semaphore::new(config.calls)),
+            calls: config.calls,
+            unwanted,
+        })
+    }
+
+    /// Every tool of the server, all pages of it.
+    pub(crate) async fn list(&self) -> Result<Vec<Tool>, ServerError> {
+        let has_tools = |info: &rmcp::model::ServerPeerInfo| info.capabilities.tools.is_some();
+        if self.peer.peer_info().is_some_and(|info| !has_tools(&info)) {
+            return Ok(Vec::new());
+        }
+        let mut tools = Vec::new();
+        let mut cursor: Option<String> = None;
+        for _ in 0..PAGES_MAX {
+            let params = PaginatedRequestParams::default().with_cursor(cursor.clone());
+            let page = tokio::select! {
+                biased;
+                page = self.peer.list_tools(Some(params)) => page?,
+                () = self.gone.cancelled() => return Err(ServerError::Lost),
+            };
+            tools.extend(page.tools);
+            let is_stuck = page.next_cursor.is_some() && page.next_cursor == cursor;
+            if page.next_cursor.is_none() || is_stuck || tools.len() >= TOOLS_MAX {
+                break;
+            }
+            cursor = page.next_cursor;
+        }
+        if tools.len() > TOOLS_MAX {
+            tracing::warn!(dropped = tools.len() - TOOLS_MAX, "a server has too many tools");
+            tools.truncate(TOOLS_MAX);
+        }
+        Ok(tools)
+    }
+
+    /// Calls a tool. `None` when the call was told to stop.
+    pub(crate) async fn call(
+        &self,
+        tool: &str,
+        arguments: Option<JsonObject>,
+        context: &CallContext,
+    ) -> Result<Option<CallToolResult>, ServerError> {
+        tokio::select! {
+            biased;
+            answer = self.ask(tool, arguments, context) => answer.map(Some),
+            () = self.gone.cancelled() => Err(ServerError::Lost),
+            () = context.cancel.cancelled() => Ok(None),
+        }
+    }
+
+    async fn ask(
+        &self,
+        tool: &str,
+        arguments: Option<JsonObject>,
+        context: &CallContext,
+    ) -> Result<CallToolResult, ServerError> {
+        let room = self.room.clone().try_acquire_owned();
+        let room = room.map_err(|_| ServerError::Busy(self.calls))?;
+        let mut params = CallToolRequestParams::new(tool.to_owned());
+        params.arguments = arguments;
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let options = PeerRequestOptions::no_options().with_meta(meta(context));
+        let mut handle = self.peer.send_cancellable_request(request, options).await?;
+        let waiting = PendingCall {
+            unwanted: Some((handle.id.clone(), room)),
+            list: self.unwanted.clone(),
+            _following: self.follow(handle.progress_token.clone(), context.notes.clone()),
+        };
+        let answer = (&mut handle.rx).await;
+        waiting.answered();
+        match answer.map_err(|_| ServerError::Lost)?? {
+            ServerResult::CallToolResult(result) => Ok(result),
+            ServerResult::InputRequiredResult(_) => {
+                Err(ServerError::Unsupported("the server wants input in the middle of a call"))
+            }
+            ServerResult::CreateTaskResult(_) => {
+                Err(ServerError::Unsupported("the server wants to finish the call later"))
+            }
+            _ => Err(ServerError::Unclear("a result that is not one of a tool".into())),
+        }
+    }
+
+    fn follow(&self, token: rmcp::model::ProgressToken, notes: NoteSender) -> ProgressGuard {
+        self.progress.follow(token, notes)
+    }
+
+    /// Ends the connection and whatever was started for it.
+    pub(crate) async fn close(&self, around: &ConnectionContext) {
+        if let Some(mut service) = self.service.lock().await.take() {
+            let farewell = around.world.clock.sleep(FAREWELL);
+            // Closing the process below goes on without it.
+            tokio::select! {
+                biased;
+                _ = service.close() => {}
+                () = farewell => {}
+            }
+        }
+        if let Some(process) = &self.process {
+            process.end().await;
+        }
+    }
+
+    /// A fault of this connection, with what the server said last.
+    pub(crate) async fn last_words(&self, fault: Fault, world: &World) -> Fault {
+        match &self.process {
+            Some(process) => {
+                process.silent_soon(world).await;
+                last_words(fault, process)
+            }
+            None => fault,
+        }
+    }
+
+    /// Does the connection stay when asking for the tools failed like this? One that is idle and does not
+    /// answer is better made anew.
+    pub(crate) fn outlives(&self, trouble: &ServerError) -> bool {
+        let is_idle = self.room.available_permits() == self.calls;
+        match trouble {
+            ServerError::TimedOut(_) => !is_idle,
+            _ => !self.gone.is_cancelled() && !trouble.is_fatal(),
+        }
+    }
+
+    /// Is it somewhere on the net?
+    pub(crate) fn is_remote(&self) -> bool {
+        self.process.is_none()
+    }
+
+    /// The process of the server, if it is one.
+    pub(crate) fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| process.id)
+    }
+}
+
+/// Waits for a step of connecting, unless it takes too long or nobody wants it any more.
+async fn in_time<T>(
+    config: &McpServerConfig,
+    around: &ConnectionContext,
+    step: impl Future<Output = T>,
+) -> Result<T, ServerError> {
+    let limit = config.timeouts.start;
+    tokio::select! {
+        biased;
+        () = around.stop.cancelled() => Err(ServerError::Lost),
+        done = step => Ok(done),
+        () = around.world.clock.sleep(limit) => Err(ServerError::TimedOut(limit)),
+    }
+}
+
+/// Tells the server which answers nobody waits for.
+async fn forget(
+    peer: Peer<RoleClient>,
+    mut list: mpsc::Receiver<AbandonedCall>,
+    gone: CancellationToken,
+) {
+    while let Some(unwanted) = list.recv().await {
+        let reason = Some("the call was stopped".to_owned());
+        let params = CancelledNotificationParam::new(Some(unwanted.id.clone()), reason);
+        tokio::select! {
+            biased;
+            told = peer.notify_cancelled(params) => {
+                if let Err(error) = told {
+                    tracing::debug!(%error, "a server could not be told that a call was stopped");
+                }
+            }
+            () = gone.cancelled() => return,
+        }
+    }
+}
+
+/// A call that is waited for. If it is dropped before its answer came, the server is told.
+struct PendingCall {
+    unwanted: Option<(RequestId, OwnedSemaphorePermit)>,
+    list: mpsc::Sender<AbandonedCall>,
+    _following: ProgressGuard,
+}
+
+impl PendingCall {
+    fn answered(mut self) {
+        self.unwanted = None;
+    }
+}
+
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        if let Some((id, room)) = self.unwanted.take() {
+            // There is room for every call that may run, so this fails only when the connection is gone.
+            drop(self.list.try_send(AbandonedCall { id, _room: room }));
+        }
+    }
+}
+
+/// Says when nothing more will come, before rmcp tidies up.
+struct WatchedTransport<T> {
+    wire: T,
+    gone: CancellationToken,
+}
+
+impl<T: Rmcp<RoleClient> + 'static> Rmcp<RoleClient> for WatchedTransport<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
+        self.wire.send(message)
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        let message = self.wire.receive().await;
+        if message.is_none() {
+            self.gone.cancel();
+        }
+        message
+    }
+
+    async fn close(&mut self) -> Result<(), T::Error> {
+        self.wire.close().await
+    }
+}
+
+impl<T> Drop for WatchedTransport<T> {
+    fn drop(&mut self) {
+        self.gone.cancel();
+    }
+}
+
+/// The fault with what a process said last and how it ended.
+fn last_words(fault: Fault, process: &ServerProcess) -> Fault {
+    let said = process.tail.text();
+    let fault = match process.exit() {
+        Some(ProcessExit::Code(code)) => {
+            fault.with(Fact::ExitCode, code).with_cause(format!("exit status {code}"))
+        }
+        Some(ProcessExit::Signal(signal)) => fault.with_cause(format!("killed by signal {signal}")),
+        Some(ProcessExit::Unknown) | None => fault,
+    };
+    if said.is_empty() {
+        return fault;
+    }
+    fault.with(Fact::StderrTail, said.clone()).with_cause(format!("stderr: {said}"))
+}
+
+/// What goes with a call: its trace.
+fn meta(context: &CallContext) -> RequestMetaObject {
+    let mut meta = RequestMetaObject::new();
+    if context.trace.is_some() {
+        meta.set_traceparent(context.trace.to_traceparent(context.span()));
+    }
+    meta
+}
+
+type HttpTarget = (BoundedHttpClient, reqwest::Url, http::HeaderMap);
+
+fn reach(
+    config: &McpServerConfig,
+    address: &Address,
+    around: &ConnectionContext,
+) -> Result<HttpTarget, ServerError> {
+    let wrong = |fault: Fault| ServerError::Wire(Box::new(fault));
+    let url = address.parsed().map_err(wrong)?;
+    let headers = address.header_map().map_err(wrong)?;
+    let client = web::client(&url, config.timeouts.start);
+    let client = client.map_err(|error| ServerError::Wire(Box::new(error)))?;
+    Ok((BoundedHttpClient { client, bytes_max: around.limits.frame_bytes_hard }, url, headers))
+}
+
+/// What starting a server is about.
+pub(crate) fn starting<'a>(config: &'a McpServerConfig, limits: &Limits) -> FaultContext<'a> {
+    FaultContext {
+        operation: Operation::StartMcpServer,
+        server: &config.name,
+        tool: None,
+        called: "",
+        idempotent: true,
+        limit: limits.frame_bytes_hard,
+    }
+}
+
+fn command_line(stdio: &Stdio, around: &ConnectionContext) -> String {
+    let words = std::iter::once(&stdio.command).chain(&stdio.args).map(String::as_str);
+    let line = words.collect::<Vec<_>>().join(" ");
+    crate::error::bounded(&around.scrubber.scrub(&line))
+}

@@ -1,0 +1,443 @@
+//! What went wrong between us and a server, told once as a fault.
+//!
+//! | what happened | kind |
+//! | --- | --- |
+//! | the server answered with an error result | `tool_said_no` |
+//! | error −32602 | `invalid_arguments`, or `unknown_tool` if that is what it says |
+//! | error −32601 | `unknown_tool` |
+//! | error −32042, status 401 | `upstream_sign_in_needed` |
+//! | status 403 | `upstream_sign_in_refused` |
+//! | status 429 | `service_rate_limited` |
+//! | an answer that is too long | `output_too_large` |
+//! | any other error, an answer nobody understands, no connection | `mcp_server_failed` |
+//! | the server was lost while a call ran that must not be repeated | `outcome_unknown` |
+//!
+//! A server never confirms that it stopped, so a call that was told to stop, or whose answer cannot be read, carries the fact
+//! `outcome_unknown` beside its kind.
+
+use std::{borrow::Cow, error::Error, io, time::Duration};
+
+use budao_core::fault::{Advice, Fact, Fault, Kind, Mismatch, Operation};
+use rmcp::{
+    model::{ErrorCode, ErrorData},
+    service::{ClientInitializeError, ServiceError},
+    transport::streamable_http_client::{
+        AuthRequiredError, InsufficientScopeError, StreamableHttpError,
+    },
+};
+use serde_json::Value;
+
+use crate::line;
+
+/// Characters of a server's own words in a fault.
+const WORDS_MAX: usize = 500;
+
+/// `URLElicitationRequired`: the call needs something a person does in a browser.
+const URL_NEEDED: ErrorCode = ErrorCode(-32042);
+
+/// What happened, before it is known to whom.
+#[derive(Debug)]
+pub(crate) enum ServerError {
+    /// The server is not connected.
+    Down,
+    /// The connection ended while we waited.
+    Lost,
+    /// It took too long.
+    TimedOut(Duration),
+    /// The server has as many calls as it may have.
+    Busy(usize),
+    /// It answered with an error.
+    Refused(ErrorData),
+    /// It answered something that is no answer to what was asked.
+    Unclear(Cow<'static, str>),
+    /// It asks for something we do not have.
+    Unsupported(&'static str),
+    /// Sending, or reading the answer, failed.
+    Wire(Box<dyn Error + Send + Sync>),
+}
+
+/// Whom it concerns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FaultContext<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) server: &'a str,
+    /// The tool as the model knows it.
+    pub(crate) tool: Option<&'a str>,
+    /// The tool as the server knows it.
+    pub(crate) called: &'a str,
+    /// May the call be repeated without harm?
+    pub(crate) idempotent: bool,
+    pub(crate) limit: usize,
+}
+
+impl<'a> FaultContext<'a> {
+    /// What is about a server and none of its tools.
+    pub(crate) fn bare(server: &'a str, operation: Operation) -> Self {
+        Self { operation, server, tool: None, called: "", idempotent: true, limit: 0 }
+    }
+}
+
+impl FaultContext<'_> {
+    /// A fault of this kind about them.
+    pub(crate) fn fault(&self, kind: Kind) -> Fault {
+        let fault = Fault::new(kind, self.operation).with(Fact::McpServer, self.server.to_owned());
+        match self.tool {
+            Some(tool) => fault.with(Fact::ToolName, tool.to_owned()),
+            None => fault,
+        }
+    }
+
+    fn failed(&self, reason: impl Into<String>) -> Fault {
+        self.fault(Kind::McpServerFailed).with(Fact::Reason, bounded(&reason.into()))
+    }
+
+    /// The server was lost after it had the call.
+    fn unknown(&self, reason: &'static str) -> Fault {
+        if self.tool.is_none() || self.idempotent {
+            return self.doubted(self.failed(reason));
+        }
+        self.fault(Kind::OutcomeUnknown).with_cause(reason).advise([Advice::known("mcp-server")])
+    }
+
+    /// The server has the call, and its answer does not say what came of it.
+    fn unclear(&self, reason: impl Into<String>) -> Fault {
+        self.doubted(self.failed(reason))
+    }
+
+    /// A fault of this kind about a call that the server has, and of which it did not say how it ended. The protocol has no
+    /// answer to a cancelled request, so a server that was told to stop never confirms it.
+    pub(crate) fn unconfirmed(&self, kind: Kind) -> Fault {
+        self.doubted(self.fault(kind))
+    }
+
+    fn doubted(&self, fault: Fault) -> Fault {
+        match self.tool {
+            None => fault,
+            Some(_) if self.idempotent => fault.unconfirmed_but_safe(),
+            Some(_) => fault.unconfirmed(),
+        }
+    }
+}
+
+impl ServerError {
+    /// Is the connection beyond use? Not if the server answered, whatever it said.
+    pub(crate) fn is_fatal(&self) -> bool {
+        match self {
+            Self::Down | Self::Lost => true,
+            Self::Wire(error) => {
+                let error: &(dyn Error + 'static) = &**error;
+                let is_answer = |it: &(dyn Error + 'static)| {
+                    matches!(
+                        it.downcast_ref::<StreamableHttpError<reqwest::Error>>(),
+                        Some(
+                            StreamableHttpError::HttpStatus(_)
+                                | StreamableHttpError::AuthRequired(_)
+                                | StreamableHttpError::InsufficientScope(_)
+                                | StreamableHttpError::UnexpectedContentType(_)
+                                | StreamableHttpError::UnexpectedServerResponse(_)
+                                | StreamableHttpError::Deserialize(_)
+                                | StreamableHttpError::Io(_)
+                        )
+                    )
+                };
+                !std::iter::successors(Some(error), |it| below(*it)).any(is_answer)
+            }
+            Self::TimedOut(_)
+            | Self::Busy(_)
+            | Self::Refused(_)
+            | Self::Unclear(_)
+            | Self::Unsupported(_) => false,
+        }
+    }
+
+    /// The fault it is.
+    pub(crate) fn fault(self, about: &FaultContext<'_>) -> Fault {
+        let fault = match self {
+            Self::Down => about.failed("it is not connected at the moment"),
+            Self::Lost => about.unknown("it ended, or its connection was lost, during the call"),
+            Self::TimedOut(limit) => slow(about, limit),
+            Self::Busy(limit) => about
+                .fault(Kind::LimitReached)
+                .with(Fact::LimitName, "mcp.calls")
+                .with(Fact::Limit, limit)
+                .with(Fact::Actual, limit)
+                .with(Fact::Unit, "calls"),
+            Self::Refused(error) => refused(&error, about),
+            Self::Unclear(what) => {
+                about.unclear("it answered something that cannot be understood").with_cause(what)
+            }
+            Self::Unsupported(what) => {
+                about.fault(Kind::UnsupportedOperation).with(Fact::Reason, what)
+            }
+            Self::Wire(error) => wire(&*error, about),
+        };
+        fault.via("mcp_server", about.server)
+    }
+}
+
+fn slow(about: &FaultContext<'_>, limit: Duration) -> Fault {
+    match about.tool {
+        Some(_) => about.unconfirmed(Kind::DeadlinePassed).with(Fact::TimeoutMs, limit),
+        None => about
+            .failed(format!("it did not answer within {} ms", limit.as_millis()))
+            .with(Fact::TimeoutMs, limit),
+    }
+}
+
+impl From<ServiceError> for ServerError {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::McpError(error) => Self::Refused(error),
+            ServiceError::TransportClosed | ServiceError::Cancelled { .. } => Self::Lost,
+            ServiceError::TransportSend(error) => Self::Wire(error.error),
+            ServiceError::Timeout { timeout } => Self::TimedOut(timeout),
+            other => Self::Unclear(other.to_string().into()),
+        }
+    }
+}
+
+impl From<ClientInitializeError> for ServerError {
+    fn from(error: ClientInitializeError) -> Self {
+        match error {
+            ClientInitializeError::JsonRpcError(error) => Self::Refused(error),
+            ClientInitializeError::TransportError { error, .. } => Self::Wire(error.error),
+            ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::Cancelled => {
+                Self::Lost
+            }
+            other => Self::Unclear(bounded(&other.to_string()).into()),
+        }
+    }
+}
+
+/// An error the server answered with.
+fn refused(error: &ErrorData, about: &FaultContext<'_>) -> Fault {
+    let said = bounded(&error.message);
+    let code = i64::from(error.code.0);
+    let fault = match error.code {
+        ErrorCode::METHOD_NOT_FOUND if about.tool.is_some() => about.fault(Kind::UnknownTool),
+        ErrorCode::INVALID_PARAMS if about.tool.is_some() => {
+            if names_no_tool(&error.message, about.called) {
+                about.fault(Kind::UnknownTool)
+            } else {
+                let rule = Cow::Borrowed("server");
+                let mismatch = Mismatch { rule, expected: said.clone(), ..Mismatch::default() };
+                about.fault(Kind::InvalidArguments).mismatch(mismatch)
+            }
+        }
+        URL_NEEDED => sign_in(about, error.data.as_ref()),
+        line::TOO_LONG => {
+            let bytes = error.message.parse::<u64>().unwrap_or_default();
+            // The tool ran, and what it did is in the answer that was not read.
+            return about.doubted(too_large(about)).with(Fact::Actual, bytes);
+        }
+        line::UNREADABLE => {
+            let fault = about.unclear("it answered something that cannot be understood");
+            return fault.with_cause(said);
+        }
+        _ => about.failed(said.clone()),
+    };
+    fault.with(Fact::PeerCode, code).with_cause(format!("error {code}: {said}"))
+}
+
+/// Does an error about parameters say that there is no such tool? The protocol's own example does.
+fn names_no_tool(message: &str, called: &str) -> bool {
+    let names_it = message
+        .split(|letter: char| letter.is_whitespace() || "\"'`:,;()".contains(letter))
+        .any(|word| word.trim_end_matches('.') == called);
+    let message = message.to_lowercase();
+    let says_so = ["unknown tool", "no such tool", "not found", "does not exist"];
+    names_it && message.contains("tool") && says_so.iter().any(|words| message.contains(words))
+}
+
+fn too_large(about: &FaultContext<'_>) -> Fault {
+    about
+        .fault(Kind::OutputTooLarge)
+        .with(Fact::Limit, about.limit)
+        .with(Fact::LimitName, "frame_bytes_hard")
+}
+
+fn sign_in(about: &FaultContext<'_>, data: Option<&Value>) -> Fault {
+    let fault = about
+        .fault(Kind::UpstreamSignInNeeded)
+        .with(Fact::AuthAction, "user_authorization_required");
+    let url = data.and_then(|data| data.pointer("/elicitations/0/url")).and_then(Value::as_str);
+    match url {
+        Some(url) => fault.with(Fact::Uri, bounded(url)),
+        None => fault,
+    }
+}
+
+/// The wire failed.
+fn wire(error: &(dyn Error + 'static), about: &FaultContext<'_>) -> Fault {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(fault) = known_wire(error, about) {
+            return fault.caused_by(error);
+        }
+        next = below(error);
+    }
+    about.unknown("its connection failed").caused_by(below(error).unwrap_or(error))
+}
+
+/// What an error was made from. rmcp does not say so of a client's.
+fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref() {
+        Some(StreamableHttpError::<reqwest::Error>::Client(error)) => Some(error),
+        _ => error.source(),
+    }
+}
+
+fn known_wire(error: &(dyn Error + 'static), about: &FaultContext<'_>) -> Option<Fault> {
+    if error.is::<AuthRequiredError>() {
+        return Some(sign_in(about, None));
+    }
+    if error.is::<InsufficientScopeError>() {
+        let fault = about.fault(Kind::UpstreamSignInRefused);
+        return Some(fault.with(Fact::AuthAction, "token_refresh_required"));
+    }
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        return Some(match error.kind() {
+            io::ErrorKind::FileTooLarge => too_large(about),
+            // From a process. Half a line is no call.
+            _ => about.failed("it does not take calls any more"),
+        });
+    }
+    if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+        return error.is_connect().then(|| about.failed("it cannot be reached"));
+    }
+    match error.downcast_ref::<StreamableHttpError<reqwest::Error>>()? {
+        StreamableHttpError::HttpStatus(status) if status.status == 429 => {
+            let fault = about.fault(Kind::ServiceRateLimited).with(Fact::Status, status.status);
+            let fault = fault.with(Fact::Service, about.server.to_owned());
+            let wait = status.retry_after.as_deref().and_then(|hint| hint.trim().parse().ok());
+            Some(match wait {
+                Some(seconds) => fault.retry_after(Duration::from_secs(seconds)),
+                None => fault,
+            })
+        }
+        StreamableHttpError::HttpStatus(status) => {
+            let reason = format!("it answered with status {}", status.status);
+            // A request that is refused did not reach a tool; one that failed inside may have.
+            let is_refused = (400..500).contains(&status.status);
+            let fault = if is_refused { about.failed(reason) } else { about.unclear(reason) };
+            Some(fault.with(Fact::Status, status.status))
+        }
+        StreamableHttpError::UnexpectedContentType(_)
+        | StreamableHttpError::Deserialize(_)
+        | StreamableHttpError::UnexpectedServerResponse(_) => {
+            Some(about.unclear("it answered something that cannot be understood"))
+        }
+        StreamableHttpError::SessionExpired | StreamableHttpError::ReinitializationFailed(_) => {
+            Some(about.failed("it has forgotten our session"))
+        }
+        _ => None,
+    }
+}
+
+/// A server's words, not too many of them.
+pub(crate) fn bounded(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(WORDS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(idempotent: bool) -> FaultContext<'static> {
+        FaultContext {
+            operation: Operation::ToolCall,
+            server: "s",
+            tool: Some("mcp__s__t"),
+            called: "t",
+            idempotent,
+            limit: 100,
+        }
+    }
+
+    fn error(code: i32, message: &'static str) -> Fault {
+        ServerError::Refused(ErrorData::new(ErrorCode(code), message, None)).fault(&about(true))
+    }
+
+    #[test]
+    fn an_error_of_the_protocol_is_classified_once() {
+        let kinds = [
+            (error(-32602, "x must be a number"), Kind::InvalidArguments),
+            (error(-32602, "Unknown tool: t"), Kind::UnknownTool),
+            (error(-32602, "Tool t not found"), Kind::UnknownTool),
+            (error(-32602, "file not found in tool cache"), Kind::InvalidArguments),
+            (error(-32601, "Method not found"), Kind::UnknownTool),
+            (error(-32603, "boom"), Kind::McpServerFailed),
+            (error(-32042, "sign in"), Kind::UpstreamSignInNeeded),
+            (error(line::TOO_LONG.0, "900"), Kind::OutputTooLarge),
+            (error(line::UNREADABLE.0, "bad"), Kind::McpServerFailed),
+        ];
+        for (fault, kind) in kinds {
+            assert_eq!(fault.kind(), kind, "{fault}");
+            assert_eq!(fault.hops()[0].name, "s");
+        }
+    }
+
+    #[test]
+    fn a_lost_call_that_must_not_be_repeated_is_not_called_repeatable() {
+        let lost = |idempotent| ServerError::Lost.fault(&about(idempotent));
+        assert_eq!(lost(true).kind(), Kind::McpServerFailed);
+        assert!(lost(true).may_auto_retry());
+        assert_eq!(lost(false).kind(), Kind::OutcomeUnknown);
+        assert!(!lost(false).may_auto_retry());
+    }
+
+    #[test]
+    fn only_a_call_that_surely_did_not_begin_looks_repeatable() {
+        let unreadable = || ServerError::Refused(ErrorData::new(line::UNREADABLE, "bad", None));
+        let troubles = |idempotent| {
+            [
+                ServerError::TimedOut(Duration::from_secs(2)),
+                ServerError::Lost,
+                ServerError::Unclear("odd".into()),
+                unreadable(),
+            ]
+            .map(|trouble| trouble.fault(&about(idempotent)))
+        };
+        for fault in troubles(false) {
+            assert!(fault.is_outcome_unknown() && !fault.repeat().retryable, "{fault}");
+            assert!(!fault.may_auto_retry(), "{fault}");
+        }
+        for fault in troubles(true) {
+            assert!(fault.is_outcome_unknown(), "{fault}");
+            assert_eq!(fault.repeat().retryable, fault.row().retryable, "{fault}");
+        }
+        for fault in
+            [ServerError::Down.fault(&about(false)), ServerError::Busy(4).fault(&about(false))]
+        {
+            assert!(!fault.is_outcome_unknown() && fault.repeat().retryable, "{fault}");
+        }
+        let slow = ServerError::TimedOut(Duration::from_secs(2)).fault(&about(false));
+        let told = budao_core::fault::text::model_text(&slow, budao_core::Lang::En);
+        assert!(told.contains("may still be running") && !told.contains("was stopped"), "{told}");
+    }
+
+    #[test]
+    fn a_status_is_told_for_what_it_is() {
+        let status = |error: StreamableHttpError<reqwest::Error>| {
+            ServerError::Wire(Box::new(error)).fault(&about(false))
+        };
+        let limited = rmcp::transport::streamable_http_client::HttpStatusError::new;
+        let fault = status(limited(429, Some("7".into())).into());
+        assert_eq!(fault.kind(), Kind::ServiceRateLimited);
+        assert_eq!(fault.retry_hint(), Some(Duration::from_secs(7)));
+        let failed = status(limited(500, None).into());
+        assert_eq!(failed.kind(), Kind::McpServerFailed);
+        assert!(failed.is_outcome_unknown(), "it may have failed inside of the tool");
+        assert!(!status(limited(404, None).into()).is_outcome_unknown());
+        let refused = AuthRequiredError::new("Bearer".into());
+        let fault = status(StreamableHttpError::AuthRequired(refused));
+        assert_eq!(fault.kind(), Kind::UpstreamSignInNeeded);
+        let refused = InsufficientScopeError::new("Bearer".into(), None);
+        let fault = status(StreamableHttpError::InsufficientScope(refused));
+        assert_eq!(fault.kind(), Kind::UpstreamSignInRefused);
+    }
+}

@@ -1,0 +1,268 @@
+//! What the demo model says, in the language it was asked in.
+
+use serde_json::Value;
+
+use super::{
+    correction::Correction,
+    history::DemoCall,
+    task::{DemoLanguage, FileQuery, Goal},
+};
+
+/// Lines it shows of something long.
+const LINES: usize = 10;
+
+/// Picks by language.
+fn either(tongue: DemoLanguage, english: String, chinese: String) -> String {
+    match tongue {
+        DemoLanguage::English => english,
+        DemoLanguage::Chinese => chinese,
+    }
+}
+
+pub(super) fn help(tongue: DemoLanguage) -> String {
+    either(
+        tongue,
+        "I am the built-in demo model: a few rules, no network. I understand requests such as \
+         `read README.md and count its headings`, `list the files here, then say done`, \
+         `search for TODO in src`, `write hello to note.txt`, `run ls`, `remember to call Ada`, \
+         `count slowly to 50` and `say hello`."
+            .into(),
+        "我是内置的演示模型：只有几条规则，不用网络。我听得懂这样的请求：`读取 README.md 并统计标题`、\
+         `列出这里的文件，然后说完成`、`在 src 中搜索 TODO`、`把 你好 写入 note.txt`、`运行 ls`、\
+         `记住 给小王打电话`、`慢慢数到 50`、`说 你好`。"
+            .into(),
+    )
+}
+
+pub(super) fn no_such_tool(tool: &str, tongue: DemoLanguage) -> String {
+    either(
+        tongue,
+        format!("I would need the tool `{tool}` for that, and it is not among those I was given."),
+        format!("这需要工具 `{tool}`，但给我的工具里没有它。"),
+    )
+}
+
+pub(super) fn intention(goal: &Goal, tongue: DemoLanguage) -> String {
+    let (english, chinese) = match goal {
+        Goal::Read { path, .. } => (format!("I will read {path}."), format!("我来读取 {path}。")),
+        Goal::List { pattern } => {
+            (format!("I will list the files ({pattern})."), format!("我来列出文件（{pattern}）。"))
+        }
+        Goal::Search { text, path } => {
+            (format!("I will search {path} for {text}."), format!("我在 {path} 中搜索 {text}。"))
+        }
+        Goal::Write { path, .. } => (format!("I will write {path}."), format!("我来写 {path}。")),
+        Goal::Run { command } => {
+            (format!("I will run `{command}`."), format!("我来运行 `{command}`。"))
+        }
+        Goal::Remember { .. } => ("I will note that.".into(), "我记下来。".into()),
+        Goal::CountTo { .. } | Goal::Say { .. } => Default::default(),
+    };
+    either(tongue, english, chinese)
+}
+
+pub(super) fn correction(change: &Correction, tongue: DemoLanguage) -> String {
+    let (english, chinese) = match change {
+        Correction::Again => (
+            "That failed, but the same call may work now.".into(),
+            "失败了，但再试一次可能成功。".into(),
+        ),
+        Correction::Renamed { from, to } => (
+            format!("The error says that `{from}` should be `{to}`. Once more."),
+            format!("错误信息说 `{from}` 应为 `{to}`。再来一次。"),
+        ),
+        Correction::Replaced { name } => (
+            format!("The error says what `{name}` should be. Once more."),
+            format!("错误信息说明了 `{name}` 该是什么。再来一次。"),
+        ),
+        Correction::Tool { to } => (
+            format!("The error says that the tool is called `{to}`. Once more."),
+            format!("错误信息说工具名是 `{to}`。再来一次。"),
+        ),
+        Correction::LikeExample => (
+            "The error has an example. Once more, like it.".into(),
+            "错误信息里有示例，照着再来一次。".into(),
+        ),
+    };
+    either(tongue, english, chinese)
+}
+
+pub(super) fn stopped(call: &DemoCall<'_>, tongue: DemoLanguage) -> String {
+    let (tool, error) = (&call.used.name, call.error());
+    either(
+        tongue,
+        format!("I could not do it: {tool} said “{error}”, and that repeating it would not help."),
+        format!("没能完成：{tool} 说“{error}”，并且重试没有用。"),
+    )
+}
+
+pub(super) fn gave_up(call: &DemoCall<'_>, tongue: DemoLanguage) -> String {
+    let (tool, error) = (&call.used.name, call.error());
+    either(
+        tongue,
+        format!("I could not get the call of {tool} right. The last error was “{error}”."),
+        format!("我始终没能正确调用 {tool}。最后的错误是“{error}”。"),
+    )
+}
+
+pub(super) fn error_did_not_help(call: &DemoCall<'_>, tongue: DemoLanguage) -> String {
+    let (tool, error) = (&call.used.name, call.error());
+    either(
+        tongue,
+        format!(
+            "{tool} failed with “{error}”, and the error did not tell me how to correct the call."
+        ),
+        format!("{tool} 失败：“{error}”。错误信息没有说明该怎样改正。"),
+    )
+}
+
+/// What came of one goal.
+pub(super) fn outcome(goal: &Goal, result: Option<&Value>, tongue: DemoLanguage) -> String {
+    let nothing = Value::Null;
+    let result = result.unwrap_or(&nothing);
+    match goal {
+        Goal::Say { text } => text.clone(),
+        Goal::CountTo { number, .. } => {
+            (1..=*number).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
+        }
+        Goal::Read { path, what } => of_file(path, *what, result, tongue),
+        Goal::List { .. } => listed(result, tongue),
+        Goal::Search { text, .. } => found(text, result, tongue),
+        Goal::Write { path, content } => {
+            let bytes = content.len();
+            either(
+                tongue,
+                format!("Wrote {bytes} bytes to {path}."),
+                format!("已向 {path} 写入 {bytes} 字节。"),
+            )
+        }
+        Goal::Run { command } => ran(command, result, tongue),
+        Goal::Remember { title } => {
+            either(tongue, format!("Noted: {title}."), format!("记下了：{title}。"))
+        }
+    }
+}
+
+fn of_file(path: &str, what: FileQuery, result: &Value, tongue: DemoLanguage) -> String {
+    let content = result["content"].as_str().or_else(|| result.as_str()).unwrap_or_default();
+    let lines: Vec<&str> = content.lines().map(unnumbered).collect();
+    let count = |count: usize, one: &str, many: &str, chinese: &str| {
+        let noun = if count == 1 { one } else { many };
+        either(
+            tongue,
+            format!("{path} has {count} {noun}."),
+            format!("{path} 有 {count} 个{chinese}。"),
+        )
+    };
+    let mut text = match what {
+        FileQuery::Headings => count(headings(&lines), "heading", "headings", "标题"),
+        FileQuery::Lines => {
+            let total = result["totalLines"].as_u64().and_then(|total| usize::try_from(total).ok());
+            let total = total.unwrap_or(lines.len());
+            either(
+                tongue,
+                format!("{path} has {total} {}.", if total == 1 { "line" } else { "lines" }),
+                format!("{path} 有 {total} 行。"),
+            )
+        }
+        FileQuery::Words => {
+            let words = lines.iter().flat_map(|line| line.split_whitespace()).count();
+            count(words, "word", "words", "词")
+        }
+        FileQuery::Beginning => {
+            either(tongue, format!("{path} begins:"), format!("{path} 的开头：")) + &shown(&lines)
+        }
+    };
+    if result["truncated"] == true && what != FileQuery::Lines {
+        text += &either(
+            tongue,
+            " That is for the part I was shown; the file goes on.".into(),
+            "这只是给我看的部分，文件后面还有。".into(),
+        );
+    }
+    text
+}
+
+/// Lines that are headings in Markdown, not those in code.
+fn headings(lines: &[&str]) -> usize {
+    let mut fence: Option<&str> = None;
+    let mut count = 0;
+    for line in lines.iter().map(|line| line.trim_start()) {
+        let mark = ["```", "~~~"].into_iter().find(|mark| line.starts_with(mark));
+        match (fence, mark) {
+            (None, Some(mark)) => fence = Some(mark),
+            (Some(open), Some(mark)) if open == mark => fence = None,
+            (None, None) => {
+                let level = line.bytes().take_while(|byte| *byte == b'#').count();
+                let rest = &line[level..];
+                count += usize::from(
+                    (1..=6).contains(&level) && (rest.is_empty() || rest.starts_with(' ')),
+                );
+            }
+            _ => {}
+        }
+    }
+    count
+}
+
+/// A line without the number some tools put before it.
+fn unnumbered(line: &str) -> &str {
+    let rest = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
+    let numbered = rest.len() < line.trim_start().len();
+    match rest.strip_prefix(['\t', '→', '|']) {
+        Some(text) if numbered => text,
+        _ => line,
+    }
+}
+
+fn shown(lines: &[&str]) -> String {
+    let mut text = String::new();
+    for line in lines.iter().take(LINES) {
+        text.push('\n');
+        text.push_str(line);
+    }
+    if lines.len() > LINES {
+        text.push_str("\n…");
+    }
+    text
+}
+
+fn listed(result: &Value, tongue: DemoLanguage) -> String {
+    let names: Vec<&str> = result["matches"]
+        .as_array()
+        .map(|all| {
+            all.iter().filter_map(|one| one.as_str().or_else(|| one["path"].as_str())).collect()
+        })
+        .unwrap_or_default();
+    let count = result["count"].as_u64().unwrap_or(names.len() as u64);
+    let (verb, noun) = if count == 1 { ("is", "file") } else { ("are", "files") };
+    either(tongue, format!("There {verb} {count} {noun}:"), format!("有 {count} 个文件："))
+        + &shown(&names)
+}
+
+fn found(text: &str, result: &Value, tongue: DemoLanguage) -> String {
+    let matches = result["matches"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let lines: Vec<String> = matches
+        .iter()
+        .map(|found| {
+            let word = |name: &str| found[name].as_str().unwrap_or_default();
+            format!("{}:{}: {}", word("path"), found["line"], word("preview").trim())
+        })
+        .collect();
+    let count = lines.len();
+    let noun = if count == 1 { "match" } else { "matches" };
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    either(tongue, format!("{text}: {count} {noun}."), format!("{text}：{count} 处。"))
+        + &shown(&lines)
+}
+
+fn ran(command: &str, result: &Value, tongue: DemoLanguage) -> String {
+    let output = ["output", "stdout"].iter().find_map(|name| result[*name].as_str());
+    let lines: Vec<&str> = output.unwrap_or_default().lines().collect();
+    let code = result["code"].as_i64().or_else(|| result["exit_code"].as_i64()).unwrap_or(0);
+    either(
+        tongue,
+        format!("`{command}` ended with status {code}."),
+        format!("`{command}` 以状态 {code} 结束。"),
+    ) + &shown(&lines)
+}

@@ -1,0 +1,84 @@
+//! What holds for every model, whoever wrote it: one end, nothing after it, and no silent cut.
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    message::{ModelRequest, Piece},
+};
+use futures::{StreamExt, stream};
+
+use crate::{Model, PieceStream};
+
+/// Asks a model. The stream it gives ends with [`Piece::End`] or with an error, and with nothing else.
+///
+/// # Errors
+/// Whatever keeps the answer from starting, with the request's trace.
+pub async fn ask(model: &dyn Model, request: ModelRequest) -> Result<PieceStream, Fault> {
+    let trace = request.trace;
+    let pieces = model.stream(request).await.map_err(|fault| fault.with_trace(trace))?;
+    let pieces = whole(model.provider(), model.name(), pieces);
+    Ok(pieces.map(move |piece| piece.map_err(|fault| fault.with_trace(trace))).boxed())
+}
+
+/// Makes a stream end properly: what follows the end or an error is dropped, and a stream that stops
+/// without either was cut. Doing it twice changes nothing.
+#[must_use]
+pub fn whole(provider: &str, model: &str, pieces: PieceStream) -> PieceStream {
+    let cut = cut(provider, model);
+    stream::unfold(Some((pieces, cut)), |state| async move {
+        let (mut pieces, cut) = state?;
+        match pieces.next().await {
+            Some(Ok(end @ Piece::End { .. })) => Some((Ok(end), None)),
+            Some(Ok(piece)) => Some((Ok(piece), Some((pieces, cut)))),
+            Some(Err(fault)) => Some((Err(fault), None)),
+            None => Some((Err(cut), None)),
+        }
+    })
+    .boxed()
+}
+
+/// The line went dead before the answer was whole.
+pub(crate) fn cut(provider: &str, model: &str) -> Fault {
+    Fault::new(Kind::ModelStreamCut, Operation::ModelRequest)
+        .with(Fact::Service, provider.to_owned())
+        .with(Fact::Model, model.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::message::{ModelStop, Usage};
+    use futures::executor::block_on;
+
+    use super::*;
+
+    fn played(pieces: Vec<Result<Piece, Fault>>) -> Vec<Result<Piece, Fault>> {
+        block_on(whole("demo", "m", stream::iter(pieces).boxed()).collect())
+    }
+
+    fn end() -> Piece {
+        Piece::End { stop: ModelStop::EndTurn, usage: Usage::default() }
+    }
+
+    #[test]
+    fn a_stream_that_stops_without_its_end_was_cut() {
+        let text = || Ok(Piece::Text("half".into()));
+        assert_eq!(played(vec![text()]), [text(), Err(cut("demo", "m"))]);
+        assert_eq!(played(vec![]), [Err(cut("demo", "m"))]);
+    }
+
+    #[test]
+    fn nothing_follows_an_end() {
+        assert_eq!(played(vec![Ok(end()), Ok(Piece::Text("late".into()))]), [Ok(end())]);
+    }
+
+    #[test]
+    fn nothing_follows_an_error() {
+        let fault = || Fault::new(Kind::ModelOverloaded, Operation::ModelRequest);
+        assert_eq!(played(vec![Err(fault()), Ok(end())]), [Err(fault())]);
+    }
+
+    #[test]
+    fn doing_it_twice_changes_nothing() {
+        let twice = whole("a", "b", whole("demo", "m", stream::iter([Ok(end())]).boxed()));
+        assert_eq!(block_on(twice.collect::<Vec<_>>()), [Ok(end())]);
+    }
+}

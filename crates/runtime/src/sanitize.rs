@@ -1,0 +1,82 @@
+//! The one door through which everything comes to a session: faults are scrubbed, and secrets this process
+//! knows are removed from payloads.
+//!
+//! It stands before the decision, so that the state in memory, the record, the snapshot and what the model
+//! is told are the same. Payloads stay verbatim but for the configured secrets, which are found by exact match.
+
+use budao_core::{
+    event::{Answer, CommandBody, Event},
+    nesting,
+    scrub::Scrubber,
+    tool::{Failure, Outcome},
+    turn::{CallVerdict, Input},
+};
+
+/// An input without what must not be kept, nor nested in more levels than can be read back.
+pub(crate) fn input(input: Input, scrubber: &Scrubber, levels: usize) -> Input {
+    match input {
+        Input::ModelFailed { turn, step, attempt, fault } => {
+            Input::ModelFailed { turn, step, attempt, fault: fault.scrub(scrubber) }
+        }
+        Input::Aborted { fault } => Input::Aborted { fault: fault.scrub(scrubber) },
+        Input::ToolCallEnded { turn, call, attempt, outcome: ended } => {
+            Input::ToolCallEnded { turn, call, attempt, outcome: outcome(ended, scrubber, levels) }
+        }
+        Input::CallsChecked { turn, verdicts } => {
+            let verdicts = verdicts.into_iter().map(|(call, verdict)| match verdict {
+                CallVerdict::Settled(ended) => {
+                    (call, CallVerdict::Settled(outcome(ended, scrubber, levels)))
+                }
+                verdict => (call, verdict),
+            });
+            Input::CallsChecked { turn, verdicts: verdicts.collect() }
+        }
+        Input::RecordOnly { turn, mut event } => {
+            if let Event::ToolCallAnnotated { data, .. } = &mut event {
+                nesting::flatten(data, levels);
+            }
+            Input::RecordOnly { turn, event: event.scrub(scrubber) }
+        }
+        Input::Delta { turn, step, attempt, mut text, mut thought } => {
+            scrubber.clean_text(&mut text);
+            scrubber.clean_text(&mut thought);
+            Input::Delta { turn, step, attempt, text, thought }
+        }
+        Input::ModelAnswered { turn, step, attempt, mut content, stop, usage } => {
+            scrubber.clean_blocks(&mut content);
+            Input::ModelAnswered { turn, step, attempt, content, stop, usage }
+        }
+        Input::Command(mut command) => {
+            if let CommandBody::Message { content } = &mut command.ask {
+                scrubber.clean_blocks(content);
+            }
+            Input::Command(command)
+        }
+        other => other,
+    }
+}
+
+/// An answer without what must not be told.
+pub(crate) fn answer(answer: Answer, scrubber: &Scrubber) -> Answer {
+    match answer {
+        Answer::Rejected { fault } => Answer::Rejected { fault: fault.scrub(scrubber) },
+        accepted @ Answer::Accepted { .. } => accepted,
+    }
+}
+
+fn outcome(outcome: Outcome, scrubber: &Scrubber, levels: usize) -> Outcome {
+    match outcome {
+        Outcome::Done(mut output) => {
+            nesting::flatten(&mut output.data, levels);
+            scrubber.clean_json(&mut output.data);
+            Outcome::Done(output)
+        }
+        Outcome::Failed(Failure { fault, mut data, note }) => {
+            data.iter_mut().for_each(|data| {
+                nesting::flatten(data, levels);
+                scrubber.clean_json(data);
+            });
+            Outcome::Failed(Failure { fault: fault.scrub(scrubber), data, note })
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! What is to be told and when: pure, so that storms and pauses can be tried without waiting.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use budao_core::{Kind, Timestamp, event::SessionId, fault::Severity, trace::Trace};
+use serde::Serialize;
+
+use super::{Rules, Threshold};
+
+/// Sessions and traces named in a message.
+const EXAMPLES: usize = 5;
+/// Faults remembered for thresholds.
+const REMEMBERED: usize = 10_000;
+
+/// A fault, as far as alerts are concerned.
+#[derive(Clone, Debug)]
+pub(crate) struct Alarm {
+    pub(crate) at: Timestamp,
+    pub(crate) kind: Kind,
+    pub(crate) session: SessionId,
+    pub(crate) trace: Trace,
+    pub(crate) tool: Option<String>,
+    /// The operator's line.
+    pub(crate) line: String,
+}
+
+/// Why something is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum AlertReason {
+    Critical,
+    Unrecoverable,
+    /// The threshold with this number.
+    Threshold(usize),
+}
+
+type Key = (AlertReason, Option<&'static str>);
+
+/// What a webhook gets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct AlertMessage {
+    /// The same if it is told again because nobody knows whether it arrived.
+    id: String,
+    rule: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(rename = "errorType", skip_serializing_if = "Option::is_none")]
+    error_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    category: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    severity: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threshold: Option<Threshold>,
+    /// How often since the last message.
+    count: u64,
+    first_at: String,
+    last_at: String,
+    sessions: Vec<String>,
+    trace_ids: Vec<String>,
+    /// The operator's line of the last one.
+    message: String,
+    /// How to learn more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explain: Option<String>,
+    #[serde(skip)]
+    key: Key,
+}
+
+#[derive(Debug)]
+struct PendingAlert {
+    kind: Option<Kind>,
+    count: u64,
+    first: Timestamp,
+    last: Timestamp,
+    sessions: BTreeSet<SessionId>,
+    traces: Vec<Trace>,
+    line: String,
+}
+
+/// What waits to be told, and what was told when.
+#[derive(Debug)]
+pub(crate) struct AlertQueue {
+    rules: Rules,
+    pending: BTreeMap<Key, PendingAlert>,
+    told: BTreeMap<Key, Timestamp>,
+    recent: VecDeque<Alarm>,
+    /// Everything up to here was seen.
+    seen: Timestamp,
+}
+
+impl AlertQueue {
+    pub(super) fn new(rules: Rules, since: Timestamp) -> Self {
+        Self {
+            rules,
+            pending: BTreeMap::new(),
+            told: BTreeMap::new(),
+            recent: VecDeque::new(),
+            seen: since,
+        }
+    }
+
+    /// Takes up faults.
+    pub(super) fn take(&mut self, alarms: Vec<Alarm>, now: Timestamp) {
+        for alarm in alarms {
+            self.seen = self.seen.max(alarm.at);
+            let row = alarm.kind.row();
+            let why = match row.severity {
+                Severity::Critical => Some(AlertReason::Critical),
+                Severity::Error if !row.recoverable => Some(AlertReason::Unrecoverable),
+                _ => None,
+            };
+            if let Some(why) = why {
+                self.add((why, Some(row.code)), &alarm, 1);
+            }
+            if !self.rules.threshold.is_empty() {
+                self.recent.push_back(alarm);
+            }
+        }
+        let longest = self.rules.threshold.iter().map(|threshold| threshold.within).max();
+        let longest = longest.unwrap_or(Duration::ZERO);
+        self.recent.retain(|alarm| now.since(alarm.at) <= longest);
+        while self.recent.len() > REMEMBERED {
+            self.recent.pop_front();
+        }
+        self.check_thresholds(now);
+    }
+
+    fn check_thresholds(&mut self, now: Timestamp) {
+        for (index, threshold) in self.rules.threshold.clone().iter().enumerate() {
+            let key = (AlertReason::Threshold(index), None);
+            let fits =
+                |alarm: &&Alarm| now.since(alarm.at) <= threshold.within && threshold.fits(alarm);
+            let found: Vec<Alarm> = self.recent.iter().filter(fits).cloned().collect();
+            let count = found.len() as u64;
+            let rests = self.told.get(&key).is_some_and(|at| now.since(*at) < self.rules.pause);
+            if let Some(last) = found.last().filter(|_| count > threshold.more_than && !rests) {
+                self.pending.remove(&key);
+                self.add(key, last, count);
+            }
+        }
+    }
+
+    fn add(&mut self, key: Key, alarm: &Alarm, count: u64) {
+        let pending = self.pending.entry(key).or_insert_with(|| PendingAlert {
+            kind: key.1.map(|_| alarm.kind),
+            count: 0,
+            first: alarm.at,
+            last: alarm.at,
+            sessions: BTreeSet::new(),
+            traces: Vec::new(),
+            line: String::new(),
+        });
+        pending.count += count;
+        pending.first = pending.first.min(alarm.at);
+        pending.last = pending.last.max(alarm.at);
+        pending.line.clone_from(&alarm.line);
+        if pending.sessions.len() < EXAMPLES {
+            pending.sessions.insert(alarm.session);
+        }
+        if pending.traces.len() < EXAMPLES && alarm.trace.is_some() {
+            pending.traces.push(alarm.trace);
+        }
+    }
+
+    /// The next message whose time has come.
+    pub(super) fn due(&self, now: Timestamp) -> Option<AlertMessage> {
+        let rests =
+            |key: &Key| self.told.get(key).is_some_and(|at| now.since(*at) < self.rules.pause);
+        let (key, pending) = self.pending.iter().find(|(key, _)| !rests(key))?;
+        Some(self.message(*key, pending))
+    }
+
+    fn message(&self, key: Key, pending: &PendingAlert) -> AlertMessage {
+        let row = pending.kind.map(Kind::row);
+        let (rule, threshold) = match key.0 {
+            AlertReason::Critical => ("critical", None),
+            AlertReason::Unrecoverable => ("unrecoverable", None),
+            AlertReason::Threshold(index) => {
+                ("threshold", self.rules.threshold.get(index).cloned())
+            }
+        };
+        let about = key.1.map_or_else(|| format!("{:?}", key.0), str::to_owned);
+        AlertMessage {
+            id: format!("{rule}.{about}.{}", pending.first.as_micros()),
+            rule,
+            code: key.1,
+            kind: row.map(|row| row.name),
+            error_type: row.map(|row| row.error_type.into()),
+            category: row.map(|row| row.category.into()),
+            severity: row.map(|row| row.severity.into()),
+            threshold,
+            count: pending.count,
+            first_at: pending.first.to_string(),
+            last_at: pending.last.to_string(),
+            sessions: pending.sessions.iter().map(ToString::to_string).collect(),
+            trace_ids: pending.traces.iter().map(ToString::to_string).collect(),
+            message: pending.line.clone(),
+            explain: key.1.map(|code| format!("budao explain {code}")),
+            key,
+        }
+    }
+
+    /// A message has arrived.
+    pub(super) fn mark_sent(&mut self, message: &AlertMessage, now: Timestamp) {
+        self.pending.remove(&message.key);
+        self.told.insert(message.key, now);
+    }
+
+    /// Everything up to here was told; a start after this one begins here.
+    pub(super) fn sent_up_to(&self) -> Timestamp {
+        let first = self.pending.values().map(|pending| pending.first).min();
+        first.map_or(self.seen, |first| Timestamp::from_micros(first.as_micros() - 1))
+    }
+}
+
+impl Threshold {
+    fn fits(&self, alarm: &Alarm) -> bool {
+        let row = alarm.kind.row();
+        let error_type: &str = row.error_type.into();
+        self.code.as_ref().is_none_or(|code| code == row.code)
+            && self.error_type.as_ref().is_none_or(|wanted| wanted == error_type)
+            && self.tool.as_ref().is_none_or(|tool| alarm.tool.as_ref() == Some(tool))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_micros(1_794_729_600_000_000);
+
+    fn after(seconds: u64) -> Timestamp {
+        START.after(Duration::from_secs(seconds))
+    }
+
+    fn alarm(kind: Kind, seconds: u64, tool: Option<&str>) -> Alarm {
+        Alarm {
+            at: after(seconds),
+            kind,
+            session: SessionId(uuid::Uuid::nil()),
+            trace: Trace::from_random(7),
+            tool: tool.map(str::to_owned),
+            line: format!("{kind} after {seconds} s"),
+        }
+    }
+
+    #[test]
+    fn a_storm_of_critical_faults_is_one_message_and_the_rest_comes_after_the_pause() {
+        let mut watch = AlertQueue::new(Rules::default(), START);
+        watch.take((0..1_000).map(|_| alarm(Kind::SyncFailed, 1, None)).collect(), after(1));
+        let first = watch.due(after(1)).unwrap();
+        assert_eq!((first.count, first.code), (1_000, Some("ERR_JRNL_007")));
+        watch.mark_sent(&first, after(1));
+        watch.take(vec![alarm(Kind::SyncFailed, 2, None)], after(2));
+        assert_eq!(watch.due(after(2)), None);
+        let later = watch.due(after(301)).unwrap();
+        assert_eq!(later.count, 1);
+        assert_ne!(later.id, first.id);
+    }
+
+    #[test]
+    fn what_was_not_taken_is_told_again_by_the_next_start() {
+        let mut watch = AlertQueue::new(Rules::default(), START);
+        watch.take(
+            vec![alarm(Kind::SyncFailed, 5, None), alarm(Kind::ToolSaidNo, 9, None)],
+            after(9),
+        );
+        assert!(watch.sent_up_to() < after(5), "it is not told yet");
+        let message = watch.due(after(9)).unwrap();
+        watch.mark_sent(&message, after(9));
+        assert_eq!(watch.sent_up_to(), after(9));
+    }
+
+    #[test]
+    fn what_a_model_can_mend_is_nobodys_alarm_until_there_is_too_much_of_it() {
+        let threshold = Threshold {
+            error_type: Some("validation".to_owned()),
+            tool: Some("fs_read".to_owned()),
+            more_than: 3,
+            within: Duration::from_secs(300),
+            ..Threshold::default()
+        };
+        let rules = Rules { threshold: vec![threshold], ..Rules::default() };
+        let mut watch = AlertQueue::new(rules, START);
+        let wrong = |seconds, tool| alarm(Kind::InvalidArguments, seconds, Some(tool));
+        watch.take(vec![wrong(1, "fs_read"), wrong(2, "fs_read"), wrong(3, "fs_read")], after(3));
+        watch.take(vec![wrong(4, "other"), wrong(5, "other")], after(5));
+        assert_eq!(watch.due(after(5)), None);
+        watch.take(vec![wrong(6, "fs_read")], after(6));
+        let message = watch.due(after(6)).unwrap();
+        assert_eq!((message.rule, message.count, message.code), ("threshold", 4, None));
+        watch.mark_sent(&message, after(6));
+        watch.take(vec![wrong(7, "fs_read")], after(7));
+        assert_eq!(watch.due(after(7)), None, "it was told");
+        watch.take(Vec::new(), after(400));
+        assert_eq!(watch.due(after(400)), None, "it is over");
+    }
+}

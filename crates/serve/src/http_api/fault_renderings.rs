@@ -1,0 +1,158 @@
+//! One recorded fault as each audience was told it. Nothing is rendered here: the model's words are the
+//! catalog's, the user's are the frame everyone got, the operator's line is the fault's own.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Json,
+    extract::{Path, State},
+    response::{IntoResponse as _, Response},
+};
+use budao_core::{
+    Event, Fault, Kind, Record,
+    event::{Seq, SessionId},
+    fault::{Fact, Operation, text},
+};
+use budao_journal::{PageLimits, fold_at};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    guard::{Caller, fault_response},
+    sessions::session_id,
+};
+use crate::{problem::Problem, project::Projector, server::Server, session_meta};
+
+/// One fault, told to each audience.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct FaultRenderings {
+    /// The permanent code.
+    code: &'static str,
+    /// The kind's name.
+    kind: &'static str,
+    /// The kind, in a few words of the reader's language.
+    title: String,
+    /// What the model read as the result of its call; none when the fault is no call's, so that the model
+    /// is not told.
+    #[schema(value_type = Option<Object>)]
+    model: Option<Value>,
+    /// The frame that observers got.
+    #[schema(value_type = Option<Object>)]
+    user: Option<Value>,
+    /// For operators alone.
+    operator: Option<OperatorRendering>,
+}
+
+/// What an operator is told.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct OperatorRendering {
+    /// The log line.
+    line: String,
+    /// The foreign errors behind it, outermost first.
+    causes: Vec<String>,
+    /// What to look at.
+    check: String,
+    /// The trace to find the rest by.
+    trace_id: Option<String>,
+    /// The turn it happened in, 0 for none.
+    turn: u64,
+    /// When.
+    at: String,
+}
+
+/// One fault of a session, as the model, the user and the operator were told it.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{session}/faults/{seq}",
+    params(
+        ("session" = String, Path, description = "The session's id"),
+        ("seq" = u64, Path, description = "The position of the event that tells of the fault"),
+    ),
+    responses(
+        (status = 200, description = "The tellings", body = FaultRenderings),
+        (status = "default", description = "What went wrong", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn tellings(
+    State(server): State<Arc<Server>>,
+    Extension(caller): Extension<Caller>,
+    Path((session, seq)): Path<(String, String)>,
+) -> Response {
+    match find(&server, &caller, &session, &seq).await {
+        Ok(tellings) => Json(tellings).into_response(),
+        Err(fault) => fault_response(&server, fault, &caller),
+    }
+}
+
+async fn find(
+    server: &Server,
+    caller: &Caller,
+    session: &str,
+    seq: &str,
+) -> Result<FaultRenderings, Fault> {
+    let session = session_id(session)?;
+    server.session_meta.check(&*server.journal, session, &caller.who).await?;
+    let seq: Seq = seq.parse().ok().filter(|seq| *seq > 0).ok_or_else(|| no_fault(session, seq))?;
+    let record = record(server, session, seq).await?;
+    let fault = record.event.fault().ok_or_else(|| no_fault(session, &seq.to_string()))?.clone();
+    let state = fold_at(&*server.journal, session, seq - 1).await?;
+    let model = match &record.event {
+        Event::ToolCallEnded { outcome, .. } => {
+            let (content, _) = outcome.render_for_model(state.settings.language);
+            serde_json::from_str(&content).ok()
+        }
+        _ => None,
+    };
+    let frame = Projector::new(&state, seq - 1).project(&record);
+    let user = frame.and_then(|frame| serde_json::from_str(&frame.encode()).ok()).map(without_prev);
+    Ok(FaultRenderings {
+        code: fault.row().code,
+        kind: fault.row().name,
+        title: text::of_kind(fault.kind(), "title", caller.lang),
+        model,
+        user,
+        operator: caller.who.is_operator.then(|| to_operator(server, caller, &record, fault)),
+    })
+}
+
+/// The frame before it is another one for each observer, and here there is none.
+fn without_prev(mut frame: Value) -> Value {
+    if let Some(fields) = frame.as_object_mut() {
+        fields.remove("prev");
+    }
+    frame
+}
+
+/// The record at exactly this position.
+async fn record(server: &Server, session: SessionId, seq: Seq) -> Result<Record, Fault> {
+    let one = PageLimits { records: 1, bytes: 1 };
+    let page = server.journal.read(session, seq - 1, one).await?;
+    let found = page.records.into_iter().find(|stored| stored.seq == seq);
+    found.ok_or_else(|| session_meta::unknown(session))?.record()
+}
+
+fn to_operator(
+    server: &Server,
+    caller: &Caller,
+    record: &Record,
+    fault: Fault,
+) -> OperatorRendering {
+    let fault = fault.with_trace(record.trace).scrub(&server.config.scrubber);
+    OperatorRendering {
+        line: fault.to_string(),
+        causes: fault.causes().to_vec(),
+        check: text::of_kind(fault.kind(), "check", caller.lang),
+        trace_id: fault.trace().is_some().then(|| fault.trace().to_string()),
+        turn: record.turn,
+        at: record.at.to_string(),
+    }
+}
+
+/// What stands at this position tells of no fault.
+fn no_fault(session: SessionId, seq: &str) -> Fault {
+    Fault::new(Kind::BadRequest, Operation::ServeRequest)
+        .with(Fact::Session, session.to_string())
+        .with(Fact::Field, "seq")
+        .with(Fact::Expected, "the position of an event that tells of a fault")
+        .with(Fact::Received, seq.chars().take(40).collect::<String>())
+}

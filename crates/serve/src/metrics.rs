@@ -1,0 +1,138 @@
+//! Numbers for Prometheus.
+//!
+//! What happens to sessions is counted from their records when somebody asks (`stats`), so it costs a turn
+//! nothing. What no record tells (connections, bytes that wait, how long a sync takes) is measured where it
+//! happens. Labels come from the catalog, from closed enums, or from names of which only so many are told
+//! apart; never from a session.
+
+use std::sync::Arc;
+
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics_exporter_prometheus::{
+    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
+
+/// Upper bounds for what takes from a tenth of a millisecond to seconds: appends and syncs.
+const SHORT: [f64; 12] =
+    [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
+/// Upper bounds for what takes from milliseconds to minutes: turns, model requests, calls, recoveries.
+const LONG: [f64; 14] =
+    [0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0];
+
+/// Where numbers are gathered. Clones share them.
+#[derive(Clone)]
+pub struct Metrics {
+    recorder: Arc<PrometheusRecorder>,
+    handle: PrometheusHandle,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meters").finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Nothing gathered yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let journal = Matcher::Prefix("budao_journal_".to_owned());
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(journal, &SHORT)
+            .and_then(|builder| builder.set_buckets(&LONG))
+            .expect("there are bounds")
+            .build_recorder();
+        let handle = recorder.handle();
+        let meters = Self { recorder: Arc::new(recorder), handle };
+        meters.within(describe);
+        meters
+    }
+
+    /// Gathers here what the journal and others measure from now on, in all of this process. For programs, not
+    /// for libraries: it can be done once.
+    pub fn install(&self) {
+        if metrics::set_global_recorder(Arc::clone(&self.recorder)).is_err() {
+            tracing::warn!("numbers are gathered elsewhere already");
+        }
+    }
+
+    /// Gathers here what `work` measures.
+    pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        metrics::with_local_recorder(&*self.recorder, work)
+    }
+
+    /// As Prometheus reads it.
+    pub(crate) fn render(&self) -> String {
+        self.handle.render()
+    }
+
+    /// Adds up what was measured, so that it takes no room if nobody ever asks.
+    pub(crate) fn upkeep(&self) {
+        self.handle.run_upkeep();
+    }
+}
+
+/// What each number means, for whoever looks at them.
+fn describe() {
+    let counters = [
+        ("budao_faults_total", "Faults, by code, class, category, tool and stage."),
+        ("budao_retries_total", "Tries that were made again."),
+        ("budao_retried_total", "Things that were tried again, by whether they worked in the end."),
+        ("budao_turns_total", "Turns that ended, by why."),
+        ("budao_steps_total", "Model requests, by model."),
+        ("budao_calls_total", "Tool calls that ended, by tool and result."),
+        (
+            "budao_calls_abandoned_total",
+            "Calls that did not stop when told to, and were left behind.",
+        ),
+        ("budao_late_results_dropped_total", "Results that came after their turn was over."),
+        ("budao_observers_lost_total", "Observers whose line was lost."),
+        ("budao_observers_detached_total", "Observers that were too slow and were let go."),
+        ("budao_journal_failures_total", "Transactions that failed."),
+        ("budao_spans_total", "Spans for the collector of traces, by what became of them."),
+    ];
+    for (name, meaning) in counters {
+        describe_counter!(name, meaning);
+    }
+    let gauges = [
+        ("budao_build_info", "Always 1; the label says which version runs."),
+        ("budao_uptime_seconds", "Since the server was started."),
+        ("budao_connections", "WebSocket connections."),
+        ("budao_sessions_observed", "Sessions with observers."),
+        ("budao_observers", "Observers of sessions."),
+        ("budao_observers_waiting_bytes", "Bytes that wait to be sent to observers."),
+        ("budao_observer_lag_bytes", "Bytes that wait for the slowest observer."),
+        (
+            "budao_sessions_unfinished",
+            "Sessions with an open turn or waiting commands, up to 1000.",
+        ),
+        ("budao_commands_waiting", "Commands that wait in those sessions."),
+        ("budao_journal_bytes", "Size of the journal's files."),
+        ("budao_journal_queue", "Requests that wait for the journal's writer."),
+        ("budao_stats_complete", "0 while records still wait to be counted."),
+    ];
+    for (name, meaning) in gauges {
+        describe_gauge!(name, meaning);
+    }
+    let histograms = [
+        ("budao_recovery_seconds", "From the first failure until it worked."),
+        ("budao_turn_seconds", "How long turns take."),
+        ("budao_step_seconds", "How long a model takes to answer, tries that failed included."),
+        ("budao_call_seconds", "How long calls run, by tool."),
+        ("budao_journal_append_seconds", "From asking to durable, waiting in line included."),
+        ("budao_journal_sync_seconds", "How long a transaction takes, its sync included."),
+        (
+            "budao_journal_checkpoint_seconds",
+            "How long it takes to carry the log over into the file.",
+        ),
+    ];
+    for (name, meaning) in histograms {
+        describe_histogram!(name, Unit::Seconds, meaning);
+    }
+}

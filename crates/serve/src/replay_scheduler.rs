@@ -1,0 +1,223 @@
+//! Whose turn it is to have a piece of some history read.
+//!
+//! Anybody may ask for a history, again and again, and each time it is work. So it gets a share of the machine and no more: a
+//! place where pieces are read rests after each one for a multiple of the time that took, and whatever is live goes on
+//! meanwhile. Whoever has had more than an allowance (of the connection, of the tenant) queues elsewhere, where there is
+//! one place that rests much longer: they take turns with each other, not with everybody.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use budao_core::{Timestamp, world::Clock};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Places for those who have an allowance left: together they take about one core, and for a client who is alone there
+/// is always one that has rested. When the machine is busy with other things pieces take long, and rests do not.
+const FRESH: Share = Share { places: 5, rest: 3, rest_max: Duration::from_millis(2) };
+/// The place for everybody else: about a twentieth of a core.
+const AGAIN: Share = Share { places: 1, rest: 19, rest_max: Duration::from_millis(100) };
+
+/// How much of the machine a queue gets.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    places: usize,
+    /// How many times as long as it worked a place rests.
+    rest: u32,
+    /// It never rests for longer, whatever the clock says.
+    rest_max: Duration,
+}
+
+/// Who has had how much history lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplayUsage {
+    /// Less than the allowance.
+    Light,
+    /// More than that.
+    Heavy,
+}
+
+/// Whose turn it is.
+#[derive(Debug)]
+pub(crate) struct ReplayScheduler {
+    clock: Arc<dyn Clock>,
+    fresh: Queue,
+    again: Queue,
+}
+
+impl ReplayScheduler {
+    pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
+        let now = clock.now();
+        Self {
+            clock: Arc::clone(clock),
+            fresh: Queue::new(FRESH, now),
+            again: Queue::new(AGAIN, now),
+        }
+    }
+
+    /// A turn at reading a piece, until it is dropped. Never held while a client is waited for.
+    pub(crate) async fn turn(&self, had: ReplayUsage) -> ReplayPermit<'_> {
+        let queue = match had {
+            ReplayUsage::Light => &self.fresh,
+            ReplayUsage::Heavy => &self.again,
+        };
+        let place = queue.turns.acquire().await.expect("it is never closed");
+        let rested = queue.take();
+        let mut turn =
+            ReplayPermit { queue, clock: &*self.clock, rested, began: None, _place: place };
+        let rest = rested.since(self.clock.now());
+        if rest > Duration::ZERO {
+            self.clock.sleep(rest.min(queue.share.rest_max)).await;
+        }
+        turn.began = Some(self.clock.now());
+        turn
+    }
+}
+
+/// Those who wait for the same places.
+#[derive(Debug)]
+struct Queue {
+    turns: Semaphore,
+    /// When each place that is free will have rested.
+    rested: Mutex<Vec<Timestamp>>,
+    share: Share,
+}
+
+impl Queue {
+    fn new(share: Share, now: Timestamp) -> Self {
+        let rested = Mutex::new(vec![now; share.places]);
+        Self { turns: Semaphore::new(share.places), rested, share }
+    }
+
+    fn rested(&self) -> MutexGuard<'_, Vec<Timestamp>> {
+        self.rested.lock().expect("no code panics while holding this")
+    }
+
+    /// The free place that rested first.
+    fn take(&self) -> Timestamp {
+        let mut rested = self.rested();
+        let first = (0..rested.len()).min_by_key(|index| rested[*index]);
+        first.map_or_else(Timestamp::default, |index| rested.swap_remove(index))
+    }
+}
+
+/// A place to read a piece at, until it is dropped. Whoever leaves in the middle has used it all the same.
+#[derive(Debug)]
+pub(crate) struct ReplayPermit<'a> {
+    queue: &'a Queue,
+    clock: &'a dyn Clock,
+    rested: Timestamp,
+    began: Option<Timestamp>,
+    /// Given back after the time was noted.
+    _place: SemaphorePermit<'a>,
+}
+
+impl Drop for ReplayPermit<'_> {
+    fn drop(&mut self) {
+        let now = self.clock.now();
+        let rested = match self.began {
+            None => self.rested,
+            Some(began) => {
+                let Share { rest, rest_max, .. } = self.queue.share;
+                now.after(now.since(began).saturating_mul(rest).min(rest_max))
+            }
+        };
+        self.queue.rested().push(rested);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt as _, future::BoxFuture};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Tokio's time, which stands still in these tests until everybody waits.
+    #[derive(Debug)]
+    struct PausedClock(Instant);
+
+    impl Clock for PausedClock {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_micros(1_000_000_000_000).after(self.0.elapsed())
+        }
+
+        fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(tokio::time::sleep(wait))
+        }
+    }
+
+    fn replays() -> ReplayScheduler {
+        let clock: Arc<dyn Clock> = Arc::new(PausedClock(Instant::now()));
+        ReplayScheduler::new(&clock)
+    }
+
+    const PIECE: Duration = Duration::from_millis(1);
+
+    /// Reads so many pieces, one after the other.
+    async fn read(replays: &ReplayScheduler, had: ReplayUsage, pieces: u32) -> Duration {
+        let began = Instant::now();
+        for _ in 0..pieces {
+            let _turn = replays.turn(had).await;
+            tokio::time::sleep(PIECE).await;
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_who_is_alone_does_not_wait() {
+        assert_eq!(read(&replays(), ReplayUsage::Light, 1000).await, PIECE * 1000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_ask_again_and_again_leave_nineteen_twentieths_of_the_time_to_others() {
+        let replays = replays();
+        let crowd = (0..20).map(|_| read(&replays, ReplayUsage::Heavy, 5));
+        let slowest = futures::future::join_all(crowd).await.into_iter().max().unwrap();
+        assert!(slowest >= PIECE * (99 * 20), "{slowest:?} for 100 pieces");
+        assert!(slowest <= PIECE * (101 * 20), "{slowest:?} for 100 pieces");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_for_the_first_time_does_not_queue_behind_those_who_ask_again() {
+        let replays = replays();
+        let crowd =
+            futures::future::join_all((0..1000).map(|_| read(&replays, ReplayUsage::Heavy, 5)));
+        let honest = async {
+            tokio::task::yield_now().await;
+            read(&replays, ReplayUsage::Light, 10).await
+        };
+        tokio::select! {
+            biased;
+            _ = crowd => panic!("the crowd was served first"),
+            took = honest => assert_eq!(took, PIECE * 10),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_while_it_waits_or_reads_wins_nothing() {
+        let replays = replays();
+        let turn = replays.turn(ReplayUsage::Heavy).await;
+        tokio::time::sleep(PIECE).await;
+        drop(turn);
+        for _ in 0..3 {
+            let left = replays.turn(ReplayUsage::Heavy).now_or_never();
+            assert!(left.is_none(), "the place has not rested");
+        }
+        let began = Instant::now();
+        drop(replays.turn(ReplayUsage::Heavy).await);
+        assert_eq!(began.elapsed(), PIECE * 19);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_piece_that_took_long_does_not_stop_the_others_for_long() {
+        let replays = replays();
+        let turn = replays.turn(ReplayUsage::Heavy).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        drop(turn);
+        let began = Instant::now();
+        drop(replays.turn(ReplayUsage::Heavy).await);
+        assert_eq!(began.elapsed(), AGAIN.rest_max);
+    }
+}

@@ -1,0 +1,111 @@
+//! Tells Prometheus's numbers of what is counted: from the server's start on, so that they begin at zero.
+
+use std::{collections::HashSet, time::Duration};
+
+use budao_core::{
+    Kind, Timestamp,
+    event::{Stage, StopReason},
+};
+use metrics::{counter, histogram};
+
+use super::ledger::{FaultEntry, Name, OTHER};
+use crate::metrics::Metrics;
+
+/// Combinations of code, tool and stage that are told apart; in others the tool is not named.
+const FAULT_SERIES: usize = 1_000;
+
+/// Where what is counted is told.
+#[derive(Debug)]
+pub(super) struct MetricsRecorder {
+    meters: Metrics,
+    /// What was before is history.
+    since: Timestamp,
+    told: HashSet<(Kind, Option<Name>, Option<Stage>)>,
+}
+
+impl MetricsRecorder {
+    pub(super) fn new(meters: Metrics, since: Timestamp) -> Self {
+        Self { meters, since, told: HashSet::new() }
+    }
+
+    fn at(&self, at: Timestamp, tell: impl FnOnce()) {
+        if at >= self.since {
+            self.meters.within(tell);
+        }
+    }
+
+    pub(super) fn fault(&mut self, seen: &FaultEntry) {
+        let mut tool = seen.tool.clone();
+        let series = (seen.kind, tool.clone(), seen.stage);
+        if !self.told.contains(&series) {
+            if self.told.len() < FAULT_SERIES {
+                self.told.insert(series);
+            } else {
+                tool = tool.map(|_| OTHER.into());
+            }
+        }
+        let row = seen.kind.row();
+        let labels = [
+            ("code", row.code.to_owned()),
+            ("kind", row.name.to_owned()),
+            ("error_type", row.error_type.to_string()),
+            ("category", row.category.to_string()),
+            ("severity", row.severity.to_string()),
+            ("recoverable", row.recoverable.to_string()),
+            ("tool", tool.as_deref().unwrap_or_default().to_owned()),
+            ("stage", seen.stage.map(Into::<&str>::into).unwrap_or_default().to_owned()),
+        ];
+        self.at(seen.at, || {
+            counter!("budao_faults_total", &labels[..]).increment(1);
+            if seen.kind == Kind::ToolAbandoned {
+                counter!("budao_calls_abandoned_total").increment(1);
+            }
+        });
+    }
+
+    pub(super) fn retry(&self, at: Timestamp) {
+        self.at(at, || counter!("budao_retries_total").increment(1));
+    }
+
+    pub(super) fn retried(&self, at: Timestamp, worked: bool) {
+        let result = if worked { "succeeded" } else { "failed" };
+        self.at(at, || counter!("budao_retried_total", "result" => result).increment(1));
+    }
+
+    pub(super) fn recovery(&self, at: Timestamp, took: Duration) {
+        self.at(at, || histogram!("budao_recovery_seconds").record(took));
+    }
+
+    pub(super) fn turn(&self, at: Timestamp, stop: StopReason, took: Duration) {
+        let stop: &'static str = stop.into();
+        self.at(at, || {
+            counter!("budao_turns_total", "stop" => stop).increment(1);
+            histogram!("budao_turn_seconds").record(took);
+        });
+    }
+
+    pub(super) fn step(&self, at: Timestamp, model: &Name) {
+        let model = model.to_string();
+        self.at(at, || counter!("budao_steps_total", "model" => model).increment(1));
+    }
+
+    pub(super) fn answer(&self, at: Timestamp, took: Duration) {
+        self.at(at, || histogram!("budao_step_seconds").record(took));
+    }
+
+    pub(super) fn call(&self, at: Timestamp, tool: &Name, worked: bool, took: Duration) {
+        let (tool, result) = (tool.to_string(), if worked { "done" } else { "failed" });
+        self.at(at, || {
+            counter!("budao_calls_total", "tool" => tool.clone(), "result" => result).increment(1);
+            histogram!("budao_call_seconds", "tool" => tool).record(took);
+        });
+    }
+
+    pub(super) fn late(&self, at: Timestamp) {
+        self.at(at, || counter!("budao_late_results_dropped_total").increment(1));
+    }
+
+    pub(super) fn lost(&self, at: Timestamp) {
+        self.at(at, || counter!("budao_observers_lost_total").increment(1));
+    }
+}

@@ -1,0 +1,209 @@
+//! The words people are shown, in their language: `show_content` and the sentences in `content`.
+//!
+//! What went wrong is said by the catalog in core; here are the words for everything else. Texts are
+//! Fluent messages in `words/{en,zh}.ftl`, those of the web page in `words/page.{en,zh}.ftl`; a test renders
+//! each of them in both languages.
+
+use std::{borrow::Cow, collections::BTreeMap, sync::OnceLock};
+
+use budao_core::Lang;
+use fluent_bundle::{FluentArgs, FluentResource, FluentValue, concurrent::FluentBundle};
+
+type Bundle = FluentBundle<FluentResource>;
+
+/// Characters that are shown of words that are still coming.
+pub const PARTIAL_CHARS: usize = 200;
+/// Characters that are shown of a question, a summary or a title.
+pub const BRIEF_CHARS: usize = 120;
+
+/// Before the ids of texts that the page's scripts use.
+const SCRIPTS: &str = "page-js-";
+/// Arguments of such texts. Scripts fill them in, so each becomes its name in braces.
+const SCRIPT_ARGS: [&str; 8] = ["n", "of", "from", "to", "name", "code", "time", "more"];
+
+fn load(texts: [&str; 2], tag: &str) -> Bundle {
+    let id = tag.parse().expect("ours are language tags");
+    let mut bundle = Bundle::new_concurrent(vec![id]);
+    bundle.set_use_isolating(false);
+    for text in texts {
+        let resource = FluentResource::try_new(text.to_owned())
+            .unwrap_or_else(|(_, errors)| panic!("the texts are checked: {errors:?}"));
+        bundle.add_resource(resource).expect("ids in the texts are unique");
+    }
+    bundle
+}
+
+/// The texts of a language: what sessions say, and the page.
+fn texts(lang: Lang) -> [&'static str; 2] {
+    match lang {
+        Lang::En => [include_str!("../words/en.ftl"), include_str!("../words/page.en.ftl")],
+        Lang::Zh => [include_str!("../words/zh.ftl"), include_str!("../words/page.zh.ftl")],
+    }
+}
+
+/// The ids of all texts in a language.
+fn ids(lang: Lang) -> impl Iterator<Item = &'static str> {
+    let named = |line: &'static str| {
+        line.split_once(" =").map(|(id, _)| id).filter(|id| {
+            id.starts_with(|first: char| first.is_ascii_lowercase()) && !id.contains(' ')
+        })
+    };
+    texts(lang).into_iter().flat_map(str::lines).filter_map(named)
+}
+
+fn bundle(lang: Lang) -> &'static Bundle {
+    static EN: OnceLock<Bundle> = OnceLock::new();
+    static ZH: OnceLock<Bundle> = OnceLock::new();
+    match lang {
+        Lang::En => EN.get_or_init(|| load(texts(lang), "en")),
+        Lang::Zh => ZH.get_or_init(|| load(texts(lang), "zh")),
+    }
+}
+
+/// A text without arguments.
+#[must_use]
+pub fn translate(id: &str, lang: Lang) -> String {
+    translate_with(id, &[], lang)
+}
+
+/// A text with arguments.
+#[must_use]
+pub fn translate_with(id: &str, args: &[(&'static str, FluentValue<'_>)], lang: Lang) -> String {
+    let bundle = bundle(lang);
+    let Some(pattern) = bundle.get_message(id).and_then(|message| message.value()) else {
+        return format!("⟨{id}⟩");
+    };
+    let mut filled = FluentArgs::with_capacity(args.len());
+    for (name, value) in args {
+        filled.set(*name, value.clone());
+    }
+    bundle.format_pattern(pattern, Some(&filled), &mut Vec::new()).into_owned()
+}
+
+/// The texts of the page's scripts as a JSON object. Where an argument would stand is `{name}`.
+#[must_use]
+pub(crate) fn for_scripts(lang: Lang) -> String {
+    let args = SCRIPT_ARGS.map(|name| (name, FluentValue::from(format!("{{{name}}}"))));
+    let words: BTreeMap<&str, String> = ids(lang)
+        .filter_map(|id| Some((id.strip_prefix(SCRIPTS)?, translate_with(id, &args, lang))))
+        .collect();
+    serde_json::to_string(&words).expect("texts always serialise")
+}
+
+/// Has it more than so many code points?
+pub(crate) fn is_cut(text: &str, chars: usize) -> bool {
+    text.len() > chars && text.char_indices().nth(chars).is_some()
+}
+
+/// At most `chars` code points: one less and an ellipsis when there are more.
+#[must_use]
+pub fn cut(text: &str, chars: usize) -> Cow<'_, str> {
+    if !is_cut(text, chars) {
+        return Cow::Borrowed(text);
+    }
+    let end = text.char_indices().nth(chars.saturating_sub(1)).map_or(0, |(index, _)| index);
+    Cow::Owned(format!("{}…", &text[..end]))
+}
+
+/// How many words there are between spaces.
+#[must_use]
+pub(crate) fn count_words(text: &str) -> usize {
+    if !text.is_ascii() {
+        return text.split_whitespace().count();
+    }
+    // Without branches and with small sums, so that many bytes are looked at together.
+    let is_space = |byte: u8| (byte == b' ') | (byte.wrapping_sub(b'\t') < 5);
+    let begins = |before: u8, byte: u8| u8::from(is_space(before) & !is_space(byte));
+    let Some((&first, rest)) = text.as_bytes().split_first() else { return 0 };
+    let pairs = text.as_bytes().chunks(255).zip(rest.chunks(255));
+    let begun = pairs.map(|(before, bytes)| {
+        let sum: u8 = before.iter().zip(bytes).map(|(before, byte)| begins(*before, *byte)).sum();
+        usize::from(sum)
+    });
+    begun.sum::<usize>() + usize::from(!is_space(first))
+}
+
+/// Is a text the same inside of a JSON text: without anything that must be escaped?
+pub(crate) fn is_plain(text: &[u8]) -> bool {
+    let must_be_escaped = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
+    text.chunks(1024).all(|part| !part.iter().fold(false, |any, byte| any | must_be_escaped(*byte)))
+}
+
+/// One line of at most [`BRIEF_CHARS`] code points.
+#[must_use]
+pub fn brief(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    cut(&line, BRIEF_CHARS).into_owned()
+}
+
+/// A count and a summary that may be empty: the arguments of what is said about a plan.
+#[must_use]
+pub fn plan_args(count: usize, summary: &str) -> [(&'static str, FluentValue<'static>); 3] {
+    let summary = brief(summary);
+    let named = usize::from(!summary.is_empty());
+    [("count", count.into()), ("named", named.into()), ("summary", summary.into())]
+}
+
+/// A wait in seconds that reads well: whole, or with a decimal when it is short.
+#[must_use]
+pub fn seconds(wait: std::time::Duration) -> FluentValue<'static> {
+    let seconds = wait.as_secs_f64();
+    FluentValue::from(if seconds >= 10.0 {
+        seconds.round()
+    } else {
+        (seconds * 10.0).round() / 10.0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_in_code_points_with_an_ellipsis_inside_the_limit() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "ab…");
+        assert_eq!(cut("不倒翁不倒", 5), "不倒翁不倒");
+        assert_eq!(cut("不倒翁不倒翁", 5), "不倒翁不…");
+        assert_eq!(cut("x", 0), "…");
+        assert_eq!(cut("", 0), "");
+    }
+
+    #[test]
+    fn words_are_counted_as_they_are_told_apart() {
+        for text in
+            ["", " ", "a", " a", "a ", "a b", "\ta\u{b}b\n\nc ", "\u{1c}a", "a\u{a0}b", "不 倒"]
+        {
+            assert_eq!(count_words(text), text.split_whitespace().count(), "{text:?}");
+        }
+        for many in [1, 84, 85, 86, 170, 1_000] {
+            assert_eq!(count_words(&"ab ".repeat(many)), many);
+            assert_eq!(count_words(&" ab".repeat(many)), many);
+        }
+    }
+
+    #[test]
+    fn a_plain_text_is_its_own_json() {
+        let all = (0..=0x2ff_u32).filter_map(char::from_u32).map(String::from);
+        for text in all.chain([String::new(), "x".repeat(5_000), "x".repeat(2_000) + "\n"]) {
+            let is_same = serde_json::to_string(&text).unwrap() == format!("\"{text}\"");
+            assert_eq!(is_plain(text.as_bytes()), is_same, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn both_languages_have_the_same_texts() {
+        assert_eq!(ids(Lang::En).collect::<Vec<_>>(), ids(Lang::Zh).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_text_of_the_page_is_said_without_a_hole() {
+        for lang in [Lang::En, Lang::Zh] {
+            let words = for_scripts(lang);
+            assert!(words.len() > 1000 && !words.contains("{$"), "{words}");
+            for id in ids(lang).filter(|id| id.starts_with("page-") && !id.starts_with(SCRIPTS)) {
+                assert!(!translate(id, lang).contains('{'), "{id}");
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A line that gives up on a peer who takes nothing.
+//!
+//! Whoever asks and never reads would keep a socket, and a place among those that are allowed, for ever: an answer
+//! that cannot be written is waited for, and the kernel of a peer that lives keeps the line alive.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use budao_core::world::Clock;
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+/// A line whose writes wait only so long.
+pub(crate) struct WriteTimeoutStream<L> {
+    line: L,
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+    /// Ends the line, whatever is still to be written.
+    cut: CancellationToken,
+    /// Completes when it is cut, for reads that wait.
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Runs while a write waits; most lines never have one.
+    waiting: Option<BoxFuture<'static, ()>>,
+}
+
+impl<L> WriteTimeoutStream<L> {
+    /// Gives up when a write has waited for `limit`, or when it is `cut`.
+    pub(crate) fn new(
+        line: L,
+        clock: &Arc<dyn Clock>,
+        limit: Duration,
+        cut: CancellationToken,
+    ) -> Self {
+        let ended = Box::pin(cut.clone().cancelled_owned());
+        Self { line, clock: Arc::clone(clock), limit, cut, ended, waiting: None }
+    }
+
+    fn judge<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.cut.is_cancelled() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the line was cut")));
+        }
+        if polled.is_ready() {
+            self.waiting = None;
+            return polled;
+        }
+        let waiting = self.waiting.get_or_insert_with(|| {
+            let (patience, cut) = (self.clock.sleep(self.limit), self.cut.clone());
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = cut.cancelled() => {}
+                    () = patience => {}
+                }
+            })
+        });
+        waiting.as_mut().poll(context).map(|()| {
+            // Reads end too: a line on which writes fail and reads do not would lose what is sent in silence.
+            self.cut.cancel();
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the peer took nothing for too long"))
+        })
+    }
+}
+
+impl<L> fmt::Debug for WriteTimeoutStream<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Patient").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl<L: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<L> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.ended.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the line was cut")));
+        }
+        Pin::new(&mut self.line).poll_read(context, buffer)
+    }
+}
+
+impl<L: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<L> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.line).poll_write(context, bytes);
+        self.judge(context, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.line).poll_write_vectored(context, pieces);
+        self.judge(context, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.line.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.line).poll_flush(context);
+        self.judge(context, polled)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.line).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use budao_core::Timestamp;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Tokio's time, which stands still in these tests until everybody waits.
+    #[derive(Debug)]
+    struct PausedClock;
+
+    impl Clock for PausedClock {
+        fn now(&self) -> Timestamp {
+            Timestamp::default()
+        }
+
+        fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(tokio::time::sleep(wait))
+        }
+    }
+
+    const LIMIT: Duration = Duration::from_secs(40);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_nothing_is_given_up_and_one_that_is_slow_is_not() {
+        let clock: Arc<dyn Clock> = Arc::new(PausedClock);
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut line = WriteTimeoutStream::new(near, &clock, LIMIT, CancellationToken::new());
+        let slow = async {
+            let mut taken = [0; 64];
+            for _ in 0..10 {
+                tokio::time::sleep(LIMIT - Duration::from_secs(1)).await;
+                far.read_exact(&mut taken).await.unwrap();
+            }
+        };
+        let (written, ()) = tokio::join!(line.write_all(&[7; 640]), slow);
+        written.expect("slow is not gone");
+        let began = tokio::time::Instant::now();
+        let error = line.write_all(&[7; 640]).await.unwrap_err();
+        assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
+        assert!(line.read(&mut [0]).await.is_err(), "no half of it goes on");
+
+        let cut = CancellationToken::new();
+        let (near, _far) = tokio::io::duplex(64);
+        let mut line = WriteTimeoutStream::new(near, &clock, LIMIT, cut.clone());
+        let (written, ()) = tokio::join!(line.write_all(&[7; 640]), async { cut.cancel() });
+        assert!(written.is_err() && began.elapsed() == LIMIT, "a cut does not wait");
+    }
+}

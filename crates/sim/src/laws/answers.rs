@@ -1,0 +1,74 @@
+//! What people were told, and what took place in the world, held against the records.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use budao_core::{
+    event::{Answer, CommandId, Event, Record, SessionId},
+    tool::Outcome,
+};
+
+use crate::{check::Violations, tools::EFFECTS};
+
+/// What people were told holds.
+pub(crate) fn of_answers(
+    answers: &BTreeMap<(SessionId, CommandId), Answer>,
+    histories: &BTreeMap<SessionId, Vec<Record>>,
+    violations: &Violations,
+) {
+    for ((session, id), answer) in answers {
+        let history = histories.get(session).map(Vec::as_slice).unwrap_or_default();
+        let Some(times) = traces(history, id) else { continue };
+        let wanted = usize::from(matches!(answer, Answer::Accepted { .. }));
+        violations.expect(
+            times == wanted,
+            "what was acknowledged is there, what was refused is not",
+            || format!("{session} {id} was answered {answer:?} and is there {times} times"),
+        );
+    }
+}
+
+/// How often a history tells of a command, if it is one that leaves a trace.
+fn traces(history: &[Record], id: &CommandId) -> Option<usize> {
+    let withdrawn = id.0.starts_with("withdraw-");
+    if !withdrawn && !id.0.starts_with("say-") && !id.0.starts_with("plan-") {
+        return None;
+    }
+    let of = |record: &&Record| match &record.event {
+        Event::MessageAccepted { command, .. } | Event::PipelineAccepted { command, .. } => {
+            command == id
+        }
+        Event::MessageWithdrawn { by, .. } => withdrawn && **by == *id.0,
+        _ => false,
+    };
+    Some(history.iter().filter(of).count())
+}
+
+/// Nothing happens twice, nothing happens unrecorded, nothing is called done that did not happen.
+pub(crate) fn of_effects(
+    ledger: &BTreeMap<String, u32>,
+    histories: &BTreeMap<SessionId, Vec<Record>>,
+    violations: &Violations,
+) {
+    let mut started: BTreeSet<String> = BTreeSet::new();
+    for record in histories.values().flatten() {
+        let Event::ToolCallStarted { tool, arguments, .. } = &record.event else { continue };
+        if EFFECTS.contains(&tool.as_str()) {
+            started.extend(arguments["id"].as_str().map(str::to_owned));
+        }
+    }
+    for (id, times) in ledger {
+        violations
+            .expect(*times == 1, "no effect takes place twice", || format!("{id}: {times} times"));
+        violations.expect(started.contains(id), "a call is on disk before it runs", || id.clone());
+    }
+    for record in histories.values().flatten() {
+        let Event::ToolCallEnded { tool, outcome: Outcome::Done(output), .. } = &record.event
+        else {
+            continue;
+        };
+        if let (true, Some(id)) = (EFFECTS.contains(&tool.as_str()), output.data["did"].as_str()) {
+            violations
+                .expect(ledger.contains_key(id), "what is called done was done", || id.to_owned());
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! People: they send, repeat themselves, answer questions, watch, are cut off and come back.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use budao_core::{
+    engine::Engine as _,
+    event::{Answer, Command, CommandBody, CommandId, Decision, Record, Seq, SessionId},
+    message::Block,
+    trace::Trace,
+    world::Spawn as _,
+};
+use budao_journal::{Journal as _, PageLimits, fold};
+use budao_runtime::Question;
+use futures::StreamExt as _;
+use rand::RngExt as _;
+use tokio::sync::{Notify, mpsc};
+
+use crate::{process::Machine, world::chance};
+
+/// How often somebody sends a command before they call it unanswered.
+const TRIES: usize = 400;
+
+/// What people were told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answers(Arc<Mutex<BTreeMap<(SessionId, CommandId), Answer>>>);
+
+impl Answers {
+    pub(crate) fn all(&self) -> BTreeMap<(SessionId, CommandId), Answer> {
+        self.0.lock().expect("nobody panics with it").clone()
+    }
+}
+
+/// A message with its mark.
+pub(crate) fn words(mark: usize) -> CommandBody {
+    CommandBody::Message { content: vec![Block::Text(said(mark))] }
+}
+
+/// Its words.
+pub(crate) fn said(mark: usize) -> String {
+    format!("please «{mark}»")
+}
+
+/// Sends a command until it is answered: through one process, then the others, with the same id.
+pub(crate) async fn send(
+    machine: &Machine,
+    answers: &Answers,
+    session: SessionId,
+    command: Command,
+    via: usize,
+) -> Option<Answer> {
+    let mut wait = Duration::from_millis(40);
+    for again in 0..TRIES {
+        let ours = command.clone();
+        let asked =
+            machine.ask(via + again, |runtime| async move { runtime.submit(session, ours).await });
+        match tokio::time::timeout(Duration::from_secs(120), asked).await {
+            Ok(Some(Ok(answer))) => {
+                note(machine, answers, session, &command.id, &answer);
+                return Some(answer);
+            }
+            Ok(None | Some(Err(_))) | Err(_) => tokio::time::sleep(wait).await,
+        }
+        wait = (wait * 2).min(Duration::from_secs(5));
+    }
+    machine.violations.add("every command is answered", || format!("{session} {command:?}"));
+    None
+}
+
+/// The same id, the same answer.
+fn note(machine: &Machine, answers: &Answers, session: SessionId, id: &CommandId, answer: &Answer) {
+    let mut all = answers.0.lock().expect("nobody panics with it");
+    let first = all.entry((session, id.clone())).or_insert_with(|| answer.clone());
+    let same = match (&*first, answer) {
+        (Answer::Accepted { at }, Answer::Accepted { at: again }) => at == again,
+        (Answer::Rejected { fault }, Answer::Rejected { fault: again }) => {
+            fault.kind() == again.kind()
+        }
+        _ => false,
+    };
+    machine.violations.expect(same, "the same id gets the same answer", || {
+        format!("{session} {id}: {first:?}, then {answer:?}")
+    });
+}
+
+/// A command of somebody's.
+pub(crate) fn command(id: String, ask: CommandBody) -> Command {
+    Command { by: id.clone(), id: id.into(), trace: Trace::NONE, ask }
+}
+
+/// Answers what is open in a session; `allow` decides, or chance does.
+pub(crate) async fn decide(
+    machine: &Machine,
+    answers: &Answers,
+    session: SessionId,
+    allow: Option<bool>,
+) {
+    let Ok((state, _)) = fold(machine.disk.kept(), session).await else { return };
+    for question in Question::open_in(&state) {
+        let id = question.id.to_string();
+        let mut dice = chance(machine.seed, &format!("decide {id}"));
+        let decision = match allow.unwrap_or_else(|| dice.random_bool(0.6)) {
+            true => Decision::Allow,
+            false => Decision::Deny,
+        };
+        let ask = CommandBody::Decide {
+            question: question.id,
+            decision,
+            note: None,
+            arguments: None,
+            digest: Some(question.digest),
+        };
+        let command = command(format!("decide-{id}-{allow:?}"), ask);
+        send(machine, answers, session, command, 0).await;
+    }
+}
+
+/// Somebody who watches a session.
+#[derive(Debug, Default)]
+pub(crate) struct Watcher {
+    /// The last record seen.
+    pub(crate) last: AtomicU64,
+    away_ms: AtomicU64,
+    doze_ms: AtomicU64,
+    cut: Notify,
+    over: AtomicBool,
+}
+
+impl Watcher {
+    /// Loses the line, and comes back after a while.
+    pub(crate) fn cut(&self, away_ms: u64) {
+        self.away_ms.store(away_ms, Ordering::Relaxed);
+        self.cut.notify_one();
+    }
+
+    /// Reads nothing for a while.
+    pub(crate) fn doze(&self, for_ms: u64) {
+        self.doze_ms.store(for_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.cut.notify_one();
+    }
+
+    /// Watches until told to stop, coming back after every cut and every death.
+    pub(crate) async fn watch(self: Arc<Self>, machine: Arc<Machine>, session: SessionId) {
+        let mut via = 0;
+        while !self.over.load(Ordering::Relaxed) {
+            via += 1;
+            if let Some(mut records) = self.attach(&machine, session, via) {
+                loop {
+                    let record = tokio::select! {
+                        biased;
+                        () = self.cut.notified() => break,
+                        record = records.recv() => record,
+                    };
+                    let Some(record) = record else { break };
+                    self.saw(&machine, record).await;
+                }
+            }
+            let away = self.away_ms.swap(0, Ordering::Relaxed).max(20);
+            tokio::time::sleep(Duration::from_millis(away)).await;
+        }
+    }
+
+    fn attach(
+        &self,
+        machine: &Machine,
+        session: SessionId,
+        via: usize,
+    ) -> Option<mpsc::Receiver<Record>> {
+        let process = machine.process(via)?;
+        let after = self.last.load(Ordering::Relaxed);
+        let (sender, receiver) = mpsc::channel(4);
+        process.tasks.spawn(Box::pin(async move {
+            let Ok(mut records) = process.runtime.follow(session, after).await else { return };
+            while let Some(Ok(record)) = records.next().await {
+                if sender.send(record).await.is_err() {
+                    return;
+                }
+            }
+        }));
+        Some(receiver)
+    }
+
+    async fn saw(&self, machine: &Machine, record: Record) {
+        let doze = self.doze_ms.swap(0, Ordering::Relaxed);
+        if doze > 0 {
+            tokio::time::sleep(Duration::from_millis(doze)).await;
+        }
+        let last = self.last.load(Ordering::Relaxed);
+        machine.violations.expect(
+            record.seq == last + 1,
+            "an observer misses and repeats nothing",
+            || format!("{} after {last} came {}", record.session, record.seq),
+        );
+        self.last.store(record.seq, Ordering::Relaxed);
+        let kept = at(machine, record.session, record.seq).await;
+        machine.violations.expect(
+            kept.as_ref() == Some(&record),
+            "nobody is told what is not on disk",
+            || format!("told {record:?}, kept {kept:?}"),
+        );
+    }
+}
+
+/// The record at a position, as the disk has it.
+pub(crate) async fn at(machine: &Machine, session: SessionId, seq: Seq) -> Option<Record> {
+    let limits = PageLimits { records: 1, ..PageLimits::default() };
+    let page = machine.disk.kept().read(session, seq - 1, limits).await.ok()?;
+    page.records.first()?.record().ok()
+}

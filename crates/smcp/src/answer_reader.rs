@@ -1,0 +1,270 @@
+//! What an answer says: a result, or a fault with the code, the facts and the places the other side named.
+
+use budao_core::{
+    Lang,
+    fault::{Fact, Fault, Kind, Operation, text},
+};
+use serde_json::Value;
+use strum::VariantArray as _;
+
+use crate::wire::error;
+
+/// A reason is told to the model no longer than this.
+const REASON_CHARS: usize = 2000;
+
+/// What the question was about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AnswerContext<'a> {
+    pub(crate) computer: &'a str,
+    pub(crate) tool: &'a str,
+    pub(crate) agent: &'a str,
+}
+
+/// The answer, or the fault it says.
+pub(crate) fn checked(
+    answer: Value,
+    operation: Operation,
+    about: &AnswerContext<'_>,
+) -> Result<Value, Fault> {
+    match fault_of(&answer, operation, about) {
+        Some(fault) => Err(fault),
+        None if answer.is_object() => Ok(answer),
+        None => Err(Fault::new(Kind::PeerFailed, operation)
+            .with(Fact::Computer, about.computer.to_owned())
+            .via("computer", about.computer)),
+    }
+}
+
+/// The fault an answer says, if it says one.
+pub(crate) fn fault_of(
+    answer: &Value,
+    operation: Operation,
+    about: &AnswerContext<'_>,
+) -> Option<Fault> {
+    if !error::says_failed(answer) {
+        return None;
+    }
+    let error = answer.get("error").filter(|error| error.is_object()).unwrap_or(answer);
+    let details = error.get("details").cloned().unwrap_or_default();
+    let kind = kind(answer, &details);
+    let mut fault = Fault::new(kind, operation);
+    for (fact, value) in facts(&details) {
+        fault = fault.with(fact, value);
+    }
+    let words = words(answer, error);
+    let is_reason = matches!(kind, Kind::ToolSaidNo | Kind::ToolFailed)
+        && fault.detail().get(Fact::Reason).is_none();
+    if is_reason {
+        // Some fail without a word.
+        let reason = if words.trim().is_empty() { "no reason was given" } else { &words };
+        fault = fault.with(Fact::Reason, reason.to_owned());
+    }
+    if let Some(trace) = details.get("trace_id").and_then(Value::as_str) {
+        fault = fault.with_trace(trace.parse().unwrap_or_default());
+    }
+    fault = complete(fault, about);
+    // What others say of it is kept, but not if it is what we say ourselves.
+    if !is_reason && !words.is_empty() && words != text::user_text(&fault, Lang::En) {
+        fault = fault.with_cause(words);
+    }
+    if is_claim_of_a_stranger(answer, &details, operation) {
+        fault = fault.unconfirmed();
+    }
+    for (role, name) in hops(&details, about) {
+        fault = fault.via(role, name);
+    }
+    Some(fault.via("agent", about.agent))
+}
+
+/// Other hubs answer a call whose computer dropped out, was silent or talked nonsense with the same codes as one that never
+/// reached it. Such a call may have begun.
+fn is_claim_of_a_stranger(answer: &Value, details: &Value, operation: Operation) -> bool {
+    let is_ours = details.get("retryable").is_some_and(Value::is_boolean);
+    operation == Operation::ToolCall
+        && !is_ours
+        && matches!(error::code_of(answer), Some(404 | 408 | 500))
+}
+
+/// The kind: by its own name if it is one of ours and fits its number, else by the number, else by the marks.
+fn kind(answer: &Value, details: &Value) -> Kind {
+    let mark = |name: &str| {
+        let meta = answer.get("meta").or_else(|| answer.get("_meta"));
+        meta.and_then(|meta| meta.get(name)).and_then(Value::as_bool) == Some(true)
+    };
+    if mark("a2c_cancelled") {
+        return Kind::Cancelled;
+    }
+    let code = error::code_of(answer);
+    let named = details.get("message_key").and_then(Value::as_str);
+    let named = named.and_then(|name| name.parse::<Kind>().ok());
+    if let Some(kind) = named.filter(|kind| Some(kind.row().smcp) == code) {
+        return kind;
+    }
+    if mark("a2c_timeout") || mark("timeout") {
+        return Kind::DeadlinePassed;
+    }
+    let home = |code: u16| {
+        Kind::VARIANTS.iter().copied().find(|kind| kind.row().smcp == code && kind.row().smcp_home)
+    };
+    match code {
+        // Our own mistakes are bugs; those of others are theirs.
+        Some(500) => Kind::PeerFailed,
+        Some(code) => home(code).unwrap_or(Kind::PeerFailed),
+        None => Kind::ToolSaidNo,
+    }
+}
+
+fn facts(details: &Value) -> Vec<(Fact, Value)> {
+    let map = details.as_object().into_iter().flatten();
+    let known = map.filter_map(|(name, value)| Some((name.parse::<Fact>().ok()?, value.clone())));
+    // What a stranger says about its own harmlessness is not believed.
+    known.filter(|(fact, _)| *fact != Fact::SafeToRepeat).collect()
+}
+
+/// What it said, in words.
+fn words(answer: &Value, error: &Value) -> String {
+    let texts = answer.get("content").and_then(Value::as_array).into_iter().flatten();
+    let texts: Vec<&str> =
+        texts.filter_map(|item| item.get("text").and_then(Value::as_str)).collect();
+    let message = error.get("message").and_then(Value::as_str);
+    // Where the Python computer says what went wrong before the tool was reached.
+    let message = message.or_else(|| answer.pointer("/structuredContent/error")?.as_str());
+    let words =
+        if texts.is_empty() { message.unwrap_or_default().to_owned() } else { texts.join("\n") };
+    words.chars().take(REASON_CHARS).collect()
+}
+
+/// A kind's texts use some facts bare: whoever left them out, we know them or say so.
+fn complete(mut fault: Fault, about: &AnswerContext<'_>) -> Fault {
+    for fact in fault.row().always {
+        if fault.detail().get(*fact).is_some() {
+            continue;
+        }
+        let known = match fact {
+            Fact::ToolName => about.tool,
+            Fact::Computer => about.computer,
+            _ => "",
+        };
+        let known = if known.is_empty() { "unknown" } else { known };
+        fault = match fact.shape() {
+            budao_core::fault::Shape::Number => fault.with(*fact, 0),
+            budao_core::fault::Shape::List => fault.with(*fact, vec![known.to_owned()]),
+            _ => fault.with(*fact, known.to_owned()),
+        };
+    }
+    debug_assert!(!text::summary(&fault).is_empty());
+    fault
+}
+
+/// Where it passed: what the other side said, else the computer that answered.
+fn hops<'a>(details: &'a Value, about: &AnswerContext<'a>) -> Vec<(&'static str, String)> {
+    let told = details.get("hops").and_then(Value::as_array).into_iter().flatten();
+    let told: Vec<(&'static str, String)> = told
+        .filter_map(|hop| {
+            let role = hop.get("role")?.as_str()?;
+            let role =
+                ["mcp_server", "computer", "server"].into_iter().find(|known| *known == role)?;
+            Some((role, hop.get("name")?.as_str()?.to_owned()))
+        })
+        .collect();
+    if told.is_empty() && !about.computer.is_empty() {
+        return vec![("computer", about.computer.to_owned())];
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::wire::{Dialect, error::result, trace_of};
+
+    const ABOUT: AnswerContext<'_> = AnswerContext { computer: "pc", tool: "t", agent: "bot" };
+
+    fn read(answer: &Value) -> Fault {
+        fault_of(answer, Operation::ToolCall, &ABOUT).unwrap()
+    }
+
+    #[test]
+    fn every_kind_survives_the_wire_in_both_dialects() {
+        for kind in Kind::VARIANTS {
+            let sent =
+                complete(Fault::new(*kind, Operation::ToolCall), &ABOUT).with_trace(trace_of("r"));
+            for dialect in [Dialect::V04, Dialect::V02] {
+                let read = read(&result(&sent, dialect));
+                assert_eq!(read.kind(), *kind, "{dialect:?}");
+                assert_eq!(read.trace(), sent.trace());
+                for (fact, _) in sent.detail().iter() {
+                    assert!(read.detail().get(fact).is_some(), "{kind} {fact:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_strangers_error_is_known_by_its_number() {
+        let flat = json!({ "code": 404, "message": "nope", "details": { "computer_name": "pc" } });
+        assert_eq!(read(&flat).kind(), Kind::ComputerNotFound);
+        let auth = json!({ "content": [], "isError": true, "meta": { "error_code": 4006, "mcp_server": "m" } });
+        assert_eq!(read(&auth).kind(), Kind::UpstreamSignInNeeded);
+        let late = json!({ "content": [], "isError": true, "meta": { "a2c_timeout": true } });
+        assert_eq!(read(&late).kind(), Kind::DeadlinePassed);
+        let gone = json!({ "content": [], "isError": true, "meta": { "a2c_cancelled": true } });
+        assert_eq!(read(&gone).kind(), Kind::Cancelled);
+        assert_eq!(read(&json!({ "code": 500, "message": "x" })).kind(), Kind::PeerFailed);
+        let python = json!({ "content": [], "isError": true, "structuredContent": { "error": "no such tool" } });
+        assert_eq!(read(&python).detail().text(Fact::Reason), Some("no such tool"));
+        assert_eq!(read(&json!({ "code": 9999 })).kind(), Kind::PeerFailed);
+    }
+
+    #[test]
+    fn what_we_would_say_ourselves_is_not_kept_a_second_time() {
+        let full = Fault::new(Kind::RoomFull, Operation::JoinRoom).with(Fact::Room, "office");
+        let ours = crate::wire::error::flat(&full, Dialect::V04);
+        assert_eq!(read(&ours).causes(), &[] as &[String]);
+        let mut theirs = ours;
+        theirs["message"] = "Agent already in room".into();
+        assert_eq!(read(&theirs).causes(), ["Agent already in room"]);
+    }
+
+    #[test]
+    fn a_strangers_word_that_a_call_failed_does_not_say_that_it_did_not_begin() {
+        for code in [404, 408, 500] {
+            let flat = json!({ "code": code, "message": "no" });
+            for answer in [flat.clone(), json!({ "error": flat })] {
+                let fault = read(&answer);
+                assert!(fault.is_outcome_unknown() && !fault.repeat().retryable, "{code}");
+            }
+        }
+        let asked = fault_of(&json!({ "code": 404 }), Operation::DiscoverTools, &ABOUT).unwrap();
+        assert!(!asked.is_outcome_unknown(), "what only reads can be asked again");
+        let boast =
+            json!({ "code": 408, "details": { "safe_to_repeat": true, "outcome_unknown": true } });
+        assert!(!read(&boast).repeat().retryable, "a stranger is not believed to be harmless");
+        let told = Fault::new(Kind::RequestTimedOut, Operation::RelayCall);
+        for dialect in [Dialect::V04, Dialect::V02] {
+            assert!(!read(&result(&told, dialect)).is_outcome_unknown(), "our hub knows");
+            assert!(read(&result(&told.clone().unconfirmed(), dialect)).is_outcome_unknown());
+        }
+    }
+
+    #[test]
+    fn a_plain_failure_keeps_its_reason() {
+        let plain = json!({ "content": [{ "type": "text", "text": "disk is read-only" }], "isError": true });
+        let fault = read(&plain);
+        assert_eq!(fault.kind(), Kind::ToolSaidNo);
+        assert_eq!(fault.detail().text(Fact::Reason), Some("disk is read-only"));
+        let hops: Vec<_> = fault.hops().iter().map(|hop| (&*hop.role, hop.name.as_str())).collect();
+        assert_eq!(hops, [("computer", "pc"), ("agent", "bot")]);
+    }
+
+    #[test]
+    fn a_result_is_no_fault_and_rubbish_is() {
+        assert_eq!(fault_of(&json!({ "content": [] }), Operation::ToolCall, &ABOUT), None);
+        for bad in [json!(null), json!("x"), json!([])] {
+            let fault = checked(bad, Operation::ToolCall, &ABOUT).unwrap_err();
+            assert_eq!(fault.kind(), Kind::PeerFailed);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What the room hears when something of a server changes: its tools, its windows, its skills.
+//!
+//! One task follows each server until it is stopped. What comes together is told once.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use budao_mcp::{ResourceChange, ServerHandle, ServerState};
+use budao_socketio::Payload;
+use serde_json::json;
+use tokio::sync::broadcast::{
+    self,
+    error::{RecvError, TryRecvError},
+};
+
+use super::{
+    desktop::{self, LIMIT},
+    state::ComputerState,
+};
+use crate::{
+    membership::Membership,
+    wire::{Dialect, event::NotificationEvent},
+};
+
+/// Changes that come within this time are one.
+const TOGETHER: Duration = Duration::from_millis(100);
+
+/// Windows of a server that are followed.
+const FOLLOWED_MAX: usize = 64;
+
+/// Tells the room, if we are in one.
+pub(super) async fn tell(desk: &ComputerState, membership: &Membership, news: NotificationEvent) {
+    if membership.wanted().get().is_none() {
+        return;
+    }
+    let said = Payload::of(json!({ "computer": desk.config.place.name }));
+    if let Err(error) = membership.client().emit(news.into(), said).await {
+        tracing::debug!(%error, ?news, "the room could not be told");
+    }
+}
+
+/// What of a server was seen last.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct ServerSnapshot {
+    windows: BTreeSet<String>,
+    skills: BTreeSet<String>,
+    documents: BTreeSet<String>,
+}
+
+/// What a server's task wakes up for.
+enum WatchEvent {
+    ToolsChanged,
+    ResourcesChanged(Result<ResourceChange, RecvError>),
+    Stopped,
+}
+
+/// Follows a server until it is stopped.
+pub(super) async fn follow(
+    desk: Arc<ComputerState>,
+    membership: Membership,
+    server: Arc<ServerHandle>,
+) {
+    let (mut tools, mut resources) = (server.watch(), server.resource_changes());
+    let mut state = server.watch_state();
+    // Whoever stops or drops the server must not wait for us.
+    let server = {
+        let weak = Arc::downgrade(&server);
+        drop(server);
+        weak
+    };
+    let mut seen = look(&server).await.unwrap_or_default();
+    loop {
+        let woken = tokio::select! {
+            biased;
+            changed = tools.changed() => {
+                changed.map_or(WatchEvent::Stopped, |()| WatchEvent::ToolsChanged)
+            }
+            news = resources.recv() => match news {
+                Err(RecvError::Closed) => WatchEvent::Stopped,
+                news => WatchEvent::ResourcesChanged(news),
+            },
+            _ = state.wait_for(|state| *state == ServerState::Stopped) => WatchEvent::Stopped,
+        };
+        match woken {
+            WatchEvent::ToolsChanged => {
+                tell(&desk, &membership, NotificationEvent::UpdateTools).await
+            }
+            WatchEvent::ResourcesChanged(first) => {
+                desk.world.clock.sleep(TOGETHER).await;
+                let news = all(first, &mut resources);
+                let before = seen;
+                seen = if news.contains(&ResourceChange::Listed) {
+                    look(&server).await.unwrap_or_default()
+                } else {
+                    before.clone()
+                };
+                spread(&desk, &membership, &before, &seen, &news).await;
+            }
+            WatchEvent::Stopped => {
+                return spread(&desk, &membership, &seen, &ServerSnapshot::default(), &[]).await;
+            }
+        }
+    }
+}
+
+/// Everything that has come meanwhile.
+fn all(
+    first: Result<ResourceChange, RecvError>,
+    more: &mut broadcast::Receiver<ResourceChange>,
+) -> Vec<ResourceChange> {
+    let mut news = vec![first.unwrap_or(ResourceChange::Listed)];
+    loop {
+        match more.try_recv() {
+            Ok(more) => news.push(more),
+            Err(TryRecvError::Lagged(_)) => news.push(ResourceChange::Listed),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => return news,
+        }
+    }
+}
+
+/// Tells the room what is not as it was.
+async fn spread(
+    desk: &ComputerState,
+    membership: &Membership,
+    before: &ServerSnapshot,
+    now: &ServerSnapshot,
+    news: &[ResourceChange],
+) {
+    let is_touched = |scheme: &str| {
+        let is_of = |it: &ResourceChange| matches!(it, ResourceChange::Updated(uri) if uri.starts_with(scheme));
+        news.iter().any(is_of)
+    };
+    if now.windows != before.windows || is_touched("window://") {
+        tell(desk, membership, NotificationEvent::UpdateDesktop).await;
+    }
+    if now.skills != before.skills || is_touched("skill://") {
+        tell(desk, membership, NotificationEvent::UpdateSkills).await;
+    }
+    let has_documents = desk.config.place.dialect == Dialect::V02;
+    if has_documents && (now.documents != before.documents || is_touched("dpe://")) {
+        tell(desk, membership, NotificationEvent::UpdateFinder).await;
+    }
+}
+
+/// Looks what there is now, and asks to hear of changes. Nothing if the server is not there.
+async fn look(server: &Weak<ServerHandle>) -> Option<ServerSnapshot> {
+    let server = server.upgrade()?;
+    let windows = desktop::addresses(&server).await.ok()?;
+    let skills = desktop::listed(&server, "skill://").await.ok()?;
+    for uri in windows.iter().take(FOLLOWED_MAX) {
+        if let Err(fault) = server.follow_resource(uri, LIMIT).await {
+            tracing::debug!(uri, %fault, "a window cannot be followed");
+        }
+    }
+    let documents = desktop::listed(&server, "dpe://").await.ok()?;
+    let documents: BTreeSet<String> = documents.iter().map(|it| it["uri"].to_string()).collect();
+    for uri in documents.iter().take(FOLLOWED_MAX) {
+        let followed = server.follow_resource(uri.trim_matches('"'), LIMIT).await;
+        if let Err(fault) = followed {
+            tracing::debug!(uri, %fault, "a document cannot be followed");
+        }
+    }
+    let skills = skills.iter().map(|it| format!("{} {}", it["uri"], it["_meta"]));
+    Some(ServerSnapshot { windows, skills: skills.collect(), documents })
+}

@@ -1,0 +1,326 @@
+//! The MCP servers of a computer, and the one table by which their tools are listed and called.
+//!
+//! Servers come and go while the computer runs. Whoever looks gets what is there at that moment; nobody waits for
+//! a server while the table is locked.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use budao_core::{
+    fault::{Fact, Fault, Kind, Operation},
+    limits::Limits,
+    world::World,
+};
+use budao_mcp::{ServerHandle, ServerState};
+use budao_tools::Tool;
+use serde_json::{Value, json};
+
+use super::{
+    inputs::{self, ValueSource},
+    settings::{McpServer, Settings, ToolMeta},
+    skills::SkillSource,
+};
+use crate::wire::identity::exposed_name;
+
+/// The servers of a computer.
+#[derive(Debug)]
+pub(super) struct ToolServers {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    settings: Settings,
+    /// Those that run or should, by their ids.
+    running: Vec<RunningServer>,
+    /// Values that must never be told.
+    secrets: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct RunningServer {
+    bundle_id: String,
+    server: Result<Arc<ServerHandle>, Fault>,
+}
+
+/// A tool that can be called.
+#[derive(Clone, Debug)]
+pub(super) struct OfferedTool {
+    pub(super) exposed: String,
+    pub(super) bundle_id: String,
+    pub(super) called: String,
+    pub(super) meta: ToolMeta,
+    pub(super) tool: Arc<dyn Tool>,
+}
+
+impl ToolServers {
+    pub(super) fn new(settings: Settings) -> Self {
+        let table = Table { settings, running: Vec::new(), secrets: Vec::new() };
+        Self { table: Mutex::new(table) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ids of the servers that are to be started.
+    pub(super) fn enabled(&self) -> Vec<String> {
+        let table = self.lock();
+        let enabled = table.settings.servers.iter().filter(|server| !server.described.disabled);
+        enabled.map(|server| server.bundle_id.clone()).collect()
+    }
+
+    /// Starts a server and does not wait for it. One that runs is tried again at once if it is down.
+    ///
+    /// # Errors
+    /// If there is no such server, or it can never work like this.
+    pub(super) async fn start(
+        &self,
+        bundle_id: &str,
+        values: &dyn ValueSource,
+        world: &World,
+        limits: &Arc<Limits>,
+    ) -> Result<Arc<ServerHandle>, Fault> {
+        let (settings, known) = {
+            let table = self.lock();
+            let known = table.settings.server(bundle_id).cloned();
+            (table.settings.clone(), known.ok_or_else(|| unknown(bundle_id))?)
+        };
+        if let Some(server) = self.server(bundle_id) {
+            server.restart();
+            return Ok(server);
+        }
+        let resolved = inputs::resolve(&settings, &known, values).await;
+        let opened = match resolved {
+            Ok(resolved) => {
+                self.lock().secrets.extend(resolved.secrets);
+                ServerHandle::open(resolved.config, world, limits).map(Arc::new)
+            }
+            Err(fault) => Err(fault),
+        };
+        let mut table = self.lock();
+        table.running.retain(|running| running.bundle_id != bundle_id);
+        let server = opened.clone();
+        table.running.push(RunningServer { bundle_id: bundle_id.to_owned(), server });
+        opened
+    }
+
+    /// Ends a server; it stays in the settings.
+    ///
+    /// # Errors
+    /// If there is no such server.
+    pub(super) async fn stop(&self, bundle_id: &str) -> Result<(), Fault> {
+        let stopped = {
+            let mut table = self.lock();
+            if table.settings.server(bundle_id).is_none() {
+                return Err(unknown(bundle_id));
+            }
+            let found = table.running.iter().position(|running| running.bundle_id == bundle_id);
+            found.map(|index| table.running.remove(index))
+        };
+        if let Some(RunningServer { server: Ok(server), .. }) = stopped {
+            server.shutdown().await;
+        }
+        Ok(())
+    }
+
+    /// Adds a server to the settings, in the place of one of the same id, which must have been stopped.
+    ///
+    /// # Errors
+    /// If it cannot work.
+    pub(super) fn add(&self, raw: &Value) -> Result<String, Fault> {
+        self.lock().settings.put(raw)
+    }
+
+    /// Takes a server out of the settings; it must have been stopped.
+    pub(super) fn remove(&self, bundle_id: &str) {
+        self.lock().settings.servers.retain(|server| server.bundle_id != bundle_id);
+    }
+
+    /// What an agent may see of the settings.
+    pub(super) fn shown(&self) -> Value {
+        self.lock().settings.shown()
+    }
+
+    pub(super) fn secrets(&self) -> Vec<String> {
+        self.lock().secrets.clone()
+    }
+
+    /// A server that runs or tries to.
+    pub(super) fn server(&self, bundle_id: &str) -> Option<Arc<ServerHandle>> {
+        let table = self.lock();
+        let running = table.running.iter().find(|running| running.bundle_id == bundle_id)?;
+        running.server.as_ref().ok().cloned()
+    }
+
+    /// All that run or try to, in their order.
+    pub(super) fn servers(&self) -> Vec<(String, Arc<ServerHandle>)> {
+        let table = self.lock();
+        let running = table.running.iter();
+        running
+            .filter_map(|it| Some((it.bundle_id.clone(), it.server.as_ref().ok()?.clone())))
+            .collect()
+    }
+
+    /// The servers that may have skills.
+    pub(super) fn sources(&self) -> Vec<SkillSource> {
+        let is_local = |id: &str| {
+            self.lock().settings.server(id).is_some_and(|it| it.described.transport == "stdio")
+        };
+        let servers = self.servers().into_iter();
+        servers
+            .map(|(bundle_id, server)| SkillSource {
+                is_local: is_local(&bundle_id),
+                bundle_id,
+                server,
+            })
+            .collect()
+    }
+
+    /// What each server is up to, for the operator. Those that are not to run are stopped.
+    pub(super) fn states(&self) -> Vec<(String, ServerState)> {
+        let table = self.lock();
+        let state = |id: &str| match table.running.iter().find(|it| it.bundle_id == id) {
+            Some(RunningServer { server: Ok(server), .. }) => server.state(),
+            Some(RunningServer { server: Err(fault), .. }) => {
+                ServerState::Down { fault: fault.clone(), again_in: None }
+            }
+            None => ServerState::Stopped,
+        };
+        let servers = table.settings.servers.iter();
+        servers.map(|it| (it.bundle_id.clone(), state(&it.bundle_id))).collect()
+    }
+
+    /// Every tool there is, and whether it is forbidden.
+    fn all(&self) -> Vec<(OfferedTool, bool)> {
+        let table = self.lock();
+        let mut all: Vec<(OfferedTool, bool)> = Vec::new();
+        for known in &table.settings.servers {
+            let running = table.running.iter().find(|it| it.bundle_id == known.bundle_id);
+            let Some(RunningServer { server: Ok(server), .. }) = running else { continue };
+            let McpServer { bundle_id, described, .. } = known;
+            for (called, tool) in server.named_tools() {
+                let meta = described.meta_of(&called);
+                let exposed = exposed_name(bundle_id, meta.alias.as_deref().unwrap_or(&called));
+                let own = exposed_name(bundle_id, &called);
+                let is_named = |name: &String| *name == called || *name == exposed || *name == own;
+                let is_forbidden = described.forbidden_tools.iter().any(is_named);
+                if all.iter().any(|(other, _)| other.exposed == exposed) {
+                    tracing::warn!(tool = exposed, "two tools have this name; the first is kept");
+                    continue;
+                }
+                let bundle_id = bundle_id.clone();
+                all.push((OfferedTool { exposed, bundle_id, called, meta, tool }, is_forbidden));
+            }
+        }
+        all
+    }
+
+    /// The tools that are offered, as an agent sees them.
+    pub(super) fn listed(&self) -> Vec<Value> {
+        let offered = self.all().into_iter().filter(|(_, is_forbidden)| !is_forbidden);
+        offered.map(|(offered, _)| shown(&offered)).collect()
+    }
+
+    /// The tool of this name.
+    ///
+    /// # Errors
+    /// If there is none, it is forbidden, or its server is not there.
+    pub(super) fn find(&self, exposed: &str) -> Result<OfferedTool, Fault> {
+        let new =
+            |kind| Fault::new(kind, Operation::ToolCall).with(Fact::ToolName, exposed.to_owned());
+        let all = self.all();
+        match all.iter().find(|(offered, _)| offered.exposed == exposed) {
+            Some((offered, false)) => return Ok(offered.clone()),
+            Some((offered, true)) => {
+                return Err(
+                    new(Kind::ToolDisabled).with(Fact::McpServer, offered.bundle_id.clone())
+                );
+            }
+            None => {}
+        }
+        if let Some(fault) = self.absent(exposed) {
+            return Err(fault.with(Fact::ToolName, exposed.to_owned()));
+        }
+        let mut names: Vec<String> =
+            all.into_iter().filter(|(_, no)| !no).map(|(offered, _)| offered.exposed).collect();
+        names.truncate(20);
+        let fault = new(Kind::UnknownTool);
+        Err(if names.is_empty() { fault } else { fault.with(Fact::Allowed, names) })
+    }
+
+    /// Why the server a tool's name begins with is not there, if it is not.
+    fn absent(&self, exposed: &str) -> Option<Fault> {
+        let table = self.lock();
+        let owner = table.settings.servers.iter().find(|server| {
+            exposed.strip_prefix(&server.bundle_id).is_some_and(|rest| rest.starts_with("__"))
+        })?;
+        let id = owner.bundle_id.clone();
+        if owner.described.disabled {
+            let fault = Fault::new(Kind::ToolDisabled, Operation::ToolCall);
+            return Some(fault.with(Fact::McpServer, id));
+        }
+        let running = table.running.iter().find(|running| running.bundle_id == id);
+        let state = match running {
+            Some(RunningServer { server: Ok(server), .. }) => server.state(),
+            Some(RunningServer { server: Err(fault), .. }) => {
+                ServerState::Down { fault: fault.clone(), again_in: None }
+            }
+            None => ServerState::Stopped,
+        };
+        let why = match state {
+            ServerState::Ready { .. } => return None,
+            ServerState::Starting => "it is still starting",
+            // Whoever knows that a sign-in is missing must not be told that something is broken.
+            ServerState::Down { fault, .. } if is_sign_in(&fault) => return Some(fault),
+            ServerState::Down { again_in: None, .. } => "it could not be started",
+            ServerState::Down { .. } => "it is down and being started again",
+            ServerState::Stopped => "it was stopped",
+        };
+        let fault = Fault::new(Kind::McpServerFailed, Operation::ToolCall);
+        let fault = fault.with(Fact::McpServer, id.clone()).with(Fact::Reason, why);
+        Some(fault.via("mcp_server", id))
+    }
+
+    /// The server of this id, for a question about it.
+    ///
+    /// # Errors
+    /// If there is none, or it does not run.
+    pub(super) fn running_server(&self, bundle_id: &str) -> Result<Arc<ServerHandle>, Fault> {
+        let server = self.server(bundle_id).ok_or_else(|| unknown(bundle_id))?;
+        match server.state() {
+            ServerState::Down { fault, .. } if is_sign_in(&fault) => Err(fault),
+            ServerState::Down { fault, .. } => {
+                Err(unknown(bundle_id).with_cause(fault.to_string()))
+            }
+            _ => Ok(server),
+        }
+    }
+
+    pub(super) async fn shutdown(&self) {
+        let servers = self.servers();
+        futures::future::join_all(servers.iter().map(|(_, server)| server.shutdown())).await;
+    }
+}
+
+/// Is it a fault of signing in somewhere else?
+pub(super) fn is_sign_in(fault: &Fault) -> bool {
+    matches!(fault.kind(), Kind::UpstreamSignInNeeded | Kind::UpstreamSignInRefused)
+}
+
+fn unknown(bundle_id: &str) -> Fault {
+    Fault::new(Kind::McpServerNotFound, Operation::RelayCall)
+        .with(Fact::McpServer, bundle_id.to_owned())
+}
+
+fn shown(offered: &OfferedTool) -> Value {
+    let spec = offered.tool.spec();
+    let mut shown = json!({
+        "name": offered.exposed, "bundle_id": offered.bundle_id,
+        "description": &*spec.description, "params_schema": &*spec.schema, "return_schema": null,
+    });
+    if offered.meta != ToolMeta::default() {
+        let text = serde_json::to_string(&offered.meta).unwrap_or_default();
+        shown["meta"] = json!({ "a2c_tool_meta": text });
+    }
+    shown
+}

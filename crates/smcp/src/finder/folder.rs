@@ -1,0 +1,289 @@
+//! The documents of a folder. Nothing outside of it can be reached, whatever a name or a link says.
+//!
+//! A file is read when somebody asks for it, and again when it has changed; what was read last is kept.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use budao_core::fault::{Fact, Fault, Kind, Operation};
+use cap_std::{ambient_authority, fs::Dir};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    element::{Content, short},
+    read::{self, FileType, ParsedDocument},
+    uri::escaped,
+};
+
+/// Bounds of a folder.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Documents; others are left out.
+    pub documents_max: usize,
+    /// Folders within folders.
+    pub depth_max: usize,
+    /// Bytes of a document.
+    pub bytes_max: u64,
+    /// Documents kept as they were read.
+    pub kept_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { documents_max: 1000, depth_max: 8, bytes_max: 16 << 20, kept_max: 8 }
+    }
+}
+
+/// A folder of documents.
+#[derive(Debug)]
+pub struct DocumentFolder {
+    host: String,
+    root: PathBuf,
+    dir: Dir,
+    limits: Limits,
+    kept: Mutex<FolderCache>,
+}
+
+/// What was read before.
+#[derive(Debug, Default)]
+struct FolderCache {
+    /// What a list says of a document, by its path; as long as the file is the same.
+    summaries: BTreeMap<String, (Stamp, Summary)>,
+    recent: VecDeque<(String, Stamp, Arc<ParsedDocument>)>,
+}
+
+/// A file as it was: another size or time is another file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Stamp {
+    bytes: u64,
+    modified: Option<SystemTime>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Summary {
+    title: Option<String>,
+    keywords: Vec<String>,
+    summary: Option<String>,
+    pages: usize,
+}
+
+/// A file on the shelf.
+#[derive(Clone, Debug)]
+pub struct DocumentFile {
+    /// What it is called in an address.
+    pub reference: String,
+    /// Below the folder.
+    path: String,
+    sort: FileType,
+    stamp: Stamp,
+}
+
+impl DocumentFolder {
+    /// A folder, under a host's name.
+    ///
+    /// # Errors
+    /// If there is no such folder.
+    pub fn open(host: &str, folder: &Path, limits: Limits) -> Result<Self, Fault> {
+        let missing = |error: &std::io::Error| {
+            Fault::new(Kind::FileNotFound, Operation::LoadConfig)
+                .with(Fact::Path, folder.display().to_string())
+                .caused_by(error)
+        };
+        let root = std::fs::canonicalize(folder).map_err(|error| missing(&error))?;
+        let dir =
+            Dir::open_ambient_dir(&root, ambient_authority()).map_err(|error| missing(&error))?;
+        Ok(Self { host: host.to_owned(), root, dir, limits, kept: Mutex::default() })
+    }
+
+    /// Its name in addresses.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn lock_cache(&self) -> MutexGuard<'_, FolderCache> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything that can be read, by its path. Links are not followed, hidden files are left alone.
+    #[must_use]
+    pub fn items(&self) -> Vec<DocumentFile> {
+        let mut items = Vec::new();
+        let mut folders = VecDeque::from([(String::new(), 0)]);
+        while let Some((folder, depth)) = folders.pop_front() {
+            let here = if folder.is_empty() { "." } else { folder.as_str() };
+            let Ok(entries) = self.dir.read_dir(here) else { continue };
+            for entry in entries.flatten() {
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                let Ok(sort) = entry.file_type() else { continue };
+                if name.starts_with('.') {
+                    continue;
+                }
+                let path =
+                    if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+                if sort.is_dir() && depth < self.limits.depth_max {
+                    folders.push_back((path, depth + 1));
+                } else if sort.is_file()
+                    && items.len() < self.limits.documents_max
+                    && let Some(sort) = FileType::of(&name)
+                    && let Ok(metadata) = entry.metadata()
+                {
+                    let modified =
+                        metadata.modified().ok().map(cap_std::time::SystemTime::into_std);
+                    let stamp = Stamp { bytes: metadata.len(), modified };
+                    items.push(DocumentFile { reference: reference(&path), path, sort, stamp });
+                }
+            }
+        }
+        items.sort_by(|a, b| a.path.cmp(&b.path));
+        items
+    }
+
+    /// A number that is another one when a document came, went or changed.
+    #[must_use]
+    pub fn state(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+        let mut hasher = DefaultHasher::new();
+        for item in self.items() {
+            (item.path, item.stamp).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// The document of this name.
+    ///
+    /// # Errors
+    /// 4201 with the nearest names.
+    pub fn find(&self, reference: &str) -> Result<DocumentFile, Fault> {
+        let mut items = self.items();
+        if let Some(index) = items.iter().position(|item| item.reference == reference) {
+            return Ok(items.swap_remove(index));
+        }
+        let names: Vec<&str> = items.iter().map(|item| item.reference.as_str()).collect();
+        Err(super::not_found(reference, &names))
+    }
+
+    /// What a document says.
+    ///
+    /// # Errors
+    /// If it is gone, too large, or not what its name says.
+    pub fn read_document(&self, item: &DocumentFile) -> Result<Arc<ParsedDocument>, Fault> {
+        let kept = self.lock_cache().recent.iter().find_map(|(path, stamp, said)| {
+            (*path == item.path && *stamp == item.stamp).then(|| Arc::clone(said))
+        });
+        if let Some(said) = kept {
+            return Ok(said);
+        }
+        let said = Arc::new(self.read(item)?);
+        let mut kept = self.lock_cache();
+        kept.recent.retain(|(path, ..)| *path != item.path);
+        kept.recent.push_back((item.path.clone(), item.stamp, Arc::clone(&said)));
+        while kept.recent.len() > self.limits.kept_max {
+            kept.recent.pop_front();
+        }
+        Ok(said)
+    }
+
+    fn read(&self, item: &DocumentFile) -> Result<ParsedDocument, Fault> {
+        use std::io::Read as _;
+        let gone = |error: &std::io::Error| super::not_found(&item.reference, &[]).caused_by(error);
+        let limit = self.limits.bytes_max;
+        let file = self.dir.open(&item.path).map_err(|error| gone(&error))?;
+        let mut bytes = Vec::new();
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| gone(&error))?;
+        if bytes.len() as u64 > limit {
+            let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+            return Err(Fault::new(Kind::OutputTooLarge, Operation::ReadDocument)
+                .with(Fact::Limit, number(limit))
+                .with(Fact::Actual, number(item.stamp.bytes))
+                .with(Fact::ToolName, item.path.clone()));
+        }
+        read::read(item.sort, &bytes).map_err(|reason| {
+            Fault::new(Kind::FileNotText, Operation::ReadDocument)
+                .with(Fact::Path, item.path.clone())
+                .with_cause(reason)
+        })
+    }
+
+    /// What a list says of a document. One that cannot be read is in the list without pages.
+    #[must_use]
+    pub fn summary(&self, item: &DocumentFile) -> Value {
+        let kept = self.lock_cache().summaries.get(&item.path).cloned();
+        let summary = match kept {
+            Some((stamp, summary)) if stamp == item.stamp => summary,
+            _ => {
+                let summary = self
+                    .read_document(item)
+                    .map_or_else(|_| Summary::default(), |said| summarise(&said));
+                let mut kept = self.lock_cache();
+                if kept.summaries.len() >= self.limits.documents_max * 2 {
+                    kept.summaries.clear();
+                }
+                kept.summaries.insert(item.path.clone(), (item.stamp, summary.clone()));
+                summary
+            }
+        };
+        let name = item.path.rsplit('/').next().unwrap_or(&item.path);
+        let title = summary.title.unwrap_or_else(|| name.to_owned());
+        let mut shown = json!({
+            "doc_ref": item.reference,
+            "uri": format!("dpe://{}/{}", self.host, escaped(&item.reference)),
+            "file_uri": file_uri(&self.root, &item.path),
+            "file_type": <&str>::from(item.sort),
+            "title": title,
+            "page_count": summary.pages,
+            "keywords": summary.keywords,
+            "server": self.host,
+        });
+        if let Some(text) = summary.summary {
+            shown["summary"] = text.into();
+        }
+        if let Some(modified) = item.stamp.modified {
+            shown["last_modified"] = super::rfc3339(modified).into();
+        }
+        shown
+    }
+}
+
+fn summarise(said: &ParsedDocument) -> Summary {
+    let first =
+        said.pages.iter().flat_map(|page| &page.elements).find_map(|element| {
+            match &element.content {
+                Content::Text(text) => Some(short(text)),
+                _ => None,
+            }
+        });
+    Summary {
+        title: said.title.clone(),
+        keywords: said.keywords.clone(),
+        summary: first,
+        pages: said.pages.len(),
+    }
+}
+
+/// A short name that stays the same: what is readable of the file's, and a digest of where it is.
+fn reference(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let plain: String = stem
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .take(32)
+        .collect();
+    let plain = plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
+    let digest = Sha256::digest(path.as_bytes());
+    let digest: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    if plain.is_empty() { format!("doc-{digest}") } else { format!("{plain}-{digest}") }
+}
+
+/// `file:` and the path below the folder's own name: where the folder itself is, is nobody's business.
+fn file_uri(root: &Path, path: &str) -> String {
+    let folder = root.file_name().and_then(|name| name.to_str()).unwrap_or("documents");
+    let parts = std::iter::once(folder).chain(path.split('/')).map(escaped);
+    format!("file:///{}", parts.collect::<Vec<_>>().join("/"))
+}

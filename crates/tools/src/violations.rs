@@ -1,0 +1,288 @@
+//! What a validator found, as a flat list of places with one broken rule each.
+//!
+//! Where a schema offers alternatives, the validator reports what is wrong with every one of them. Here
+//! only the closest alternative speaks: the one that was most likely meant.
+
+use jsonschema::{
+    JsonType, ValidationError, Validator,
+    error::{TypeKind, ValidationErrorKind},
+};
+use serde_json::Value;
+
+use crate::schema;
+
+/// Alternatives inside alternatives are looked into this deep.
+const ALTERNATIVES_DEEP: usize = 6;
+
+/// One place that does not fit.
+#[derive(Debug, Clone)]
+pub(crate) struct SchemaViolation {
+    /// Where in the arguments.
+    pub(crate) pointer: String,
+    /// Where in the schema, the keyword included.
+    pub(crate) schema: String,
+    pub(crate) rule: ViolatedRule,
+    /// Is another alternative just as close, and wrong elsewhere? Then nobody can say which one was meant.
+    pub(crate) is_tied: bool,
+}
+
+/// The rule that is broken there.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ViolatedRule {
+    /// Wrong type; these fit.
+    Type(Vec<JsonType>),
+    /// This key is missing.
+    Required(String),
+    /// These keys are not known.
+    Unknown(Vec<String>),
+    /// None of these values.
+    Enum(Vec<Value>),
+    /// Neither of these types nor of these values.
+    Either(Vec<JsonType>, Vec<Value>),
+    /// Any other rule: its keyword and what it asks, in words.
+    Other(&'static str, String),
+}
+
+/// Every place where the value does not fit.
+pub(crate) fn leaves(root: &Value, validator: &Validator, value: &Value) -> Vec<SchemaViolation> {
+    let mut found = Vec::new();
+    for error in validator.iter_errors(value) {
+        flatten(root, &error, 0, &mut found);
+    }
+    found
+}
+
+fn flatten(
+    root: &Value,
+    error: &ValidationError<'_>,
+    deep: usize,
+    found: &mut Vec<SchemaViolation>,
+) {
+    use ValidationErrorKind as K;
+    match error.kind() {
+        K::AnyOf { context } | K::OneOfNotValid { context } if deep < ALTERNATIVES_DEEP => {
+            alternatives(root, error, context, deep, found);
+        }
+        kind => found.push(leaf(error, rule(kind))),
+    }
+}
+
+fn leaf(error: &ValidationError<'_>, rule: ViolatedRule) -> SchemaViolation {
+    SchemaViolation {
+        pointer: error.instance_path().as_str().to_owned(),
+        schema: error.schema_path().as_str().to_owned(),
+        rule,
+        is_tied: false,
+    }
+}
+
+/// Lets the closest alternative speak. When none is closer than the others, says what would fit.
+fn alternatives(
+    root: &Value,
+    error: &ValidationError<'_>,
+    branches: &[Vec<ValidationError<'static>>],
+    deep: usize,
+    found: &mut Vec<SchemaViolation>,
+) {
+    let here = error.instance_path().as_str();
+    let mut types = Vec::new();
+    let mut values = Vec::new();
+    let mut rest: Vec<(Distance, Vec<SchemaViolation>)> = Vec::new();
+    for (index, branch) in branches.iter().enumerate() {
+        let mut leaves = Vec::new();
+        branch.iter().for_each(|error| flatten(root, error, deep + 1, &mut leaves));
+        match wrong_from_the_start(&leaves, here) {
+            Some(ViolatedRule::Type(more)) => types.extend(more.iter().copied()),
+            Some(ViolatedRule::Enum(more)) => values.extend(more.iter().cloned()),
+            Some(ViolatedRule::Either(more, others)) => {
+                types.extend(more.iter().copied());
+                values.extend(others.iter().cloned());
+            }
+            _ => {
+                let strangers = strangers(root, error, index);
+                rest.push((distance(&leaves, here, strangers), leaves));
+            }
+        }
+    }
+    types.sort_unstable();
+    types.dedup();
+    // The first of the closest: authors put the usual alternative first.
+    let closest = rest.iter().map(|(distance, _)| *distance).min();
+    match closest {
+        Some(closest) if closest.0 > 0 => found.extend(other_tag(rest, here)),
+        Some(closest) => found.extend(nearest(rest, closest)),
+        None => found.push(leaf(
+            error,
+            match (types.is_empty(), values.is_empty()) {
+                (true, true) => rule(error.kind()),
+                (true, false) => ViolatedRule::Enum(values),
+                (false, true) => ViolatedRule::Type(types),
+                (false, false) => ViolatedRule::Either(types, values),
+            },
+        )),
+    }
+}
+
+/// What is wrong with the first of the closest alternatives.
+fn nearest(rest: Vec<(Distance, Vec<SchemaViolation>)>, closest: Distance) -> Vec<SchemaViolation> {
+    let mut all = rest.into_iter().filter(|it| it.0 == closest).map(|it| it.1);
+    let mut first = all.next().unwrap_or_default();
+    let same = |other: &[SchemaViolation]| {
+        let pairs = first.iter().zip(other);
+        first.len() == other.len()
+            && pairs.into_iter().all(|(a, b)| a.pointer == b.pointer && a.rule == b.rule)
+    };
+    if !all.all(|other| same(&other)) {
+        first.iter_mut().for_each(|leaf| leaf.is_tied = true);
+    }
+    first
+}
+
+/// Keys that were sent and that an alternative does not name.
+fn strangers(root: &Value, error: &ValidationError<'_>, index: usize) -> usize {
+    let branch = root.pointer(error.schema_path().as_str()).and_then(|all| all.get(index));
+    let named =
+        branch.map(|branch| schema::resolve(root, branch)).and_then(|it| it.get("properties"));
+    match (named, error.instance().as_object()) {
+        (Some(named), Some(sent)) => sent.keys().filter(|key| named.get(key).is_none()).count(),
+        _ => 0,
+    }
+}
+
+/// No alternative has the tag that came: all the tags there are, at its place.
+fn other_tag(mut rest: Vec<(Distance, Vec<SchemaViolation>)>, here: &str) -> Vec<SchemaViolation> {
+    // The alternative that fits best apart from its tag comes first, and so does its tag.
+    rest.sort_by_key(|((_, keys, places), _)| (*keys, *places));
+    let is_tag = |leaf: &SchemaViolation| {
+        matches!(&leaf.rule, ViolatedRule::Enum(values) if values.len() == 1)
+            && is_child(&leaf.pointer, here)
+    };
+    let mut tags =
+        rest.into_iter().filter_map(|(_, leaves)| leaves.into_iter().find(|it| is_tag(it)));
+    let Some(mut first) = tags.next() else { return Vec::new() };
+    for other in tags {
+        if let (ViolatedRule::Enum(all), ViolatedRule::Enum(more)) = (&mut first.rule, &other.rule)
+            && other.pointer == first.pointer
+        {
+            all.extend(more.iter().filter(|tag| !all.contains(tag)).cloned().collect::<Vec<_>>());
+        }
+    }
+    vec![first]
+}
+
+/// The rule that shuts an alternative out: it is about the whole value, not about a part of it.
+fn wrong_from_the_start<'a>(leaves: &'a [SchemaViolation], here: &str) -> Option<&'a ViolatedRule> {
+    leaves
+        .iter()
+        .find(|leaf| {
+            leaf.pointer == here
+                && matches!(
+                    leaf.rule,
+                    ViolatedRule::Type(_) | ViolatedRule::Enum(_) | ViolatedRule::Either(..)
+                )
+        })
+        .map(|leaf| &leaf.rule)
+}
+
+/// How far a value is from an alternative, smaller is closer: a tag that names another one first, then keys that were sent
+/// and belong elsewhere or are missing, then how many places are wrong.
+type Distance = (usize, usize, usize);
+
+fn distance(leaves: &[SchemaViolation], here: &str, strangers: usize) -> Distance {
+    let mut tags = 0;
+    let mut unknown = 0;
+    let mut missing = 0;
+    for leaf in leaves {
+        match &leaf.rule {
+            ViolatedRule::Enum(values) if values.len() == 1 && is_child(&leaf.pointer, here) => {
+                tags += 1
+            }
+            ViolatedRule::Unknown(keys) => unknown += keys.len(),
+            ViolatedRule::Required(_) => missing += 1,
+            ViolatedRule::Type(_)
+            | ViolatedRule::Enum(_)
+            | ViolatedRule::Either(..)
+            | ViolatedRule::Other(..) => {}
+        }
+    }
+    (tags, unknown.max(strangers) + missing, leaves.len())
+}
+
+fn is_child(pointer: &str, of: &str) -> bool {
+    pointer
+        .strip_prefix(of)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .is_some_and(|rest| !rest.contains('/'))
+}
+
+fn rule(kind: &ValidationErrorKind) -> ViolatedRule {
+    use ValidationErrorKind as K;
+    match kind {
+        K::Type { kind: TypeKind::Single(one) } => ViolatedRule::Type(vec![*one]),
+        K::Type { kind: TypeKind::Multiple(set) } => ViolatedRule::Type(set.iter().collect()),
+        K::Required { property } => ViolatedRule::Required(
+            property.as_str().map_or_else(|| property.to_string(), str::to_owned),
+        ),
+        K::AdditionalProperties { unexpected } | K::UnevaluatedProperties { unexpected } => {
+            ViolatedRule::Unknown(unexpected.clone())
+        }
+        K::Enum { options } => ViolatedRule::Enum(options.as_array().cloned().unwrap_or_default()),
+        K::Constant { expected_value } => ViolatedRule::Enum(vec![(**expected_value).clone()]),
+        other => words(other),
+    }
+}
+
+fn words(kind: &ValidationErrorKind) -> ViolatedRule {
+    use ValidationErrorKind as K;
+    let (keyword, text) = match kind {
+        K::Minimum { limit } => ("minimum", format!("must be at least {limit}")),
+        K::Maximum { limit } => ("maximum", format!("must be at most {limit}")),
+        K::ExclusiveMinimum { limit } => ("exclusiveMinimum", format!("must be above {limit}")),
+        K::ExclusiveMaximum { limit } => ("exclusiveMaximum", format!("must be below {limit}")),
+        K::MultipleOf { multiple_of } => {
+            ("multipleOf", format!("must be a multiple of {multiple_of}"))
+        }
+        K::MinLength { limit } => ("minLength", at_least(*limit, "character")),
+        K::MaxLength { limit } => ("maxLength", at_most(*limit, "character")),
+        K::MinItems { limit } => ("minItems", at_least(*limit, "item")),
+        K::MaxItems { limit } => ("maxItems", at_most(*limit, "item")),
+        K::AdditionalItems { limit } => ("additionalItems", at_most(*limit as u64, "item")),
+        K::MinProperties { limit } => ("minProperties", at_least(*limit, "key")),
+        K::MaxProperties { limit } => ("maxProperties", at_most(*limit, "key")),
+        K::UniqueItems => ("uniqueItems", "items must not repeat".into()),
+        K::UnevaluatedItems { .. } => ("unevaluatedItems", "has items that are not allowed".into()),
+        K::Contains => ("contains", "must contain an item of the required form".into()),
+        K::Pattern { pattern } => ("pattern", format!("must match the pattern {pattern}")),
+        K::Format { format } => ("format", format!("must be of the format {format}")),
+        K::PropertyNames { error } => {
+            ("propertyNames", format!("has a key that is not allowed: {}", error.instance()))
+        }
+        K::FalseSchema => ("false", "must be left out".into()),
+        K::Not { schema } => ("not", format!("must not fit {}", crate::explain::short(schema))),
+        K::OneOfMultipleValid { .. } => {
+            ("oneOf", "fits more than one of the alternatives; only one may fit".into())
+        }
+        K::AnyOf { .. } => ("anyOf", "fits none of the alternatives".into()),
+        K::OneOfNotValid { .. } => ("oneOf", "fits none of the alternatives".into()),
+        K::ContentEncoding { content_encoding } => {
+            ("contentEncoding", format!("must be encoded as {content_encoding}"))
+        }
+        K::ContentMediaType { content_media_type } => {
+            ("contentMediaType", format!("must be {content_media_type}"))
+        }
+        _ => ("schema", "does not fit".into()),
+    };
+    ViolatedRule::Other(keyword, text)
+}
+
+fn at_least(limit: u64, what: &str) -> String {
+    format!("must have at least {limit} {what}{}", plural(limit))
+}
+
+fn at_most(limit: u64, what: &str) -> String {
+    format!("must have at most {limit} {what}{}", plural(limit))
+}
+
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}

@@ -1,0 +1,134 @@
+//! Programs of ours, built as `cargo xtask test` builds them: always of the whole workspace, so that every dependency has one
+//! set of features and nothing is compiled a second time. What is being built is said.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+use crate::{metadata::Metadata, process, repo};
+
+/// A program of the workspace.
+pub(crate) fn bin(name: &str) -> Result<Command> {
+    Ok(command(folder()?.join(name)))
+}
+
+/// The same, optimised.
+pub(crate) fn optimised(name: &str) -> Result<Command> {
+    let root = repo::root();
+    let built = process::cargo(&root)
+        .args(["build", "--locked", "--release", "--workspace", "--bin", name])
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(built.success(), "`{name}` could not be built");
+    Ok(command(Metadata::load(&root)?.target_directory.join("release").join(name)))
+}
+
+/// An example of the workspace.
+pub(crate) fn example(name: &str) -> Result<Command> {
+    Ok(command(folder()?.join("examples").join(name)))
+}
+
+/// One example alone, as the whole workspace would build it.
+pub(crate) fn only_example(name: &str) -> Result<PathBuf> {
+    let root = repo::root();
+    let mut cargo = process::cargo(&root);
+    cargo.args(["build", "--quiet", "--locked", "--workspace", "--example", name]);
+    process::run(&mut cargo, None)?;
+    Ok(Metadata::load(&root)?.target_directory.join("debug/examples").join(name))
+}
+
+fn command(program: PathBuf) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(repo::root());
+    command
+}
+
+/// Builds them all, which takes no time after the tests, and says where they are.
+fn folder() -> Result<PathBuf> {
+    let root = repo::root();
+    let mut cargo = process::cargo(&root);
+    cargo.args(["build", "--locked", "--workspace", "--bins", "--examples"]);
+    process::run(&mut cargo, None)?;
+    Ok(Metadata::load(&root)?.target_directory.join("debug"))
+}
+
+/// Which test program: its package and its name. No name is the library's own tests.
+pub(crate) type TestProgram = (&'static str, Option<&'static str>);
+
+/// Test programs that were built together.
+#[derive(Debug)]
+pub(crate) struct Tests(Vec<Artifact>);
+
+/// What cargo says of something it made.
+#[derive(Debug, Deserialize)]
+struct Artifact {
+    manifest_path: PathBuf,
+    target: Target,
+    profile: Profile,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// Builds these test programs, and the programs and examples that some of them start, in two goes.
+pub(crate) fn tests(wanted: impl IntoIterator<Item = TestProgram>) -> Result<Tests> {
+    folder()?;
+    let names: BTreeSet<Option<&str>> = wanted.into_iter().map(|(_, name)| name).collect();
+    let mut cargo = process::cargo(&repo::root());
+    cargo.args(["test", "--no-run", "--locked", "--workspace"]);
+    for name in names {
+        match name {
+            Some(name) => cargo.args(["--test", name]),
+            None => cargo.arg("--lib"),
+        };
+    }
+    println!("$ {}", process::shown(&cargo));
+    cargo.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
+    let mut building = cargo.spawn().context("cannot run cargo")?;
+    let said = building.stdout.take().context("cargo says nothing")?;
+    let lines = BufReader::new(said).lines().map_while(Result::ok);
+    let made: Vec<Artifact> = lines.filter_map(|line| serde_json::from_str(&line).ok()).collect();
+    process::ended_well(&cargo, building.wait()?)?;
+    Ok(Tests(made.into_iter().filter(|made| made.profile.test).collect()))
+}
+
+impl Tests {
+    /// One of them, to be run where cargo would run it.
+    pub(crate) fn command(&self, (package, test): TestProgram) -> Result<Command> {
+        let folder = package.strip_prefix("budao-").unwrap_or(package);
+        let is_it = |made: &&Artifact| {
+            let named = |kind: &str| made.target.kind.iter().any(|it| it == kind);
+            made.manifest_path.ends_with(format!("{folder}/Cargo.toml"))
+                && test.map_or_else(|| named("lib"), |test| made.target.name == test)
+        };
+        let made = self.0.iter().find(is_it);
+        let program = made.and_then(|made| Some((made.executable.as_ref()?, made)));
+        let (program, made) =
+            program.with_context(|| format!("`{package}` has no test program {test:?}"))?;
+        let home = made.manifest_path.parent().context("a package has a folder")?;
+        let mut command = Command::new(program);
+        command.current_dir(home).env("CARGO_MANIFEST_DIR", home).stdin(Stdio::null());
+        Ok(command)
+    }
+}
+
+/// Runs one of them to its end, in the reader's sight.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status =
+        command.status().with_context(|| format!("start `{}`", process::shown(command)))?;
+    ensure!(status.success(), "`{}` failed ({status})", process::shown(command));
+    Ok(())
+}
