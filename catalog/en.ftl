@@ -1534,6 +1534,15 @@ journal-newer =
     .rec-1 = Update the program
     .rec-2 = Use another journal
 
+journal-outdated =
+    .title = Journal is from an old version
+    .model = The journal was written by an old version of the program that this version cannot read.
+    .user = The saved data comes from an old version of this program that this version cannot read. It was left as it is.
+    .about = The journal has a format from before the first release, which no later version reads or converts. It was not opened and nothing in it was changed.
+    .check = Start with another journal than { $path }, or read it with the version that wrote it.
+    .rec-1 = Use another journal
+    .rec-2 = Read the old journal with the version that wrote it
+
 journal-read-only =
     .title = Journal is read-only
     .model = The journal cannot be written.

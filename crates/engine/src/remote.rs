@@ -106,6 +106,10 @@ pub async fn confirm_failure(
     id: &CommandId,
     fault: Fault,
 ) -> Result<Answer, Fault> {
+    // The id is known for another command: the answer in the journal is not this command's.
+    if fault.kind() == Kind::CommandRepeated {
+        return Err(fault);
+    }
     match journal.answer(session, id).await {
         Ok(Some(answer)) => Ok(answer),
         Ok(None) | Err(_) => Err(fault),

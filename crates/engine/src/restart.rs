@@ -90,7 +90,10 @@ impl RestartPolicy {
 
 /// Can loading the session again, or repeating the append, succeed?
 pub(crate) fn is_transient(fault: &Fault) -> bool {
-    !matches!(fault.kind(), Kind::UnknownSession | Kind::JournalDamaged | Kind::JournalNewer)
+    !matches!(
+        fault.kind(),
+        Kind::UnknownSession | Kind::JournalDamaged | Kind::JournalNewer | Kind::JournalOutdated
+    )
 }
 
 fn panicked(session: SessionId) -> Fault {

@@ -69,6 +69,22 @@ async fn a_file_of_a_newer_version_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_file_of_an_unreleased_version_is_refused_and_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.db");
+    open(&path).await.close().await;
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 1).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let fault = refused(&path).await;
+    assert_eq!(fault.kind(), Kind::JournalOutdated);
+    assert_eq!(fault.detail().text(budao_core::fault::Fact::Version), Some("1"));
+    let fault = Sqlite::open_read_only(&path, world(), options()).await.unwrap_err();
+    assert_eq!(fault.kind(), Kind::JournalOutdated);
+    assert_eq!(Sqlite::check(&path).await.unwrap_err().kind(), Kind::JournalOutdated);
+    assert_eq!(std::fs::read(&path).unwrap(), before, "nothing in it changed");
+}
+
+#[tokio::test]
 async fn a_file_that_is_no_journal_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let foreign = directory.path().join("foreign.db");

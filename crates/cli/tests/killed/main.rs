@@ -88,17 +88,17 @@ async fn a_computer_killed_at_any_moment_of_a_call_leaves_one_true_answer_and_ca
         scene.all_are_back().await;
         assert_eq!(scene.times(&name), 0, "no server ever had it");
 
-        // Its MCP server has the call and has not begun; it begins when the computer is dead.
+        // Its MCP server has the call and has not begun; it ends with its computer and never begins.
         let name = format!("passed on {round}");
         let call = scene.call(&name, true);
         scene.stands(BeforeEffect, &name).await;
         scene.kill_computer();
         assert_eq!(scene.end_of(&name, call).await, Some(Kind::ComputerGone));
-        scene.ledger.let_on(AfterEffect, &name).unwrap();
-        scene.ledger.let_on(BeforeEffect, &name).unwrap();
-        until("the effect takes place", || scene.times(&name) == 1).await;
         scene.start_computer();
         scene.all_are_back().await;
+        scene.ledger.let_on(AfterEffect, &name).unwrap();
+        scene.ledger.let_on(BeforeEffect, &name).unwrap();
+        let passed_on = name;
 
         // It is done, and the computer does not know.
         let name = format!("done {round}");
@@ -111,6 +111,8 @@ async fn a_computer_killed_at_any_moment_of_a_call_leaves_one_true_answer_and_ca
         scene.ledger.let_on(AfterEffect, &name).unwrap();
         scene.start_computer();
         scene.all_are_back().await;
+
+        assert_eq!(scene.times(&passed_on), 0, "its server ended with its computer");
 
         // It is done, and everybody knows.
         let name = format!("told {round}");

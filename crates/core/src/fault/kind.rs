@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Shape;
 use super::row::{
-    Announcement, CatalogRow, Category, EditorOutcome, ErrorType, Next, Remedy, Severity, Strategy,
+    Announcement, Category, EditorOutcome, ErrorType, Next, Remedy, Row, Severity, Strategy,
 };
 
 /// A sort of fault: one row of the catalog.
@@ -299,6 +299,8 @@ pub enum Kind {
     Fenced,
     /// `ERR_JRNL_004`: journal is from a newer version.
     JournalNewer,
+    /// `ERR_JRNL_012`: journal is from an old version.
+    JournalOutdated,
     /// `ERR_JRNL_005`: journal is read-only.
     JournalReadOnly,
     /// `ERR_JRNL_006`: journal is gone.
@@ -326,9 +328,9 @@ pub enum Kind {
 impl Kind {
     /// What the catalog says about it.
     #[must_use]
-    pub const fn row(self) -> &'static CatalogRow {
+    pub const fn row(self) -> &'static Row {
         match self {
-            Self::ConstraintViolated => &CatalogRow {
+            Self::ConstraintViolated => &Row {
                 name: "constraint_violated",
                 message: "constraint-violated",
                 code: "ERR_VAL_001",
@@ -353,7 +355,7 @@ impl Kind {
                 facts: &[Fact::Constraint, Fact::Field, Fact::ProvidedValue],
                 recommendations: 2,
             },
-            Self::InvalidArguments => &CatalogRow {
+            Self::InvalidArguments => &Row {
                 name: "invalid_arguments",
                 message: "invalid-arguments",
                 code: "ERR_VAL_002",
@@ -378,7 +380,7 @@ impl Kind {
                 facts: &[Fact::Mismatches, Fact::ToolName],
                 recommendations: 3,
             },
-            Self::MalformedArguments => &CatalogRow {
+            Self::MalformedArguments => &Row {
                 name: "malformed_arguments",
                 message: "malformed-arguments",
                 code: "ERR_VAL_003",
@@ -403,7 +405,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Position, Fact::Excerpt],
                 recommendations: 3,
             },
-            Self::SchemaRefused => &CatalogRow {
+            Self::SchemaRefused => &Row {
                 name: "schema_refused",
                 message: "schema-refused",
                 code: "ERR_VAL_004",
@@ -428,7 +430,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::McpServer, Fact::Reason],
                 recommendations: 2,
             },
-            Self::ToolNameRefused => &CatalogRow {
+            Self::ToolNameRefused => &Row {
                 name: "tool_name_refused",
                 message: "tool-name-refused",
                 code: "ERR_VAL_005",
@@ -453,7 +455,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::McpServer, Fact::Reason],
                 recommendations: 2,
             },
-            Self::BadRequest => &CatalogRow {
+            Self::BadRequest => &Row {
                 name: "bad_request",
                 message: "bad-request",
                 code: "ERR_VAL_006",
@@ -478,7 +480,7 @@ impl Kind {
                 facts: &[Fact::EventName, Fact::Field, Fact::Expected, Fact::Received],
                 recommendations: 2,
             },
-            Self::MalformedJson => &CatalogRow {
+            Self::MalformedJson => &Row {
                 name: "malformed_json",
                 message: "malformed-json",
                 code: "ERR_VAL_007",
@@ -503,7 +505,7 @@ impl Kind {
                 facts: &[Fact::Position, Fact::Excerpt],
                 recommendations: 2,
             },
-            Self::InvalidUtf8 => &CatalogRow {
+            Self::InvalidUtf8 => &Row {
                 name: "invalid_utf8",
                 message: "invalid-utf8",
                 code: "ERR_VAL_008",
@@ -528,7 +530,7 @@ impl Kind {
                 facts: &[Fact::Position],
                 recommendations: 2,
             },
-            Self::JsonTooDeep => &CatalogRow {
+            Self::JsonTooDeep => &Row {
                 name: "json_too_deep",
                 message: "json-too-deep",
                 code: "ERR_VAL_009",
@@ -553,7 +555,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::Depth],
                 recommendations: 2,
             },
-            Self::FrameTooLarge => &CatalogRow {
+            Self::FrameTooLarge => &Row {
                 name: "frame_too_large",
                 message: "frame-too-large",
                 code: "ERR_VAL_010",
@@ -578,7 +580,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::Actual],
                 recommendations: 2,
             },
-            Self::UnknownEvent => &CatalogRow {
+            Self::UnknownEvent => &Row {
                 name: "unknown_event",
                 message: "unknown-event",
                 code: "ERR_VAL_011",
@@ -603,7 +605,7 @@ impl Kind {
                 facts: &[Fact::EventName, Fact::Nearest, Fact::Allowed],
                 recommendations: 2,
             },
-            Self::DuplicateCallId => &CatalogRow {
+            Self::DuplicateCallId => &Row {
                 name: "duplicate_call_id",
                 message: "duplicate-call-id",
                 code: "ERR_VAL_012",
@@ -628,7 +630,7 @@ impl Kind {
                 facts: &[Fact::CallId, Fact::ToolName],
                 recommendations: 2,
             },
-            Self::PlanCoercionFailed => &CatalogRow {
+            Self::PlanCoercionFailed => &Row {
                 name: "plan_coercion_failed",
                 message: "plan-coercion-failed",
                 code: "ERR_VAL_013",
@@ -653,7 +655,7 @@ impl Kind {
                 facts: &[Fact::Mismatches, Fact::Stage],
                 recommendations: 2,
             },
-            Self::RequestTimedOut => &CatalogRow {
+            Self::RequestTimedOut => &Row {
                 name: "request_timed_out",
                 message: "request-timed-out",
                 code: "ERR_TIMEOUT_001",
@@ -684,7 +686,7 @@ impl Kind {
                 ],
                 recommendations: 3,
             },
-            Self::DeadlinePassed => &CatalogRow {
+            Self::DeadlinePassed => &Row {
                 name: "deadline_passed",
                 message: "deadline-passed",
                 code: "ERR_TIMEOUT_002",
@@ -709,7 +711,7 @@ impl Kind {
                 facts: &[Fact::TimeoutMs, Fact::ToolName, Fact::ElapsedMs, Fact::OutcomeUnknown],
                 recommendations: 3,
             },
-            Self::ModelRateLimited => &CatalogRow {
+            Self::ModelRateLimited => &Row {
                 name: "model_rate_limited",
                 message: "model-rate-limited",
                 code: "ERR_RATE_001",
@@ -741,7 +743,7 @@ impl Kind {
                 ],
                 recommendations: 2,
             },
-            Self::ServiceRateLimited => &CatalogRow {
+            Self::ServiceRateLimited => &Row {
                 name: "service_rate_limited",
                 message: "service-rate-limited",
                 code: "ERR_RATE_002",
@@ -773,7 +775,7 @@ impl Kind {
                 ],
                 recommendations: 3,
             },
-            Self::ModelAuthentication => &CatalogRow {
+            Self::ModelAuthentication => &Row {
                 name: "model_authentication",
                 message: "model-authentication",
                 code: "ERR_AUTH_001",
@@ -798,7 +800,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Cause, Fact::RequiredConfig, Fact::Model],
                 recommendations: 2,
             },
-            Self::NotAuthenticated => &CatalogRow {
+            Self::NotAuthenticated => &Row {
                 name: "not_authenticated",
                 message: "not-authenticated",
                 code: "ERR_AUTH_002",
@@ -823,7 +825,7 @@ impl Kind {
                 facts: &[Fact::Reason],
                 recommendations: 2,
             },
-            Self::UpstreamSignInNeeded => &CatalogRow {
+            Self::UpstreamSignInNeeded => &Row {
                 name: "upstream_sign_in_needed",
                 message: "upstream-sign-in-needed",
                 code: "ERR_AUTH_003",
@@ -848,7 +850,7 @@ impl Kind {
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::AuthAction, Fact::Uri],
                 recommendations: 2,
             },
-            Self::UpstreamSignInRefused => &CatalogRow {
+            Self::UpstreamSignInRefused => &Row {
                 name: "upstream_sign_in_refused",
                 message: "upstream-sign-in-refused",
                 code: "ERR_AUTH_004",
@@ -873,7 +875,7 @@ impl Kind {
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::AuthAction, Fact::Uri],
                 recommendations: 2,
             },
-            Self::DeniedByPolicy => &CatalogRow {
+            Self::DeniedByPolicy => &Row {
                 name: "denied_by_policy",
                 message: "denied-by-policy",
                 code: "ERR_PERM_001",
@@ -898,7 +900,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 3,
             },
-            Self::DeniedByPerson => &CatalogRow {
+            Self::DeniedByPerson => &Row {
                 name: "denied_by_person",
                 message: "denied-by-person",
                 code: "ERR_PERM_002",
@@ -923,7 +925,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Note],
                 recommendations: 3,
             },
-            Self::DeniedByHook => &CatalogRow {
+            Self::DeniedByHook => &Row {
                 name: "denied_by_hook",
                 message: "denied-by-hook",
                 code: "ERR_PERM_003",
@@ -948,7 +950,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Hook, Fact::Reason],
                 recommendations: 2,
             },
-            Self::NeedsConfirmation => &CatalogRow {
+            Self::NeedsConfirmation => &Row {
                 name: "needs_confirmation",
                 message: "needs-confirmation",
                 code: "ERR_PERM_004",
@@ -973,7 +975,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::QuestionId, Fact::Reason],
                 recommendations: 2,
             },
-            Self::GuardFailed => &CatalogRow {
+            Self::GuardFailed => &Row {
                 name: "guard_failed",
                 message: "guard-failed",
                 code: "ERR_PERM_005",
@@ -998,7 +1000,7 @@ impl Kind {
                 facts: &[Fact::Hook, Fact::ToolName, Fact::Reason, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::QuestionExpired => &CatalogRow {
+            Self::QuestionExpired => &Row {
                 name: "question_expired",
                 message: "question-expired",
                 code: "ERR_PERM_006",
@@ -1023,7 +1025,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::QuestionId, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::QuestionNotOpen => &CatalogRow {
+            Self::QuestionNotOpen => &Row {
                 name: "question_not_open",
                 message: "question-not-open",
                 code: "ERR_PERM_007",
@@ -1048,7 +1050,7 @@ impl Kind {
                 facts: &[Fact::QuestionId, Fact::Session, Fact::Reason],
                 recommendations: 2,
             },
-            Self::NotAllowed => &CatalogRow {
+            Self::NotAllowed => &Row {
                 name: "not_allowed",
                 message: "not-allowed",
                 code: "ERR_PERM_008",
@@ -1073,7 +1075,7 @@ impl Kind {
                 facts: &[Fact::EventName, Fact::Reason],
                 recommendations: 2,
             },
-            Self::UnknownTool => &CatalogRow {
+            Self::UnknownTool => &Row {
                 name: "unknown_tool",
                 message: "unknown-tool",
                 code: "ERR_TOOL_001",
@@ -1098,7 +1100,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Nearest, Fact::Allowed],
                 recommendations: 2,
             },
-            Self::ToolDisabled => &CatalogRow {
+            Self::ToolDisabled => &Row {
                 name: "tool_disabled",
                 message: "tool-disabled",
                 code: "ERR_TOOL_002",
@@ -1123,7 +1125,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::McpServer],
                 recommendations: 2,
             },
-            Self::ToolSaidNo => &CatalogRow {
+            Self::ToolSaidNo => &Row {
                 name: "tool_said_no",
                 message: "tool-said-no",
                 code: "ERR_TOOL_003",
@@ -1148,7 +1150,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 2,
             },
-            Self::ToolFailed => &CatalogRow {
+            Self::ToolFailed => &Row {
                 name: "tool_failed",
                 message: "tool-failed",
                 code: "ERR_TOOL_004",
@@ -1173,7 +1175,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 3,
             },
-            Self::ToolPanicked => &CatalogRow {
+            Self::ToolPanicked => &Row {
                 name: "tool_panicked",
                 message: "tool-panicked",
                 code: "ERR_TOOL_005",
@@ -1198,7 +1200,7 @@ impl Kind {
                 facts: &[Fact::ToolName],
                 recommendations: 2,
             },
-            Self::Cancelled => &CatalogRow {
+            Self::Cancelled => &Row {
                 name: "cancelled",
                 message: "cancelled",
                 code: "ERR_TOOL_006",
@@ -1223,7 +1225,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason, Fact::State, Fact::OutcomeUnknown],
                 recommendations: 2,
             },
-            Self::OutcomeUnknown => &CatalogRow {
+            Self::OutcomeUnknown => &Row {
                 name: "outcome_unknown",
                 message: "outcome-unknown",
                 code: "ERR_TOOL_007",
@@ -1248,7 +1250,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::CallId],
                 recommendations: 3,
             },
-            Self::OutputTooLarge => &CatalogRow {
+            Self::OutputTooLarge => &Row {
                 name: "output_too_large",
                 message: "output-too-large",
                 code: "ERR_TOOL_008",
@@ -1273,7 +1275,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::ToolName, Fact::Actual, Fact::Path],
                 recommendations: 2,
             },
-            Self::RepeatedCallStopped => &CatalogRow {
+            Self::RepeatedCallStopped => &Row {
                 name: "repeated_call_stopped",
                 message: "repeated-call-stopped",
                 code: "ERR_TOOL_009",
@@ -1298,7 +1300,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Times, Fact::Mismatches],
                 recommendations: 3,
             },
-            Self::ToolAbandoned => &CatalogRow {
+            Self::ToolAbandoned => &Row {
                 name: "tool_abandoned",
                 message: "tool-abandoned",
                 code: "ERR_TOOL_010",
@@ -1323,7 +1325,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::TimeoutMs],
                 recommendations: 3,
             },
-            Self::LateResultDropped => &CatalogRow {
+            Self::LateResultDropped => &Row {
                 name: "late_result_dropped",
                 message: "late-result-dropped",
                 code: "ERR_TOOL_011",
@@ -1348,7 +1350,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Turn, Fact::OtherTurn, Fact::ElapsedMs],
                 recommendations: 2,
             },
-            Self::UnsupportedOperation => &CatalogRow {
+            Self::UnsupportedOperation => &Row {
                 name: "unsupported_operation",
                 message: "unsupported-operation",
                 code: "ERR_TOOL_012",
@@ -1373,7 +1375,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 2,
             },
-            Self::McpServerFailed => &CatalogRow {
+            Self::McpServerFailed => &Row {
                 name: "mcp_server_failed",
                 message: "mcp-server-failed",
                 code: "ERR_TOOL_013",
@@ -1398,7 +1400,7 @@ impl Kind {
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::Reason, Fact::ExitCode],
                 recommendations: 2,
             },
-            Self::ComputerGone => &CatalogRow {
+            Self::ComputerGone => &Row {
                 name: "computer_gone",
                 message: "computer-gone",
                 code: "ERR_TOOL_014",
@@ -1423,7 +1425,7 @@ impl Kind {
                 facts: &[Fact::Computer, Fact::ToolName, Fact::Room, Fact::OutcomeUnknown],
                 recommendations: 2,
             },
-            Self::FileNotFound => &CatalogRow {
+            Self::FileNotFound => &Row {
                 name: "file_not_found",
                 message: "file-not-found",
                 code: "ERR_FILE_001",
@@ -1448,7 +1450,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::NearestPath],
                 recommendations: 3,
             },
-            Self::FilePermission => &CatalogRow {
+            Self::FilePermission => &Row {
                 name: "file_permission",
                 message: "file-permission",
                 code: "ERR_FILE_002",
@@ -1473,7 +1475,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::OutsideWorkspace => &CatalogRow {
+            Self::OutsideWorkspace => &Row {
                 name: "outside_workspace",
                 message: "outside-workspace",
                 code: "ERR_FILE_003",
@@ -1498,7 +1500,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::FileChanged => &CatalogRow {
+            Self::FileChanged => &Row {
                 name: "file_changed",
                 message: "file-changed",
                 code: "ERR_FILE_004",
@@ -1523,7 +1525,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::EditNoMatch => &CatalogRow {
+            Self::EditNoMatch => &Row {
                 name: "edit_no_match",
                 message: "edit-no-match",
                 code: "ERR_FILE_005",
@@ -1548,7 +1550,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Line, Fact::Excerpt],
                 recommendations: 2,
             },
-            Self::EditSeveralMatches => &CatalogRow {
+            Self::EditSeveralMatches => &Row {
                 name: "edit_several_matches",
                 message: "edit-several-matches",
                 code: "ERR_FILE_006",
@@ -1573,7 +1575,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Matches],
                 recommendations: 2,
             },
-            Self::NotAFile => &CatalogRow {
+            Self::NotAFile => &Row {
                 name: "not_a_file",
                 message: "not-a-file",
                 code: "ERR_FILE_007",
@@ -1598,7 +1600,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Received],
                 recommendations: 2,
             },
-            Self::FileNotText => &CatalogRow {
+            Self::FileNotText => &Row {
                 name: "file_not_text",
                 message: "file-not-text",
                 code: "ERR_FILE_008",
@@ -1623,7 +1625,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Position],
                 recommendations: 2,
             },
-            Self::FileUnread => &CatalogRow {
+            Self::FileUnread => &Row {
                 name: "file_unread",
                 message: "file-unread",
                 code: "ERR_FILE_009",
@@ -1648,7 +1650,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::FileExists => &CatalogRow {
+            Self::FileExists => &Row {
                 name: "file_exists",
                 message: "file-exists",
                 code: "ERR_FILE_010",
@@ -1673,7 +1675,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::ExitStatus => &CatalogRow {
+            Self::ExitStatus => &Row {
                 name: "exit_status",
                 message: "exit-status",
                 code: "ERR_PROC_001",
@@ -1698,7 +1700,7 @@ impl Kind {
                 facts: &[Fact::ExitCode, Fact::Command, Fact::StderrTail],
                 recommendations: 2,
             },
-            Self::KilledBySignal => &CatalogRow {
+            Self::KilledBySignal => &Row {
                 name: "killed_by_signal",
                 message: "killed-by-signal",
                 code: "ERR_PROC_002",
@@ -1723,7 +1725,7 @@ impl Kind {
                 facts: &[Fact::Signal, Fact::Command, Fact::StderrTail],
                 recommendations: 2,
             },
-            Self::CommandNotStarted => &CatalogRow {
+            Self::CommandNotStarted => &Row {
                 name: "command_not_started",
                 message: "command-not-started",
                 code: "ERR_PROC_003",
@@ -1748,7 +1750,7 @@ impl Kind {
                 facts: &[Fact::Command, Fact::Reason],
                 recommendations: 2,
             },
-            Self::ShellUnknown => &CatalogRow {
+            Self::ShellUnknown => &Row {
                 name: "shell_unknown",
                 message: "shell-unknown",
                 code: "ERR_PROC_004",
@@ -1773,7 +1775,7 @@ impl Kind {
                 facts: &[Fact::ShellId, Fact::Allowed],
                 recommendations: 2,
             },
-            Self::ShellLost => &CatalogRow {
+            Self::ShellLost => &Row {
                 name: "shell_lost",
                 message: "shell-lost",
                 code: "ERR_PROC_005",
@@ -1798,7 +1800,7 @@ impl Kind {
                 facts: &[Fact::ShellId, Fact::Command],
                 recommendations: 2,
             },
-            Self::SandboxUnavailable => &CatalogRow {
+            Self::SandboxUnavailable => &Row {
                 name: "sandbox_unavailable",
                 message: "sandbox-unavailable",
                 code: "ERR_PROC_006",
@@ -1823,7 +1825,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 2,
             },
-            Self::NetworkUnavailable => &CatalogRow {
+            Self::NetworkUnavailable => &Row {
                 name: "network_unavailable",
                 message: "network-unavailable",
                 code: "ERR_NET_001",
@@ -1848,7 +1850,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Host],
                 recommendations: 2,
             },
-            Self::NameNotResolved => &CatalogRow {
+            Self::NameNotResolved => &Row {
                 name: "name_not_resolved",
                 message: "name-not-resolved",
                 code: "ERR_NET_002",
@@ -1873,7 +1875,7 @@ impl Kind {
                 facts: &[Fact::Host, Fact::Service],
                 recommendations: 2,
             },
-            Self::ConnectionRefused => &CatalogRow {
+            Self::ConnectionRefused => &Row {
                 name: "connection_refused",
                 message: "connection-refused",
                 code: "ERR_NET_003",
@@ -1898,7 +1900,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Host],
                 recommendations: 2,
             },
-            Self::TlsFailed => &CatalogRow {
+            Self::TlsFailed => &Row {
                 name: "tls_failed",
                 message: "tls-failed",
                 code: "ERR_NET_004",
@@ -1923,7 +1925,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Host, Fact::Reason],
                 recommendations: 2,
             },
-            Self::BreakerOpen => &CatalogRow {
+            Self::BreakerOpen => &Row {
                 name: "breaker_open",
                 message: "breaker-open",
                 code: "ERR_RETRY_001",
@@ -1948,7 +1950,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::WaitMs, Fact::Times],
                 recommendations: 2,
             },
-            Self::RetryBudgetSpent => &CatalogRow {
+            Self::RetryBudgetSpent => &Row {
                 name: "retry_budget_spent",
                 message: "retry-budget-spent",
                 code: "ERR_RETRY_002",
@@ -1973,7 +1975,7 @@ impl Kind {
                 facts: &[Fact::Service],
                 recommendations: 2,
             },
-            Self::RetryAfterTooLong => &CatalogRow {
+            Self::RetryAfterTooLong => &Row {
                 name: "retry_after_too_long",
                 message: "retry-after-too-long",
                 code: "ERR_RETRY_003",
@@ -1998,7 +2000,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::WaitMs, Fact::LimitMs, Fact::RateLimitReset],
                 recommendations: 2,
             },
-            Self::OutOfMemory => &CatalogRow {
+            Self::OutOfMemory => &Row {
                 name: "out_of_memory",
                 message: "out-of-memory",
                 code: "ERR_RES_001",
@@ -2023,7 +2025,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Command, Fact::Limit],
                 recommendations: 2,
             },
-            Self::DiskFull => &CatalogRow {
+            Self::DiskFull => &Row {
                 name: "disk_full",
                 message: "disk-full",
                 code: "ERR_RES_002",
@@ -2048,7 +2050,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::NeededBytes, Fact::FreeBytes],
                 recommendations: 3,
             },
-            Self::QuotaExceeded => &CatalogRow {
+            Self::QuotaExceeded => &Row {
                 name: "quota_exceeded",
                 message: "quota-exceeded",
                 code: "ERR_RES_003",
@@ -2073,7 +2075,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::LimitName, Fact::Limit, Fact::RateLimitReset],
                 recommendations: 2,
             },
-            Self::LimitReached => &CatalogRow {
+            Self::LimitReached => &Row {
                 name: "limit_reached",
                 message: "limit-reached",
                 code: "ERR_RES_004",
@@ -2098,7 +2100,7 @@ impl Kind {
                 facts: &[Fact::LimitName, Fact::Limit, Fact::Actual, Fact::Unit],
                 recommendations: 2,
             },
-            Self::ModelPermission => &CatalogRow {
+            Self::ModelPermission => &Row {
                 name: "model_permission",
                 message: "model-permission",
                 code: "ERR_MODEL_001",
@@ -2123,7 +2125,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::RequestId],
                 recommendations: 2,
             },
-            Self::ModelQuota => &CatalogRow {
+            Self::ModelQuota => &Row {
                 name: "model_quota",
                 message: "model-quota",
                 code: "ERR_MODEL_002",
@@ -2148,7 +2150,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::RateLimitReset],
                 recommendations: 2,
             },
-            Self::ModelOverloaded => &CatalogRow {
+            Self::ModelOverloaded => &Row {
                 name: "model_overloaded",
                 message: "model-overloaded",
                 code: "ERR_MODEL_003",
@@ -2173,7 +2175,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::WaitMs],
                 recommendations: 2,
             },
-            Self::ModelServerError => &CatalogRow {
+            Self::ModelServerError => &Row {
                 name: "model_server_error",
                 message: "model-server-error",
                 code: "ERR_MODEL_004",
@@ -2198,7 +2200,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::Status, Fact::RequestId],
                 recommendations: 2,
             },
-            Self::ModelConnectTimeout => &CatalogRow {
+            Self::ModelConnectTimeout => &Row {
                 name: "model_connect_timeout",
                 message: "model-connect-timeout",
                 code: "ERR_MODEL_005",
@@ -2223,7 +2225,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
             },
-            Self::ModelFirstTokenTimeout => &CatalogRow {
+            Self::ModelFirstTokenTimeout => &Row {
                 name: "model_first_token_timeout",
                 message: "model-first-token-timeout",
                 code: "ERR_MODEL_006",
@@ -2248,7 +2250,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
             },
-            Self::ModelStalled => &CatalogRow {
+            Self::ModelStalled => &Row {
                 name: "model_stalled",
                 message: "model-stalled",
                 code: "ERR_MODEL_007",
@@ -2273,7 +2275,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
             },
-            Self::ModelStreamCut => &CatalogRow {
+            Self::ModelStreamCut => &Row {
                 name: "model_stream_cut",
                 message: "model-stream-cut",
                 code: "ERR_MODEL_008",
@@ -2298,7 +2300,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
             },
-            Self::ModelMalformedStream => &CatalogRow {
+            Self::ModelMalformedStream => &Row {
                 name: "model_malformed_stream",
                 message: "model-malformed-stream",
                 code: "ERR_MODEL_009",
@@ -2323,7 +2325,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::Position],
                 recommendations: 2,
             },
-            Self::ContextTooLong => &CatalogRow {
+            Self::ContextTooLong => &Row {
                 name: "context_too_long",
                 message: "context-too-long",
                 code: "ERR_MODEL_010",
@@ -2348,7 +2350,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::Limit, Fact::Actual],
                 recommendations: 3,
             },
-            Self::OutputLimit => &CatalogRow {
+            Self::OutputLimit => &Row {
                 name: "output_limit",
                 message: "output-limit",
                 code: "ERR_MODEL_011",
@@ -2373,7 +2375,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::Limit],
                 recommendations: 2,
             },
-            Self::ModelRefused => &CatalogRow {
+            Self::ModelRefused => &Row {
                 name: "model_refused",
                 message: "model-refused",
                 code: "ERR_MODEL_012",
@@ -2398,7 +2400,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
             },
-            Self::ModelBadRequest => &CatalogRow {
+            Self::ModelBadRequest => &Row {
                 name: "model_bad_request",
                 message: "model-bad-request",
                 code: "ERR_MODEL_013",
@@ -2423,7 +2425,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::Status, Fact::RequestId],
                 recommendations: 2,
             },
-            Self::UnknownModel => &CatalogRow {
+            Self::UnknownModel => &Row {
                 name: "unknown_model",
                 message: "unknown-model",
                 code: "ERR_MODEL_014",
@@ -2448,7 +2450,7 @@ impl Kind {
                 facts: &[Fact::Model, Fact::Service, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::EmptyAnswer => &CatalogRow {
+            Self::EmptyAnswer => &Row {
                 name: "empty_answer",
                 message: "empty-answer",
                 code: "ERR_MODEL_015",
@@ -2473,7 +2475,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
             },
-            Self::StepsExhausted => &CatalogRow {
+            Self::StepsExhausted => &Row {
                 name: "steps_exhausted",
                 message: "steps-exhausted",
                 code: "ERR_TURN_001",
@@ -2498,7 +2500,7 @@ impl Kind {
                 facts: &[Fact::Limit],
                 recommendations: 2,
             },
-            Self::TokensExhausted => &CatalogRow {
+            Self::TokensExhausted => &Row {
                 name: "tokens_exhausted",
                 message: "tokens-exhausted",
                 code: "ERR_TURN_002",
@@ -2523,7 +2525,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::Actual, Fact::Model],
                 recommendations: 2,
             },
-            Self::FailuresExhausted => &CatalogRow {
+            Self::FailuresExhausted => &Row {
                 name: "failures_exhausted",
                 message: "failures-exhausted",
                 code: "ERR_TURN_003",
@@ -2548,7 +2550,7 @@ impl Kind {
                 facts: &[Fact::Times, Fact::ToolName],
                 recommendations: 2,
             },
-            Self::DepthExceeded => &CatalogRow {
+            Self::DepthExceeded => &Row {
                 name: "depth_exceeded",
                 message: "depth-exceeded",
                 code: "ERR_TURN_004",
@@ -2573,7 +2575,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::Depth],
                 recommendations: 2,
             },
-            Self::BudgetSpent => &CatalogRow {
+            Self::BudgetSpent => &Row {
                 name: "budget_spent",
                 message: "budget-spent",
                 code: "ERR_TURN_005",
@@ -2598,7 +2600,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::Actual, Fact::Unit],
                 recommendations: 2,
             },
-            Self::TaskFailed => &CatalogRow {
+            Self::TaskFailed => &Row {
                 name: "task_failed",
                 message: "task-failed",
                 code: "ERR_TURN_006",
@@ -2623,7 +2625,7 @@ impl Kind {
                 facts: &[Fact::TaskId, Fact::Stage, Fact::Reason],
                 recommendations: 2,
             },
-            Self::HookFailed => &CatalogRow {
+            Self::HookFailed => &Row {
                 name: "hook_failed",
                 message: "hook-failed",
                 code: "ERR_HOOK_001",
@@ -2648,7 +2650,7 @@ impl Kind {
                 facts: &[Fact::Hook, Fact::ToolName, Fact::Reason, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::ListenerFailed => &CatalogRow {
+            Self::ListenerFailed => &Row {
                 name: "listener_failed",
                 message: "listener-failed",
                 code: "ERR_HOOK_002",
@@ -2673,7 +2675,7 @@ impl Kind {
                 facts: &[Fact::Listener, Fact::EventName, Fact::Reason, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::ConnectionLost => &CatalogRow {
+            Self::ConnectionLost => &Row {
                 name: "connection_lost",
                 message: "connection-lost",
                 code: "ERR_CONN_001",
@@ -2698,7 +2700,7 @@ impl Kind {
                 facts: &[Fact::CloseCode, Fact::CloseReason, Fact::LastEventSeq, Fact::UptimeMs],
                 recommendations: 2,
             },
-            Self::HistoryGap => &CatalogRow {
+            Self::HistoryGap => &Row {
                 name: "history_gap",
                 message: "history-gap",
                 code: "ERR_CONN_002",
@@ -2723,7 +2725,7 @@ impl Kind {
                 facts: &[Fact::FromSeq, Fact::ToSeq, Fact::Session, Fact::Reason],
                 recommendations: 2,
             },
-            Self::HistoryExpired => &CatalogRow {
+            Self::HistoryExpired => &Row {
                 name: "history_expired",
                 message: "history-expired",
                 code: "ERR_CONN_003",
@@ -2748,7 +2750,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::OldestSeq],
                 recommendations: 2,
             },
-            Self::EpochMismatch => &CatalogRow {
+            Self::EpochMismatch => &Row {
                 name: "epoch_mismatch",
                 message: "epoch-mismatch",
                 code: "ERR_CONN_004",
@@ -2773,7 +2775,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Epoch, Fact::ExpectedEpoch, Fact::HeadSeq],
                 recommendations: 2,
             },
-            Self::ObserverTooSlow => &CatalogRow {
+            Self::ObserverTooSlow => &Row {
                 name: "observer_too_slow",
                 message: "observer-too-slow",
                 code: "ERR_CONN_005",
@@ -2798,7 +2800,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::LastEventSeq],
                 recommendations: 2,
             },
-            Self::ShuttingDown => &CatalogRow {
+            Self::ShuttingDown => &Row {
                 name: "shutting_down",
                 message: "shutting-down",
                 code: "ERR_CONN_006",
@@ -2823,7 +2825,7 @@ impl Kind {
                 facts: &[Fact::LastEventSeq],
                 recommendations: 2,
             },
-            Self::StateForged => &CatalogRow {
+            Self::StateForged => &Row {
                 name: "state_forged",
                 message: "state-forged",
                 code: "ERR_STATE_001",
@@ -2848,7 +2850,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Reason],
                 recommendations: 2,
             },
-            Self::StateExpired => &CatalogRow {
+            Self::StateExpired => &Row {
                 name: "state_expired",
                 message: "state-expired",
                 code: "ERR_STATE_002",
@@ -2873,7 +2875,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::ElapsedMs, Fact::LimitMs],
                 recommendations: 2,
             },
-            Self::StateReused => &CatalogRow {
+            Self::StateReused => &Row {
                 name: "state_reused",
                 message: "state-reused",
                 code: "ERR_STATE_003",
@@ -2898,7 +2900,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::CommandId],
                 recommendations: 2,
             },
-            Self::UnknownSession => &CatalogRow {
+            Self::UnknownSession => &Row {
                 name: "unknown_session",
                 message: "unknown-session",
                 code: "ERR_SESS_001",
@@ -2923,7 +2925,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::SessionBusy => &CatalogRow {
+            Self::SessionBusy => &Row {
                 name: "session_busy",
                 message: "session-busy",
                 code: "ERR_SESS_002",
@@ -2948,7 +2950,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Holder],
                 recommendations: 2,
             },
-            Self::CommandRepeated => &CatalogRow {
+            Self::CommandRepeated => &Row {
                 name: "command_repeated",
                 message: "command-repeated",
                 code: "ERR_SESS_003",
@@ -2973,7 +2975,7 @@ impl Kind {
                 facts: &[Fact::CommandId, Fact::Session],
                 recommendations: 2,
             },
-            Self::TooManySessions => &CatalogRow {
+            Self::TooManySessions => &Row {
                 name: "too_many_sessions",
                 message: "too-many-sessions",
                 code: "ERR_SESS_004",
@@ -2998,7 +3000,7 @@ impl Kind {
                 facts: &[Fact::Limit],
                 recommendations: 2,
             },
-            Self::WrongEngine => &CatalogRow {
+            Self::WrongEngine => &Row {
                 name: "wrong_engine",
                 message: "wrong-engine",
                 code: "ERR_SESS_005",
@@ -3023,7 +3025,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Engine],
                 recommendations: 2,
             },
-            Self::CliNotInstalled => &CatalogRow {
+            Self::CliNotInstalled => &Row {
                 name: "cli_not_installed",
                 message: "cli-not-installed",
                 code: "ERR_CLI_001",
@@ -3048,7 +3050,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::RequiredConfig],
                 recommendations: 2,
             },
-            Self::CliExited => &CatalogRow {
+            Self::CliExited => &Row {
                 name: "cli_exited",
                 message: "cli-exited",
                 code: "ERR_CLI_002",
@@ -3073,7 +3075,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::ExitCode, Fact::Signal, Fact::StderrTail],
                 recommendations: 2,
             },
-            Self::CliSilent => &CatalogRow {
+            Self::CliSilent => &Row {
                 name: "cli_silent",
                 message: "cli-silent",
                 code: "ERR_CLI_003",
@@ -3098,7 +3100,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::CliWrongTurn => &CatalogRow {
+            Self::CliWrongTurn => &Row {
                 name: "cli_wrong_turn",
                 message: "cli-wrong-turn",
                 code: "ERR_CLI_004",
@@ -3123,7 +3125,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::Turn, Fact::OtherTurn],
                 recommendations: 2,
             },
-            Self::CliProtocol => &CatalogRow {
+            Self::CliProtocol => &Row {
                 name: "cli_protocol",
                 message: "cli-protocol",
                 code: "ERR_CLI_005",
@@ -3148,7 +3150,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::Version, Fact::Excerpt],
                 recommendations: 2,
             },
-            Self::CliTurnFailed => &CatalogRow {
+            Self::CliTurnFailed => &Row {
                 name: "cli_turn_failed",
                 message: "cli-turn-failed",
                 code: "ERR_CLI_006",
@@ -3173,7 +3175,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::Reason, Fact::RequestId],
                 recommendations: 2,
             },
-            Self::RoomFull => &CatalogRow {
+            Self::RoomFull => &Row {
                 name: "room_full",
                 message: "room-full",
                 code: "ERR_SMCP_001",
@@ -3198,7 +3200,7 @@ impl Kind {
                 facts: &[Fact::Room, Fact::Holder],
                 recommendations: 2,
             },
-            Self::RoomNotFound => &CatalogRow {
+            Self::RoomNotFound => &Row {
                 name: "room_not_found",
                 message: "room-not-found",
                 code: "ERR_SMCP_002",
@@ -3223,7 +3225,7 @@ impl Kind {
                 facts: &[Fact::Room, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::NotInRoom => &CatalogRow {
+            Self::NotInRoom => &Row {
                 name: "not_in_room",
                 message: "not-in-room",
                 code: "ERR_SMCP_003",
@@ -3248,7 +3250,7 @@ impl Kind {
                 facts: &[Fact::Room, Fact::EventName],
                 recommendations: 2,
             },
-            Self::CrossRoomAccess => &CatalogRow {
+            Self::CrossRoomAccess => &Row {
                 name: "cross_room_access",
                 message: "cross-room-access",
                 code: "ERR_SMCP_004",
@@ -3273,7 +3275,7 @@ impl Kind {
                 facts: &[Fact::Room, Fact::Computer],
                 recommendations: 2,
             },
-            Self::ComputerNotFound => &CatalogRow {
+            Self::ComputerNotFound => &Row {
                 name: "computer_not_found",
                 message: "computer-not-found",
                 code: "ERR_SMCP_005",
@@ -3298,7 +3300,7 @@ impl Kind {
                 facts: &[Fact::Computer, Fact::Room, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::DocumentNotFound => &CatalogRow {
+            Self::DocumentNotFound => &Row {
                 name: "document_not_found",
                 message: "document-not-found",
                 code: "ERR_SMCP_006",
@@ -3323,7 +3325,7 @@ impl Kind {
                 facts: &[Fact::DocRef, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::PageOutOfRange => &CatalogRow {
+            Self::PageOutOfRange => &Row {
                 name: "page_out_of_range",
                 message: "page-out-of-range",
                 code: "ERR_SMCP_007",
@@ -3348,7 +3350,7 @@ impl Kind {
                 facts: &[Fact::Page, Fact::PageCount, Fact::DocRef],
                 recommendations: 2,
             },
-            Self::ElementNotFound => &CatalogRow {
+            Self::ElementNotFound => &Row {
                 name: "element_not_found",
                 message: "element-not-found",
                 code: "ERR_SMCP_008",
@@ -3373,7 +3375,7 @@ impl Kind {
                 facts: &[Fact::ElementId, Fact::DocRef, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::DocumentUriInvalid => &CatalogRow {
+            Self::DocumentUriInvalid => &Row {
                 name: "document_uri_invalid",
                 message: "document-uri-invalid",
                 code: "ERR_SMCP_009",
@@ -3398,7 +3400,7 @@ impl Kind {
                 facts: &[Fact::Uri, Fact::Reason],
                 recommendations: 2,
             },
-            Self::VersionMismatch => &CatalogRow {
+            Self::VersionMismatch => &Row {
                 name: "version_mismatch",
                 message: "version-mismatch",
                 code: "ERR_SMCP_010",
@@ -3423,7 +3425,7 @@ impl Kind {
                 facts: &[Fact::Version, Fact::Supported],
                 recommendations: 2,
             },
-            Self::McpServerNotFound => &CatalogRow {
+            Self::McpServerNotFound => &Row {
                 name: "mcp_server_not_found",
                 message: "mcp-server-not-found",
                 code: "ERR_SMCP_011",
@@ -3448,7 +3450,7 @@ impl Kind {
                 facts: &[Fact::McpServer, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::CapabilityUnsupported => &CatalogRow {
+            Self::CapabilityUnsupported => &Row {
                 name: "capability_unsupported",
                 message: "capability-unsupported",
                 code: "ERR_SMCP_012",
@@ -3473,7 +3475,7 @@ impl Kind {
                 facts: &[Fact::Capability, Fact::McpServer],
                 recommendations: 2,
             },
-            Self::SkillNameInvalid => &CatalogRow {
+            Self::SkillNameInvalid => &Row {
                 name: "skill_name_invalid",
                 message: "skill-name-invalid",
                 code: "ERR_SMCP_013",
@@ -3498,7 +3500,7 @@ impl Kind {
                 facts: &[Fact::Skill, Fact::Reason],
                 recommendations: 2,
             },
-            Self::SkillNotFound => &CatalogRow {
+            Self::SkillNotFound => &Row {
                 name: "skill_not_found",
                 message: "skill-not-found",
                 code: "ERR_SMCP_014",
@@ -3523,7 +3525,7 @@ impl Kind {
                 facts: &[Fact::Skill, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::SkillResourceUnavailable => &CatalogRow {
+            Self::SkillResourceUnavailable => &Row {
                 name: "skill_resource_unavailable",
                 message: "skill-resource-unavailable",
                 code: "ERR_SMCP_015",
@@ -3548,7 +3550,7 @@ impl Kind {
                 facts: &[Fact::Skill, Fact::RelPath, Fact::Reason, Fact::TotalSize],
                 recommendations: 2,
             },
-            Self::BlobUnavailable => &CatalogRow {
+            Self::BlobUnavailable => &Row {
                 name: "blob_unavailable",
                 message: "blob-unavailable",
                 code: "ERR_SMCP_016",
@@ -3573,7 +3575,7 @@ impl Kind {
                 facts: &[Fact::Blob, Fact::Reason],
                 recommendations: 2,
             },
-            Self::BlobWriteFailed => &CatalogRow {
+            Self::BlobWriteFailed => &Row {
                 name: "blob_write_failed",
                 message: "blob-write-failed",
                 code: "ERR_SMCP_017",
@@ -3598,7 +3600,7 @@ impl Kind {
                 facts: &[Fact::Blob, Fact::Reason],
                 recommendations: 2,
             },
-            Self::PeerFailed => &CatalogRow {
+            Self::PeerFailed => &Row {
                 name: "peer_failed",
                 message: "peer-failed",
                 code: "ERR_SMCP_018",
@@ -3623,7 +3625,7 @@ impl Kind {
                 facts: &[Fact::Computer, Fact::PeerCode],
                 recommendations: 2,
             },
-            Self::JournalDamaged => &CatalogRow {
+            Self::JournalDamaged => &Row {
                 name: "journal_damaged",
                 message: "journal-damaged",
                 code: "ERR_JRNL_001",
@@ -3648,7 +3650,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Position],
                 recommendations: 2,
             },
-            Self::JournalFull => &CatalogRow {
+            Self::JournalFull => &Row {
                 name: "journal_full",
                 message: "journal-full",
                 code: "ERR_JRNL_002",
@@ -3673,7 +3675,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Limit],
                 recommendations: 2,
             },
-            Self::Fenced => &CatalogRow {
+            Self::Fenced => &Row {
                 name: "fenced",
                 message: "fenced",
                 code: "ERR_JRNL_003",
@@ -3698,7 +3700,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Holder],
                 recommendations: 2,
             },
-            Self::JournalNewer => &CatalogRow {
+            Self::JournalNewer => &Row {
                 name: "journal_newer",
                 message: "journal-newer",
                 code: "ERR_JRNL_004",
@@ -3723,7 +3725,32 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Version, Fact::Supported],
                 recommendations: 2,
             },
-            Self::JournalReadOnly => &CatalogRow {
+            Self::JournalOutdated => &Row {
+                name: "journal_outdated",
+                message: "journal-outdated",
+                code: "ERR_JRNL_012",
+                error_type: ErrorType::Runtime,
+                type_name: "JournalOutdated",
+                category: Category::Permanent,
+                remedy: Remedy::Operator,
+                next: Next::Stop,
+                retryable: false,
+                recoverable: false,
+                auto_retry: false,
+                severity: Severity::Critical,
+                strategy: Strategy::Terminate,
+                event: Announcement::RecoveryFailed,
+                smcp: 500,
+                smcp_home: false,
+                http: 500,
+                json_rpc: -32603,
+                editor: EditorOutcome::Error,
+                context: &[Fact::Path, Fact::Version],
+                always: &[Fact::Path],
+                facts: &[Fact::Path, Fact::Version, Fact::Supported],
+                recommendations: 2,
+            },
+            Self::JournalReadOnly => &Row {
                 name: "journal_read_only",
                 message: "journal-read-only",
                 code: "ERR_JRNL_005",
@@ -3748,7 +3775,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::JournalGone => &CatalogRow {
+            Self::JournalGone => &Row {
                 name: "journal_gone",
                 message: "journal-gone",
                 code: "ERR_JRNL_006",
@@ -3773,7 +3800,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::SyncFailed => &CatalogRow {
+            Self::SyncFailed => &Row {
                 name: "sync_failed",
                 message: "sync-failed",
                 code: "ERR_JRNL_007",
@@ -3798,7 +3825,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::JournalBusy => &CatalogRow {
+            Self::JournalBusy => &Row {
                 name: "journal_busy",
                 message: "journal-busy",
                 code: "ERR_JRNL_008",
@@ -3823,7 +3850,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Holder, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::NoJournal => &CatalogRow {
+            Self::NoJournal => &Row {
                 name: "no_journal",
                 message: "no-journal",
                 code: "ERR_JRNL_009",
@@ -3848,7 +3875,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Cause],
                 recommendations: 2,
             },
-            Self::NotAJournal => &CatalogRow {
+            Self::NotAJournal => &Row {
                 name: "not_a_journal",
                 message: "not-a-journal",
                 code: "ERR_JRNL_010",
@@ -3873,7 +3900,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Cause],
                 recommendations: 2,
             },
-            Self::JournalOfOtherUser => &CatalogRow {
+            Self::JournalOfOtherUser => &Row {
                 name: "journal_of_other_user",
                 message: "journal-of-other-user",
                 code: "ERR_JRNL_011",
@@ -3898,7 +3925,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Holder],
                 recommendations: 2,
             },
-            Self::ConfigurationWrong => &CatalogRow {
+            Self::ConfigurationWrong => &Row {
                 name: "configuration_wrong",
                 message: "configuration-wrong",
                 code: "ERR_CONF_001",
@@ -3930,7 +3957,7 @@ impl Kind {
                 ],
                 recommendations: 2,
             },
-            Self::CredentialMissing => &CatalogRow {
+            Self::CredentialMissing => &Row {
                 name: "credential_missing",
                 message: "credential-missing",
                 code: "ERR_CONF_002",
@@ -3955,7 +3982,7 @@ impl Kind {
                 facts: &[Fact::RequiredConfig, Fact::Service],
                 recommendations: 2,
             },
-            Self::AddressInUse => &CatalogRow {
+            Self::AddressInUse => &Row {
                 name: "address_in_use",
                 message: "address-in-use",
                 code: "ERR_CONF_003",
@@ -3980,7 +4007,7 @@ impl Kind {
                 facts: &[Fact::Endpoint],
                 recommendations: 2,
             },
-            Self::Bug => &CatalogRow {
+            Self::Bug => &Row {
                 name: "bug",
                 message: "bug",
                 code: "ERR_BUG_001",

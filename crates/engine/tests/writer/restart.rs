@@ -63,7 +63,9 @@ fn a_command_that_came_before_costs_no_life() {
 
 #[test]
 fn what_does_not_pass_is_given_up_at_once() {
-    for kind in [Kind::UnknownSession, Kind::JournalDamaged, Kind::JournalNewer] {
+    for kind in
+        [Kind::UnknownSession, Kind::JournalDamaged, Kind::JournalNewer, Kind::JournalOutdated]
+    {
         let after = RestartPolicy::new(ID).decide(failed(kind), &RetryPolicy::default());
         assert!(
             matches!(&after, RestartDecision::Abandon(fault) if fault.kind() == kind),

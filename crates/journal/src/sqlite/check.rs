@@ -106,7 +106,10 @@ pub(super) fn check(
         Ok(()) => Ok(found),
         Err(trouble) => {
             let fault = trouble.into_fault(path, Operation::CheckJournal);
-            if matches!(fault.kind(), Kind::JournalNewer | Kind::JournalBusy) {
+            if matches!(
+                fault.kind(),
+                Kind::JournalNewer | Kind::JournalOutdated | Kind::JournalBusy
+            ) {
                 return Err(fault);
             }
             found.damages.push(Damage::of_file(fault.to_string(), SALVAGE));

@@ -124,8 +124,11 @@ CREATE TABLE view_rate(
 ) WITHOUT ROWID;
 "];
 
+/// Versions up to this one were never released. A file of such a version is refused and left as it is.
+const UNRELEASED: usize = 1;
+
 /// The version this program writes.
-pub(super) const VERSION: usize = MIGRATIONS.len();
+pub(super) const VERSION: usize = UNRELEASED + MIGRATIONS.len();
 
 /// Every table that can be made again.
 pub(super) const VIEWS: [&str; 6] =
@@ -182,6 +185,7 @@ pub(super) fn set_up(
     purpose: Purpose,
     setup: ConnectionOptions,
 ) -> Result<(), SqliteError> {
+    refuse_unreleased(connection, path)?;
     if purpose == Purpose::Write {
         // Only has an effect on a file without tables, and must come before WAL.
         connection.pragma_update(None, "page_size", setup.page_bytes)?;
@@ -228,10 +232,7 @@ fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), SqliteErro
     match version.cmp(&VERSION) {
         std::cmp::Ordering::Greater => Err(newer(path, version).into()),
         std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => {
-            let what = "the journal is of an older version; open it for writing once";
-            Err(damaged(path, Operation::OpenJournal, what).into())
-        }
+        std::cmp::Ordering::Less => Err(outdated(path, version).into()),
     }
 }
 
@@ -262,6 +263,23 @@ fn stored_schema(connection: &Connection) -> Result<String, rusqlite::Error> {
         [],
         |row| row.get(0),
     )
+}
+
+/// Refuses a file of a version that no migration starts from, before anything in it changes.
+fn refuse_unreleased(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
+    match version(connection)? {
+        version @ 1..=UNRELEASED if application(connection)? == APPLICATION => {
+            Err(outdated(path, version).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn outdated(path: &Path, version: usize) -> Fault {
+    Fault::new(Kind::JournalOutdated, Operation::OpenJournal)
+        .with(Fact::Path, path.display().to_string())
+        .with(Fact::Version, version.to_string())
+        .with(Fact::Supported, vec![VERSION.to_string()])
 }
 
 fn newer(path: &Path, version: usize) -> Fault {
@@ -296,7 +314,7 @@ fn migrate_locked(connection: &Connection, path: &Path) -> Result<(), SqliteErro
     if from > VERSION {
         return Err(newer(path, from).into());
     }
-    for script in &MIGRATIONS[from..] {
+    for script in &MIGRATIONS[from.saturating_sub(UNRELEASED)..] {
         connection.execute_batch(script)?;
     }
     connection.pragma_update(None, "application_id", APPLICATION)?;
