@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Shape;
 use super::row::{
-    Announcement, Category, EditorOutcome, ErrorType, Next, Remedy, Row, Severity, Strategy,
+    Announcement, CatalogRow, Category, EditorOutcome, ErrorType, Next, Remedy, Severity, Strategy,
 };
 ";
 
@@ -52,7 +52,7 @@ fn kinds(out: &mut String, catalog: &Catalog, english: &Texts) {
     enumeration(out, "Kind", "A sort of fault: one row of the catalog.", &titles);
     out.push_str(
         "impl Kind {\n/// What the catalog says about it.\n#[must_use]\n\
-         pub const fn row(self) -> &'static Row {\nmatch self {\n",
+         pub const fn row(self) -> &'static CatalogRow {\nmatch self {\n",
     );
     for kind in &catalog.kinds {
         row(out, kind);
@@ -92,7 +92,7 @@ fn row(out: &mut String, kind: &Kind) {
         ("facts", facts(&kind.facts)),
         ("recommendations", kind.recommendations.to_string()),
     ];
-    _ = writeln!(out, "Self::{} => &Row {{", camel(&kind.name));
+    _ = writeln!(out, "Self::{} => &CatalogRow {{", camel(&kind.name));
     for (cell, value) in cells {
         _ = writeln!(out, "{cell}: {value},");
     }

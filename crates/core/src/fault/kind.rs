@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Shape;
 use super::row::{
-    Announcement, Category, EditorOutcome, ErrorType, Next, Remedy, Row, Severity, Strategy,
+    Announcement, CatalogRow, Category, EditorOutcome, ErrorType, Next, Remedy, Severity, Strategy,
 };
 
 /// A sort of fault: one row of the catalog.
@@ -328,9 +328,9 @@ pub enum Kind {
 impl Kind {
     /// What the catalog says about it.
     #[must_use]
-    pub const fn row(self) -> &'static Row {
+    pub const fn row(self) -> &'static CatalogRow {
         match self {
-            Self::ConstraintViolated => &Row {
+            Self::ConstraintViolated => &CatalogRow {
                 name: "constraint_violated",
                 message: "constraint-violated",
                 code: "ERR_VAL_001",
@@ -355,7 +355,7 @@ impl Kind {
                 facts: &[Fact::Constraint, Fact::Field, Fact::ProvidedValue],
                 recommendations: 2,
             },
-            Self::InvalidArguments => &Row {
+            Self::InvalidArguments => &CatalogRow {
                 name: "invalid_arguments",
                 message: "invalid-arguments",
                 code: "ERR_VAL_002",
@@ -380,7 +380,7 @@ impl Kind {
                 facts: &[Fact::Mismatches, Fact::ToolName],
                 recommendations: 3,
             },
-            Self::MalformedArguments => &Row {
+            Self::MalformedArguments => &CatalogRow {
                 name: "malformed_arguments",
                 message: "malformed-arguments",
                 code: "ERR_VAL_003",
@@ -405,7 +405,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Position, Fact::Excerpt],
                 recommendations: 3,
             },
-            Self::SchemaRefused => &Row {
+            Self::SchemaRefused => &CatalogRow {
                 name: "schema_refused",
                 message: "schema-refused",
                 code: "ERR_VAL_004",
@@ -430,7 +430,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::McpServer, Fact::Reason],
                 recommendations: 2,
             },
-            Self::ToolNameRefused => &Row {
+            Self::ToolNameRefused => &CatalogRow {
                 name: "tool_name_refused",
                 message: "tool-name-refused",
                 code: "ERR_VAL_005",
@@ -455,7 +455,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::McpServer, Fact::Reason],
                 recommendations: 2,
             },
-            Self::BadRequest => &Row {
+            Self::BadRequest => &CatalogRow {
                 name: "bad_request",
                 message: "bad-request",
                 code: "ERR_VAL_006",
@@ -480,7 +480,7 @@ impl Kind {
                 facts: &[Fact::EventName, Fact::Field, Fact::Expected, Fact::Received],
                 recommendations: 2,
             },
-            Self::MalformedJson => &Row {
+            Self::MalformedJson => &CatalogRow {
                 name: "malformed_json",
                 message: "malformed-json",
                 code: "ERR_VAL_007",
@@ -505,7 +505,7 @@ impl Kind {
                 facts: &[Fact::Position, Fact::Excerpt],
                 recommendations: 2,
             },
-            Self::InvalidUtf8 => &Row {
+            Self::InvalidUtf8 => &CatalogRow {
                 name: "invalid_utf8",
                 message: "invalid-utf8",
                 code: "ERR_VAL_008",
@@ -530,7 +530,7 @@ impl Kind {
                 facts: &[Fact::Position],
                 recommendations: 2,
             },
-            Self::JsonTooDeep => &Row {
+            Self::JsonTooDeep => &CatalogRow {
                 name: "json_too_deep",
                 message: "json-too-deep",
                 code: "ERR_VAL_009",
@@ -555,7 +555,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::Depth],
                 recommendations: 2,
             },
-            Self::FrameTooLarge => &Row {
+            Self::FrameTooLarge => &CatalogRow {
                 name: "frame_too_large",
                 message: "frame-too-large",
                 code: "ERR_VAL_010",
@@ -580,7 +580,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::Actual],
                 recommendations: 2,
             },
-            Self::UnknownEvent => &Row {
+            Self::UnknownEvent => &CatalogRow {
                 name: "unknown_event",
                 message: "unknown-event",
                 code: "ERR_VAL_011",
@@ -605,7 +605,7 @@ impl Kind {
                 facts: &[Fact::EventName, Fact::Nearest, Fact::Allowed],
                 recommendations: 2,
             },
-            Self::DuplicateCallId => &Row {
+            Self::DuplicateCallId => &CatalogRow {
                 name: "duplicate_call_id",
                 message: "duplicate-call-id",
                 code: "ERR_VAL_012",
@@ -630,7 +630,7 @@ impl Kind {
                 facts: &[Fact::CallId, Fact::ToolName],
                 recommendations: 2,
             },
-            Self::PlanCoercionFailed => &Row {
+            Self::PlanCoercionFailed => &CatalogRow {
                 name: "plan_coercion_failed",
                 message: "plan-coercion-failed",
                 code: "ERR_VAL_013",
@@ -655,7 +655,7 @@ impl Kind {
                 facts: &[Fact::Mismatches, Fact::Stage],
                 recommendations: 2,
             },
-            Self::RequestTimedOut => &Row {
+            Self::RequestTimedOut => &CatalogRow {
                 name: "request_timed_out",
                 message: "request-timed-out",
                 code: "ERR_TIMEOUT_001",
@@ -686,7 +686,7 @@ impl Kind {
                 ],
                 recommendations: 3,
             },
-            Self::DeadlinePassed => &Row {
+            Self::DeadlinePassed => &CatalogRow {
                 name: "deadline_passed",
                 message: "deadline-passed",
                 code: "ERR_TIMEOUT_002",
@@ -711,7 +711,7 @@ impl Kind {
                 facts: &[Fact::TimeoutMs, Fact::ToolName, Fact::ElapsedMs, Fact::OutcomeUnknown],
                 recommendations: 3,
             },
-            Self::ModelRateLimited => &Row {
+            Self::ModelRateLimited => &CatalogRow {
                 name: "model_rate_limited",
                 message: "model-rate-limited",
                 code: "ERR_RATE_001",
@@ -743,7 +743,7 @@ impl Kind {
                 ],
                 recommendations: 2,
             },
-            Self::ServiceRateLimited => &Row {
+            Self::ServiceRateLimited => &CatalogRow {
                 name: "service_rate_limited",
                 message: "service-rate-limited",
                 code: "ERR_RATE_002",
@@ -775,7 +775,7 @@ impl Kind {
                 ],
                 recommendations: 3,
             },
-            Self::ModelAuthentication => &Row {
+            Self::ModelAuthentication => &CatalogRow {
                 name: "model_authentication",
                 message: "model-authentication",
                 code: "ERR_AUTH_001",
@@ -800,7 +800,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Cause, Fact::RequiredConfig, Fact::Model],
                 recommendations: 2,
             },
-            Self::NotAuthenticated => &Row {
+            Self::NotAuthenticated => &CatalogRow {
                 name: "not_authenticated",
                 message: "not-authenticated",
                 code: "ERR_AUTH_002",
@@ -825,7 +825,7 @@ impl Kind {
                 facts: &[Fact::Reason],
                 recommendations: 2,
             },
-            Self::UpstreamSignInNeeded => &Row {
+            Self::UpstreamSignInNeeded => &CatalogRow {
                 name: "upstream_sign_in_needed",
                 message: "upstream-sign-in-needed",
                 code: "ERR_AUTH_003",
@@ -850,7 +850,7 @@ impl Kind {
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::AuthAction, Fact::Uri],
                 recommendations: 2,
             },
-            Self::UpstreamSignInRefused => &Row {
+            Self::UpstreamSignInRefused => &CatalogRow {
                 name: "upstream_sign_in_refused",
                 message: "upstream-sign-in-refused",
                 code: "ERR_AUTH_004",
@@ -875,7 +875,7 @@ impl Kind {
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::AuthAction, Fact::Uri],
                 recommendations: 2,
             },
-            Self::DeniedByPolicy => &Row {
+            Self::DeniedByPolicy => &CatalogRow {
                 name: "denied_by_policy",
                 message: "denied-by-policy",
                 code: "ERR_PERM_001",
@@ -900,7 +900,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 3,
             },
-            Self::DeniedByPerson => &Row {
+            Self::DeniedByPerson => &CatalogRow {
                 name: "denied_by_person",
                 message: "denied-by-person",
                 code: "ERR_PERM_002",
@@ -925,7 +925,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Note],
                 recommendations: 3,
             },
-            Self::DeniedByHook => &Row {
+            Self::DeniedByHook => &CatalogRow {
                 name: "denied_by_hook",
                 message: "denied-by-hook",
                 code: "ERR_PERM_003",
@@ -950,7 +950,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Hook, Fact::Reason],
                 recommendations: 2,
             },
-            Self::NeedsConfirmation => &Row {
+            Self::NeedsConfirmation => &CatalogRow {
                 name: "needs_confirmation",
                 message: "needs-confirmation",
                 code: "ERR_PERM_004",
@@ -975,7 +975,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::QuestionId, Fact::Reason],
                 recommendations: 2,
             },
-            Self::GuardFailed => &Row {
+            Self::GuardFailed => &CatalogRow {
                 name: "guard_failed",
                 message: "guard-failed",
                 code: "ERR_PERM_005",
@@ -1000,7 +1000,7 @@ impl Kind {
                 facts: &[Fact::Hook, Fact::ToolName, Fact::Reason, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::QuestionExpired => &Row {
+            Self::QuestionExpired => &CatalogRow {
                 name: "question_expired",
                 message: "question-expired",
                 code: "ERR_PERM_006",
@@ -1025,7 +1025,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::QuestionId, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::QuestionNotOpen => &Row {
+            Self::QuestionNotOpen => &CatalogRow {
                 name: "question_not_open",
                 message: "question-not-open",
                 code: "ERR_PERM_007",
@@ -1050,7 +1050,7 @@ impl Kind {
                 facts: &[Fact::QuestionId, Fact::Session, Fact::Reason],
                 recommendations: 2,
             },
-            Self::NotAllowed => &Row {
+            Self::NotAllowed => &CatalogRow {
                 name: "not_allowed",
                 message: "not-allowed",
                 code: "ERR_PERM_008",
@@ -1075,7 +1075,7 @@ impl Kind {
                 facts: &[Fact::EventName, Fact::Reason],
                 recommendations: 2,
             },
-            Self::UnknownTool => &Row {
+            Self::UnknownTool => &CatalogRow {
                 name: "unknown_tool",
                 message: "unknown-tool",
                 code: "ERR_TOOL_001",
@@ -1100,7 +1100,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Nearest, Fact::Allowed],
                 recommendations: 2,
             },
-            Self::ToolDisabled => &Row {
+            Self::ToolDisabled => &CatalogRow {
                 name: "tool_disabled",
                 message: "tool-disabled",
                 code: "ERR_TOOL_002",
@@ -1125,7 +1125,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::McpServer],
                 recommendations: 2,
             },
-            Self::ToolSaidNo => &Row {
+            Self::ToolSaidNo => &CatalogRow {
                 name: "tool_said_no",
                 message: "tool-said-no",
                 code: "ERR_TOOL_003",
@@ -1150,7 +1150,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 2,
             },
-            Self::ToolFailed => &Row {
+            Self::ToolFailed => &CatalogRow {
                 name: "tool_failed",
                 message: "tool-failed",
                 code: "ERR_TOOL_004",
@@ -1175,7 +1175,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 3,
             },
-            Self::ToolPanicked => &Row {
+            Self::ToolPanicked => &CatalogRow {
                 name: "tool_panicked",
                 message: "tool-panicked",
                 code: "ERR_TOOL_005",
@@ -1200,7 +1200,7 @@ impl Kind {
                 facts: &[Fact::ToolName],
                 recommendations: 2,
             },
-            Self::Cancelled => &Row {
+            Self::Cancelled => &CatalogRow {
                 name: "cancelled",
                 message: "cancelled",
                 code: "ERR_TOOL_006",
@@ -1225,7 +1225,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason, Fact::State, Fact::OutcomeUnknown],
                 recommendations: 2,
             },
-            Self::OutcomeUnknown => &Row {
+            Self::OutcomeUnknown => &CatalogRow {
                 name: "outcome_unknown",
                 message: "outcome-unknown",
                 code: "ERR_TOOL_007",
@@ -1250,7 +1250,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::CallId],
                 recommendations: 3,
             },
-            Self::OutputTooLarge => &Row {
+            Self::OutputTooLarge => &CatalogRow {
                 name: "output_too_large",
                 message: "output-too-large",
                 code: "ERR_TOOL_008",
@@ -1275,7 +1275,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::ToolName, Fact::Actual, Fact::Path],
                 recommendations: 2,
             },
-            Self::RepeatedCallStopped => &Row {
+            Self::RepeatedCallStopped => &CatalogRow {
                 name: "repeated_call_stopped",
                 message: "repeated-call-stopped",
                 code: "ERR_TOOL_009",
@@ -1300,7 +1300,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Times, Fact::Mismatches],
                 recommendations: 3,
             },
-            Self::ToolAbandoned => &Row {
+            Self::ToolAbandoned => &CatalogRow {
                 name: "tool_abandoned",
                 message: "tool-abandoned",
                 code: "ERR_TOOL_010",
@@ -1325,7 +1325,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::TimeoutMs],
                 recommendations: 3,
             },
-            Self::LateResultDropped => &Row {
+            Self::LateResultDropped => &CatalogRow {
                 name: "late_result_dropped",
                 message: "late-result-dropped",
                 code: "ERR_TOOL_011",
@@ -1350,7 +1350,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Turn, Fact::OtherTurn, Fact::ElapsedMs],
                 recommendations: 2,
             },
-            Self::UnsupportedOperation => &Row {
+            Self::UnsupportedOperation => &CatalogRow {
                 name: "unsupported_operation",
                 message: "unsupported-operation",
                 code: "ERR_TOOL_012",
@@ -1375,7 +1375,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 2,
             },
-            Self::McpServerFailed => &Row {
+            Self::McpServerFailed => &CatalogRow {
                 name: "mcp_server_failed",
                 message: "mcp-server-failed",
                 code: "ERR_TOOL_013",
@@ -1400,7 +1400,7 @@ impl Kind {
                 facts: &[Fact::McpServer, Fact::ToolName, Fact::Reason, Fact::ExitCode],
                 recommendations: 2,
             },
-            Self::ComputerGone => &Row {
+            Self::ComputerGone => &CatalogRow {
                 name: "computer_gone",
                 message: "computer-gone",
                 code: "ERR_TOOL_014",
@@ -1425,7 +1425,7 @@ impl Kind {
                 facts: &[Fact::Computer, Fact::ToolName, Fact::Room, Fact::OutcomeUnknown],
                 recommendations: 2,
             },
-            Self::FileNotFound => &Row {
+            Self::FileNotFound => &CatalogRow {
                 name: "file_not_found",
                 message: "file-not-found",
                 code: "ERR_FILE_001",
@@ -1450,7 +1450,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::NearestPath],
                 recommendations: 3,
             },
-            Self::FilePermission => &Row {
+            Self::FilePermission => &CatalogRow {
                 name: "file_permission",
                 message: "file-permission",
                 code: "ERR_FILE_002",
@@ -1475,7 +1475,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::OutsideWorkspace => &Row {
+            Self::OutsideWorkspace => &CatalogRow {
                 name: "outside_workspace",
                 message: "outside-workspace",
                 code: "ERR_FILE_003",
@@ -1500,7 +1500,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::FileChanged => &Row {
+            Self::FileChanged => &CatalogRow {
                 name: "file_changed",
                 message: "file-changed",
                 code: "ERR_FILE_004",
@@ -1525,7 +1525,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::EditNoMatch => &Row {
+            Self::EditNoMatch => &CatalogRow {
                 name: "edit_no_match",
                 message: "edit-no-match",
                 code: "ERR_FILE_005",
@@ -1550,7 +1550,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Line, Fact::Excerpt],
                 recommendations: 2,
             },
-            Self::EditSeveralMatches => &Row {
+            Self::EditSeveralMatches => &CatalogRow {
                 name: "edit_several_matches",
                 message: "edit-several-matches",
                 code: "ERR_FILE_006",
@@ -1575,7 +1575,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Matches],
                 recommendations: 2,
             },
-            Self::NotAFile => &Row {
+            Self::NotAFile => &CatalogRow {
                 name: "not_a_file",
                 message: "not-a-file",
                 code: "ERR_FILE_007",
@@ -1600,7 +1600,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Received],
                 recommendations: 2,
             },
-            Self::FileNotText => &Row {
+            Self::FileNotText => &CatalogRow {
                 name: "file_not_text",
                 message: "file-not-text",
                 code: "ERR_FILE_008",
@@ -1625,7 +1625,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Position],
                 recommendations: 2,
             },
-            Self::FileUnread => &Row {
+            Self::FileUnread => &CatalogRow {
                 name: "file_unread",
                 message: "file-unread",
                 code: "ERR_FILE_009",
@@ -1650,7 +1650,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::FileExists => &Row {
+            Self::FileExists => &CatalogRow {
                 name: "file_exists",
                 message: "file-exists",
                 code: "ERR_FILE_010",
@@ -1675,7 +1675,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::ExitStatus => &Row {
+            Self::ExitStatus => &CatalogRow {
                 name: "exit_status",
                 message: "exit-status",
                 code: "ERR_PROC_001",
@@ -1700,7 +1700,7 @@ impl Kind {
                 facts: &[Fact::ExitCode, Fact::Command, Fact::StderrTail],
                 recommendations: 2,
             },
-            Self::KilledBySignal => &Row {
+            Self::KilledBySignal => &CatalogRow {
                 name: "killed_by_signal",
                 message: "killed-by-signal",
                 code: "ERR_PROC_002",
@@ -1725,7 +1725,7 @@ impl Kind {
                 facts: &[Fact::Signal, Fact::Command, Fact::StderrTail],
                 recommendations: 2,
             },
-            Self::CommandNotStarted => &Row {
+            Self::CommandNotStarted => &CatalogRow {
                 name: "command_not_started",
                 message: "command-not-started",
                 code: "ERR_PROC_003",
@@ -1750,7 +1750,7 @@ impl Kind {
                 facts: &[Fact::Command, Fact::Reason],
                 recommendations: 2,
             },
-            Self::ShellUnknown => &Row {
+            Self::ShellUnknown => &CatalogRow {
                 name: "shell_unknown",
                 message: "shell-unknown",
                 code: "ERR_PROC_004",
@@ -1775,7 +1775,7 @@ impl Kind {
                 facts: &[Fact::ShellId, Fact::Allowed],
                 recommendations: 2,
             },
-            Self::ShellLost => &Row {
+            Self::ShellLost => &CatalogRow {
                 name: "shell_lost",
                 message: "shell-lost",
                 code: "ERR_PROC_005",
@@ -1800,7 +1800,7 @@ impl Kind {
                 facts: &[Fact::ShellId, Fact::Command],
                 recommendations: 2,
             },
-            Self::SandboxUnavailable => &Row {
+            Self::SandboxUnavailable => &CatalogRow {
                 name: "sandbox_unavailable",
                 message: "sandbox-unavailable",
                 code: "ERR_PROC_006",
@@ -1825,7 +1825,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Reason],
                 recommendations: 2,
             },
-            Self::NetworkUnavailable => &Row {
+            Self::NetworkUnavailable => &CatalogRow {
                 name: "network_unavailable",
                 message: "network-unavailable",
                 code: "ERR_NET_001",
@@ -1850,7 +1850,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Host],
                 recommendations: 2,
             },
-            Self::NameNotResolved => &Row {
+            Self::NameNotResolved => &CatalogRow {
                 name: "name_not_resolved",
                 message: "name-not-resolved",
                 code: "ERR_NET_002",
@@ -1875,7 +1875,7 @@ impl Kind {
                 facts: &[Fact::Host, Fact::Service],
                 recommendations: 2,
             },
-            Self::ConnectionRefused => &Row {
+            Self::ConnectionRefused => &CatalogRow {
                 name: "connection_refused",
                 message: "connection-refused",
                 code: "ERR_NET_003",
@@ -1900,7 +1900,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Host],
                 recommendations: 2,
             },
-            Self::TlsFailed => &Row {
+            Self::TlsFailed => &CatalogRow {
                 name: "tls_failed",
                 message: "tls-failed",
                 code: "ERR_NET_004",
@@ -1925,7 +1925,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Host, Fact::Reason],
                 recommendations: 2,
             },
-            Self::BreakerOpen => &Row {
+            Self::BreakerOpen => &CatalogRow {
                 name: "breaker_open",
                 message: "breaker-open",
                 code: "ERR_RETRY_001",
@@ -1950,7 +1950,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::WaitMs, Fact::Times],
                 recommendations: 2,
             },
-            Self::RetryBudgetSpent => &Row {
+            Self::RetryBudgetSpent => &CatalogRow {
                 name: "retry_budget_spent",
                 message: "retry-budget-spent",
                 code: "ERR_RETRY_002",
@@ -1975,7 +1975,7 @@ impl Kind {
                 facts: &[Fact::Service],
                 recommendations: 2,
             },
-            Self::RetryAfterTooLong => &Row {
+            Self::RetryAfterTooLong => &CatalogRow {
                 name: "retry_after_too_long",
                 message: "retry-after-too-long",
                 code: "ERR_RETRY_003",
@@ -2000,7 +2000,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::WaitMs, Fact::LimitMs, Fact::RateLimitReset],
                 recommendations: 2,
             },
-            Self::OutOfMemory => &Row {
+            Self::OutOfMemory => &CatalogRow {
                 name: "out_of_memory",
                 message: "out-of-memory",
                 code: "ERR_RES_001",
@@ -2025,7 +2025,7 @@ impl Kind {
                 facts: &[Fact::ToolName, Fact::Command, Fact::Limit],
                 recommendations: 2,
             },
-            Self::DiskFull => &Row {
+            Self::DiskFull => &CatalogRow {
                 name: "disk_full",
                 message: "disk-full",
                 code: "ERR_RES_002",
@@ -2050,7 +2050,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::NeededBytes, Fact::FreeBytes],
                 recommendations: 3,
             },
-            Self::QuotaExceeded => &Row {
+            Self::QuotaExceeded => &CatalogRow {
                 name: "quota_exceeded",
                 message: "quota-exceeded",
                 code: "ERR_RES_003",
@@ -2075,7 +2075,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::LimitName, Fact::Limit, Fact::RateLimitReset],
                 recommendations: 2,
             },
-            Self::LimitReached => &Row {
+            Self::LimitReached => &CatalogRow {
                 name: "limit_reached",
                 message: "limit-reached",
                 code: "ERR_RES_004",
@@ -2100,7 +2100,7 @@ impl Kind {
                 facts: &[Fact::LimitName, Fact::Limit, Fact::Actual, Fact::Unit],
                 recommendations: 2,
             },
-            Self::ModelPermission => &Row {
+            Self::ModelPermission => &CatalogRow {
                 name: "model_permission",
                 message: "model-permission",
                 code: "ERR_MODEL_001",
@@ -2125,7 +2125,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::RequestId],
                 recommendations: 2,
             },
-            Self::ModelQuota => &Row {
+            Self::ModelQuota => &CatalogRow {
                 name: "model_quota",
                 message: "model-quota",
                 code: "ERR_MODEL_002",
@@ -2150,7 +2150,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::RateLimitReset],
                 recommendations: 2,
             },
-            Self::ModelOverloaded => &Row {
+            Self::ModelOverloaded => &CatalogRow {
                 name: "model_overloaded",
                 message: "model-overloaded",
                 code: "ERR_MODEL_003",
@@ -2175,7 +2175,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::WaitMs],
                 recommendations: 2,
             },
-            Self::ModelServerError => &Row {
+            Self::ModelServerError => &CatalogRow {
                 name: "model_server_error",
                 message: "model-server-error",
                 code: "ERR_MODEL_004",
@@ -2200,7 +2200,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::Status, Fact::RequestId],
                 recommendations: 2,
             },
-            Self::ModelConnectTimeout => &Row {
+            Self::ModelConnectTimeout => &CatalogRow {
                 name: "model_connect_timeout",
                 message: "model-connect-timeout",
                 code: "ERR_MODEL_005",
@@ -2225,7 +2225,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
             },
-            Self::ModelFirstTokenTimeout => &Row {
+            Self::ModelFirstTokenTimeout => &CatalogRow {
                 name: "model_first_token_timeout",
                 message: "model-first-token-timeout",
                 code: "ERR_MODEL_006",
@@ -2250,7 +2250,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
             },
-            Self::ModelStalled => &Row {
+            Self::ModelStalled => &CatalogRow {
                 name: "model_stalled",
                 message: "model-stalled",
                 code: "ERR_MODEL_007",
@@ -2275,7 +2275,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::TimeoutMs, Fact::Model],
                 recommendations: 2,
             },
-            Self::ModelStreamCut => &Row {
+            Self::ModelStreamCut => &CatalogRow {
                 name: "model_stream_cut",
                 message: "model-stream-cut",
                 code: "ERR_MODEL_008",
@@ -2300,7 +2300,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
             },
-            Self::ModelMalformedStream => &Row {
+            Self::ModelMalformedStream => &CatalogRow {
                 name: "model_malformed_stream",
                 message: "model-malformed-stream",
                 code: "ERR_MODEL_009",
@@ -2325,7 +2325,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::Position],
                 recommendations: 2,
             },
-            Self::ContextTooLong => &Row {
+            Self::ContextTooLong => &CatalogRow {
                 name: "context_too_long",
                 message: "context-too-long",
                 code: "ERR_MODEL_010",
@@ -2350,7 +2350,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::Limit, Fact::Actual],
                 recommendations: 3,
             },
-            Self::OutputLimit => &Row {
+            Self::OutputLimit => &CatalogRow {
                 name: "output_limit",
                 message: "output-limit",
                 code: "ERR_MODEL_011",
@@ -2375,7 +2375,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::Limit],
                 recommendations: 2,
             },
-            Self::ModelRefused => &Row {
+            Self::ModelRefused => &CatalogRow {
                 name: "model_refused",
                 message: "model-refused",
                 code: "ERR_MODEL_012",
@@ -2400,7 +2400,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
             },
-            Self::ModelBadRequest => &Row {
+            Self::ModelBadRequest => &CatalogRow {
                 name: "model_bad_request",
                 message: "model-bad-request",
                 code: "ERR_MODEL_013",
@@ -2425,7 +2425,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model, Fact::Status, Fact::RequestId],
                 recommendations: 2,
             },
-            Self::UnknownModel => &Row {
+            Self::UnknownModel => &CatalogRow {
                 name: "unknown_model",
                 message: "unknown-model",
                 code: "ERR_MODEL_014",
@@ -2450,7 +2450,7 @@ impl Kind {
                 facts: &[Fact::Model, Fact::Service, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::EmptyAnswer => &Row {
+            Self::EmptyAnswer => &CatalogRow {
                 name: "empty_answer",
                 message: "empty-answer",
                 code: "ERR_MODEL_015",
@@ -2475,7 +2475,7 @@ impl Kind {
                 facts: &[Fact::Service, Fact::Model],
                 recommendations: 2,
             },
-            Self::StepsExhausted => &Row {
+            Self::StepsExhausted => &CatalogRow {
                 name: "steps_exhausted",
                 message: "steps-exhausted",
                 code: "ERR_TURN_001",
@@ -2500,7 +2500,7 @@ impl Kind {
                 facts: &[Fact::Limit],
                 recommendations: 2,
             },
-            Self::TokensExhausted => &Row {
+            Self::TokensExhausted => &CatalogRow {
                 name: "tokens_exhausted",
                 message: "tokens-exhausted",
                 code: "ERR_TURN_002",
@@ -2525,7 +2525,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::Actual, Fact::Model],
                 recommendations: 2,
             },
-            Self::FailuresExhausted => &Row {
+            Self::FailuresExhausted => &CatalogRow {
                 name: "failures_exhausted",
                 message: "failures-exhausted",
                 code: "ERR_TURN_003",
@@ -2550,7 +2550,7 @@ impl Kind {
                 facts: &[Fact::Times, Fact::ToolName],
                 recommendations: 2,
             },
-            Self::DepthExceeded => &Row {
+            Self::DepthExceeded => &CatalogRow {
                 name: "depth_exceeded",
                 message: "depth-exceeded",
                 code: "ERR_TURN_004",
@@ -2575,7 +2575,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::Depth],
                 recommendations: 2,
             },
-            Self::BudgetSpent => &Row {
+            Self::BudgetSpent => &CatalogRow {
                 name: "budget_spent",
                 message: "budget-spent",
                 code: "ERR_TURN_005",
@@ -2600,7 +2600,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::Actual, Fact::Unit],
                 recommendations: 2,
             },
-            Self::TaskFailed => &Row {
+            Self::TaskFailed => &CatalogRow {
                 name: "task_failed",
                 message: "task-failed",
                 code: "ERR_TURN_006",
@@ -2625,7 +2625,7 @@ impl Kind {
                 facts: &[Fact::TaskId, Fact::Stage, Fact::Reason],
                 recommendations: 2,
             },
-            Self::HookFailed => &Row {
+            Self::HookFailed => &CatalogRow {
                 name: "hook_failed",
                 message: "hook-failed",
                 code: "ERR_HOOK_001",
@@ -2650,7 +2650,7 @@ impl Kind {
                 facts: &[Fact::Hook, Fact::ToolName, Fact::Reason, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::ListenerFailed => &Row {
+            Self::ListenerFailed => &CatalogRow {
                 name: "listener_failed",
                 message: "listener-failed",
                 code: "ERR_HOOK_002",
@@ -2675,7 +2675,7 @@ impl Kind {
                 facts: &[Fact::Listener, Fact::EventName, Fact::Reason, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::ConnectionLost => &Row {
+            Self::ConnectionLost => &CatalogRow {
                 name: "connection_lost",
                 message: "connection-lost",
                 code: "ERR_CONN_001",
@@ -2700,7 +2700,7 @@ impl Kind {
                 facts: &[Fact::CloseCode, Fact::CloseReason, Fact::LastEventSeq, Fact::UptimeMs],
                 recommendations: 2,
             },
-            Self::HistoryGap => &Row {
+            Self::HistoryGap => &CatalogRow {
                 name: "history_gap",
                 message: "history-gap",
                 code: "ERR_CONN_002",
@@ -2725,7 +2725,7 @@ impl Kind {
                 facts: &[Fact::FromSeq, Fact::ToSeq, Fact::Session, Fact::Reason],
                 recommendations: 2,
             },
-            Self::HistoryExpired => &Row {
+            Self::HistoryExpired => &CatalogRow {
                 name: "history_expired",
                 message: "history-expired",
                 code: "ERR_CONN_003",
@@ -2750,7 +2750,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::OldestSeq],
                 recommendations: 2,
             },
-            Self::EpochMismatch => &Row {
+            Self::EpochMismatch => &CatalogRow {
                 name: "epoch_mismatch",
                 message: "epoch-mismatch",
                 code: "ERR_CONN_004",
@@ -2775,7 +2775,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Epoch, Fact::ExpectedEpoch, Fact::HeadSeq],
                 recommendations: 2,
             },
-            Self::ObserverTooSlow => &Row {
+            Self::ObserverTooSlow => &CatalogRow {
                 name: "observer_too_slow",
                 message: "observer-too-slow",
                 code: "ERR_CONN_005",
@@ -2800,7 +2800,7 @@ impl Kind {
                 facts: &[Fact::Limit, Fact::LastEventSeq],
                 recommendations: 2,
             },
-            Self::ShuttingDown => &Row {
+            Self::ShuttingDown => &CatalogRow {
                 name: "shutting_down",
                 message: "shutting-down",
                 code: "ERR_CONN_006",
@@ -2825,7 +2825,7 @@ impl Kind {
                 facts: &[Fact::LastEventSeq],
                 recommendations: 2,
             },
-            Self::StateForged => &Row {
+            Self::StateForged => &CatalogRow {
                 name: "state_forged",
                 message: "state-forged",
                 code: "ERR_STATE_001",
@@ -2850,7 +2850,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Reason],
                 recommendations: 2,
             },
-            Self::StateExpired => &Row {
+            Self::StateExpired => &CatalogRow {
                 name: "state_expired",
                 message: "state-expired",
                 code: "ERR_STATE_002",
@@ -2875,7 +2875,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::ElapsedMs, Fact::LimitMs],
                 recommendations: 2,
             },
-            Self::StateReused => &Row {
+            Self::StateReused => &CatalogRow {
                 name: "state_reused",
                 message: "state-reused",
                 code: "ERR_STATE_003",
@@ -2900,7 +2900,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::CommandId],
                 recommendations: 2,
             },
-            Self::UnknownSession => &Row {
+            Self::UnknownSession => &CatalogRow {
                 name: "unknown_session",
                 message: "unknown-session",
                 code: "ERR_SESS_001",
@@ -2925,7 +2925,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::SessionBusy => &Row {
+            Self::SessionBusy => &CatalogRow {
                 name: "session_busy",
                 message: "session-busy",
                 code: "ERR_SESS_002",
@@ -2950,7 +2950,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Holder],
                 recommendations: 2,
             },
-            Self::CommandRepeated => &Row {
+            Self::CommandRepeated => &CatalogRow {
                 name: "command_repeated",
                 message: "command-repeated",
                 code: "ERR_SESS_003",
@@ -2975,7 +2975,7 @@ impl Kind {
                 facts: &[Fact::CommandId, Fact::Session],
                 recommendations: 2,
             },
-            Self::TooManySessions => &Row {
+            Self::TooManySessions => &CatalogRow {
                 name: "too_many_sessions",
                 message: "too-many-sessions",
                 code: "ERR_SESS_004",
@@ -3000,7 +3000,7 @@ impl Kind {
                 facts: &[Fact::Limit],
                 recommendations: 2,
             },
-            Self::WrongEngine => &Row {
+            Self::WrongEngine => &CatalogRow {
                 name: "wrong_engine",
                 message: "wrong-engine",
                 code: "ERR_SESS_005",
@@ -3025,7 +3025,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Engine],
                 recommendations: 2,
             },
-            Self::CliNotInstalled => &Row {
+            Self::CliNotInstalled => &CatalogRow {
                 name: "cli_not_installed",
                 message: "cli-not-installed",
                 code: "ERR_CLI_001",
@@ -3050,7 +3050,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::RequiredConfig],
                 recommendations: 2,
             },
-            Self::CliExited => &Row {
+            Self::CliExited => &CatalogRow {
                 name: "cli_exited",
                 message: "cli-exited",
                 code: "ERR_CLI_002",
@@ -3075,7 +3075,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::ExitCode, Fact::Signal, Fact::StderrTail],
                 recommendations: 2,
             },
-            Self::CliSilent => &Row {
+            Self::CliSilent => &CatalogRow {
                 name: "cli_silent",
                 message: "cli-silent",
                 code: "ERR_CLI_003",
@@ -3100,7 +3100,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::CliWrongTurn => &Row {
+            Self::CliWrongTurn => &CatalogRow {
                 name: "cli_wrong_turn",
                 message: "cli-wrong-turn",
                 code: "ERR_CLI_004",
@@ -3125,7 +3125,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::Turn, Fact::OtherTurn],
                 recommendations: 2,
             },
-            Self::CliProtocol => &Row {
+            Self::CliProtocol => &CatalogRow {
                 name: "cli_protocol",
                 message: "cli-protocol",
                 code: "ERR_CLI_005",
@@ -3150,7 +3150,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::Version, Fact::Excerpt],
                 recommendations: 2,
             },
-            Self::CliTurnFailed => &Row {
+            Self::CliTurnFailed => &CatalogRow {
                 name: "cli_turn_failed",
                 message: "cli-turn-failed",
                 code: "ERR_CLI_006",
@@ -3175,7 +3175,7 @@ impl Kind {
                 facts: &[Fact::Program, Fact::Reason, Fact::RequestId],
                 recommendations: 2,
             },
-            Self::RoomFull => &Row {
+            Self::RoomFull => &CatalogRow {
                 name: "room_full",
                 message: "room-full",
                 code: "ERR_SMCP_001",
@@ -3200,7 +3200,7 @@ impl Kind {
                 facts: &[Fact::Room, Fact::Holder],
                 recommendations: 2,
             },
-            Self::RoomNotFound => &Row {
+            Self::RoomNotFound => &CatalogRow {
                 name: "room_not_found",
                 message: "room-not-found",
                 code: "ERR_SMCP_002",
@@ -3225,7 +3225,7 @@ impl Kind {
                 facts: &[Fact::Room, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::NotInRoom => &Row {
+            Self::NotInRoom => &CatalogRow {
                 name: "not_in_room",
                 message: "not-in-room",
                 code: "ERR_SMCP_003",
@@ -3250,7 +3250,7 @@ impl Kind {
                 facts: &[Fact::Room, Fact::EventName],
                 recommendations: 2,
             },
-            Self::CrossRoomAccess => &Row {
+            Self::CrossRoomAccess => &CatalogRow {
                 name: "cross_room_access",
                 message: "cross-room-access",
                 code: "ERR_SMCP_004",
@@ -3275,7 +3275,7 @@ impl Kind {
                 facts: &[Fact::Room, Fact::Computer],
                 recommendations: 2,
             },
-            Self::ComputerNotFound => &Row {
+            Self::ComputerNotFound => &CatalogRow {
                 name: "computer_not_found",
                 message: "computer-not-found",
                 code: "ERR_SMCP_005",
@@ -3300,7 +3300,7 @@ impl Kind {
                 facts: &[Fact::Computer, Fact::Room, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::DocumentNotFound => &Row {
+            Self::DocumentNotFound => &CatalogRow {
                 name: "document_not_found",
                 message: "document-not-found",
                 code: "ERR_SMCP_006",
@@ -3325,7 +3325,7 @@ impl Kind {
                 facts: &[Fact::DocRef, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::PageOutOfRange => &Row {
+            Self::PageOutOfRange => &CatalogRow {
                 name: "page_out_of_range",
                 message: "page-out-of-range",
                 code: "ERR_SMCP_007",
@@ -3350,7 +3350,7 @@ impl Kind {
                 facts: &[Fact::Page, Fact::PageCount, Fact::DocRef],
                 recommendations: 2,
             },
-            Self::ElementNotFound => &Row {
+            Self::ElementNotFound => &CatalogRow {
                 name: "element_not_found",
                 message: "element-not-found",
                 code: "ERR_SMCP_008",
@@ -3375,7 +3375,7 @@ impl Kind {
                 facts: &[Fact::ElementId, Fact::DocRef, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::DocumentUriInvalid => &Row {
+            Self::DocumentUriInvalid => &CatalogRow {
                 name: "document_uri_invalid",
                 message: "document-uri-invalid",
                 code: "ERR_SMCP_009",
@@ -3400,7 +3400,7 @@ impl Kind {
                 facts: &[Fact::Uri, Fact::Reason],
                 recommendations: 2,
             },
-            Self::VersionMismatch => &Row {
+            Self::VersionMismatch => &CatalogRow {
                 name: "version_mismatch",
                 message: "version-mismatch",
                 code: "ERR_SMCP_010",
@@ -3425,7 +3425,7 @@ impl Kind {
                 facts: &[Fact::Version, Fact::Supported],
                 recommendations: 2,
             },
-            Self::McpServerNotFound => &Row {
+            Self::McpServerNotFound => &CatalogRow {
                 name: "mcp_server_not_found",
                 message: "mcp-server-not-found",
                 code: "ERR_SMCP_011",
@@ -3450,7 +3450,7 @@ impl Kind {
                 facts: &[Fact::McpServer, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::CapabilityUnsupported => &Row {
+            Self::CapabilityUnsupported => &CatalogRow {
                 name: "capability_unsupported",
                 message: "capability-unsupported",
                 code: "ERR_SMCP_012",
@@ -3475,7 +3475,7 @@ impl Kind {
                 facts: &[Fact::Capability, Fact::McpServer],
                 recommendations: 2,
             },
-            Self::SkillNameInvalid => &Row {
+            Self::SkillNameInvalid => &CatalogRow {
                 name: "skill_name_invalid",
                 message: "skill-name-invalid",
                 code: "ERR_SMCP_013",
@@ -3500,7 +3500,7 @@ impl Kind {
                 facts: &[Fact::Skill, Fact::Reason],
                 recommendations: 2,
             },
-            Self::SkillNotFound => &Row {
+            Self::SkillNotFound => &CatalogRow {
                 name: "skill_not_found",
                 message: "skill-not-found",
                 code: "ERR_SMCP_014",
@@ -3525,7 +3525,7 @@ impl Kind {
                 facts: &[Fact::Skill, Fact::Nearest],
                 recommendations: 2,
             },
-            Self::SkillResourceUnavailable => &Row {
+            Self::SkillResourceUnavailable => &CatalogRow {
                 name: "skill_resource_unavailable",
                 message: "skill-resource-unavailable",
                 code: "ERR_SMCP_015",
@@ -3550,7 +3550,7 @@ impl Kind {
                 facts: &[Fact::Skill, Fact::RelPath, Fact::Reason, Fact::TotalSize],
                 recommendations: 2,
             },
-            Self::BlobUnavailable => &Row {
+            Self::BlobUnavailable => &CatalogRow {
                 name: "blob_unavailable",
                 message: "blob-unavailable",
                 code: "ERR_SMCP_016",
@@ -3575,7 +3575,7 @@ impl Kind {
                 facts: &[Fact::Blob, Fact::Reason],
                 recommendations: 2,
             },
-            Self::BlobWriteFailed => &Row {
+            Self::BlobWriteFailed => &CatalogRow {
                 name: "blob_write_failed",
                 message: "blob-write-failed",
                 code: "ERR_SMCP_017",
@@ -3600,7 +3600,7 @@ impl Kind {
                 facts: &[Fact::Blob, Fact::Reason],
                 recommendations: 2,
             },
-            Self::PeerFailed => &Row {
+            Self::PeerFailed => &CatalogRow {
                 name: "peer_failed",
                 message: "peer-failed",
                 code: "ERR_SMCP_018",
@@ -3625,7 +3625,7 @@ impl Kind {
                 facts: &[Fact::Computer, Fact::PeerCode],
                 recommendations: 2,
             },
-            Self::JournalDamaged => &Row {
+            Self::JournalDamaged => &CatalogRow {
                 name: "journal_damaged",
                 message: "journal-damaged",
                 code: "ERR_JRNL_001",
@@ -3650,7 +3650,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Position],
                 recommendations: 2,
             },
-            Self::JournalFull => &Row {
+            Self::JournalFull => &CatalogRow {
                 name: "journal_full",
                 message: "journal-full",
                 code: "ERR_JRNL_002",
@@ -3675,7 +3675,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Limit],
                 recommendations: 2,
             },
-            Self::Fenced => &Row {
+            Self::Fenced => &CatalogRow {
                 name: "fenced",
                 message: "fenced",
                 code: "ERR_JRNL_003",
@@ -3700,7 +3700,7 @@ impl Kind {
                 facts: &[Fact::Session, Fact::Holder],
                 recommendations: 2,
             },
-            Self::JournalNewer => &Row {
+            Self::JournalNewer => &CatalogRow {
                 name: "journal_newer",
                 message: "journal-newer",
                 code: "ERR_JRNL_004",
@@ -3725,7 +3725,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Version, Fact::Supported],
                 recommendations: 2,
             },
-            Self::JournalOutdated => &Row {
+            Self::JournalOutdated => &CatalogRow {
                 name: "journal_outdated",
                 message: "journal-outdated",
                 code: "ERR_JRNL_012",
@@ -3750,7 +3750,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Version, Fact::Supported],
                 recommendations: 2,
             },
-            Self::JournalReadOnly => &Row {
+            Self::JournalReadOnly => &CatalogRow {
                 name: "journal_read_only",
                 message: "journal-read-only",
                 code: "ERR_JRNL_005",
@@ -3775,7 +3775,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::JournalGone => &Row {
+            Self::JournalGone => &CatalogRow {
                 name: "journal_gone",
                 message: "journal-gone",
                 code: "ERR_JRNL_006",
@@ -3800,7 +3800,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::SyncFailed => &Row {
+            Self::SyncFailed => &CatalogRow {
                 name: "sync_failed",
                 message: "sync-failed",
                 code: "ERR_JRNL_007",
@@ -3825,7 +3825,7 @@ impl Kind {
                 facts: &[Fact::Path],
                 recommendations: 2,
             },
-            Self::JournalBusy => &Row {
+            Self::JournalBusy => &CatalogRow {
                 name: "journal_busy",
                 message: "journal-busy",
                 code: "ERR_JRNL_008",
@@ -3850,7 +3850,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Holder, Fact::TimeoutMs],
                 recommendations: 2,
             },
-            Self::NoJournal => &Row {
+            Self::NoJournal => &CatalogRow {
                 name: "no_journal",
                 message: "no-journal",
                 code: "ERR_JRNL_009",
@@ -3875,7 +3875,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Cause],
                 recommendations: 2,
             },
-            Self::NotAJournal => &Row {
+            Self::NotAJournal => &CatalogRow {
                 name: "not_a_journal",
                 message: "not-a-journal",
                 code: "ERR_JRNL_010",
@@ -3900,7 +3900,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Cause],
                 recommendations: 2,
             },
-            Self::JournalOfOtherUser => &Row {
+            Self::JournalOfOtherUser => &CatalogRow {
                 name: "journal_of_other_user",
                 message: "journal-of-other-user",
                 code: "ERR_JRNL_011",
@@ -3925,7 +3925,7 @@ impl Kind {
                 facts: &[Fact::Path, Fact::Holder],
                 recommendations: 2,
             },
-            Self::ConfigurationWrong => &Row {
+            Self::ConfigurationWrong => &CatalogRow {
                 name: "configuration_wrong",
                 message: "configuration-wrong",
                 code: "ERR_CONF_001",
@@ -3957,7 +3957,7 @@ impl Kind {
                 ],
                 recommendations: 2,
             },
-            Self::CredentialMissing => &Row {
+            Self::CredentialMissing => &CatalogRow {
                 name: "credential_missing",
                 message: "credential-missing",
                 code: "ERR_CONF_002",
@@ -3982,7 +3982,7 @@ impl Kind {
                 facts: &[Fact::RequiredConfig, Fact::Service],
                 recommendations: 2,
             },
-            Self::AddressInUse => &Row {
+            Self::AddressInUse => &CatalogRow {
                 name: "address_in_use",
                 message: "address-in-use",
                 code: "ERR_CONF_003",
@@ -4007,7 +4007,7 @@ impl Kind {
                 facts: &[Fact::Endpoint],
                 recommendations: 2,
             },
-            Self::Bug => &Row {
+            Self::Bug => &CatalogRow {
                 name: "bug",
                 message: "bug",
                 code: "ERR_BUG_001",
