@@ -24,7 +24,7 @@ const COUNTED: [&str; 14] = [
     "turn_ended",
     "step_started",
     "model_answered",
-    "call_ended",
+    "tool_call_ended",
     "fault_raised",
     "plan_refused",
     "retry_scheduled",
