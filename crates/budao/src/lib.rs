@@ -20,9 +20,9 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), budao::Fault> {
-//! let world = budao::world::real();
+//! let world = budao::world::system();
 //! let model = Script::new().call("add", serde_json::json!({"a": 2, "b": 3})).say("It is 5.");
-//! let agent = Agent::builder(model.model(world.clock)).tool(add).build()?;
+//! let agent = Agent::builder(model.into_model(world.clock)).tool(add).build()?;
 //! let answer = agent.session().await?.run("What is 2 + 3?").await?;
 //! assert!(answer.is_ok());
 //! assert_eq!(answer.text, "It is 5.");

@@ -5,7 +5,7 @@
 //! counted and dropped, and a call always ends, by its answer, its deadline or the loss of its connection.
 //!
 //! ```no_run
-//! # async fn example(world: budao_core::seams::World) -> Result<(), budao_socketio::Error> {
+//! # async fn example(world: budao_core::world::World) -> Result<(), budao_socketio::Error> {
 //! use budao_socketio::{Client, Config, Event, Payload};
 //! use std::time::Duration;
 //!

@@ -160,7 +160,7 @@ fn audit(records: &[Record], what: &str) -> (usize, usize) {
         match &record.event {
             Recorded::TurnStarted { .. } => turns += 1,
             Recorded::ToolCallStarted { call, .. } => {
-                drop(started.insert((record.turn, call.clone())))
+                started.insert((record.turn, call.clone()));
             }
             Recorded::ToolCallEnded { call, .. } => {
                 assert!(ended.insert((record.turn, call.clone())), "{what}: two outcomes: {call}");
