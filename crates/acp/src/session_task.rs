@@ -169,7 +169,7 @@ impl SessionTask {
                 LoopEvent::Command(Some(input)) => self.input(input).await,
                 LoopEvent::Command(None) => break,
                 LoopEvent::PermissionAnswered((question, answer)) => {
-                    self.answered(&question, &answer)
+                    self.answered(&question, &answer);
                 }
                 LoopEvent::JobDone(job, answer) => self.done(job, answer).await,
                 LoopEvent::PromptWithdrawn(number) => self.withdrawn(number),

@@ -13,7 +13,7 @@ pub(crate) fn event(event: Event, scrubber: &Scrubber, levels: usize) -> Event {
     let mut event = event.scrub(scrubber);
     match &mut event {
         Event::TextDelta { text, .. } | Event::ThinkingDelta { text, .. } => {
-            scrubber.clean_text(text)
+            scrubber.clean_text(text);
         }
         Event::MessageAccepted { content, .. } | Event::ModelAnswered { content, .. } => {
             scrubber.clean_blocks(content);

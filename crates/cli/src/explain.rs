@@ -58,7 +58,7 @@ pub(crate) fn main(args: &Args, lang: Lang, terminal: &Terminal) -> Exit {
         LookupResult::One(kind) if args.json => terminal.data(&page::json(kind, lang)),
         LookupResult::One(kind) => terminal.data(&page::text(kind, lang, terminal)),
         LookupResult::PrimaryNumber { kind, .. } if args.json => {
-            terminal.data(&page::json(kind, lang))
+            terminal.data(&page::json(kind, lang));
         }
         LookupResult::PrimaryNumber { kind, number, others } => {
             terminal.data(&page::text(kind, lang, terminal));

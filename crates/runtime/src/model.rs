@@ -143,7 +143,7 @@ async fn stream(
         }
         match piece {
             Some(Ok(Piece::Text(text))) => {
-                words.add(work_context, asked, text, String::new()).await
+                words.add(work_context, asked, text, String::new()).await;
             }
             Some(Ok(Piece::Thought(thought))) => {
                 words.add(work_context, asked, String::new(), thought).await;

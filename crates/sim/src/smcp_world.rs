@@ -158,33 +158,33 @@ impl RoomMembers {
                 }
             }
             ScriptAction::Withdraw { session, of } => {
-                agent(session, MemberAction::Cancel { of: Some(of * 10) })
+                agent(session, MemberAction::Cancel { of: Some(of * 10) });
             }
             ScriptAction::Cancel { session, .. } => {
-                agent(session, MemberAction::Cancel { of: None })
+                agent(session, MemberAction::Cancel { of: None });
             }
             ScriptAction::Close { session } => agent(session, MemberAction::Leave),
             ScriptAction::Decide { session, allow: true } => {
-                computer(session * 2 + 1, MemberAction::Update)
+                computer(session * 2 + 1, MemberAction::Update);
             }
             ScriptAction::Decide { session, allow: false } => {
-                computer(session * 2, MemberAction::Leave)
+                computer(session * 2, MemberAction::Leave);
             }
             ScriptAction::Cut { session, away_ms } => {
-                computer(session * 2 + mark % 2, MemberAction::Cut { away_ms })
+                computer(session * 2 + mark % 2, MemberAction::Cut { away_ms });
             }
             ScriptAction::Doze { session, for_ms } => {
-                computer(session * 2 + mark % 2, MemberAction::Doze { for_ms })
+                computer(session * 2 + mark % 2, MemberAction::Doze { for_ms });
             }
             // Hubs fall less often than clients do, or nothing else would ever be seen.
             ScriptAction::Kill { away_ms, .. } if mark.is_multiple_of(3) => office.kill(away_ms),
             ScriptAction::Kill { process: 0, away_ms } => {
-                agent(mark, MemberAction::Cut { away_ms })
+                agent(mark, MemberAction::Cut { away_ms });
             }
             ScriptAction::Kill { away_ms, .. } => computer(mark, MemberAction::Cut { away_ms }),
             ScriptAction::Stop { away_ms, .. } => office.stop(away_ms),
             ScriptAction::Disk { trouble: DiskFault::Unreadable, for_ms } => {
-                agent(mark, MemberAction::Doze { for_ms })
+                agent(mark, MemberAction::Doze { for_ms });
             }
             ScriptAction::Disk { for_ms, .. } => computer(mark, MemberAction::Doze { for_ms }),
             ScriptAction::Jump { by_ms } => office.clock.jump(by_ms),

@@ -195,7 +195,7 @@ fn distance(leaves: &[SchemaViolation], here: &str, strangers: usize) -> Distanc
     for leaf in leaves {
         match &leaf.rule {
             ViolatedRule::Enum(values) if values.len() == 1 && is_child(&leaf.pointer, here) => {
-                tags += 1
+                tags += 1;
             }
             ViolatedRule::Unknown(keys) => unknown += keys.len(),
             ViolatedRule::Required(_) => missing += 1,

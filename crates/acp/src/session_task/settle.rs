@@ -188,7 +188,7 @@ impl SessionTask {
         self.bridge.host.forget(self.session).await;
         match leave {
             LeaveResponder::Close(reply) => {
-                self.outbox.answer(reply, Ok(CloseSessionResponse::new()))
+                self.outbox.answer(reply, Ok(CloseSessionResponse::new()));
             }
             LeaveResponder::Delete(reply) => {
                 let deleted = self.bridge.journal.delete(self.session).await;

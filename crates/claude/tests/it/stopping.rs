@@ -62,7 +62,7 @@ async fn a_session_that_hangs_does_not_keep_the_others_from_stopping() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 
     timeout(Duration::from_secs(60), engine.shutdown(Duration::ZERO)).await.unwrap();
-    assert_eq!(stopped(&*journal, other).await, (StopReason::Failed, Some(Kind::ShuttingDown)));
+    assert_eq!(stopped(&journal, other).await, (StopReason::Failed, Some(Kind::ShuttingDown)));
 }
 
 async fn stopped(journal: &Flaky, session: SessionId) -> (StopReason, Option<Kind>) {

@@ -72,7 +72,7 @@ pub(crate) fn draw(
     }
     match hands.mode {
         InputMode::FaultDetails { back } => {
-            fault_details::draw(frame, middle, view, hands, back, sight)
+            fault_details::draw(frame, middle, view, hands, back, sight);
         }
         InputMode::Compose | InputMode::DenyNote => conversation(frame, middle, view, hands, sight),
     }

@@ -193,7 +193,7 @@ impl View {
                 self.replied(question, QuestionReply::Answered { decision, by, note });
             }
             Event::QuestionExpired { question, .. } => {
-                self.replied(question, QuestionReply::Expired)
+                self.replied(question, QuestionReply::Expired);
             }
             Event::FaultRaised { fault, scope } => {
                 self.push(ChatEntry::Fault(Box::new(FaultView {

@@ -124,7 +124,7 @@ impl Command {
         match &mut self.ask {
             CommandBody::Decide { arguments, .. } => arguments.iter_mut().for_each(nesting::bound),
             CommandBody::Settings { settings } => {
-                settings.extra.values_mut().for_each(nesting::bound)
+                settings.extra.values_mut().for_each(nesting::bound);
             }
             CommandBody::Solve { tasks: value, .. } | CommandBody::Annotate { data: value, .. } => {
                 nesting::bound(value);

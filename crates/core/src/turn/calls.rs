@@ -131,7 +131,7 @@ impl Stepper<'_> {
                         repairs,
                         attempt: 1,
                         idempotent,
-                    })
+                    });
                 }
                 CallVerdict::Ask { arguments, repairs, idempotent, digest, reason } => {
                     let question = QuestionId(format!("ask_{id}").into());

@@ -362,7 +362,7 @@ impl WriterConnection {
                 self.write_answer(session, row.key, &command.id, &rows::encode(rejected))?;
             }
             None => {
-                self.write_command(&row, &rows::encode(command), &command.id, Some(rejected))?
+                self.write_command(&row, &rows::encode(command), &command.id, Some(rejected))?;
             }
         }
         self.effects.push(CommitNotice::Answered(session));

@@ -161,7 +161,7 @@ impl SqliteWriter {
             let notifier = &self.outside.notifier;
             match effect {
                 CommitNotice::Records { session, head, batch } => {
-                    notifier.records(session, head, batch)
+                    notifier.records(session, head, batch);
                 }
                 CommitNotice::Command(session) => notifier.command(session),
                 CommitNotice::Answered(session) => notifier.answered(session),

@@ -141,7 +141,7 @@ impl WriterThread {
                     self.writer_lock.take().write(jobs);
                 }
                 NextInput::Message(WriterMessage::Maintenance) => {
-                    self.writer_lock.take().run_maintenance()
+                    self.writer_lock.take().run_maintenance();
                 }
                 NextInput::Quiet => {
                     let mut pen = self.writer_lock.take();

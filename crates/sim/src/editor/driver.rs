@@ -283,7 +283,7 @@ impl Editor {
             EditorAction::Decide { allow } => self.allow = Some(allow),
             EditorAction::Ponder => self.allow = None,
             EditorAction::Doze { for_ms } => {
-                tokio::time::sleep(Duration::from_millis(for_ms)).await
+                tokio::time::sleep(Duration::from_millis(for_ms)).await;
             }
             EditorAction::Cut { away_ms } => {
                 self.away = Duration::from_millis(away_ms);

@@ -86,7 +86,7 @@ pub(super) async fn follow(
         };
         match woken {
             WatchEvent::ToolsChanged => {
-                tell(&desk, &membership, NotificationEvent::UpdateTools).await
+                tell(&desk, &membership, NotificationEvent::UpdateTools).await;
             }
             WatchEvent::ResourcesChanged(first) => {
                 desk.world.clock.sleep(TOGETHER).await;

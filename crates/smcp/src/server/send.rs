@@ -80,7 +80,7 @@ impl AnswerTarget {
         match args.send(&self.line, id) {
             Ok(()) => {}
             Err(DeliveryError::Disconnected(error)) => {
-                tracing::debug!(%error, "an answer had nowhere to go")
+                tracing::debug!(%error, "an answer had nowhere to go");
             }
             Err(DeliveryError::Full) => {
                 let (line, bytes) = (Arc::clone(&self.line), args.bytes() + TASK_BYTES);

@@ -96,7 +96,7 @@ async fn play(case: &str, levels: usize) {
         "topic" => topic(levels).await,
         "typed value" => ran(&Toolbox::builder().add(Tree(levels)).unwrap().build(), "tree").await,
         "typed struct" => {
-            ran(&Toolbox::builder().add(SchemaViolation(levels)).unwrap().build(), "leaf").await
+            ran(&Toolbox::builder().add(SchemaViolation(levels)).unwrap().build(), "leaf").await;
         }
         "schema" => {
             let schema = holding("properties", nested(levels));
