@@ -178,7 +178,7 @@ async fn a_tool_runs_when_a_person_allows_it() {
             .events
             .iter()
             .map(String::as_str)
-            .filter(|name| name.starts_with("question") || name.starts_with("call"))
+            .filter(|name| name.starts_with("question") || name.starts_with("tool_call"))
             .collect();
         let expected =
             ["question_asked", "question_answered", "tool_call_started", "tool_call_ended"];
